@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+from functools import partial
 from typing import Any
+
+from broker_bench import Bench, Peer
 
 from tianzhou.wire.bodies.staging import (
     ATTEMPTS,
@@ -16,8 +17,8 @@ from tianzhou.wire.bodies.staging import (
 from tianzhou.wire.fields import read_reply
 from tianzhou.wire.properties import decode_properties, encode_properties
 from tianzhou.wire.staging import StagedMessage, encode_unit
+from waiting import until_async
 
-Run = Callable[..., None]
 STATE_OF, STAGE, DECIDE, PUBLISH, SETTLE, DISCARD = range(31001, 31007)
 UNITS, NOTES = "rmq_sys_STAGED_TOPIC", "rmq_sys_STAGED_OP_TOPIC"
 HERE = "broker-a"
@@ -29,7 +30,7 @@ def message(key: str, *, topic: str = "T", queue_id: int = 0, body: bytes = b"",
 
 
 async def stage(
-    peer: Any, attempt: str, messages: list[StagedMessage], *, batch: int = 0, number: int = 0, **more: Any
+    peer: Peer, attempt: str, messages: list[StagedMessage], *, batch: int = 0, number: int = 0, **more: Any
 ) -> Any:
     fields = {
         "writer": "W", "batch": batch, "attempt": attempt, "number": number, "coordinator": HERE,
@@ -45,13 +46,13 @@ def decision(batch: int = 0, writer: str = "W", coordinator: str = HERE, **attem
     )
 
 
-async def decide(peer: Any, wanted: BatchDecision) -> BatchDecision:
+async def decide(peer: Peer, wanted: BatchDecision) -> BatchDecision:
     reply = await peer.ask(DECIDE, DECISION.dumps(wanted))
     assert reply.code == 0, reply.remark
     return DECISION.loads(reply.body)
 
 
-async def publish(peer: Any, decided: BatchDecision) -> None:
+async def publish(peer: Peer, decided: BatchDecision) -> None:
     for _ in range(20):
         reply = await peer.ask(PUBLISH, DECISION.dumps(decided))
         assert reply.code == 0, reply.remark
@@ -60,35 +61,32 @@ async def publish(peer: Any, decided: BatchDecision) -> None:
     raise AssertionError("not published")
 
 
-async def commit(peer: Any, wanted: BatchDecision) -> BatchDecision:
+async def commit(peer: Peer, wanted: BatchDecision) -> BatchDecision:
     decided = await decide(peer, wanted)
     if decided.batch == wanted.batch:
         await publish(peer, decided)
     return decided
 
 
-async def settle(peer: Any, *attempts: str, batch: int = 0, coordinator: str = HERE) -> BatchDecision | None:
+async def settle(peer: Peer, *attempts: str, batch: int = 0, coordinator: str = HERE) -> BatchDecision | None:
     reply = await peer.ask(SETTLE, ATTEMPTS.dumps(AttemptList("W", batch, coordinator, list(attempts))))
     assert reply.code == 0, reply.remark
     return DECISION.loads(reply.body) if reply.body else None
 
 
-async def discard(peer: Any, *attempts: str, batch: int = 0) -> None:
+async def discard(peer: Peer, *attempts: str, batch: int = 0) -> None:
     reply = await peer.ask(DISCARD, ATTEMPTS.dumps(AttemptList("W", batch, HERE, list(attempts))))
     assert reply.code == 0, reply.remark
 
 
-def keys(bench: Any, topic: str = "T", queue_id: int = 0) -> list[str]:
+def keys(bench: Bench, topic: str = "T", queue_id: int = 0) -> list[str]:
     return [decode_properties(record.properties)["UNIQ_KEY"] for record in bench.records(topic, queue_id)]
 
 
-def waiting(bench: Any, writer: str = "W") -> list[str]:
+def waiting(bench: Bench, writer: str = "W") -> list[str]:
     found = bench.tables.staging.get(writer)
     return [] if found is None else sorted(found.attempts)
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    """Let (virtual) time pass until something holds; the thread that syncs the log may take any amount of it."""
-    async with asyncio.timeout(3600):
-        while not holds():
-            await asyncio.sleep(0.01)
+until = partial(until_async, within_s=3600)
+"""Lets (virtual) time pass until something holds; the thread that syncs the log may take any amount of it."""

@@ -1,9 +1,9 @@
 """What tools ask: topics, groups, figures, configuration."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from broker_bench import OpenBench, Peer
 
 from tianzhou.broker.server import make_tables
 from tianzhou.broker.settings import BrokerSettings
@@ -16,10 +16,8 @@ from tianzhou.wire.bodies.tables import KV_TABLE
 from tianzhou.wire.bodies.topics import TOPIC_CONFIG, TOPIC_CONFIGS, TOPIC_LIST, TOPIC_TABLE
 from tianzhou.wire.json_dialect import loads
 
-Run = Callable[..., None]
 
-
-async def create(peer: Any, topic: str, **more: Any) -> Any:
+async def create(peer: Peer, topic: str, **more: Any) -> Any:
     fields = {
         "topic": topic, "default_topic": "DefaultCluster", "read_queue_nums": 3, "write_queue_nums": 3, "perm": 6,
         "topic_filter_type": "SINGLE_TAG", "topic_sys_flag": 0, "order": False, "attributes": "", "force": False,
@@ -27,8 +25,8 @@ async def create(peer: Any, topic: str, **more: Any) -> Any:
     return await peer.ask(17, **fields | more)
 
 
-def test_topics_are_made_changed_shown_and_deleted(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_topics_are_made_changed_shown_and_deleted(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         assert (await create(peer, "orders")).code == 0
         shown = TOPIC_CONFIG.loads((await peer.ask(351, topic="orders", lo=True)).body)
@@ -47,8 +45,6 @@ def test_topics_are_made_changed_shown_and_deleted(broker: Run) -> None:
         assert bench.tables.offsets.committed("G", "orders", 0) is None
         assert bench.store.max_offset("orders", 0) == 0
 
-    broker(body)
-
 
 @pytest.mark.parametrize(
     ("header", "code"),
@@ -58,16 +54,14 @@ def test_topics_are_made_changed_shown_and_deleted(broker: Run) -> None:
         ({"attributes": "+message.type=MIXED"}, 29), ({"perm": 99, "write_queue_nums": 0}, 0),
     ],
 )  # fmt: skip
-def test_topics_that_cannot_be_made(broker: Run, header: dict[str, Any], code: int) -> None:
-    async def body(bench: Any) -> None:
+async def test_topics_that_cannot_be_made(broker: OpenBench, header: dict[str, Any], code: int) -> None:
+    async with broker() as bench:
         topic = header.get("topic", "T")
         assert (await create(bench.peer(), **{"topic": topic} | header)).code == code
 
-    broker(body)
 
-
-def test_system_topics_cannot_be_deleted(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_system_topics_cannot_be_deleted(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         for topic in ("TBW102", "DefaultCluster", "", "  "):
             assert (await peer.ask(215, topic=topic)).code == 29
@@ -75,22 +69,18 @@ def test_system_topics_cannot_be_deleted(broker: Run) -> None:
         names = TOPIC_LIST.loads((await peer.ask(305)).body).topic_list
         assert {"TBW102", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest"} <= set(names)
 
-    broker(body)
 
-
-def test_several_topics_are_one_change(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_several_topics_are_one_change(broker: OpenBench) -> None:
+    async with broker() as bench:
         before = bench.tables.topics.version.counter
         configs = [TopicConfig("a", 1, 1), TopicConfig("b", 2, 2, attributes={"+message.type": "FIFO"})]
         assert (await bench.peer().ask(18, TOPIC_CONFIGS.dumps(configs))).code == 0
         assert bench.tables.topics.get("b").attributes == {"message.type": "FIFO"}
         assert bench.tables.topics.version.counter == before + 1
 
-    broker(body)
 
-
-def test_topic_figures_list_every_queue(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_topic_figures_list_every_queue(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         bench.tables.topics.put(TopicConfig("T", 3, 2), 1)
         await peer.send("T", queue_id=1)
@@ -102,11 +92,9 @@ def test_topic_figures_list_every_queue(broker: Run) -> None:
         assert stats.offset_table[queue].last_update_timestamp == bench.records("T", 1)[0].store_timestamp
         assert (await peer.ask(202, topic="X")).code == 17
 
-    broker(body)
 
-
-def test_who_reads_a_topic_and_what_a_group_reads(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_who_reads_a_topic_and_what_a_group_reads(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         await peer.heartbeat("c1", "T", expression="TagA", group="online")
         bench.tables.offsets.commit("past", "T", 0, 1, 1)
@@ -116,11 +104,9 @@ def test_who_reads_a_topic_and_what_a_group_reads(broker: Run) -> None:
         shown = loads((await peer.ask(345, group="online", topic="T")).body)
         assert shown["subscriptionData"]["subString"] == "TagA"
 
-    broker(body)
 
-
-def test_groups_are_made_shown_and_deleted(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_groups_are_made_shown_and_deleted(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         config = SubscriptionGroupConfig("G", retry_max_times=5)
         assert (await peer.ask(200, SUBSCRIPTION_GROUP.dumps(config))).code == 0
@@ -141,20 +127,16 @@ def test_groups_are_made_shown_and_deleted(broker: Run) -> None:
         shut = await peer.ask(353, group="I", topic="T", readable=False)
         assert loads(shut.body) == {"group": "I", "readable": False, "topic": "T"}
 
-    broker(body)
 
-
-def test_asking_for_a_group_may_make_it(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_asking_for_a_group_may_make_it(broker: OpenBench) -> None:
+    async with broker() as bench:
         assert (await bench.peer().ask(352, group="G")).code == 0
         bench.tables.groups.auto_create = False
         assert (await bench.peer().ask(352, group="H")).code == 26
 
-    broker(body)
 
-
-def test_how_far_a_group_is(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_how_far_a_group_is(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         bench.tables.topics.put(TopicConfig("T", 2, 2), 1)
         for _ in range(3):
@@ -180,11 +162,9 @@ def test_how_far_a_group_is(broker: Run) -> None:
         everyone = BROKER_CONSUME_STATS.loads((await peer.ask(317, is_order=False)).body)
         assert everyone.total_diff == 0
 
-    broker(body)
 
-
-def test_runtime_figures_are_those_tools_read(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_runtime_figures_are_those_tools_read(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         await peer.send("T")
         await peer.send("T", properties={"UNIQ_KEY": "U", "DELAY": "3"})
@@ -198,14 +178,12 @@ def test_runtime_figures_are_those_tools_read(broker: Run) -> None:
         assert 0 <= float(figures["commitLogDiskRatio"]) <= 1
         assert int(figures["earliestMessageTimeStamp"]) == bench.records("T")[0].store_timestamp
 
-    broker(body)
 
-
-def test_every_key_is_shown_and_an_update_rewrites_the_whole_file(broker: Run, tmp_path: Any) -> None:
+async def test_every_key_is_shown_and_an_update_rewrites_the_whole_file(broker: OpenBench, tmp_path: Any) -> None:
     file = tmp_path / "broker.conf"
     file.write_text("brokerName=broker-a\n")
 
-    async def body(bench: Any) -> None:
+    async with broker(broker_config_path=str(file)) as bench:
         peer = bench.peer()
         reply = await peer.ask(26)
         shown = parse_properties(bytes(reply.body).decode())
@@ -227,25 +205,19 @@ def test_every_key_is_shown_and_an_update_rewrites_the_whole_file(broker: Run, t
         assert (await peer.ask(25, b"listenPort=many\n")).code == 1
         assert (await peer.ask(26)).fields["version"].startswith('{"counter":1,')
 
-    broker(body, broker_config_path=str(file))
 
-
-def test_unknown_codes_are_answered_as_apache_does(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_unknown_codes_are_answered_as_apache_does(broker: OpenBench) -> None:
+    async with broker() as bench:
         reply = await bench.peer().ask(4711)
         assert (reply.code, reply.remark) == (3, " request type 4711 not supported")
 
-    broker(body)
 
-
-def test_the_fast_port_does_not_pull(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_the_fast_port_does_not_pull(broker: OpenBench) -> None:
+    async with broker() as bench:
         from tianzhou.broker.router import NOT_ON_FAST_PORT
 
         fast = bench.parts.router.without(NOT_ON_FAST_PORT)
         assert bench.parts.router.codes - fast.codes == {11, 361}
-
-    broker(body)
 
 
 def test_settings_decide_which_topics_there_are_from_the_start() -> None:

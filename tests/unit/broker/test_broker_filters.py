@@ -1,9 +1,9 @@
 """Expressions that pulls, checks and heartbeats bring select messages, and wrong ones name the place."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from broker_bench import Bench, OpenBench
 
 from tianzhou.model import SubscriptionData, TopicConfig
 from tianzhou.records.codec import decode_records
@@ -11,11 +11,10 @@ from tianzhou.store.queues.extension import ExtendedQueue
 from tianzhou.wire.bodies.heartbeat import CLIENT_CONFIG_CHECK, ClientConfigCheck
 from tianzhou.wire.fields import read_reply
 
-Run = Callable[..., None]
 ON = {"enable_property_filter": True}
 
 
-async def fill(bench: Any, *numbers: int, topic: str = "T", **properties: str) -> None:
+async def fill(bench: Bench, *numbers: int, topic: str = "T", **properties: str) -> None:
     peer = bench.peer()
     if bench.tables.topics.get(topic) is None:
         bench.tables.topics.put(TopicConfig(topic, 1, 1), 1)
@@ -43,27 +42,23 @@ def sql(expression: str) -> dict[str, Any]:
         ("missing IS NULL", list(range(10))),
     ],
 )
-def test_a_pull_brings_its_expression(broker: Run, expression: str, expected: list[int]) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_pull_brings_its_expression(broker: OpenBench, expression: str, expected: list[int]) -> None:
+    async with broker(**ON) as bench:
         for number in range(10):
             await fill(bench, number, TAGS="odd" if number % 2 else "even")
         assert bodies(await bench.peer().pull("T", **sql(expression))) == expected
 
-    broker(body, **ON)
 
-
-def test_passed_over_messages_move_the_position(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_passed_over_messages_move_the_position(broker: OpenBench) -> None:
+    async with broker(**ON) as bench:
         await fill(bench, *range(5))
         reply = await bench.peer().pull("T", **sql("n > 100"))
         assert (reply.code, reply.remark) == (20, "NO_MATCHED_MESSAGE")
         assert read_reply(11, reply).next_begin_offset == 5
 
-    broker(body, **ON)
 
-
-def test_expressions_that_are_wrong_name_the_place(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_expressions_that_are_wrong_name_the_place(broker: OpenBench) -> None:
+    async with broker(**ON) as bench:
         await fill(bench, 1)
         peer = bench.peer()
         reply = await peer.pull("T", **sql("n >"))
@@ -72,11 +67,9 @@ def test_expressions_that_are_wrong_name_the_place(broker: Run) -> None:
         reply = await peer.pull("T", subscription="n", expression_type="XPATH")
         assert (reply.code, "XPATH is unknown" in reply.remark) == (23, True)
 
-    broker(body, **ON)
 
-
-def test_sql_is_off_by_default_and_the_answer_says_how_to_turn_it_on(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_sql_is_off_by_default_and_the_answer_says_how_to_turn_it_on(broker: OpenBench) -> None:
+    async with broker() as bench:
         await fill(bench, 1)
         peer = bench.peer()
         expected = "The broker does not support consumer to filter message by SQL92 (enablePropertyFilter is false)"
@@ -90,22 +83,18 @@ def test_sql_is_off_by_default_and_the_answer_says_how_to_turn_it_on(broker: Run
         reply = await peer.pull("T", sys_flag=0, sub_version=7)
         assert (reply.code, reply.remark.startswith(expected)) == (1, True)
 
-    broker(body)
-
 
 @pytest.mark.parametrize(("text", "code"), [("n > 1", 0), ("n >", 23), ("", 23)])
-def test_the_check_before_a_consumer_starts(broker: Run, text: str, code: int) -> None:
-    async def body(bench: Any) -> None:
+async def test_the_check_before_a_consumer_starts(broker: OpenBench, text: str, code: int) -> None:
+    async with broker(**ON) as bench:
         check = ClientConfigCheck("c1", "G", SubscriptionData("T", text, expression_type="SQL92"))
         reply = await bench.peer().ask(46, CLIENT_CONFIG_CHECK.dumps(check))
         assert reply.code == code
         assert code == 0 or "position" in reply.remark
 
-    broker(body, **ON)
 
-
-def test_heartbeats_announce_expressions(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_heartbeats_announce_expressions(broker: OpenBench) -> None:
+    async with broker(**ON) as bench:
         await fill(bench, *range(10))
         peer = bench.peer()
 
@@ -129,11 +118,9 @@ def test_heartbeats_announce_expressions(broker: Run) -> None:
         entry.version = 8
         assert (await pull(9)).code == 28
 
-    broker(body, **ON)
 
-
-def test_a_group_that_leaves_is_remembered_as_gone(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_group_that_leaves_is_remembered_as_gone(broker: OpenBench) -> None:
+    async with broker(**ON) as bench:
         await fill(bench, 1)
         one, two = bench.peer(), bench.peer()
         for peer, name in ((one, "c1"), (two, "c2")):
@@ -145,11 +132,9 @@ def test_a_group_that_leaves_is_remembered_as_gone(broker: Run) -> None:
         two.connection.connection_lost(None)
         assert entry.dead
 
-    broker(body, **ON)
 
-
-def test_a_wait_ends_with_the_first_message_that_is_wanted(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_wait_ends_with_the_first_message_that_is_wanted(broker: OpenBench) -> None:
+    async with broker(**ON) as bench:
         await fill(bench, 1)
         peer = bench.peer()
         asked = peer.post_pull("T", 1, sys_flag=6, **sql("n = 3"))
@@ -158,14 +143,12 @@ def test_a_wait_ends_with_the_first_message_that_is_wanted(broker: Run) -> None:
         await fill(bench, 3)
         assert bodies(await peer.reply(asked)) == [3]
 
-    broker(body, **ON)
-
 
 @pytest.mark.parametrize("kind", ["SQL92", "TAG"])
-def test_a_pull_held_while_its_subscription_changes_loses_nothing(broker: Run, kind: str) -> None:
+async def test_a_pull_held_while_its_subscription_changes_loses_nothing(broker: OpenBench, kind: str) -> None:
     old, new = ("n = 1", "n = 3") if kind == "SQL92" else ("1", "3")
 
-    async def body(bench: Any) -> None:
+    async with broker(**ON) as bench:
         await fill(bench, 0)
         peer = bench.peer()
         await peer.heartbeat("c1", "T", expression=old, kind=kind, version=1)
@@ -181,11 +164,9 @@ def test_a_pull_held_while_its_subscription_changes_loses_nothing(broker: Run, k
         await peer.heartbeat("c1", "T", expression="n = 5" if kind == "SQL92" else "5", kind=kind, version=3)
         assert bodies(await peer.reply(asked)) == [5]  # nothing came any more, and the time was over
 
-    broker(body, **ON)
 
-
-def test_retried_messages_are_judged_as_their_topic_when_configured(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_retried_messages_are_judged_as_their_topic_when_configured(broker: OpenBench) -> None:
+    async with broker(**ON) as bench:
         peer = bench.peer()
         bench.tables.topics.put(TopicConfig("T", 1, 1), 1)
         await peer.heartbeat("c1", "T", expression="n > 2", kind="SQL92")
@@ -197,14 +178,14 @@ def test_retried_messages_are_judged_as_their_topic_when_configured(broker: Run)
         assert bodies(await peer.pull(retry, **sql("n = 1"))) == [3, 0]
         assert bodies(await peer.pull(retry)) == [1, 3, 0]
 
-    broker(body, **ON)
-
 
 EXTENDED = {"enable_consume_queue_ext": True, "mapped_file_size_consume_queue_ext": 1 << 16}
 
 
-def test_bits_in_queue_units_spare_the_look_at_records(broker: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def body(bench: Any) -> None:
+async def test_bits_in_queue_units_spare_the_look_at_records(
+    broker: OpenBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with broker(store=EXTENDED, enable_calc_filter_bit_map=True, **ON) as bench:
         await fill(bench, 0, 5)
         peer = bench.peer()
         await peer.heartbeat("c1", "T", expression="n > 3", kind="SQL92", version=1)
@@ -229,11 +210,9 @@ def test_bits_in_queue_units_spare_the_look_at_records(broker: Run, monkeypatch:
         assert len(looked_at) == 12
         assert bench.store_settings.bit_map_length_consume_queue_ext == 112
 
-    broker(body, store=EXTENDED, enable_calc_filter_bit_map=True, **ON)
 
-
-def test_without_the_switch_no_bits_are_kept(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_without_the_switch_no_bits_are_kept(broker: OpenBench) -> None:
+    async with broker(store=EXTENDED, **ON) as bench:
         peer = bench.peer()
         bench.tables.topics.put(TopicConfig("T", 1, 1), 1)
         await peer.heartbeat("c1", "T", expression="n > 3", kind="SQL92", version=1)
@@ -242,5 +221,3 @@ def test_without_the_switch_no_bits_are_kept(broker: Run) -> None:
         queue = bench.store._queues.table["T"][0]
         assert queue.extension.get(queue.unit(0)[2]).bitmap == b""
         assert bodies(await peer.pull("T", sys_flag=0, sub_version=1)) == [4, 5]
-
-    broker(body, store=EXTENDED, **ON)

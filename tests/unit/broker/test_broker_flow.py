@@ -7,9 +7,9 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 import pytest
+from broker_bench import OpenBench
 
 from tianzhou.broker.overload import too_many_waiting, waited_too_long
 from tianzhou.broker.settings import BrokerSettings
@@ -21,8 +21,6 @@ from tianzhou.testing.memory import MemoryTransport
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command, decode, encode
 from tianzhou.wire.fields import read_reply
-
-Run = Callable[..., None]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +84,9 @@ def test_what_a_turn_of_the_loop_comes_to_late_is_refused_and_the_rest_is_not() 
     run(main(), clock)
 
 
-def test_acknowledgements_that_wait_for_a_slow_disk_are_bounded(broker: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_acknowledgements_that_wait_for_a_slow_disk_are_bounded(
+    broker: OpenBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     released = threading.Event()
     original = Segment.sync
 
@@ -94,7 +94,7 @@ def test_acknowledgements_that_wait_for_a_slow_disk_are_bounded(broker: Run, mon
         released.wait(20)
         original(self, start, end)
 
-    async def body(bench: Any) -> None:
+    async with broker(store={"flush_disk_type": "SYNC_FLUSH"}, send_thread_pool_queue_capacity=8) as bench:
         peer = bench.peer()
         monkeypatch.setattr(Segment, "sync", slow)
         waiting = [peer.post_send("T", body=b"x" * 100_000) for _ in range(8)]
@@ -109,16 +109,14 @@ def test_acknowledgements_that_wait_for_a_slow_disk_are_bounded(broker: Run, mon
         assert codes <= {ResponseCode.SUCCESS, ResponseCode.FLUSH_DISK_TIMEOUT}
         assert (await peer.send("T")).code == ResponseCode.SUCCESS
 
-    broker(body, store={"flush_disk_type": "SYNC_FLUSH"}, send_thread_pool_queue_capacity=8)
-
 
 def test_the_bound_is_named() -> None:
     assert too_many_waiting(9_999, BrokerSettings()) is None
     assert "sendThreadPoolQueueCapacity=10000" in (too_many_waiting(10_000, BrokerSettings()) or "")
 
 
-def test_a_disk_that_gives_no_room_refuses_sends_instead_of_stopping_everything(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_disk_that_gives_no_room_refuses_sends_instead_of_stopping_everything(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         assert (await peer.send("T")).code == ResponseCode.SUCCESS
         log = bench.store._log
@@ -131,8 +129,6 @@ def test_a_disk_that_gives_no_room_refuses_sends_instead_of_stopping_everything(
         log.stalled = lambda: 10.0
         assert (await peer.send("T", body=b"x" * 60_000)).code == ResponseCode.SUCCESS
 
-    broker(body)
-
 
 async def settle(condition: Callable[[], bool]) -> None:
     # The files are removed by a thread, which the virtual clock knows nothing of.
@@ -144,8 +140,8 @@ async def settle(condition: Callable[[], bool]) -> None:
     raise AssertionError("did not happen")
 
 
-def test_deletions_on_request(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_deletions_on_request(broker: OpenBench) -> None:
+    async with broker(store={"delete_when": "", "flush_commit_log_least_pages": 0}) as bench:
         peer = bench.peer()
         for number in range(60):
             queue_id = 0 if number % 2 else 1
@@ -174,11 +170,9 @@ def test_deletions_on_request(broker: Run) -> None:
         await settle(lambda: not (folder / "deleted").exists())
         assert not (folder / "consumequeue" / "Gone").exists()
 
-    broker(body, store={"delete_when": "", "flush_commit_log_least_pages": 0})
 
-
-def test_queues_taken_from_a_topic_and_given_back_keep_their_messages(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_queues_taken_from_a_topic_and_given_back_keep_their_messages(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
 
         async def resize(write: int, read: int) -> None:
@@ -202,11 +196,9 @@ def test_queues_taken_from_a_topic_and_given_back_keep_their_messages(broker: Ru
         assert (await peer.send("S", b"b3", queue_id=3)).code == ResponseCode.SUCCESS
         assert [record.body for record in bench.records("S", 3)] == [b"a3", b"b3"]
 
-    broker(body)
 
-
-def test_limits_changed_by_request_count_at_once(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_limits_changed_by_request_count_at_once(broker: OpenBench) -> None:
+    async with broker(store={"delete_when": "", "flush_commit_log_least_pages": 0}) as bench:
         peer = bench.peer()
 
         async def update(text: str) -> Command:
@@ -233,5 +225,3 @@ def test_limits_changed_by_request_count_at_once(broker: Run) -> None:
         refused = await update("deleteWhen=25")
         assert refused.code == ResponseCode.SYSTEM_ERROR
         assert "deleteWhen=25" in (refused.remark or "")
-
-    broker(body, store={"delete_when": "", "flush_commit_log_least_pages": 0})

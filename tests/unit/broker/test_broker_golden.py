@@ -7,17 +7,16 @@ says follows from the frames before it. `COMPARED` names what does. Two answers 
 
 import asyncio
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from broker_bench import OpenBench
 
 from tianzhou._hot.headers import header_fields
 from tianzhou.records.codec import decode_records
 from tianzhou.wire.command import Command, decode
 
-Run = Callable[..., None]
 FOLDER = Path(__file__).parents[2] / "golden" / "wire"
 
 SENDS = {10, 310, 320}
@@ -86,11 +85,11 @@ def comparable(name: str, code: int, sent: bytes, command: Command) -> dict[str,
 
 
 @pytest.mark.parametrize("name", sorted(COMPARED))
-def test_replies_are_those_of_apache(broker: Run, name: str) -> None:
+async def test_replies_are_those_of_apache(broker: OpenBench, name: str) -> None:
     lines = [json.loads(line) for line in (FOLDER / f"{name}.jsonl").open(encoding="utf-8")]
     frames = [line for line in lines if line.get("link") == "client-broker"]
 
-    async def body(bench: Any) -> None:
+    async with broker(store={"mapped_file_size_commit_log": 1 << 24}, trace_topic_enable=True) as bench:
         delivering = bench.deliver_delayed()
         peers: dict[int, Any] = {}
         compared = 0
@@ -111,5 +110,3 @@ def test_replies_are_those_of_apache(broker: Run, name: str) -> None:
                 compared += 1
         assert compared >= 3
         delivering.cancel()
-
-    broker(body, store={"mapped_file_size_commit_log": 1 << 24}, trace_topic_enable=True)

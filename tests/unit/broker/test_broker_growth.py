@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from broker_bench import Bench, OpenBench, Peer
 from staging_talk import STAGE, message, stage
 
 from tianzhou.broker.state_files import StateFiles
@@ -20,37 +20,36 @@ from tianzhou.wire.bodies.tables import KV_TABLE
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command, encode
 
-Run = Callable[..., None]
 REFUSED = ResponseCode.INVALID_PARAMETER
 
 
-async def refused(peer: Any) -> dict[str, str]:
+async def refused(peer: Peer) -> dict[str, str]:
     """The refusals in the runtime figures."""
     reply = await peer.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
     figures = KV_TABLE.loads(reply.body)
     return {key.removeprefix("refused_"): value for key, value in figures.items() if key.startswith("refused_")}
 
 
-def create(peer: Any, topic: str, queues: int = 1) -> Any:
+def create(peer: Peer, topic: str, queues: int = 1) -> Any:
     return peer.ask(
         RequestCode.UPDATE_AND_CREATE_TOPIC, topic=topic, default_topic="TBW102", read_queue_nums=queues,
         write_queue_nums=queues, perm=6, topic_filter_type="SINGLE_TAG",
     )  # fmt: skip
 
 
-def create_group(peer: Any, group: str, **members: Any) -> Any:
+def create_group(peer: Peer, group: str, **members: Any) -> Any:
     body = json.dumps({"groupName": group} | members).encode()
     return peer.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)
 
 
-def system_topics(bench: Any) -> int:
+def system_topics(bench: Bench) -> int:
     return len(bench.tables.topics)
 
 
 @pytest.mark.over_limit("maxTopics")
 @pytest.mark.parametrize("door", ["17", "18", "send", "heartbeat", "staged"])
-def test_topics_come_to_an_end_at_every_door(broker: Run, door: str) -> None:
-    async def body(bench: Any) -> None:
+async def test_topics_come_to_an_end_at_every_door(broker: OpenBench, door: str) -> None:
+    async with broker() as bench:
         peer, topics = bench.peer(), bench.tables.topics
         bench.settings.max_topics = len(topics) + 1
         assert (await create(peer, "orders")).code == 0
@@ -78,12 +77,10 @@ def test_topics_come_to_an_end_at_every_door(broker: Run, door: str) -> None:
         await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic="orders")
         assert (await create(peer, "more")).code == 0
 
-    broker(body)
-
 
 @pytest.mark.over_limit("maxQueues")
-def test_all_topics_together_have_a_number_of_queues(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_all_topics_together_have_a_number_of_queues(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer, topics = bench.peer(), bench.tables.topics
         bench.settings.max_queues = topics.queues + 10
         assert (await create(peer, "orders", 8)).code == 0
@@ -95,12 +92,10 @@ def test_all_topics_together_have_a_number_of_queues(broker: Run) -> None:
         assert (await create(peer, "more", 7)).code == 0
         assert await refused(peer) == {"maxQueues": "2"}
 
-    broker(body)
-
 
 @pytest.mark.parametrize("code", [200, 225])
-def test_a_group_has_no_more_retry_queues_than_a_topic_may_have(broker: Run, code: int) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_group_has_no_more_retry_queues_than_a_topic_may_have(broker: OpenBench, code: int) -> None:
+    async with broker() as bench:
         peer, config = bench.peer(), {"groupName": "G", "retryQueueNums": 2**31 - 1}
         value = config if code == 200 else {"groupConfigList": [config]}
         reply = await peer.ask(code, json.dumps(value).encode())
@@ -111,11 +106,11 @@ def test_a_group_has_no_more_retry_queues_than_a_topic_may_have(broker: Run, cod
         assert (reply.code, reply.remark) == (REFUSED, told)
         assert "G" not in bench.tables.groups
 
-    broker(body)
 
-
-def test_files_with_endless_queues_are_taken_with_as_many_as_may_be(broker: Run, tmp_path: Any, caplog: Any) -> None:
-    async def body(bench: Any) -> None:
+async def test_files_with_endless_queues_are_taken_with_as_many_as_may_be(
+    broker: OpenBench, tmp_path: Any, caplog: Any
+) -> None:
+    async with broker() as bench:
         folder = tmp_path / "config"
         folder.mkdir()
         group = {"groupName": "G", "retryQueueNums": 2**31 - 1}
@@ -134,13 +129,11 @@ def test_files_with_endless_queues_are_taken_with_as_many_as_may_be(broker: Run,
         assert bench.tables.topics.get("T").write_queue_nums == 4
         files.close()
 
-    broker(body)
-
 
 @pytest.mark.over_limit("maxGroups")
 @pytest.mark.parametrize("door", ["200", "225", "343", "pull", "heartbeat"])
-def test_groups_come_to_an_end_at_every_door(broker: Run, door: str) -> None:
-    async def body(bench: Any) -> None:
+async def test_groups_come_to_an_end_at_every_door(broker: OpenBench, door: str) -> None:
+    async with broker() as bench:
         peer, groups = bench.peer(), bench.tables.groups
         await create(peer, "T")
         assert (await create_group(peer, "G")).code == 0
@@ -161,12 +154,10 @@ def test_groups_come_to_an_end_at_every_door(broker: Run, door: str) -> None:
         assert (await create_group(peer, "G", retryMaxTimes=3)).code == 0
         assert await refused(peer) == {"maxGroups": "1"}
 
-    broker(body)
-
 
 @pytest.mark.over_limit("maxForbiddenTopics")
-def test_groups_are_forbidden_a_number_of_topics(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_groups_are_forbidden_a_number_of_topics(broker: OpenBench) -> None:
+    async with broker(max_forbidden_topics=2) as bench:
         peer, code = bench.peer(), RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN
         bench.tables.groups.find("G", 0)
         for topic, expected in (("A", 0), ("B", 0), ("C", REFUSED), ("B", 0)):
@@ -176,16 +167,14 @@ def test_groups_are_forbidden_a_number_of_topics(broker: Run) -> None:
         assert (await peer.ask(code, group="G", topic="A", readable=True)).code == 0
         assert (await peer.ask(code, group="G", topic="C", readable=False)).code == 0
 
-    broker(body, max_forbidden_topics=2)
-
 
 @pytest.mark.over_limit("maxMembersPerGroup")
 @pytest.mark.over_limit("maxMembers")
 @pytest.mark.parametrize(
     ("key", "name"), [("max_members_per_group", "maxMembersPerGroup"), ("max_members", "maxMembers")]
 )
-def test_members_come_to_an_end(broker: Run, key: str, name: str) -> None:
-    async def body(bench: Any) -> None:
+async def test_members_come_to_an_end(broker: OpenBench, key: str, name: str) -> None:
+    async with broker(**{key: 2}) as bench:
         await create(bench.peer(), "T")
         peers = [bench.peer() for _ in range(3)]
         replies = [await peer.heartbeat(f"c{n}", "T", group="G") for n, peer in enumerate(peers)]
@@ -197,23 +186,19 @@ def test_members_come_to_an_end(broker: Run, key: str, name: str) -> None:
         assert (await peers[2].heartbeat("c2", "T", group="G")).code == 0
         assert await refused(peers[1]) == {name: "1"}
 
-    broker(body, **{key: 2})
-
 
 @pytest.mark.over_limit("maxGroupsPerConnection")
-def test_a_connection_is_a_member_of_a_number_of_groups_over_all_its_heartbeats(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_connection_is_a_member_of_a_number_of_groups_over_all_its_heartbeats(broker: OpenBench) -> None:
+    async with broker(max_groups_per_connection=3) as bench:
         peer = bench.peer()
         replies = [await peer.heartbeat("c", producer=f"P{n}") for n in range(4)]
         assert [reply.code for reply in replies] == [0, 0, 0, REFUSED]
         await peer.ask(RequestCode.UNREGISTER_CLIENT, client_id="c", producer_group="P0")
         assert (await peer.heartbeat("c", producer="P3")).code == 0
 
-    broker(body, max_groups_per_connection=3)
 
-
-def test_a_group_too_many_does_not_end_the_clients_other_groups(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_group_too_many_does_not_end_the_clients_other_groups(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         await create(peer, "T")
         assert (await peer.heartbeat("c", "T", group="G", producer="P")).code == 0
@@ -228,12 +213,10 @@ def test_a_group_too_many_does_not_end_the_clients_other_groups(broker: Run) -> 
         assert list(bench.tables.clients.consumers) == ["G"]
         assert bench.tables.clients.find_producer("c")
 
-    broker(body)
-
 
 @pytest.mark.over_limit("maxSubscriptionCharacters")
-def test_what_all_members_subscribe_has_a_length(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_what_all_members_subscribe_has_a_length(broker: OpenBench) -> None:
+    async with broker(max_subscription_characters=1_000) as bench:
         first, second = bench.peer(), bench.peer()
         clients = bench.tables.clients
         assert (await first.heartbeat("c1", "T", group="G", expression="a" * 500)).code == 0
@@ -247,13 +230,11 @@ def test_what_all_members_subscribe_has_a_length(broker: Run) -> None:
         await second.ask(RequestCode.UNREGISTER_CLIENT, client_id="c2", consumer_group="H")
         assert (clients.subscribed_size, clients.members) == (0, 0)
 
-    broker(body, max_subscription_characters=1_000)
-
 
 @pytest.mark.over_limit("maxGroupConfigBytes")
 @pytest.mark.parametrize("code", [200, 225])
-def test_a_groups_configuration_has_a_size(broker: Run, code: int) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_groups_configuration_has_a_size(broker: OpenBench, code: int) -> None:
+    async with broker(max_group_config_bytes=2_000) as bench:
         peer, config = bench.peer(), {"groupName": "G", "attributes": {"a": "x" * 2_000}}
         value = config if code == 200 else {"groupConfigList": [config]}
         reply = await peer.ask(code, json.dumps(value).encode())
@@ -261,13 +242,11 @@ def test_a_groups_configuration_has_a_size(broker: Run, code: int) -> None:
         assert "G" not in bench.tables.groups
         assert (await create_group(peer, "G")).code == 0
 
-    broker(body, max_group_config_bytes=2_000)
-
 
 @pytest.mark.over_limit("maxGroupConfigsBytes")
 @pytest.mark.parametrize("code", [200, 225])
-def test_the_configurations_of_all_groups_have_a_size(broker: Run, code: int) -> None:
-    async def body(bench: Any) -> None:
+async def test_the_configurations_of_all_groups_have_a_size(broker: OpenBench, code: int) -> None:
+    async with broker() as bench:
         peer, groups = bench.peer(), bench.tables.groups
         before = groups.size
 
@@ -291,11 +270,9 @@ def test_the_configurations_of_all_groups_have_a_size(broker: Run, code: int) ->
         reply = await peer.heartbeat("c", "T", group="more")
         assert (reply.code, "more" in groups) == (REFUSED, False)
 
-    broker(body)
 
-
-def test_a_producer_that_changes_its_id_leaves_nothing_behind(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_producer_that_changes_its_id_leaves_nothing_behind(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         for n in range(5):
             await peer.heartbeat(f"c{n}", producer="P")
@@ -304,13 +281,11 @@ def test_a_producer_that_changes_its_id_leaves_nothing_behind(broker: Run) -> No
         peer.transport.lose()
         assert (clients.find_producer("c4"), clients.members) == (None, 0)
 
-    broker(body)
-
 
 @pytest.mark.over_limit("maxConsumerOffsets")
 @pytest.mark.parametrize("door", ["15", "pull", "314", "222"])
-def test_offsets_come_to_an_end_at_every_door(broker: Run, door: str) -> None:
-    async def body(bench: Any) -> None:
+async def test_offsets_come_to_an_end_at_every_door(broker: OpenBench, door: str) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         await create(peer, "T", 4)
         await create_group(peer, "G")
@@ -345,12 +320,10 @@ def test_offsets_come_to_an_end_at_every_door(broker: Run, door: str) -> None:
         await create(peer, "T", 4)
         assert (await commit(2)).code == 0
 
-    broker(body)
-
 
 @pytest.mark.over_limit("maxBroadcastOffsets")
-def test_offsets_of_broadcast_consumers_come_to_an_end(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_offsets_of_broadcast_consumers_come_to_an_end(broker: OpenBench) -> None:
+    async with broker(max_broadcast_offsets=2) as bench:
         peer = bench.peer()
         await create(peer, "T")
 
@@ -367,11 +340,9 @@ def test_offsets_of_broadcast_consumers_come_to_an_end(broker: Run) -> None:
         bench.parts.housekeeping.commit_broadcasts()
         assert (await pull("c2")).code != REFUSED
 
-    broker(body, max_broadcast_offsets=2)
 
-
-def test_a_full_table_of_offsets_does_not_stop_the_brokers_own_work(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_full_table_of_offsets_does_not_stop_the_brokers_own_work(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer, tables = bench.peer(), bench.tables
         await create(peer, "T")
         bench.settings.max_consumer_offsets = 0
@@ -380,8 +351,6 @@ def test_a_full_table_of_offsets_does_not_stop_the_brokers_own_work(broker: Run)
         assert await refused(peer) == {"maxConsumerOffsets": "1"}
         tables.offsets.commit("own", "T", 0, 5, 1, bounded=False)
         assert tables.offsets.committed("own", "T", 0) == 5
-
-    broker(body)
 
 
 @pytest.mark.over_limit("maxConsumerFilters")
@@ -393,8 +362,8 @@ def test_a_full_table_of_offsets_does_not_stop_the_brokers_own_work(broker: Run)
         ("max_consumer_filter_characters", 11, "maxConsumerFilterCharacters"),
     ],
 )
-def test_announced_expressions_come_to_an_end(broker: Run, key: str, most: int, name: str) -> None:
-    async def body(bench: Any) -> None:
+async def test_announced_expressions_come_to_an_end(broker: OpenBench, key: str, most: int, name: str) -> None:
+    async with broker(enable_property_filter=True, **{key: most}) as bench:
         peer = bench.peer()
         for topic in "ABC":
             await create(peer, topic)
@@ -411,24 +380,20 @@ def test_announced_expressions_come_to_an_end(broker: Run, key: str, most: int, 
         bench.tables.filters.forget_topic("A")
         assert (await announce("I", version=2)).code == 0
 
-    broker(body, enable_property_filter=True, **{key: most})
 
-
-def test_wrong_expressions_do_not_pile_up(broker: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_wrong_expressions_do_not_pile_up(broker: OpenBench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tianzhou.broker.tables.consumer_filters.MOST_COMPLAINTS", 3)
 
-    async def body(bench: Any) -> None:
+    async with broker(enable_property_filter=True) as bench:
         peer = bench.peer()
         for n in range(10):
             await peer.heartbeat("c", f"T{n}", expression="a >", kind="SQL92")
         assert len(bench.tables.filters._complained) <= 3
 
-    broker(body, enable_property_filter=True)
-
 
 @pytest.mark.over_limit("maxPulledSubscriptionCharacters")
-def test_what_pulls_bring_along_is_not_remembered_without_end(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_what_pulls_bring_along_is_not_remembered_without_end(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         await create(peer, "T")
         long = " || ".join(f"tag{n}" for n in range(5_000))
@@ -443,8 +408,6 @@ def test_what_pulls_bring_along_is_not_remembered_without_end(broker: Run) -> No
         bench.parts.housekeeping.sweep()
         await peer.pull("T", consumer_group="G119", subscription=long)
         assert clients.subscription("G119", "T")
-
-    broker(body)
 
 
 @pytest.mark.over_limit("maxFigures")
@@ -466,7 +429,7 @@ def test_figures_by_what_peers_write_come_to_an_end_and_totals_go_on() -> None:
     assert stats.gets["T", "G0"].count == 3
 
 
-def lock(peer: Any, group: str, *numbers: int, client: str = "c") -> Any:
+def lock(peer: Peer, group: str, *numbers: int, client: str = "c") -> Any:
     queues = [MessageQueue("T", "broker-a", number) for number in numbers]
     return peer.ask(RequestCode.LOCK_BATCH_MQ, LOCK_REQUEST.dumps(LockRequest(client, group, queues)))
 
@@ -474,8 +437,10 @@ def lock(peer: Any, group: str, *numbers: int, client: str = "c") -> Any:
 @pytest.mark.over_limit("maxLocksPerGroup")
 @pytest.mark.over_limit("maxLocks")
 @pytest.mark.parametrize(("key", "name"), [("max_locks_per_group", "maxLocksPerGroup"), ("max_locks", "maxLocks")])
-def test_locks_of_who_never_registered_come_to_an_end_and_go_with_time(broker: Run, key: str, name: str) -> None:
-    async def body(bench: Any) -> None:
+async def test_locks_of_who_never_registered_come_to_an_end_and_go_with_time(
+    broker: OpenBench, key: str, name: str
+) -> None:
+    async with broker(**{key: 2}) as bench:
         peer = bench.peer()
         assert (await lock(peer, "G", 0, 1)).code == 0
         reply = await lock(peer, "G", 2, 1)
@@ -492,22 +457,18 @@ def test_locks_of_who_never_registered_come_to_an_end_and_go_with_time(broker: R
         bench.parts.housekeeping.sweep()
         assert not bench.tables.locks._groups
 
-    broker(body, **{key: 2})
 
-
-def test_groups_that_lock_nothing_leave_nothing(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_groups_that_lock_nothing_leave_nothing(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         for n in range(5):
             assert (await lock(peer, f"G{n}")).code == 0
         assert not bench.tables.locks._groups
 
-    broker(body)
-
 
 @pytest.mark.over_limit("maxLongPolls")
-def test_more_pulls_than_may_wait_are_told_to_try_again(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_more_pulls_than_may_wait_are_told_to_try_again(broker: OpenBench) -> None:
+    async with broker(max_long_polls=2) as bench:
         peers = [bench.peer() for _ in range(3)]
         await create(peers[0], "T")
         waiting = [peer.post_pull("T", sys_flag=6, suspend_timeout_millis=5_000) for peer in peers[:2]]
@@ -523,12 +484,10 @@ def test_more_pulls_than_may_wait_are_told_to_try_again(broker: Run) -> None:
         assert (await peers[2].reply(last)).code == 0
         assert await refused(peers[1]) == {"maxLongPolls": "1"}
 
-    broker(body, max_long_polls=2)
-
 
 @pytest.mark.over_limit("maxRequestsPerClient")
-def test_a_client_that_answers_nothing_is_not_asked_without_end(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_client_that_answers_nothing_is_not_asked_without_end(broker: OpenBench) -> None:
+    async with broker(max_requests_per_client=2) as bench:
         member, tool = bench.peer(), bench.peer()
         await create(tool, "T")
         await member.heartbeat("c", "T")
@@ -545,12 +504,10 @@ def test_a_client_that_answers_nothing_is_not_asked_without_end(broker: Run) -> 
         third = tool.post(RequestCode.GET_CONSUMER_RUNNING_INFO, **ask)
         assert (await tool.reply(third)).code == ResponseCode.CONSUME_MSG_TIMEOUT
 
-    broker(body, max_requests_per_client=2)
-
 
 @pytest.mark.over_limit("maxHalfMessages")
-def test_half_messages_come_to_an_end(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_half_messages_come_to_an_end(broker: OpenBench) -> None:
+    async with broker(max_half_messages=2) as bench:
         peer = bench.peer()
 
         def prepare(key: str) -> Any:
@@ -562,12 +519,10 @@ def test_half_messages_come_to_an_end(broker: Run) -> None:
         assert "raise maxHalfMessages" in replies[2].remark
         assert (await peer.send("T")).code == 0
 
-    broker(body, max_half_messages=2)
-
 
 @pytest.mark.over_limit("maxStagedWriters")
-def test_writers_of_staged_messages_come_to_an_end(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_writers_of_staged_messages_come_to_an_end(broker: OpenBench) -> None:
+    async with broker(max_staged_writers=1) as bench:
         peer = bench.peer()
         assert (await stage(peer, "a", [message("m")])).code == 0
         more = {
@@ -578,37 +533,31 @@ def test_writers_of_staged_messages_come_to_an_end(broker: Run) -> None:
         assert (reply.code, reply.remark[:9]) == (REFUSED, "writer X:")
         assert (await stage(peer, "b", [message("n")], batch=1)).code == 0
 
-    broker(body, max_staged_writers=1)
-
 
 @pytest.mark.over_limit("maxStagedUnits")
-def test_units_that_wait_for_a_decision_come_to_an_end(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_units_that_wait_for_a_decision_come_to_an_end(broker: OpenBench) -> None:
+    async with broker(max_staged_units=2) as bench:
         peer = bench.peer()
         assert (await stage(peer, "a", [message("m")], number=0)).code == 0
         assert (await stage(peer, "a", [message("n")], number=1)).code == 0
         assert (await stage(peer, "a", [message("o")], number=2)).code == REFUSED
         assert (await stage(peer, "a", [message("n")], number=1)).code == 0, "it is known"
 
-    broker(body, max_staged_units=2)
-
 
 @pytest.mark.over_limit("maxColdReadLimits")
-def test_limits_of_cold_reads_come_to_an_end(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_limits_of_cold_reads_come_to_an_end(broker: OpenBench) -> None:
+    async with broker(max_cold_read_limits=2) as bench:
         peer, code = bench.peer(), RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG
         assert (await peer.ask(code, b"A=1\nB=2\n")).code == 0
         assert (await peer.ask(code, b"B=3\nC=4\n")).code == REFUSED
         assert (await peer.ask(code, b"B=3\nC=" + b"9" * 4_000)).code == 0
 
-    broker(body, max_cold_read_limits=2)
-
 
 @pytest.mark.over_limit("maxReplyBytes")
-def test_a_reply_no_frame_can_carry_is_refused_and_the_connection_stays(
-    broker: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_a_reply_no_frame_can_carry_is_refused_and_the_connection_stays(
+    broker: OpenBench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def body(bench: Any) -> None:
+    async with broker() as bench:
         peer = bench.peer()
 
         def huge(_connection: Any, command: Command) -> Command:
@@ -621,5 +570,3 @@ def test_a_reply_no_frame_can_carry_is_refused_and_the_connection_stays(
         assert replies[0].remark.startswith("the reply to request 21: 16777")
         assert caplog.text.count("refused: the reply to request 21") == 1, "once a minute"
         assert await refused(peer) == {"maxReplyBytes": "2"}
-
-    broker(body)

@@ -10,13 +10,12 @@ import contextlib
 import inspect
 import logging
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import hostile
 import pytest
+from broker_bench import Bench, OpenBench
 
 from tianzhou.broker.server import make_tables
 from tianzhou.broker.state_files import StateFiles
@@ -25,7 +24,6 @@ from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import HOT_CODES
 
-Run = Callable[..., None]
 SEED = 20_301
 FAMILIES = {
     "data": range(10, 17), "offsets and topics": range(17, 46), "others": range(46, 200), "groups": range(200, 210),
@@ -33,7 +31,7 @@ FAMILIES = {
 }  # fmt: skip
 
 
-async def attack(bench: Any, code: int, outside: str, folder: Path) -> int:
+async def attack(bench: Bench, code: int, outside: str, folder: Path) -> int:
     """Send all that is hostile of a code; how many were answered."""
     peer, answered = bench.peer(), 0
     for request in hostile.requests(code, outside, SEED):
@@ -56,8 +54,8 @@ async def attack(bench: Any, code: int, outside: str, folder: Path) -> int:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_no_request_breaks_a_broker(
-    broker: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, family: str
+async def test_no_request_breaks_a_broker(
+    broker: OpenBench, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, family: str
 ) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -65,8 +63,7 @@ def test_no_request_breaks_a_broker(
     (tmp_path / "config").mkdir()
     # Every state is written, and nobody pulls the plug.
     monkeypatch.setattr(os, "fsync", lambda _: None)
-
-    async def body(bench: Any) -> None:
+    async with broker() as bench:
         assert (await bench.peer().send("kept", b"kept")).code == 0
         for code in RequestCode:
             if code not in FAMILIES[family] or code not in bench.parts.router.codes:
@@ -78,13 +75,11 @@ def test_no_request_breaks_a_broker(
             assert (await bench.peer().send("kept", b"more")).code == 0
             errors = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
             assert errors == [], code
-
-    broker(body)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config", "outside", "store"]
     assert [path.name for path in outside.iterdir()] == ["precious"]
 
 
-def state_has_a_form(bench: Any, folder: Path, what: str) -> None:
+def state_has_a_form(bench: Bench, folder: Path, what: str) -> None:
     """Nothing that was just taken keeps the tables from being written."""
     try:
         StateFiles(bench.tables, folder).close()
@@ -92,7 +87,7 @@ def state_has_a_form(bench: Any, folder: Path, what: str) -> None:
         raise AssertionError(f"after {what}: {error}") from error
 
 
-def state_can_be_written_and_read(bench: Any, folder: Path, code: RequestCode) -> None:
+def state_can_be_written_and_read(bench: Bench, folder: Path, code: RequestCode) -> None:
     """All tables have a form on the disk, from which a next start reads them."""
     try:
         StateFiles(bench.tables, folder).close()
@@ -109,8 +104,8 @@ def test_every_code_belongs_to_a_family() -> None:
     assert set(RequestCode) >= HOT_CODES
 
 
-def test_who_reads_a_body_gets_hostile_ones_of_its_kind(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_who_reads_a_body_gets_hostile_ones_of_its_kind(broker: OpenBench) -> None:
+    async with broker() as bench:
         connection = bench.peer().connection
         readers = set()
         for code in sorted(bench.parts.router.codes):
@@ -126,5 +121,3 @@ def test_who_reads_a_body_gets_hostile_ones_of_its_kind(broker: Run) -> None:
             "give tests/fault/hostile.py examples"
         )
         assert {34, 41, 200} <= readers
-
-    broker(body)

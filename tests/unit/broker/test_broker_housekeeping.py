@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Any
 
 import pytest
+from broker_bench import OpenBench
 
 from tianzhou.broker.stats.channels import Channels
 from tianzhou.broker.stats.stats import BrokerStats
@@ -17,15 +16,16 @@ from tianzhou.wire.bodies.groups import GROUP_LIST
 from tianzhou.wire.bodies.tables import BROKER_STATS
 from tianzhou.wire.fields import read_reply
 
-Run = Callable[..., None]
 SECOND, MINUTE = 1000, 60_000
 
 
 # --- settings changed by request --------------------------------------------------------------------------------------
 
 
-def test_an_update_of_keys_without_effect_is_said_in_the_log(broker: Run, caplog: pytest.LogCaptureFixture) -> None:
-    async def body(bench: Any) -> None:
+async def test_an_update_of_keys_without_effect_is_said_in_the_log(
+    broker: OpenBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         with caplog.at_level(logging.WARNING):
             reply = await peer.ask(25, b"popPollingSize=7\nslaveTimeout=9\nregionId=here\nnoSuchKey=1\nregoinId=x\n")
@@ -46,23 +46,19 @@ def test_an_update_of_keys_without_effect_is_said_in_the_log(broker: Run, caplog
                 assert (await peer.ask(25, update)).code == 0
         assert not caplog.records, "what is so already, is a default, or has an effect needs no word"
 
-    broker(body)
 
-
-def test_an_update_with_a_wrong_value_changes_nothing(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_an_update_with_a_wrong_value_changes_nothing(broker: OpenBench) -> None:
+    async with broker() as bench:
         refused = await bench.peer().ask(25, b"regionId=here\nmaxMessageSize=1\n")
         assert (refused.code, "maxMessageSize=1: must be at least 10" in (refused.remark or "")) == (1, True)
         assert bench.settings.region_id == "DefaultRegion"
-
-    broker(body)
 
 
 # --- members ----------------------------------------------------------------------------------------------------------
 
 
-def test_members_are_told_later_when_that_is_wanted(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_members_are_told_later_when_that_is_wanted(broker: OpenBench) -> None:
+    async with broker(real_time_notify_consumer_change=False) as bench:
         first, second = bench.peer(), bench.peer()
         await first.heartbeat("c1", "T")
         await second.heartbeat("c2", "T")
@@ -77,29 +73,25 @@ def test_members_are_told_later_when_that_is_wanted(broker: Run) -> None:
         await asyncio.sleep(6)
         assert first.notices() == 1
 
-    broker(body, real_time_notify_consumer_change=False)
-
 
 @pytest.mark.parametrize(
     ("register", "reject", "noted"), [(True, True, 1), (False, False, 1), (False, True, 0), (True, False, 1)]
 )
-def test_producers_are_noted_unless_nobody_would_ask_them(
-    broker: Run, *, register: bool, reject: bool, noted: int
+async def test_producers_are_noted_unless_nobody_would_ask_them(
+    broker: OpenBench, *, register: bool, reject: bool, noted: int
 ) -> None:
-    async def body(bench: Any) -> None:
+    async with broker(enable_register_producer=register, reject_transaction_message=reject) as bench:
         await bench.peer().heartbeat("c", producer="P")
         assert len(bench.tables.clients.producers) == noted
         registered = bench.stats.view("PRODUCER_REGISTER_TIME", "DefaultCluster")
         assert registered is not None
 
-    broker(body, enable_register_producer=register, reject_transaction_message=reject)
-
 
 # --- figures ----------------------------------------------------------------------------------------------------------
 
 
-def test_registrations_and_connections_are_counted(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_registrations_and_connections_are_counted(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         channels = Channels(bench.stats, bench.clock, 120)
         connected = [bench.peer() for _ in range(3)]
@@ -127,8 +119,6 @@ def test_registrations_and_connections_are_counted(broker: Run) -> None:
         for name in ("COMMERCIAL_SEND_TIMES", "COMMERCIAL_RCV_SIZE", "DLQ_PUT_NUMS", "GROUP_GET_FALL_SIZE"):
             missing = await peer.ask(315, stats_name=name, stats_key="Owner@T@G@SEND_SUCCESS")
             assert missing.remark == f"The stats <{name}> <Owner@T@G@SEND_SUCCESS> not exist"
-
-    broker(body)
 
 
 def test_who_is_to_pay_is_part_of_the_key_of_dead_letters() -> None:
@@ -181,8 +171,13 @@ def test_figures_that_stood_still_are_dropped_and_come_back() -> None:
     assert back is not None
 
 
-def test_settings_of_figures_are_followed(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_settings_of_figures_are_followed(broker: OpenBench) -> None:
+    async with broker(
+        enable_detail_stat=False,
+        enable_schedule_message_stats=False,
+        auto_delete_unused_stats=False,
+        max_stats_idle_time_in_minutes=5,
+    ) as bench:
         stats, housekeeping = bench.stats, bench.parts.housekeeping
         assert (stats.by_queue, stats.by_level, stats.forgets, stats.idle_ms) == (False, False, False, 30 * MINUTE)
         bench.settings.max_stats_idle_time_in_minutes = 45
@@ -192,11 +187,6 @@ def test_settings_of_figures_are_followed(broker: Run) -> None:
         bench.settings.auto_delete_unused_stats = True
         housekeeping.sweep()
         assert (stats.idle_ms, stats.forgets) == (None, True)
-
-    broker(
-        body, enable_detail_stat=False, enable_schedule_message_stats=False, auto_delete_unused_stats=False,
-        max_stats_idle_time_in_minutes=5,
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize("counted", [True, False])
@@ -214,8 +204,8 @@ def test_what_is_delivered_late_is_counted_when_that_is_wanted(*, counted: bool)
 # --- slow groups ------------------------------------------------------------------------------------------------------
 
 
-def test_groups_far_behind_lose_their_permission(broker: Run, caplog: pytest.LogCaptureFixture) -> None:
-    async def body(bench: Any) -> None:
+async def test_groups_far_behind_lose_their_permission(broker: OpenBench, caplog: pytest.LogCaptureFixture) -> None:
+    async with broker(disable_consume_if_consumer_read_slowly=True, consumer_fallbehind_threshold=10_000) as bench:
         bench.tables.groups.put(SubscriptionGroupConfig("Fast"), 1)
         peer = bench.peer()
         for _ in range(30):
@@ -235,22 +225,18 @@ def test_groups_far_behind_lose_their_permission(broker: Run, caplog: pytest.Log
         bench.parts.housekeeping.protect()
         assert bench.tables.groups.get("G").consume_enable
 
-    broker(body, disable_consume_if_consumer_read_slowly=True, consumer_fallbehind_threshold=10_000)
-
 
 @pytest.mark.parametrize("switched_off", ["disable_consume_if_consumer_read_slowly", "disk_fall_recorded"])
-def test_nobody_is_slow_when_nobody_looks(broker: Run, switched_off: str) -> None:
-    async def body(bench: Any) -> None:
+async def test_nobody_is_slow_when_nobody_looks(broker: OpenBench, switched_off: str) -> None:
+    of_broker = {"disable_consume_if_consumer_read_slowly": switched_off == "disk_fall_recorded"}
+    store = {"disk_fall_recorded": switched_off != "disk_fall_recorded"}
+    async with broker(store=store, consumer_fallbehind_threshold=1, **of_broker) as bench:
         peer = bench.peer()
         for _ in range(5):
             await peer.send("T", b"x" * 500)
         await peer.pull("T", 0, max_msg_nums=1)
         bench.parts.housekeeping.protect()
         assert bench.tables.groups.get("G").consume_enable
-
-    of_broker = {"disable_consume_if_consumer_read_slowly": switched_off == "disk_fall_recorded"}
-    store = {"disk_fall_recorded": switched_off != "disk_fall_recorded"}
-    broker(body, store=store, consumer_fallbehind_threshold=1, **of_broker)
 
 
 # --- broadcast consumers ----------------------------------------------------------------------------------------------
@@ -293,8 +279,8 @@ def test_who_has_to_be_told_where_to_begin(*, before: bool | None, offset: int, 
     assert kept.needs_start("G", "T", "a", offset, proxied=proxied) == anew
 
 
-def test_offsets_of_broadcast_consumers_are_committed_and_a_proxy_goes_on_there(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_offsets_of_broadcast_consumers_are_committed_and_a_proxy_goes_on_there(broker: OpenBench) -> None:
+    async with broker() as bench:
         bench.tables.topics.put(TopicConfig("T", 1, 1), 1)
         peer, proxy = bench.peer(), bench.peer()
         for _ in range(5):
@@ -316,23 +302,19 @@ def test_offsets_of_broadcast_consumers_are_committed_and_a_proxy_goes_on_there(
         bench.parts.housekeeping.commit_broadcasts()
         assert bench.tables.offsets.dirty == version, "the slowest has not moved"
 
-    broker(body)
 
-
-def test_a_proxys_first_client_begins_at_the_first_message(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_proxys_first_client_begins_at_the_first_message(broker: OpenBench) -> None:
+    async with broker() as bench:
         bench.tables.topics.put(TopicConfig("T", 1, 1), 1)
         for _ in range(3):
             await bench.peer().send("T")
         told = await bench.peer().pull("T", -1, **PROXY)
         assert (told.code, read_reply(11, told).next_begin_offset) == (21, 0)
 
-    broker(body)
-
 
 @pytest.mark.parametrize("model", [MessageModel.CLUSTERING, MessageModel.BROADCASTING])
-def test_of_others_nothing_is_kept(broker: Run, model: MessageModel) -> None:
-    async def body(bench: Any) -> None:
+async def test_of_others_nothing_is_kept(broker: OpenBench, model: MessageModel) -> None:
+    async with broker(enable_broadcast_offset_store=model is MessageModel.CLUSTERING) as bench:
         bench.tables.topics.put(TopicConfig("T", 1, 1), 1)
         peer = bench.peer()
         await peer.send("T")
@@ -340,5 +322,3 @@ def test_of_others_nothing_is_kept(broker: Run, model: MessageModel) -> None:
         assert (await peer.pull("T", 0)).code == 0
         bench.parts.housekeeping.commit_broadcasts()
         assert not bench.tables.offsets.queues("G@broadcast", "T")
-
-    broker(body, enable_broadcast_offset_store=model is MessageModel.CLUSTERING)

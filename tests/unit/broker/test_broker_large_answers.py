@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from broker_bench import Bench, OpenBench
 
 from tianzhou.broker.tables.clients import Client
 from tianzhou.model import ConsumerData, MessageQueue, SubscriptionData, SubscriptionGroupConfig, TopicConfig
@@ -17,7 +17,6 @@ from tianzhou.wire.bodies.groups import SUBSCRIPTION_GROUPS
 from tianzhou.wire.bodies.topics import TOPIC_CONFIGS
 from tianzhou.wire.codes import RequestCode
 
-Run = Callable[..., None]
 MANY = 1_500
 GROUPS = SUBSCRIPTION_GROUPS.dumps(SubscriptionGroupConfig(f"N{n}") for n in range(MANY))
 TOPICS = TOPIC_CONFIGS.dumps(TopicConfig(f"N{n}", 1, 1) for n in range(MANY))
@@ -49,7 +48,7 @@ ASKED: dict[str, tuple[int, bytes, dict[str, Any]]] = {
 }
 
 
-def fill(bench: Any) -> None:
+def fill(bench: Bench) -> None:
     """Have many of everything."""
     tables, connection = bench.tables, bench.peer().connection
     tables.topics.put_all([TopicConfig(f"T{n}", 1, 1) for n in range(MANY)] + [TopicConfig("W", MANY, MANY)], 1)
@@ -66,10 +65,10 @@ def fill(bench: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ASKED)
-def test_a_large_answer_is_made_in_slices(broker: Run, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_answer_is_made_in_slices(broker: OpenBench, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     code, body, header = ASKED[kind]
 
-    async def ask(bench: Any) -> None:
+    async with broker(max_groups_per_connection=1_000_000) as bench:
         fill(bench)
         whole = await bench.peer().ask(code, body, **header)
         # Every slice is over at once: whatever may rest does.
@@ -83,10 +82,8 @@ def test_a_large_answer_is_made_in_slices(broker: Run, kind: str, monkeypatch: p
         assert waited > 2
         assert (reply.code, bytes(reply.body)) == (whole.code, bytes(whole.body)) == (0, bytes(whole.body))
 
-    broker(ask, max_groups_per_connection=1_000_000)
 
-
-def test_all_that_a_large_heartbeat_does_is_counted(broker: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_that_a_large_heartbeat_does_is_counted(broker: OpenBench, monkeypatch: pytest.MonkeyPatch) -> None:
     spent: list[float] = []
     spend = turns.Turns.spend
 
@@ -96,7 +93,7 @@ def test_all_that_a_large_heartbeat_does_is_counted(broker: Run, monkeypatch: py
 
     monkeypatch.setattr(turns.Turns, "spend", noted)
 
-    async def body(bench: Any) -> None:
+    async with broker() as bench:
         clients = bench.tables.clients
         add = clients.add_producer
 
@@ -111,13 +108,13 @@ def test_all_that_a_large_heartbeat_does_is_counted(broker: Run, monkeypatch: py
         assert sum(spent) == pytest.approx(0.1)
         assert max(spent) < 0.005
 
-    broker(body)
 
-
-def test_a_key_that_is_looked_for_long_lets_others_be_served(broker: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_key_that_is_looked_for_long_lets_others_be_served(
+    broker: OpenBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(turns, "SLICE_S", 0.0)
 
-    async def body(bench: Any) -> None:
+    async with broker(store={"max_hash_slot_num": 1, "max_index_num": 10_000}) as bench:
         bench.tables.topics.put(TopicConfig("T", 1, 1), 1)
         peer, other = bench.peer(), bench.peer()
         for number in range(2_000):
@@ -131,16 +128,12 @@ def test_a_key_that_is_looked_for_long_lets_others_be_served(broker: Run, monkey
             waited += 1
         assert (waited > 4, reply.code) == (True, 0)
 
-    broker(body, store={"max_hash_slot_num": 1, "max_index_num": 10_000})
 
-
-def test_few_locks_wait_for_nobody(broker: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_few_locks_wait_for_nobody(broker: OpenBench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "SLICE_S", 0.0)
 
-    async def body(bench: Any) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         wish = LockRequest("c", "G", [MessageQueue("T", "b", n) for n in range(8)])
         reply = peer.peek(peer.post(RequestCode.LOCK_BATCH_MQ, LOCK_REQUEST.dumps(wish)))
         assert len(json.loads(bytes(reply.body))["lockOKMQSet"]) == 8
-
-    broker(body)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from broker_bench import Bench, OpenBench, Peer
 
 from tianzhou.broker.large_bodies import LARGE
 from tianzhou.broker.messages import message_filter
@@ -17,7 +18,6 @@ from tianzhou.remoting.side_thread import ASIDE
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.fields import read_reply
 
-Run = Callable[..., None]
 BUSY_LIMIT = 29
 
 
@@ -36,7 +36,7 @@ def consumer(group: str, *expressions: str, kind: str = "TAG") -> dict[str, Any]
     return {"groupName": group, "subscriptionDataSet": wanted}
 
 
-async def refused(peer: Any, code: int, body: bytes, remark: str, **header: Any) -> None:
+async def refused(peer: Peer, code: int, body: bytes, remark: str, **header: Any) -> None:
     reply = await peer.ask(code, body, **header)
     assert (reply.code, reply.remark) == (BUSY_LIMIT, remark)
 
@@ -55,8 +55,10 @@ def aside(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return done
 
 
-def test_a_large_heartbeat_is_read_aside_and_does_what_a_small_one_does(broker: Run, aside: list[str]) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_large_heartbeat_is_read_aside_and_does_what_a_small_one_does(
+    broker: OpenBench, aside: list[str]
+) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         consumers = [consumer(f"G{n}", "a || b", "*") for n in range(200)]
         large = heartbeat(300, consumers)
@@ -69,11 +71,9 @@ def test_a_large_heartbeat_is_read_aside_and_does_what_a_small_one_does(broker: 
         assert (await peer.ask(RequestCode.HEART_BEAT, heartbeat(3))).code == ResponseCode.SUCCESS
         assert aside == ["_read"]
 
-    broker(body)
 
-
-def test_a_goodbye_does_not_overtake_a_heartbeat_that_is_read_aside(broker: Run, aside: list[str]) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_goodbye_does_not_overtake_a_heartbeat_that_is_read_aside(broker: OpenBench, aside: list[str]) -> None:
+    async with broker() as bench:
         peer, other = bench.peer(), bench.peer()
         code = RequestCode.UNREGISTER_CLIENT
         large = heartbeat(400, [consumer(f"G{n}", "a || b", "*") for n in range(200)])
@@ -96,11 +96,9 @@ def test_a_goodbye_does_not_overtake_a_heartbeat_that_is_read_aside(broker: Run,
         assert peer.peek(peer.post(code, client_id="c", producer_group="P9")).code == ResponseCode.SUCCESS
         assert "P9" not in clients.producers
 
-    broker(body)
 
-
-def test_a_connection_lost_with_requests_in_line_leaves_nothing_behind(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_connection_lost_with_requests_in_line_leaves_nothing_behind(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         peer.post(RequestCode.HEART_BEAT, heartbeat(400, [consumer(f"G{n}", "a || b") for n in range(200)]))
         peer.post(RequestCode.UNREGISTER_CLIENT, client_id="c", producer_group="P7")
@@ -111,11 +109,9 @@ def test_a_connection_lost_with_requests_in_line_leaves_nothing_behind(broker: R
         assert not bench.tables.clients.producers
         assert (await bench.peer().ask(RequestCode.HEART_BEAT, heartbeat(1))).code == ResponseCode.SUCCESS
 
-    broker(body)
 
-
-def test_long_expressions_of_heartbeats_are_compiled_aside(broker: Run, aside: list[str]) -> None:
-    async def body(bench: Any) -> None:
+async def test_long_expressions_of_heartbeats_are_compiled_aside(broker: OpenBench, aside: list[str]) -> None:
+    async with broker(enable_property_filter=True) as bench:
         peer = bench.peer()
         wanted = [" OR ".join(f"n = {n + number}" for n in range(300)) for number in range(20)]
         said = heartbeat(consumers=[consumer("G", *wanted, kind="SQL92")])
@@ -123,11 +119,9 @@ def test_long_expressions_of_heartbeats_are_compiled_aside(broker: Run, aside: l
         assert aside == ["_read"] + ["_compile"] * 20
         assert bench.tables.filters.find("T19", "G").compiled.matches({"n": "19"}.get)
 
-    broker(body, enable_property_filter=True)
 
-
-def test_references_are_followed_aside(broker: Run, aside: list[str]) -> None:
-    async def body(bench: Any) -> None:
+async def test_references_are_followed_aside(broker: OpenBench, aside: list[str]) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         text = heartbeat(consumers=[consumer("G", "a"), {"groupName": "H", "subscriptionDataSet": "?"}]).decode()
         text = text.replace('"?"', '{"$ref":"$.consumerDataSet[0].subscriptionDataSet"}')
@@ -139,23 +133,19 @@ def test_references_are_followed_aside(broker: Run, aside: list[str]) -> None:
         assert (reply.code, "what references in a JSON body point at" in reply.remark) == (BUSY_LIMIT, True)
         assert bench.tables.refusals.counts == {"maxJsonReferredValues": 1}
 
-    broker(body)
-
 
 @pytest.mark.over_limit("maxHeartbeatSize")
-def test_a_heartbeat_has_no_more_bytes_than_the_limit(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_heartbeat_has_no_more_bytes_than_the_limit(broker: OpenBench) -> None:
+    async with broker(max_heartbeat_size=1000) as bench:
         peer = bench.peer()
         assert (await peer.ask(RequestCode.HEART_BEAT, heartbeat().ljust(1000))).code == ResponseCode.SUCCESS
         text = "body of a heartbeat: 1001 bytes, at most 1000 are allowed; raise maxHeartbeatSize if that is meant"
         await refused(peer, RequestCode.HEART_BEAT, heartbeat().ljust(1001), text)
 
-    broker(body, max_heartbeat_size=1000)
-
 
 @pytest.mark.over_limit("maxJsonBodySize")
-def test_a_json_body_has_no_more_bytes_than_the_limit(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_json_body_has_no_more_bytes_than_the_limit(broker: OpenBench) -> None:
+    async with broker(max_json_body_size=1000) as bench:
         peer = bench.peer()
         lock = b'{"clientId":"c","consumerGroup":"G","mqSet":[]}'
         assert (await peer.ask(RequestCode.LOCK_BATCH_MQ, lock.ljust(1000))).code == ResponseCode.SUCCESS
@@ -163,24 +153,20 @@ def test_a_json_body_has_no_more_bytes_than_the_limit(broker: Run) -> None:
         for code in (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ, RequestCode.CHECK_CLIENT_CONFIG):
             await refused(peer, code, lock.ljust(1001), text)
 
-    broker(body, max_json_body_size=1000)
-
 
 @pytest.mark.over_limit("maxJsonObjects")
-def test_a_body_holds_no_more_objects_than_the_limit(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_body_holds_no_more_objects_than_the_limit(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         most = JSON_OBJECTS.default
         text = f"a large JSON body of a request: {most + 3} objects and arrays, at most {most} are allowed"
         await refused(peer, RequestCode.HEART_BEAT, b'{"clientID":"c","x":[' + b"[]," * most + b"[]]}", text)
         assert bench.tables.refusals.counts == {"maxJsonObjects": 1}
 
-    broker(body)
-
 
 @pytest.mark.over_limit("maxGroupsPerHeartbeat")
-def test_a_heartbeat_has_no_more_groups_than_the_limit(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_heartbeat_has_no_more_groups_than_the_limit(broker: OpenBench) -> None:
+    async with broker(max_groups_per_heartbeat=8) as bench:
         peer = bench.peer()
         said = heartbeat(7, [consumer("G", "*")])
         assert (await peer.ask(RequestCode.HEART_BEAT, said)).code == ResponseCode.SUCCESS
@@ -188,12 +174,10 @@ def test_a_heartbeat_has_no_more_groups_than_the_limit(broker: Run) -> None:
         await refused(peer, RequestCode.HEART_BEAT, heartbeat(8, [consumer("H", "*")]), text)
         assert list(bench.tables.clients.consumers) == ["G"]
 
-    broker(body, max_groups_per_heartbeat=8)
-
 
 @pytest.mark.over_limit("maxSubscriptionsPerGroup")
-def test_a_group_subscribes_no_more_than_the_limit(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_group_subscribes_no_more_than_the_limit(broker: OpenBench) -> None:
+    async with broker(max_subscriptions_per_group=3) as bench:
         peer = bench.peer()
         assert (await peer.ask(RequestCode.HEART_BEAT, heartbeat(0, [consumer("G", *"***")]))).code == 0
         text = (
@@ -203,14 +187,12 @@ def test_a_group_subscribes_no_more_than_the_limit(broker: Run) -> None:
         await refused(peer, RequestCode.HEART_BEAT, heartbeat(0, [consumer("G", *"****")]), text)
         assert len(bench.tables.clients.consumers["G"].subscriptions) == 3
 
-    broker(body, max_subscriptions_per_group=3)
-
 
 def pull_by(expression: str, kind: str = "SQL92") -> dict[str, Any]:
     return {"subscription": expression, "expression_type": kind}
 
 
-async def fill(bench: Any, count: int, **properties: str) -> None:
+async def fill(bench: Bench, count: int, **properties: str) -> None:
     bench.tables.topics.put(TopicConfig("T", 1, 1), 1)
     peer = bench.peer()
     for number in range(count):
@@ -219,8 +201,8 @@ async def fill(bench: Any, count: int, **properties: str) -> None:
 
 @pytest.mark.over_limit("maxFilterExpressionLength")
 @pytest.mark.parametrize("kind", ["SQL92", "TAG"])
-def test_an_expression_has_no_more_characters_than_the_limit(broker: Run, kind: str) -> None:
-    async def body(bench: Any) -> None:
+async def test_an_expression_has_no_more_characters_than_the_limit(broker: OpenBench, kind: str) -> None:
+    async with broker(enable_property_filter=True, max_filter_expression_length=4000) as bench:
         await fill(bench, 1)
         peer = bench.peer()
         longest = "n = 0" + " " * 3995 if kind == "SQL92" else "a" * 4000
@@ -234,15 +216,13 @@ def test_an_expression_has_no_more_characters_than_the_limit(broker: Run, kind: 
         await refused(peer, RequestCode.HEART_BEAT, heartbeat(0, [consumer("G", longest + " ", kind=kind)]), text)
         assert bench.tables.refusals.counts == {"maxFilterExpressionLength": 2}
 
-    broker(body, enable_property_filter=True, max_filter_expression_length=4000)
 
-
-def test_a_pull_looks_at_as_much_as_a_turn_allows_and_tells_how_far_it_got(
-    broker: Run, monkeypatch: pytest.MonkeyPatch
+async def test_a_pull_looks_at_as_much_as_a_turn_allows_and_tells_how_far_it_got(
+    broker: OpenBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(message_filter, "MAX_WORK", 100)
 
-    async def body(bench: Any) -> None:
+    async with broker(enable_property_filter=True) as bench:
         await fill(bench, 20)
         peer = bench.peer()
         many = " OR ".join(["n = 15", *["n = 99"] * 14])  # 30 terms for each message
@@ -258,11 +238,9 @@ def test_a_pull_looks_at_as_much_as_a_turn_allows_and_tells_how_far_it_got(
         assert found[0][0] <= 15 < found[0][1]
         assert all(code in (0, ResponseCode.PULL_RETRY_IMMEDIATELY) for code, _, _ in replies)
 
-    broker(body, enable_property_filter=True)
 
-
-def test_many_pulls_by_expressions_are_all_answered(broker: Run, aside: list[str]) -> None:
-    async def body(bench: Any) -> None:
+async def test_many_pulls_by_expressions_are_all_answered(broker: OpenBench, aside: list[str]) -> None:
+    async with broker(enable_property_filter=True) as bench:
         await fill(bench, 5)
         peers = [bench.peer() for _ in range(10)]
         texts = [" OR ".join([f"n = {n}", *["n = 99"] * 500]) for n in range(4)]
@@ -273,13 +251,13 @@ def test_many_pulls_by_expressions_are_all_answered(broker: Run, aside: list[str
             assert b"%d" % n in bytes(reply.body)
         assert set(aside) == {"_compile"}
 
-    broker(body, enable_property_filter=True)
 
-
-def test_a_held_pull_looks_at_what_comes_a_little_at_a_time(broker: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_held_pull_looks_at_what_comes_a_little_at_a_time(
+    broker: OpenBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(message_filter, "MAX_WORK", 20)
 
-    async def body(bench: Any) -> None:
+    async with broker(enable_property_filter=True) as bench:
         await fill(bench, 1)
         peer, sender = bench.peer(), bench.peer()
         opaque = peer.post_pull("T", 1, **pull_by("n = 7"), sys_flag=6)
@@ -288,5 +266,3 @@ def test_a_held_pull_looks_at_what_comes_a_little_at_a_time(broker: Run, monkeyp
             await sender.reply(one)
         reply = await peer.reply(opaque)
         assert (reply.code, b"7" in bytes(reply.body)) == (0, True)
-
-    broker(body, enable_property_filter=True)

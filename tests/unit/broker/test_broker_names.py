@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from broker_bench import Bench, OpenBench
 
 from tianzhou.broker.router import NOT_ON_FAST_PORT
 from tianzhou.errors import IllegalName
@@ -18,11 +18,10 @@ from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.json_dialect import loads
 
-Run = Callable[..., None]
 HOSTILE = ("/etc", "..", "../../outside", "a\nb", "\x1b[2J", "\0", "x" * 1_000_000, "a/b")
 
 
-def kept(bench: Any) -> str:
+def kept(bench: Bench) -> str:
     """Everything the state files would hold."""
     tables = bench.tables
     return json.dumps(
@@ -35,12 +34,11 @@ def kept(bench: Any) -> str:
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=lambda name: repr(name[:12]))
-def test_deleting_a_topic_removes_no_other_folder(broker: Run, tmp_path: Path, name: str) -> None:
+async def test_deleting_a_topic_removes_no_other_folder(broker: OpenBench, tmp_path: Path, name: str) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "precious").touch()
-
-    async def body(bench: Any) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         await peer.send("T", b"kept")
         files = sorted((tmp_path / "store").rglob("*"))
@@ -53,14 +51,14 @@ def test_deleting_a_topic_removes_no_other_folder(broker: Run, tmp_path: Path, n
         assert [record.body for record in bench.records("T")] == [b"kept"]
         assert (await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T")).code == 0
         assert not (tmp_path / "store" / "consumequeue" / "T").exists()
-
-    broker(body)
     assert (outside / "precious").exists()
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=lambda name: repr(name[:12]))
-def test_what_the_hot_path_does_not_judge_has_been_judged_where_it_came_to_be(broker: Run, name: str) -> None:
-    async def body(bench: Any) -> None:
+async def test_what_the_hot_path_does_not_judge_has_been_judged_where_it_came_to_be(
+    broker: OpenBench, name: str
+) -> None:
+    async with broker({"enable_lmq": True, "enable_multi_dispatch": True}, enable_broadcast_offset_store=True) as bench:
         peer = bench.peer()
         await peer.send("T")
         before = kept(bench)
@@ -77,12 +75,10 @@ def test_what_the_hot_path_does_not_judge_has_been_judged_where_it_came_to_be(br
         bench.tables.groups.delete("G", 1)
         assert kept(bench) == before
 
-    broker(body, {"enable_lmq": True, "enable_multi_dispatch": True}, enable_broadcast_offset_store=True)
-
 
 @pytest.mark.parametrize("name", HOSTILE, ids=lambda name: repr(name[:12]))
-def test_names_in_bodies_are_judged_before_they_are_kept(broker: Run, name: str) -> None:
-    async def body(bench: Any) -> None:
+async def test_names_in_bodies_are_judged_before_they_are_kept(broker: OpenBench, name: str) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         before = kept(bench)
         queue = MessageQueue("T", "broker-a", 0)
@@ -107,11 +103,9 @@ def test_names_in_bodies_are_judged_before_they_are_kept(broker: Run, name: str)
         assert kept(bench) == before
         assert bench.tables.clients.producers == {}
 
-    broker(body)
 
-
-def test_a_wrong_group_in_a_heartbeat_does_not_harm_the_others_of_its_client(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_wrong_group_in_a_heartbeat_does_not_harm_the_others_of_its_client(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         consumers = [
             ConsumerData(group, subscription_data_set=[SubscriptionData("T", "*")]) for group in ("bad\ngroup", "good")
@@ -124,11 +118,9 @@ def test_a_wrong_group_in_a_heartbeat_does_not_harm_the_others_of_its_client(bro
         assert list(bench.tables.clients.consumers) == ["good"]
         assert list(bench.tables.clients.producers) == ["P"]
 
-    broker(body)
 
-
-def test_a_group_is_forbidden_to_read_only_what_there_is(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_group_is_forbidden_to_read_only_what_there_is(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         bench.tables.topics.put(TopicConfig("T"), 1)
 
@@ -144,11 +136,9 @@ def test_a_group_is_forbidden_to_read_only_what_there_is(broker: Run) -> None:
         assert await forbid("TOOLS_CONSUMER", "T", readable=True) == 0
         assert bench.tables.groups.forbidden == {}
 
-    broker(body)
 
-
-def test_offsets_are_copied_to_groups_that_are_or_may_come_to_be(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_offsets_are_copied_to_groups_that_are_or_may_come_to_be(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         tables = bench.tables
         tables.topics.put(TopicConfig("T"), 1)
@@ -169,11 +159,9 @@ def test_offsets_are_copied_to_groups_that_are_or_may_come_to_be(broker: Run) ->
         assert await clone("later") == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
         assert tables.offsets.committed("later", "T", 0) is None
 
-    broker(body)
 
-
-def test_what_a_member_consumes_at_once_comes_from_the_store(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_what_a_member_consumes_at_once_comes_from_the_store(broker: OpenBench) -> None:
+    async with broker() as bench:
         consumer, tool = bench.peer(), bench.peer()
         await consumer.heartbeat("c1", "T")
         for more in ({}, {"msg_id": ""}):
@@ -183,25 +171,19 @@ def test_what_a_member_consumes_at_once_comes_from_the_store(broker: Run) -> Non
         consumer._drain()
         assert 309 not in [command.code for command in consumer.requests]
 
-    broker(body)
 
-
-def test_a_list_of_topics_names_those_there_are(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_list_of_topics_names_those_there_are(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         bench.tables.topics.put(TopicConfig("T", 1, 1), 1)
         reply = await peer.ask(208, consumer_group="G", topic="", topic_list="T;" + "u;" * 100_000 + "T")
         assert len(loads(reply.body)["offsetTable"]) == 1
 
-    broker(body)
 
-
-def test_the_fast_port_judges_names_too(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_the_fast_port_judges_names_too(broker: OpenBench) -> None:
+    async with broker() as bench:
         fast = bench.parts.router.without(NOT_ON_FAST_PORT)
         request = Command(RequestCode.DELETE_TOPIC_IN_BROKER, fields={"topic": "../.."})
         with pytest.raises(IllegalName):
             fast.serve(bench.peer().connection, request)
         assert fast.codes == bench.parts.router.codes - NOT_ON_FAST_PORT
-
-    broker(body)

@@ -1,18 +1,17 @@
 """Pulls: 11 and 361, and waiting."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from broker_bench import Bench, OpenBench
 
 from tianzhou.model import MessageModel, SubscriptionGroupConfig, TopicConfig
 from tianzhou.records.codec import decode_records
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.fields import read_reply
 
-Run = Callable[..., None]
 PULL = RequestCode.PULL_MESSAGE
 COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
 
@@ -22,14 +21,14 @@ def place(reply: Any) -> tuple[int, str, int, int, int]:
     return reply.code, reply.remark, header.next_begin_offset, header.min_offset, header.max_offset
 
 
-async def fill(bench: Any, count: int, topic: str = "T", **properties: str) -> None:
+async def fill(bench: Bench, count: int, topic: str = "T", **properties: str) -> None:
     peer = bench.peer()
     for n in range(count):
         await peer.send(topic, f"m{n}".encode(), properties={"UNIQ_KEY": f"U{n}"} | properties)
 
 
-def test_messages_come_as_they_are_stored(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_messages_come_as_they_are_stored(broker: OpenBench) -> None:
+    async with broker() as bench:
         await fill(bench, 3)
         reply = await bench.peer().pull("T")
         assert place(reply) == (0, "FOUND", 3, 0, 3)
@@ -41,11 +40,9 @@ def test_messages_come_as_they_are_stored(broker: Run) -> None:
         for odd in (0, -1):
             assert place(await bench.peer().pull("T", 1, max_msg_nums=odd))[:3] == (0, "FOUND", 2)
 
-    broker(body)
 
-
-def test_lite_pull_is_a_pull_that_can_be_forbidden(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_lite_pull_is_a_pull_that_can_be_forbidden(broker: OpenBench) -> None:
+    async with broker() as bench:
         await fill(bench, 1)
         fields = {
             "consumer_group": "G", "topic": "T", "queue_id": 0, "queue_offset": 0, "max_msg_nums": 32, "sys_flag": 20,
@@ -55,8 +52,6 @@ def test_lite_pull_is_a_pull_that_can_be_forbidden(broker: Run) -> None:
         bench.settings.lite_pull_message_enable = False
         assert (await bench.peer().ask(361, **fields)).code == 16
         assert (await bench.peer().pull("T")).code == 0
-
-    broker(body)
 
 
 @pytest.mark.parametrize(
@@ -69,19 +64,17 @@ def test_lite_pull_is_a_pull_that_can_be_forbidden(broker: Run) -> None:
         ("empty", 5, (21, "NO_MESSAGE_IN_QUEUE", 0, 0, 0)),
     ],
 )
-def test_offsets_outside_the_queue(
-    broker: Run, topic: str, offset: int, expected: tuple[int, str, int, int, int]
+async def test_offsets_outside_the_queue(
+    broker: OpenBench, topic: str, offset: int, expected: tuple[int, str, int, int, int]
 ) -> None:
-    async def body(bench: Any) -> None:
+    async with broker() as bench:
         bench.tables.topics.put(TopicConfig("empty", 1, 1), 1)
         await fill(bench, 3)
         assert place(await bench.peer().pull(topic, offset)) == expected
 
-    broker(body)
 
-
-def test_tags_select_by_hash(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_tags_select_by_hash(broker: OpenBench) -> None:
+    async with broker() as bench:
         await fill(bench, 2, TAGS="TagA")
         await fill(bench, 1, TAGS="TagB")
         await fill(bench, 1)
@@ -93,11 +86,9 @@ def test_tags_select_by_hash(broker: Run) -> None:
         assert (await pull("T", subscription="||")).code == 23
         assert (await pull("T", subscription="a > 1", expression_type="SQL92")).code == 1
 
-    broker(body)
 
-
-def test_the_checks_and_their_codes(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_the_checks_and_their_codes(broker: OpenBench) -> None:
+    async with broker() as bench:
         await fill(bench, 1)
         tables, settings = bench.tables, bench.settings
         pull = bench.peer().pull
@@ -120,11 +111,9 @@ def test_the_checks_and_their_codes(broker: Run) -> None:
         reply = await pull("T")
         assert (reply.code, reply.fields["forbiddenType"]) == (16, "1")
 
-    broker(body)
 
-
-def test_without_its_own_expression_the_heartbeat_counts(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_without_its_own_expression_the_heartbeat_counts(broker: OpenBench) -> None:
+    async with broker() as bench:
         await fill(bench, 1, TAGS="TagA")
         await fill(bench, 1, TAGS="TagB")
         peer = bench.peer()
@@ -143,20 +132,16 @@ def test_without_its_own_expression_the_heartbeat_counts(broker: Run) -> None:
         reply = await peer.pull("T", sys_flag=0)
         assert (reply.code, reply.fields["forbiddenType"]) == (16, "4")
 
-    broker(body)
 
-
-def test_using_a_group_creates_it(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_using_a_group_creates_it(broker: OpenBench) -> None:
+    async with broker() as bench:
         await fill(bench, 1)
         await bench.peer().pull("T", consumer_group="fresh")
         assert bench.tables.groups.get("fresh") == SubscriptionGroupConfig("fresh")
 
-    broker(body)
 
-
-def test_commits_come_with_pulls_when_flagged(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_commits_come_with_pulls_when_flagged(broker: OpenBench) -> None:
+    async with broker() as bench:
         await fill(bench, 3)
         peer = bench.peer()
         await peer.pull("T", 2, commit_offset=1)
@@ -165,11 +150,9 @@ def test_commits_come_with_pulls_when_flagged(broker: Run) -> None:
         await peer.pull("T", 2, commit_offset=1, sys_flag=SUBSCRIPTION | COMMIT)
         assert bench.tables.offsets.committed("G", "T", 0) == 1
 
-    broker(body)
 
-
-def test_a_pull_waits_for_the_next_message(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_pull_waits_for_the_next_message(broker: OpenBench) -> None:
+    async with broker() as bench:
         await fill(bench, 1)
         peer = bench.peer()
         waiting = peer.post_pull("T", 1, sys_flag=SUBSCRIPTION | SUSPEND | COMMIT, commit_offset=1)
@@ -181,11 +164,9 @@ def test_a_pull_waits_for_the_next_message(broker: Run) -> None:
         assert place(reply) == (0, "FOUND", 2, 0, 2)
         assert bench.tables.offsets.committed("G", "T", 0) == 7, "it commits once, before it waits"
 
-    broker(body)
 
-
-def test_a_pull_that_waited_in_vain_says_so(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_pull_that_waited_in_vain_says_so(broker: OpenBench) -> None:
+    async with broker() as bench:
         await fill(bench, 1)
         peer = bench.peer()
         waiting = peer.post_pull("T", 1, sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=15_000)
@@ -196,11 +177,9 @@ def test_a_pull_that_waited_in_vain_says_so(broker: Run) -> None:
         assert found is not None
         assert place(found) == (19, "OFFSET_OVERFLOW_ONE", 1, 0, 1)
 
-    broker(body)
 
-
-def test_a_queue_without_messages_can_be_waited_for(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_queue_without_messages_can_be_waited_for(broker: OpenBench) -> None:
+    async with broker() as bench:
         bench.tables.topics.put(TopicConfig("T", 1, 1), 1)
         peer = bench.peer()
         waiting = peer.post_pull("T", 0, sys_flag=SUBSCRIPTION | SUSPEND)
@@ -208,11 +187,9 @@ def test_a_queue_without_messages_can_be_waited_for(broker: Run) -> None:
         await fill(bench, 1)
         assert place(await peer.reply(waiting)) == (0, "FOUND", 1, 0, 1)
 
-    broker(body)
 
-
-def test_what_the_filter_leaves_out_does_not_end_the_wait(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_what_the_filter_leaves_out_does_not_end_the_wait(broker: OpenBench) -> None:
+    async with broker() as bench:
         await fill(bench, 1)
         peer = bench.peer()
         flags = {"sys_flag": SUBSCRIPTION | SUSPEND, "subscription": "TagA"}
@@ -227,11 +204,9 @@ def test_what_the_filter_leaves_out_does_not_end_the_wait(broker: Run) -> None:
         assert place(reply) == (0, "FOUND", 4, 0, 4)
         assert [record.queue_offset for record in decode_records(reply.body)] == [3]
 
-    broker(body)
 
-
-def test_only_a_pull_that_found_nothing_waits(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_only_a_pull_that_found_nothing_waits(broker: OpenBench) -> None:
+    async with broker() as bench:
         await fill(bench, 1, TAGS="TagB")
         peer = bench.peer()
         flags = SUBSCRIPTION | SUSPEND
@@ -239,22 +214,18 @@ def test_only_a_pull_that_found_nothing_waits(broker: Run) -> None:
             opaque = peer.post_pull("T", offset, sys_flag=flags, subscription=expression)
             assert peer.peek(opaque) is not None
 
-    broker(body)
 
-
-def test_short_polling(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_short_polling(broker: OpenBench) -> None:
+    async with broker(long_polling_enable=False) as bench:
         await fill(bench, 1)
         peer = bench.peer()
         waiting = peer.post_pull("T", 1, sys_flag=SUBSCRIPTION | SUSPEND)
         await asyncio.sleep(1.1)
         assert peer.peek(waiting) is not None
 
-    broker(body, long_polling_enable=False)
 
-
-def test_a_lost_connection_forgets_its_waiting_pulls(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_lost_connection_forgets_its_waiting_pulls(broker: OpenBench) -> None:
+    async with broker() as bench:
         await fill(bench, 1)
         peer = bench.peer()
         for _ in range(100):
@@ -266,15 +237,11 @@ def test_a_lost_connection_forgets_its_waiting_pulls(broker: Run) -> None:
         await fill(bench, 1)
         assert bench.store.arrived("T", 0).waiting == 0
 
-    broker(body)
 
-
-def test_a_reset_is_told_to_the_next_pull(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_reset_is_told_to_the_next_pull(broker: OpenBench) -> None:
+    async with broker() as bench:
         await fill(bench, 5)
         bench.tables.offsets.reset("G", "T", 0, 2, 1)
         peer = bench.peer()
         assert place(await peer.pull("T", 5)) == (21, "OFFSET_RESET", 2, 0, 5)
         assert place(await peer.pull("T", 2))[:3] == (0, "FOUND", 5)
-
-    broker(body)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from broker_bench import Peer
 
 from tianzhou.broker.server import make_tables
 from tianzhou.broker.settings import BrokerSettings
@@ -27,7 +28,7 @@ def batch_of(count: int) -> bytes:
     return encode_batch((n, b"inner %d" % n, b"UNIQ_KEY\x01M%d\x02TAGS\x01T\x02" % n) for n in range(count))
 
 
-async def create(peer: Any, topic: str, attributes: str = "+queue.type=BatchCQ") -> None:
+async def create(peer: Peer, topic: str, attributes: str = "+queue.type=BatchCQ") -> None:
     reply = await peer.ask(
         RequestCode.UPDATE_AND_CREATE_TOPIC, topic=topic, default_topic="TBW102", read_queue_nums=2,
         write_queue_nums=2, perm=6, topic_filter_type="SINGLE_TAG", topic_sys_flag=0, order=False,
@@ -36,7 +37,7 @@ async def create(peer: Any, topic: str, attributes: str = "+queue.type=BatchCQ")
     assert reply.code == ResponseCode.SUCCESS, reply.remark
 
 
-async def send_batch(peer: Any, topic: str, count: int, properties: dict[str, str] | None = None) -> Any:
+async def send_batch(peer: Peer, topic: str, count: int, properties: dict[str, str] | None = None) -> Any:
     return await peer.send(
         topic, batch_of(count), code=RequestCode.SEND_BATCH_MESSAGE, batch=True,
         properties={"UNIQ_KEY": f"B{count}"} if properties is None else properties,
@@ -44,8 +45,8 @@ async def send_batch(peer: Any, topic: str, count: int, properties: dict[str, st
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-def test_a_batch_to_a_batchcq_topic_is_one_record(broker: Any, flush: str) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_batch_to_a_batchcq_topic_is_one_record(broker: Any, flush: str) -> None:
+    async with broker(store={"flush_disk_type": flush}) as bench:
         peer = bench.peer()
         await create(peer, "B")
         for base, count in ((0, 3), (3, 2)):
@@ -70,11 +71,9 @@ def test_a_batch_to_a_batchcq_topic_is_one_record(broker: Any, flush: str) -> No
         assert [message.body for message in messages[3:5]] == [b"inner 0", b"inner 1"]
         assert messages[4].properties["UNIQ_KEY"] == "M1"
 
-    broker(body, store={"flush_disk_type": flush})
 
-
-def test_a_batch_without_a_unique_key_is_an_ordinary_one(broker: Any) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_batch_without_a_unique_key_is_an_ordinary_one(broker: Any) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         await create(peer, "B")
         await send_batch(peer, "B", 2)
@@ -84,11 +83,9 @@ def test_a_batch_without_a_unique_key_is_an_ordinary_one(broker: Any) -> None:
         assert [record.queue_offset for record in records] == [0, 2, 3, 4]
         assert [record.sys_flag & 0xC0 for record in records] == [0xC0, 0, 0, 0]
 
-    broker(body)
 
-
-def test_only_the_broker_makes_inner_batches(broker: Any) -> None:
-    async def body(bench: Any) -> None:
+async def test_only_the_broker_makes_inner_batches(broker: Any) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         await create(peer, "B")
         await create(peer, "S", "")
@@ -100,11 +97,9 @@ def test_only_the_broker_makes_inner_batches(broker: Any) -> None:
         sent = read_reply(RequestCode.SEND_BATCH_MESSAGE, await send_batch(peer, "S", 2))
         assert (sent.batch_uniq_id, sent.msg_id.count(",")) == (None, 1)
 
-    broker(body)
 
-
-def test_a_topic_made_again_may_be_of_another_type(broker: Any) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_topic_made_again_may_be_of_another_type(broker: Any) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         root = bench.store_settings.root
         for attributes, family, other in (
@@ -120,11 +115,9 @@ def test_a_topic_made_again_may_be_of_another_type(broker: Any) -> None:
             assert (await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic="B")).code == ResponseCode.SUCCESS
             assert bench.store.max_offset("B", 0) == 0
 
-    broker(body)
 
-
-def test_a_message_is_found_in_the_light_queues_it_names(broker: Any) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_message_is_found_in_the_light_queues_it_names(broker: Any) -> None:
+    async with broker(store=LIGHT) as bench:
         peer = bench.peer()
         waits = peer.post_pull("%LMQ%b", sys_flag=6)
         for number, named in enumerate(("%LMQ%a", "%LMQ%a,%LMQ%b", "%LMQ%a")):
@@ -141,21 +134,17 @@ def test_a_message_is_found_in_the_light_queues_it_names(broker: Any) -> None:
         assert (await peer.pull("%LMQ%unused")).code == ResponseCode.PULL_NOT_FOUND
         assert "%LMQ%a" not in bench.tables.topics.all()
 
-    broker(body, store=LIGHT)
 
-
-def test_without_the_setting_light_queues_are_no_topics(broker: Any) -> None:
-    async def body(bench: Any) -> None:
+async def test_without_the_setting_light_queues_are_no_topics(broker: Any) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         await peer.send("T", properties={"UNIQ_KEY": "K", "INNER_MULTI_DISPATCH": "%LMQ%a"})
         assert (await peer.pull("%LMQ%a")).code == ResponseCode.TOPIC_NOT_EXIST
         assert bench.store.topics() == ["T"]
 
-    broker(body)
 
-
-def test_groups_of_light_queues_commit_without_being_created(broker: Any) -> None:
-    async def body(bench: Any) -> None:
+async def test_groups_of_light_queues_commit_without_being_created(broker: Any) -> None:
+    async with broker(store=LIGHT, auto_create_subscription_group=False) as bench:
         peer = bench.peer()
         group, topic = "%LMQ%g", "%LMQ%a"
         committed = await peer.ask(
@@ -165,8 +154,6 @@ def test_groups_of_light_queues_commit_without_being_created(broker: Any) -> Non
         asked = await peer.ask(RequestCode.QUERY_CONSUMER_OFFSET, consumer_group=group, topic=topic, queue_id=0)
         assert read_reply(RequestCode.QUERY_CONSUMER_OFFSET, asked).offset == 7
         assert group not in bench.tables.groups.all()
-
-    broker(body, store=LIGHT, auto_create_subscription_group=False)
 
 
 def test_offsets_of_light_groups_have_their_own_table() -> None:

@@ -30,8 +30,8 @@ def answer(peer, request: Command, code: int = 0) -> None:
 
 
 @pytest.mark.parametrize("code", [V1, V2])
-def test_a_reply_is_pushed_to_who_asked_and_stored(broker, code) -> None:
-    async def body(bench) -> None:
+async def test_a_reply_is_pushed_to_who_asked_and_stored(broker, code) -> None:
+    async with broker() as bench:
         asker, replier = bench.peer(), bench.peer()
         await asker.heartbeat("asker", producer="P")
         opaque = replier.post_send(TOPIC, b"yes", code=code, properties=REPLY, flag=7, sys_flag=0)
@@ -53,11 +53,9 @@ def test_a_reply_is_pushed_to_who_asked_and_stored(broker, code) -> None:
         (stored,) = bench.records(TOPIC)
         assert (stored.body, decode_properties(stored.properties)) == (b"yes", REPLY)
 
-    broker(body)
 
-
-def test_without_storing_the_answer_has_no_place(broker) -> None:
-    async def body(bench) -> None:
+async def test_without_storing_the_answer_has_no_place(broker) -> None:
+    async with broker(store_reply_message_enable=False) as bench:
         asker, replier = bench.peer(), bench.peer()
         await asker.heartbeat("asker", producer="P")
         opaque = replier.post_send(TOPIC, b"yes", code=V2, properties=REPLY)
@@ -66,11 +64,9 @@ def test_without_storing_the_answer_has_no_place(broker) -> None:
         assert (sent.msg_id, sent.queue_offset) == ("0", 0)
         assert bench.records(TOPIC) == []
 
-    broker(body, store_reply_message_enable=False)
 
-
-def test_a_requester_that_is_gone(broker) -> None:
-    async def body(bench) -> None:
+async def test_a_requester_that_is_gone(broker) -> None:
+    async with broker() as bench:
         asker, replier = bench.peer(), bench.peer()
         refused = await replier.send(TOPIC, b"yes", code=V2, properties=REPLY)
         assert refused.code == 1
@@ -97,11 +93,9 @@ def test_a_requester_that_is_gone(broker) -> None:
         refused = await replier.send(TOPIC, b"yes", code=V2, properties=REPLY)
         assert "channel of <asker> not found" in refused.remark
 
-    broker(body)
 
-
-def test_the_latest_connection_of_a_client_is_asked(broker) -> None:
-    async def body(bench) -> None:
+async def test_the_latest_connection_of_a_client_is_asked(broker) -> None:
+    async with broker() as bench:
         old, new, replier = bench.peer(), bench.peer(), bench.peer()
         await old.heartbeat("asker", producer="P")
         await new.heartbeat("asker", producer="P")
@@ -112,16 +106,12 @@ def test_the_latest_connection_of_a_client_is_asked(broker) -> None:
         await new.ask(RequestCode.UNREGISTER_CLIENT, client_id="asker", producer_group="P")
         assert (await replier.send(TOPIC, b"yes", code=V2, properties=REPLY)).code == 1
 
-    broker(body)
 
-
-def test_topic_checks_are_those_of_sends(broker) -> None:
-    async def body(bench) -> None:
+async def test_topic_checks_are_those_of_sends(broker) -> None:
+    async with broker() as bench:
         replier = bench.peer()
         assert (await replier.send("SCHEDULE_TOPIC_XXXX", code=V2, properties=REPLY)).code == 16
         assert (await replier.send("no such?", code=V2, properties=REPLY)).code == 29
         refused = await replier.send(TOPIC, code=V2, properties=REPLY, queue_id=5)
         assert refused.code == 29
         assert refused.fields["MSG_REGION"] == "DefaultRegion"
-
-    broker(body)

@@ -2,10 +2,9 @@
 
 import asyncio
 import random
-from collections.abc import Callable
-from typing import Any
 
 import pytest
+from broker_bench import OpenBench
 
 from store_reads import read_now
 from tianzhou.model import TopicConfig
@@ -17,12 +16,11 @@ from tianzhou.wire.fields import read_reply
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.properties import decode_properties, encode_properties
 
-Run = Callable[..., None]
 BROKER_PROPERTIES = {"CLUSTER": "DefaultCluster", "MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 
 
-def test_a_message_is_stored_and_its_place_told(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_message_is_stored_and_its_place_told(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         sent = {"TAGS": "TagA", "KEYS": "k1 k2", "UNIQ_KEY": "U1", "WAIT": "true", "colour": "red"}
         for code, place in ((310, 0), (310, 1), (10, 2)):
@@ -41,29 +39,23 @@ def test_a_message_is_stored_and_its_place_told(broker: Run) -> None:
         assert read_now(bench.store, "T", 1, 0, 32, frozenset({2598919})).count == 3
         assert bench.stats.put_count == 3
 
-    broker(body)
 
-
-def test_the_first_send_creates_the_topic(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_the_first_send_creates_the_topic(broker: OpenBench) -> None:
+    async with broker() as bench:
         await bench.peer().send("fresh", default_topic_queue_nums=3)
         assert bench.tables.topics.get("fresh") == TopicConfig("fresh", 3, 3, 6)
 
-    broker(body)
 
-
-def test_no_auto_creation_no_topic(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_no_auto_creation_no_topic(broker: OpenBench) -> None:
+    async with broker(auto_create_topic_enable=False) as bench:
         reply = await bench.peer().send("fresh")
         assert reply.code == 17
         assert "topic[fresh] not exist" in (reply.remark or "")
         assert reply.fields["MSG_REGION"] == "DefaultRegion"
 
-    broker(body, auto_create_topic_enable=False)
 
-
-def test_oneway_is_stored_and_not_answered(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_oneway_is_stored_and_not_answered(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         await peer.send("T")
         opaques = [peer.post_send("T", oneway=True) for _ in range(3)]
@@ -71,20 +63,16 @@ def test_oneway_is_stored_and_not_answered(broker: Run) -> None:
         assert all(peer.peek(opaque) is None for opaque in opaques)
         assert len(bench.records("T")) == 5
 
-    broker(body)
 
-
-def test_what_a_client_says_of_hosts_is_not_believed(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_what_a_client_says_of_hosts_is_not_believed(broker: OpenBench) -> None:
+    async with broker() as bench:
         await bench.peer().send("T", sys_flag=0x31)
         await bench.peer().send("T", sys_flag=0x31)
         assert [record.sys_flag for record in bench.records("T")] == [1, 1]
 
-    broker(body)
 
-
-def test_queues(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_queues(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         bench.tables.topics.put(TopicConfig("T", 2, 2), 1)
         bench.tables.topics.put(TopicConfig("wide", 5, 2), 1)
@@ -96,8 +84,6 @@ def test_queues(broker: Run) -> None:
         assert chosen == {0, 1}
         assert (await peer.send("T", queue_id=2)).code == 29, "also once the topic is known to be fit"
 
-    broker(body)
-
 
 @pytest.mark.parametrize(
     ("topic", "code"),
@@ -106,35 +92,29 @@ def test_queues(broker: Run) -> None:
         ("bad name", 29), ("x" * 128, 29), ("BenchmarkTest", 0), ("TBW102", 0),
     ],
 )  # fmt: skip
-def test_topics_that_may_not_be_sent_to(broker: Run, topic: str, code: int) -> None:
-    async def body(bench: Any) -> None:
+async def test_topics_that_may_not_be_sent_to(broker: OpenBench, topic: str, code: int) -> None:
+    async with broker() as bench:
         for _ in range(2):
             assert (await bench.peer().send(topic)).code == code
 
-    broker(body)
 
-
-def test_a_broker_without_write_permission_refuses_only_ordered_topics(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_broker_without_write_permission_refuses_only_ordered_topics(broker: OpenBench) -> None:
+    async with broker(broker_permission=4) as bench:
         bench.tables.topics.put(TopicConfig("ordered", order=True), 1)
         bench.tables.topics.put(TopicConfig("plain", perm=4), 1)
         assert (await bench.peer().send("ordered")).code == 16
         assert (await bench.peer().send("plain")).code == 0
 
-    broker(body, broker_permission=4)
 
-
-def test_too_early(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_too_early(broker: OpenBench) -> None:
+    async with broker(start_accept_send_request_time_stamp=1 << 60) as bench:
         assert (await bench.peer().send("T")).code == 1
-
-    broker(body, start_accept_send_request_time_stamp=1 << 60)
 
 
 @pytest.mark.over_limit("maxPropertiesBytes")
 @pytest.mark.over_limit("maxMessageSize")
-def test_illegal_messages(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_illegal_messages(broker: OpenBench) -> None:
+    async with broker(store={"max_message_size": 1_000}) as bench:
         peer = bench.peer()
         await peer.send("T")
         too_long = await peer.send("T", properties={"UNIQ_KEY": "U", "x": "v" * 32_768})
@@ -148,11 +128,9 @@ def test_illegal_messages(broker: Run) -> None:
         assert (await peer.send("T", sys_flag=0x40)).code == 13
         assert len(bench.records("T")) == 3
 
-    broker(body, store={"max_message_size": 1_000})
 
-
-def test_a_message_without_unique_key_gets_one(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_message_without_unique_key_gets_one(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         await peer.send("T")
         for properties in ({}, {"TAGS": "TagA"}):
@@ -161,11 +139,9 @@ def test_a_message_without_unique_key_gets_one(broker: Run) -> None:
             assert stored["UNIQ_KEY"] == reply.transaction_id
             assert len(reply.transaction_id) == 32
 
-    broker(body)
 
-
-def test_properties_survive_as_they_are(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_properties_survive_as_they_are(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         await peer.send("T")
         await peer.reply(peer.post(
@@ -175,11 +151,9 @@ def test_properties_survive_as_they_are(broker: Run) -> None:
         stored = decode_properties(bench.records("T")[1].properties)
         assert stored == {"a": "b\x01c", "属性": "值", "UNIQ_KEY": "U"} | BROKER_PROPERTIES
 
-    broker(body)
 
-
-def test_the_short_way_reads_properties_as_the_long_one_does(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_the_short_way_reads_properties_as_the_long_one_does(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         await peer.send("T")
         pieces = [
@@ -220,33 +194,27 @@ def test_the_short_way_reads_properties_as_the_long_one_does(broker: Run) -> Non
             tag = expected.get("TAGS")
             assert read_now(bench.store, "T", 0, n, 1, frozenset({tags_code(tag)})).count == 1, text
 
-    broker(body)
 
-
-def test_pop_handles_are_taken_off(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_pop_handles_are_taken_off(broker: OpenBench) -> None:
+    async with broker() as bench:
         await bench.peer().send("T", properties={"UNIQ_KEY": "U", "POP_CK": "1 2 3"})
         assert "POP_CK" not in decode_properties(bench.records("T")[0].properties)
 
-    broker(body)
 
-
-def test_timers_are_refused_not_taken_for_ordinary(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_timers_are_refused_not_taken_for_ordinary(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         await peer.send("T")
         assert (await peer.send("T", properties={"UNIQ_KEY": "U", "TIMER_DELAY_SEC": "5"})).code == 1
         assert len(bench.records("T")) == 1
-
-    broker(body)
 
 
 def batch(*entries: dict[str, str]) -> bytes:
     return encode_batch([(n, f"body {n}".encode(), encode_properties(entry)) for n, entry in enumerate(entries)])
 
 
-def test_a_batch_becomes_messages_with_consecutive_offsets(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_batch_becomes_messages_with_consecutive_offsets(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         members = batch(
             {"UNIQ_KEY": "A", "TAGS": "TagA", "KEYS": "k"}, {"UNIQ_KEY": "B"}, {"UNIQ_KEY": "C", "WAIT": "false"}
@@ -267,11 +235,9 @@ def test_a_batch_becomes_messages_with_consecutive_offsets(broker: Run) -> None:
         assert read_reply(10, again).transaction_id == "SHARED"
         assert decode_properties(bench.records("T")[3].properties)["UNIQ_KEY"] == "SHARED"
 
-    broker(body)
 
-
-def test_batches_that_are_refused(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_batches_that_are_refused(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         good = batch({"UNIQ_KEY": "A"})
         for topic, data, properties, code in (
@@ -288,11 +254,9 @@ def test_batches_that_are_refused(broker: Run) -> None:
             assert reply.code == code, (topic, data, properties, reply.remark)
         assert bench.records("T") == []
 
-    broker(body)
 
-
-def test_sync_flush_answers_when_the_disk_has_it(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_sync_flush_answers_when_the_disk_has_it(broker: OpenBench) -> None:
+    async with broker(store={"flush_disk_type": "SYNC_FLUSH"}) as bench:
         peer = bench.peer()
         for properties in ({"UNIQ_KEY": "U"}, {"UNIQ_KEY": "U"}, {"UNIQ_KEY": "U", "WAIT": "false"}):
             reply = read_reply(310, await peer.send("T", properties=properties))
@@ -301,11 +265,9 @@ def test_sync_flush_answers_when_the_disk_has_it(broker: Run) -> None:
         waiting = [peer.post_send("T") for _ in range(5)]
         assert [(await peer.reply(one)).code for one in waiting] == [0] * 5
 
-    broker(body, store={"flush_disk_type": "SYNC_FLUSH"})
 
-
-def test_a_disk_that_is_too_slow_is_told_of_and_the_message_is_stored(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_disk_that_is_too_slow_is_told_of_and_the_message_is_stored(broker: OpenBench) -> None:
+    async with broker(store={"flush_disk_type": "SYNC_FLUSH"}) as bench:
         peer = bench.peer()
         await peer.send("T")
 
@@ -323,11 +285,9 @@ def test_a_disk_that_is_too_slow_is_told_of_and_the_message_is_stored(broker: Ru
         assert bench.clock.now_ms() - since == pytest.approx(5_000, abs=100)
         assert (await peer.send("T", properties={"UNIQ_KEY": "U", "WAIT": "false"})).code == 0
 
-    broker(body, store={"flush_disk_type": "SYNC_FLUSH"})
 
-
-def test_a_disk_that_refuses_is_told_of(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_disk_that_refuses_is_told_of(broker: OpenBench) -> None:
+    async with broker(store={"flush_disk_type": "SYNC_FLUSH"}) as bench:
         peer = bench.peer()
         await peer.send("T")
         waiting = [peer.post_send("T") for _ in range(3)]
@@ -335,11 +295,9 @@ def test_a_disk_that_refuses_is_told_of(broker: Run) -> None:
         assert [(await peer.reply(opaque)).code for opaque in waiting] == [10, 10, 10]
         assert (await peer.send("T")).code == 14
 
-    broker(body, store={"flush_disk_type": "SYNC_FLUSH"})
 
-
-def test_a_store_that_cannot_take_it_says_so(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_store_that_cannot_take_it_says_so(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         await peer.send("T")
         bench.store.close_now()
@@ -348,21 +306,17 @@ def test_a_store_that_cannot_take_it_says_so(broker: Run) -> None:
         assert refused.remark
         assert (await peer.send("T", batch({"a": "b"}), batch=True)).code == 14
 
-    broker(body)
 
-
-def test_a_missing_field_is_named(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_missing_field_is_named(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         reply = await peer.ask(RequestCode.SEND_MESSAGE, b"x", topic="T", queue_id=0)
         assert reply.code == 1
         assert "producerGroup" in (reply.remark or "")
 
-    broker(body)
 
-
-def test_topics_that_keep_the_last_of_each_key_want_a_key(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_topics_that_keep_the_last_of_each_key_want_a_key(broker: OpenBench) -> None:
+    async with broker() as bench:
         bench.tables.topics.put(TopicConfig("C", attributes={"cleanup.policy": "COMPACTION"}), 1)
         peer = bench.peer()
         for properties in ({"UNIQ_KEY": "U"}, {"UNIQ_KEY": "U", "KEYS": " "}):
@@ -372,5 +326,3 @@ def test_topics_that_keep_the_last_of_each_key_want_a_key(broker: Run) -> None:
                 assert refused.remark is not None
                 assert refused.remark.startswith("Required message key is missing")
         assert (await peer.send("C", properties={"UNIQ_KEY": "U", "KEYS": "k"})).code == ResponseCode.SUCCESS
-
-    broker(body)

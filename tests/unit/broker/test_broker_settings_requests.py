@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from broker_bench import Bench, OpenBench, Peer
 
 from tianzhou.broker.changeable_settings import RULES
 from tianzhou.settings import MASK, dump, parse_properties
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
 
-Run = Callable[..., None]
 
-
-async def update(peer: Any, text: str | bytes) -> Command:
+async def update(peer: Peer, text: str | bytes) -> Command:
     body = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
     reply: Command = await peer.ask(RequestCode.UPDATE_BROKER_CONFIG, body)
     return reply
 
 
-def state(bench: Any) -> tuple[dict[str, str], bytes | None]:
+def state(bench: Bench) -> tuple[dict[str, str], bytes | None]:
     file = Path(bench.settings.broker_config_path)
     return dump(bench.settings, bench.store_settings), file.read_bytes() if file.exists() else None
 
@@ -66,10 +64,10 @@ BAD_VALUES = [
 
 
 @pytest.mark.parametrize(("text", "code", "words"), BAD_VALUES, ids=lambda value: repr(value)[:40])
-def test_what_a_start_would_refuse_is_refused_and_nothing_is_set(
-    broker: Run, tmp_path: Path, text: str | bytes, code: int, words: str
+async def test_what_a_start_would_refuse_is_refused_and_nothing_is_set(
+    broker: OpenBench, tmp_path: Path, text: str | bytes, code: int, words: str
 ) -> None:
-    async def body(bench: Any) -> None:
+    async with broker(broker_config_path=str(tmp_path / "broker.conf")) as bench:
         peer, before = bench.peer(), state(bench)
         # A good value in front does not get in either.
         reply = await update(
@@ -80,11 +78,9 @@ def test_what_a_start_would_refuse_is_refused_and_nothing_is_set(
         assert (await update(peer, "maxMsgsNumBatch=7")).code == 0
         assert bench.store_settings.max_msgs_num_batch == 7
 
-    broker(body, broker_config_path=str(tmp_path / "broker.conf"))
 
-
-def test_no_key_that_needs_a_start_is_changed(broker: Run, tmp_path: Path) -> None:
-    async def body(bench: Any) -> None:
+async def test_no_key_that_needs_a_start_is_changed(broker: OpenBench, tmp_path: Path) -> None:
+    async with broker(broker_config_path=str(tmp_path / "broker.conf")) as bench:
         peer, before = bench.peer(), state(bench)
         for one in (bench.settings, bench.store_settings):
             for field in dataclasses.fields(one):
@@ -97,8 +93,6 @@ def test_no_key_that_needs_a_start_is_changed(broker: Run, tmp_path: Path) -> No
                 assert (await update(peer, f"{key}={other}")).code in (1, 16), key
         assert state(bench) == before
 
-    broker(body, broker_config_path=str(tmp_path / "broker.conf"))
-
 
 def only(field: Any, one: Any) -> Any:
     made = dataclasses.make_dataclass(
@@ -107,8 +101,12 @@ def only(field: Any, one: Any) -> Any:
     return made(getattr(one, field.name))
 
 
-def test_who_sends_back_what_was_shown_changes_nothing_but_what_differs(broker: Run, tmp_path: Path) -> None:
-    async def body(bench: Any) -> None:
+async def test_who_sends_back_what_was_shown_changes_nothing_but_what_differs(
+    broker: OpenBench, tmp_path: Path
+) -> None:
+    async with broker(
+        broker_config_path=str(tmp_path / "broker.conf"), socks_proxy_config='{"x": {"password": "secret"}}'
+    ) as bench:
         peer = bench.peer()
         shown = parse_properties(bytes((await peer.ask(RequestCode.GET_BROKER_CONFIG)).body).decode())
         assert shown["socksProxyConfig"] == MASK
@@ -123,14 +121,12 @@ def test_who_sends_back_what_was_shown_changes_nothing_but_what_differs(broker: 
         assert "secret" in written["socksProxyConfig"]  # the file is the server's own
         assert "secret" not in repr(bench.settings)
 
-    broker(body, broker_config_path=str(tmp_path / "broker.conf"), socks_proxy_config='{"x": {"password": "secret"}}')
 
-
-def test_a_file_that_cannot_be_written_refuses_the_update(broker: Run, tmp_path: Path) -> None:
+async def test_a_file_that_cannot_be_written_refuses_the_update(broker: OpenBench, tmp_path: Path) -> None:
     folder = tmp_path / "conf"
     folder.write_text("in the way")
 
-    async def body(bench: Any) -> None:
+    async with broker(broker_config_path=str(folder / "broker.conf")) as bench:
         peer = bench.peer()
         reply = await update(peer, "regionId=east")
         assert reply.code == 1
@@ -140,22 +136,20 @@ def test_a_file_that_cannot_be_written_refuses_the_update(broker: Run, tmp_path:
         assert (await update(peer, "regionId=west")).code == 0
         assert parse_properties((folder / "broker.conf").read_text())["regionId"] == "west"
 
-    broker(body, broker_config_path=str(folder / "broker.conf"))
 
-
-def test_updates_at_once_are_all_kept(broker: Run, tmp_path: Path) -> None:
-    async def body(bench: Any) -> None:
+async def test_updates_at_once_are_all_kept(broker: OpenBench, tmp_path: Path) -> None:
+    async with broker(broker_config_path=str(tmp_path / "broker.conf")) as bench:
         texts = ["regionId=east", "maxMsgsNumBatch=7", "fileReservedTime=9", "traceOn=false"]
         replies = await asyncio.gather(*(update(bench.peer(), text) for text in texts))
         assert [reply.code for reply in replies] == [0] * 4
         written = (tmp_path / "broker.conf").read_text()
         assert all(f"{text}\n" in written for text in texts)
 
-    broker(body, broker_config_path=str(tmp_path / "broker.conf"))
 
-
-def test_who_goes_while_the_file_is_written_leaves_file_and_memory_alike(broker: Run, tmp_path: Path) -> None:
-    async def body(bench: Any) -> None:
+async def test_who_goes_while_the_file_is_written_leaves_file_and_memory_alike(
+    broker: OpenBench, tmp_path: Path
+) -> None:
+    async with broker(broker_config_path=str(tmp_path / "broker.conf")) as bench:
         gone = bench.peer()
         gone.post(RequestCode.UPDATE_BROKER_CONFIG, b"regionId=east")
         await asyncio.sleep(0)  # it is at it
@@ -166,14 +160,12 @@ def test_who_goes_while_the_file_is_written_leaves_file_and_memory_alike(broker:
             parse_properties((tmp_path / "broker.conf").read_text())["regionId"] == bench.settings.region_id == "east"
         )
 
-    broker(body, broker_config_path=str(tmp_path / "broker.conf"))
-
 
 @pytest.mark.over_limit("configUpdateBytes")
 @pytest.mark.over_limit("configUpdateKeys")
 @pytest.mark.over_limit("configValueLength")
-def test_an_update_is_bounded(broker: Run, tmp_path: Path) -> None:
-    async def body(bench: Any) -> None:
+async def test_an_update_is_bounded(broker: OpenBench, tmp_path: Path) -> None:
+    async with broker(broker_config_path=str(tmp_path / "broker.conf")) as bench:
         peer, before = bench.peer(), state(bench)
         for text, words in (
             ("#" * 65_537, "65537 bytes, at most 65536 are allowed"),
@@ -184,13 +176,11 @@ def test_an_update_is_bounded(broker: Run, tmp_path: Path) -> None:
             assert (reply.code, words in str(reply.remark)) == (29, True), reply.remark
         assert state(bench) == before
 
-    broker(body, broker_config_path=str(tmp_path / "broker.conf"))
 
-
-def test_unknown_keys_are_passed_over_without_holding_the_loop(
-    broker: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+async def test_unknown_keys_are_passed_over_without_holding_the_loop(
+    broker: OpenBench, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def body(bench: Any) -> None:
+    async with broker(broker_config_path=str(tmp_path / "broker.conf")) as bench:
         text = "".join(f"maxMessageSise{number}=1\n" for number in range(900)) + "regionId=east\n"
         assert (await update(bench.peer(), text)).code == 0
         assert bench.settings.region_id == "east"
@@ -199,11 +189,19 @@ def test_unknown_keys_are_passed_over_without_holding_the_loop(
         assert said[-1] == "configuration update: 892 more unknown keys ignored"
         assert len(said) == 9
 
-    broker(body, broker_config_path=str(tmp_path / "broker.conf"))
 
-
-def test_no_interval_makes_a_broker_spin(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_no_interval_makes_a_broker_spin(broker: OpenBench) -> None:
+    async with broker(
+        store={
+            "clean_resource_interval": -1,
+            "flush_interval_consume_queue": -1,
+            "flush_interval_commit_log": -1,
+            "delete_commit_log_files_interval": -1,
+        },
+        flush_consumer_offset_interval=-1,
+        transaction_check_interval=-1,
+        transaction_op_batch_interval=-1,
+    ) as bench:
         checks, check = [0], bench.store._cleaner.check_space
 
         async def counted() -> None:
@@ -215,16 +213,3 @@ def test_no_interval_makes_a_broker_spin(broker: Run) -> None:
         await asyncio.sleep(1)
         assert 0 < checks[0] <= 120
         assert (await bench.peer().send("T")).code == 0
-
-    broker(
-        body,
-        store={
-            "clean_resource_interval": -1,
-            "flush_interval_consume_queue": -1,
-            "flush_interval_commit_log": -1,
-            "delete_commit_log_files_interval": -1,
-        },
-        flush_consumer_offset_interval=-1,
-        transaction_check_interval=-1,
-        transaction_op_batch_interval=-1,
-    )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
+from broker_bench import OpenBench, Peer
 
 from tianzhou.model import MessageQueue, SubscriptionGroupConfig
 from tianzhou.store.files.lookup_steps import at_once
@@ -29,14 +29,12 @@ from tianzhou.wire.fields import read_header, write_header
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.json_dialect import loads
 
-Run = Callable[..., None]
-
 
 def queue(number: int = 0, topic: str = "T") -> MessageQueue:
     return MessageQueue(topic, "broker-a", number)
 
 
-async def asked(peer: Any, code: int) -> Command:
+async def asked(peer: Peer, code: int) -> Command:
     """The request of that code that reaches a client."""
     for _ in range(100):
         peer._drain()
@@ -52,8 +50,8 @@ async def asked(peer: Any, code: int) -> Command:
 # Members' answers
 
 
-def test_a_member_consumes_a_message_at_once(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_member_consumes_a_message_at_once(broker: OpenBench) -> None:
+    async with broker() as bench:
         consumer, tool = bench.peer(), bench.peer()
         await consumer.heartbeat("c1", "T")
         sent = await tool.send("T", b"hello")
@@ -70,11 +68,9 @@ def test_a_member_consumes_a_message_at_once(broker: Run) -> None:
         offline = await tool.ask(309, consumer_group="G", client_id="c9", msg_id=sent.header.msg_id)
         assert (offline.code, offline.remark) == (1, "The Consumer <G> <c9> not online")
 
-    broker(body)
 
-
-def test_a_member_that_goes_or_is_too_old_is_told_of(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_member_that_goes_or_is_too_old_is_told_of(broker: OpenBench) -> None:
+    async with broker() as bench:
         consumer, tool = bench.peer(), bench.peer()
         await consumer.heartbeat("c1", "T")
         opaque = tool.post(307, consumer_group="G", client_id="c1")
@@ -91,11 +87,9 @@ def test_a_member_that_goes_or_is_too_old_is_told_of(broker: Run) -> None:
         assert answer.code == 1
         assert "too low" in (answer.remark or "")
 
-    broker(body)
 
-
-def test_members_say_how_far_they_are(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_members_say_how_far_they_are(broker: OpenBench) -> None:
+    async with broker() as bench:
         first, second, tool = bench.peer(), bench.peer(), bench.peer()
         await first.heartbeat("c1", "T")
         await second.heartbeat("c2", "T")
@@ -114,14 +108,12 @@ def test_members_say_how_far_they_are(broker: Run) -> None:
         bench.tables.clients.find_consumer("G", "c1").version = 20
         assert "does not support" in ((await tool.ask(223, topic="T", group="G")).remark or "")
 
-    broker(body)
-
 
 # Resets
 
 
-def test_members_are_told_of_a_reset_when_that_is_configured(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_members_are_told_of_a_reset_when_that_is_configured(broker: OpenBench) -> None:
+    async with broker(use_server_side_reset_offset=False) as bench:
         consumer, tool = bench.peer(), bench.peer()
         for _ in range(3):
             await tool.send("T")
@@ -149,11 +141,9 @@ def test_members_are_told_of_a_reset_when_that_is_configured(broker: Run) -> Non
         bench.tables.clients.find_consumer("G", "c1").version = 27
         assert (await tool.ask(222, **common)).code == 1
 
-    broker(body, use_server_side_reset_offset=False)
 
-
-def test_callers_in_cpp_have_their_members_told_in_a_list(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_callers_in_cpp_have_their_members_told_in_a_list(broker: OpenBench) -> None:
+    async with broker(use_server_side_reset_offset=False) as bench:
         consumer, tool = bench.peer(), bench.peer()
         await tool.send("T")
         for number in range(4):
@@ -167,11 +157,9 @@ def test_callers_in_cpp_have_their_members_told_in_a_list(broker: Run) -> None:
         assert isinstance(loads(told.body)["offsetTable"], list)
         assert OFFSET_TABLE.loads(told.body)[queue(0)] == 1
 
-    broker(body, use_server_side_reset_offset=False)
 
-
-def test_a_reset_ends_pulls_that_wait(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_reset_ends_pulls_that_wait(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer, tool = bench.peer(), bench.peer()
         await tool.send("T")
         bench.tables.groups.put(SubscriptionGroupConfig("G"), 1)
@@ -188,11 +176,9 @@ def test_a_reset_ends_pulls_that_wait(broker: Run) -> None:
         assert (await peer.pull("T", 0)).code == 0
         assert peer.peek(other) is None
 
-    broker(body)
 
-
-def test_what_a_group_should_be_set_to(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_what_a_group_should_be_set_to(broker: OpenBench) -> None:
+    async with broker() as bench:
         offsets = bench.tables.offsets
         for group, number, offset in (("A", 0, 5), ("B", 0, 3), ("A", 1, 9), ("C", 0, 4), ("C", 1, 7)):
             offsets.commit(group, "T", number, offset, 1)
@@ -207,14 +193,12 @@ def test_what_a_group_should_be_set_to(broker: Run) -> None:
         assert await correction("B", "B") == {0: (1 << 63) - 1, 1: 7}
         assert offsets.committed("B", "T", 0) == 3
 
-    broker(body)
-
 
 # Queues
 
 
-def test_units_of_a_queue(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_units_of_a_queue(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         for tag in ("a", "b", "a"):
             await peer.send("T", properties={"TAGS": tag, "UNIQ_KEY": tag})
@@ -239,11 +223,9 @@ def test_units_of_a_queue(broker: Run) -> None:
         missing = await peer.ask(321, topic="T", queue_id=9, count=2)
         assert (missing.code, missing.remark) == (1, "9@T is not exist!")
 
-    broker(body)
 
-
-def test_how_far_behind_a_group_is_in_time(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_how_far_behind_a_group_is_in_time(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         for _ in range(3):
             await peer.send("T")
@@ -262,21 +244,17 @@ def test_how_far_behind_a_group_is_in_time(broker: Run) -> None:
         assert new.delay_time == pytest.approx(bench.clock.now_ms() - times[0], abs=50)
         assert (await peer.ask(303, topic="nowhere", group="G")).code == 17
 
-    broker(body)
 
-
-def test_there_are_no_queues_in_rocksdb(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_there_are_no_queues_in_rocksdb(broker: OpenBench) -> None:
+    async with broker() as bench:
         assert loads((await bench.peer().ask(354, topic="T", check_store_time=0)).body) == {"checkStatus": 2}
-
-    broker(body)
 
 
 # The broker
 
 
-def test_a_master_without_replicas(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_master_without_replicas(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         await peer.send("T")
         status = HA_STATUS.loads((await peer.ask(907)).body)
@@ -293,11 +271,9 @@ def test_a_master_without_replicas(broker: Run) -> None:
         epochs = await peer.ask(1007)
         assert (epochs.code, epochs.remark) == (1, "this request only for controllerMode ")
 
-    broker(body)
 
-
-def test_limits_of_cold_reads_are_kept_and_shown(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_limits_of_cold_reads_are_kept_and_shown(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         assert (await peer.ask(2001, b"G=1000\nH=2000\nbad=x\n")).code == 0
         limits = COLD_READ_LIMITS.loads((await peer.ask(2003)).body)
@@ -308,11 +284,9 @@ def test_limits_of_cold_reads_are_kept_and_shown(broker: Run) -> None:
         assert COLD_READ_LIMITS.loads((await peer.ask(2003)).body).configs == {"H": 2000}
         assert (await peer.ask(2001, b"\xff\xfe")).code == 1
 
-    broker(body)
 
-
-def test_reading_ahead_is_switched(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_reading_ahead_is_switched(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         await peer.send("T")
         for mode, wanted in (("1", False), ("0", True)):
@@ -323,23 +297,21 @@ def test_reading_ahead_is_switched(broker: Run) -> None:
         assert (await peer.ask(2004, read_ahead_mode="7")).code == 29
         assert (await peer.ask(2004)).code == 1
 
-    broker(body)
 
-
-def test_nothing_can_be_recalled(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_nothing_can_be_recalled(broker: OpenBench) -> None:
+    async with broker() as bench:
         reply = await bench.peer().ask(370, producer_group="P", topic="T", recall_handle="x")
         assert (reply.code, reply.remark) == (16, "recall failed, operation is forbidden")
         assert reply.fields == {"MSG_REGION": "DefaultRegion"}
-
-    broker(body)
 
 
 # Groups whose members disagree
 
 
-def test_members_that_subscribe_different_things_are_found(broker: Run, caplog: pytest.LogCaptureFixture) -> None:
-    async def body(bench: Any) -> None:
+async def test_members_that_subscribe_different_things_are_found(
+    broker: OpenBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with broker() as bench:
         first, second = bench.peer(), bench.peer()
 
         async def shown() -> Any:
@@ -363,16 +335,12 @@ def test_members_that_subscribe_different_things_are_found(broker: Run, caplog: 
         await asyncio.sleep(0.01)
         assert (await shown()).different_subscriptions is None
 
-    broker(body)
 
-
-def test_a_group_of_one_agrees_with_itself(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_group_of_one_agrees_with_itself(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         await peer.heartbeat("c1", "T")
         await peer.heartbeat("c1", "U", version=2)
         group = bench.tables.clients.consumers["G"]
         assert (group.conflicts, group.differing()) == (0, [])
         assert replace(group, conflicts=3).conflicts == 3
-
-    broker(body)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from broker_bench import OpenBench
 
 from tianzhou.broker.messages.timer_heap import TimerHeap
 from tianzhou.broker.transactions.transactions import Half
@@ -16,13 +16,11 @@ from tianzhou.wire.codes import RequestCode
 
 pytestmark = pytest.mark.runner.with_args(run)
 
-Run = Callable[..., None]
 
-
-def test_sends_that_waited_for_the_disk_are_answered_after_the_answering_failed(
-    broker: Run, monkeypatch: pytest.MonkeyPatch
+async def test_sends_that_waited_for_the_disk_are_answered_after_the_answering_failed(
+    broker: OpenBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def body(bench: Any) -> None:
+    async with broker(store={"flush_disk_type": "SYNC_FLUSH"}) as bench:
         bench._acks.cancel()
         acks = bench.parts.acks
         answer = acks._answer
@@ -42,13 +40,11 @@ def test_sends_that_waited_for_the_disk_are_answered_after_the_answering_failed(
         assert supervisor.troubles.totals["acknowledgements"] == 1
         await supervisor.end()
 
-    broker(body, store={"flush_disk_type": "SYNC_FLUSH"})
 
-
-def test_a_half_message_nobody_can_check_does_not_keep_others_from_it(
-    broker: Run, monkeypatch: pytest.MonkeyPatch
+async def test_a_half_message_nobody_can_check_does_not_keep_others_from_it(
+    broker: OpenBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def body(bench: Any) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         await peer.heartbeat("c1", producer="P")
         for key in ("bad", "good"):
@@ -70,8 +66,6 @@ def test_a_half_message_nobody_can_check_does_not_keep_others_from_it(
         peer._drain()
         asked = [command for command in peer.requests if command.code == RequestCode.CHECK_TRANSACTION_STATE]
         assert [command.fields["msgId"] for command in asked] == ["good"]
-
-    broker(body)
 
 
 async def test_a_wait_that_raises_does_not_keep_the_others_waiting() -> None:

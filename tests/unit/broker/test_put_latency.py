@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
+
+from broker_bench import OpenBench
 
 from tianzhou.broker.stats.put_latency import PutLatency
 from tianzhou.wire.bodies.tables import KV_TABLE
-
-Run = Callable[..., None]
 
 
 def test_figures_are_those_of_the_last_whole_minute() -> None:
@@ -41,8 +40,8 @@ def test_every_time_has_its_class() -> None:
         assert f"{name}:3 " in times.classes, ms
 
 
-def test_the_broker_shows_how_long_its_puts_took(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_the_broker_shows_how_long_its_puts_took(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
 
         async def figures() -> dict[str, str]:
@@ -67,11 +66,9 @@ def test_the_broker_shows_how_long_its_puts_took(broker: Run) -> None:
         assert found["putMessageEntireTimeMax"] == "25"
         assert "[10~50ms]:2 " in found["putMessageDistributeTime"]
 
-    broker(body)
 
-
-def test_with_sync_flush_the_wait_for_the_disk_counts(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_with_sync_flush_the_wait_for_the_disk_counts(broker: OpenBench) -> None:
+    async with broker(store={"flush_disk_type": "SYNC_FLUSH"}) as bench:
         peer = bench.peer()
         for _ in range(3):
             await peer.send("T")
@@ -79,5 +76,3 @@ def test_with_sync_flush_the_wait_for_the_disk_counts(broker: Run) -> None:
         bench.stats.sample(bench.clock.now_ms())
         found = KV_TABLE.loads((await peer.ask(28)).body)
         assert sum(int(one.rpartition(":")[2]) for one in found["putMessageDistributeTime"].split()) == 3
-
-    broker(body, store={"flush_disk_type": "SYNC_FLUSH"})

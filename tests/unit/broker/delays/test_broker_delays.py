@@ -1,17 +1,16 @@
 """Delayed messages, messages sent back, dead letters: through the schedule topic and out again."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from broker_bench import OpenBench, Peer
 
 from store_reads import read_now
 from tianzhou.model import SubscriptionGroupConfig, TopicConfig
 from tianzhou.wire.fields import read_reply
 from tianzhou.wire.properties import decode_properties
 
-Run = Callable[..., None]
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 STEPS_S = [10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200]
 
@@ -21,8 +20,8 @@ def properties(record: Any) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("level", "seconds"), [("1", 1), ("3", 10), ("18", 7200), ("99", 7200)])
-def test_a_delayed_message_waits_its_time(broker: Run, level: str, seconds: int) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_delayed_message_waits_its_time(broker: OpenBench, level: str, seconds: int) -> None:
+    async with broker() as bench:
         delivering = bench.deliver_delayed()
         sent_at = bench.clock.now_ms()
         reply = await bench.peer().send(
@@ -48,11 +47,9 @@ def test_a_delayed_message_waits_its_time(broker: Run, level: str, seconds: int)
         assert bench.tables.delays.offset(capped) == 1
         delivering.cancel()
 
-    broker(body)
 
-
-def test_a_hundred_at_once_are_all_in_time(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_hundred_at_once_are_all_in_time(broker: OpenBench) -> None:
+    async with broker() as bench:
         delivering = bench.deliver_delayed()
         peer = bench.peer()
         for n in range(100):
@@ -66,11 +63,9 @@ def test_a_hundred_at_once_are_all_in_time(broker: Run) -> None:
         assert all(5_000 <= one <= 5_100 for one in late)
         delivering.cancel()
 
-    broker(body)
 
-
-def test_levels_do_not_wait_for_each_other(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_levels_do_not_wait_for_each_other(broker: OpenBench) -> None:
+    async with broker() as bench:
         delivering = bench.deliver_delayed()
         peer = bench.peer()
         for level in ("5", "1", "3"):
@@ -79,11 +74,9 @@ def test_levels_do_not_wait_for_each_other(broker: Run) -> None:
         assert [record.body for record in bench.records("T")] == [b"1", b"3", b"5"]
         delivering.cancel()
 
-    broker(body)
 
-
-def test_delivery_goes_on_where_it_stopped(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_delivery_goes_on_where_it_stopped(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         for n in range(3):
             await peer.send("T", properties={"UNIQ_KEY": f"U{n}", "DELAY": "1"})
@@ -94,11 +87,9 @@ def test_delivery_goes_on_where_it_stopped(broker: Run) -> None:
         assert [properties(record)["UNIQ_KEY"] for record in bench.records("T")] == ["U2"]
         delivering.cancel()
 
-    broker(body)
 
-
-def test_positions_from_another_life_are_brought_into_bounds(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_positions_from_another_life_are_brought_into_bounds(broker: OpenBench) -> None:
+    async with broker() as bench:
         await bench.peer().send("T", properties={"UNIQ_KEY": "U", "DELAY": "1"})
         bench.tables.delays.advance(1, 50, 1)
         delivering = bench.deliver_delayed()
@@ -108,11 +99,9 @@ def test_positions_from_another_life_are_brought_into_bounds(broker: Run) -> Non
         assert [properties(record)["UNIQ_KEY"] for record in bench.records("T")] == ["V"]
         delivering.cancel()
 
-    broker(body)
 
-
-def test_positions_that_outlived_their_queue(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_positions_that_outlived_their_queue(broker: OpenBench) -> None:
+    async with broker() as bench:
         bench.tables.delays.advance(1, 50, 1)
         delivering = bench.deliver_delayed()
         await asyncio.sleep(1)
@@ -121,11 +110,9 @@ def test_positions_that_outlived_their_queue(broker: Run) -> None:
         assert [properties(record)["UNIQ_KEY"] for record in bench.records("T")] == ["V"]
         delivering.cancel()
 
-    broker(body)
 
-
-def test_what_cannot_be_delivered_does_not_block_the_level(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_what_cannot_be_delivered_does_not_block_the_level(broker: OpenBench) -> None:
+    async with broker() as bench:
         from tianzhou.store.results import NewRecord
 
         bench.store.append(NewRecord(SCHEDULE, 0, b"x", b"DELAY\x011\x02"))
@@ -135,11 +122,9 @@ def test_what_cannot_be_delivered_does_not_block_the_level(broker: Run) -> None:
         assert len(bench.records("T")) == 1
         delivering.cancel()
 
-    broker(body)
 
-
-def test_a_delay_that_is_no_number(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_delay_that_is_no_number(broker: OpenBench) -> None:
+    async with broker() as bench:
         reply = await bench.peer().send("T", properties={"UNIQ_KEY": "U", "DELAY": "soon"})
         assert reply.code == 1
         assert "soon" in (reply.remark or "")
@@ -147,16 +132,14 @@ def test_a_delay_that_is_no_number(broker: Run) -> None:
             assert (await bench.peer().send("T", properties={"UNIQ_KEY": "U", "DELAY": none})).code == 0
         assert len(bench.records("T")) == 2
 
-    broker(body)
 
-
-async def send_back(peer: Any, record: Any, **more: Any) -> Any:
+async def send_back(peer: Peer, record: Any, **more: Any) -> Any:
     fields = {"offset": record.physical_offset, "group": "G", "delay_level": 0, "origin_topic": "T", "unit_mode": False}
     return await peer.ask(36, **fields | more)
 
 
-def test_the_sixteen_steps_and_the_dead_letter(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_the_sixteen_steps_and_the_dead_letter(broker: OpenBench) -> None:
+    async with broker() as bench:
         delivering = bench.deliver_delayed()
         peer = bench.peer()
         await peer.send("T", b"poison", queue_id=3, flag=5, properties={"UNIQ_KEY": "U", "TAGS": "t", "KEYS": "k"})
@@ -183,11 +166,9 @@ def test_the_sixteen_steps_and_the_dead_letter(broker: Run) -> None:
         assert (kept["UNIQ_KEY"], kept["TAGS"], kept["WAIT"], kept["DELAY"]) == ("U", "t", "false", "0")
         delivering.cancel()
 
-    broker(body)
 
-
-def test_levels_and_limits_of_a_message_sent_back(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_levels_and_limits_of_a_message_sent_back(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         await peer.send("T")
         (record,) = bench.records("T")
@@ -203,11 +184,9 @@ def test_levels_and_limits_of_a_message_sent_back(broker: Run) -> None:
         await send_back(peer, record, group="few")
         assert len(bench.records("%DLQ%few")) == 1
 
-    broker(body)
 
-
-def test_sending_back_that_is_refused(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_sending_back_that_is_refused(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         await peer.send("T")
         (record,) = bench.records("T")
@@ -222,11 +201,9 @@ def test_sending_back_that_is_refused(broker: Run) -> None:
         bench.tables.groups.auto_create = False
         assert (await send_back(peer, record, group="new")).code == 26
 
-    broker(body)
 
-
-def test_clients_that_retry_by_themselves(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_clients_that_retry_by_themselves(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         assert (await peer.send("%RETRY%G", reconsume_times=16)).code == 0
         assert len(bench.records("%RETRY%G")) == 1
@@ -237,11 +214,9 @@ def test_clients_that_retry_by_themselves(broker: Run) -> None:
         assert (await peer.send("%RETRY%G", reconsume_times=3, max_reconsume_times=2)).code == 0
         assert len(bench.records("%DLQ%G")) == 2
 
-    broker(body)
 
-
-def test_while_a_group_consumes_in_order_its_retries_go_to_the_dead_letters(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_while_a_group_consumes_in_order_its_retries_go_to_the_dead_letters(broker: OpenBench) -> None:
+    async with broker() as bench:
         from tianzhou.model import MessageQueue
 
         bench.tables.locks.lock("G", "c1", [MessageQueue("T", "broker-a", 0)], int(bench.clock.monotonic() * 1000))
@@ -251,13 +226,9 @@ def test_while_a_group_consumes_in_order_its_retries_go_to_the_dead_letters(brok
         await bench.peer().send("%RETRY%G", reconsume_times=1)
         assert len(bench.records("%RETRY%G")) == 1
 
-    broker(body)
 
-
-def test_retry_topics_of_long_groups(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_retry_topics_of_long_groups(broker: OpenBench) -> None:
+    async with broker() as bench:
         topic = "%RETRY%" + "g" * 200
         assert (await bench.peer().send(topic)).code == 0
         assert len(bench.records(topic)) == 1
-
-    broker(body)

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from broker_bench import Bench, OpenBench
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tianzhou.broker.delays.delay import DelayLedger
 from tianzhou.store.files.config_file import JsonFile
+from tianzhou.testing.clock import VirtualClock, run
 from tianzhou.wire.json_dialect import dumps_pretty
 from tianzhou.wire.properties import decode_properties
 
-Run = Callable[..., None]
 GOLDEN = Path(__file__).resolve().parents[3] / "golden" / "store"
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 
@@ -62,8 +61,8 @@ def test_the_file_says_what_the_disk_has() -> None:
         (" ".join(f"{n}s" for n in range(1, 31)), "30", 30, 30_000),
     ],
 )
-def test_configured_levels(broker: Run, levels: str, asked: str, capped: int, delay_ms: int) -> None:
-    async def body(bench: Any) -> None:
+async def test_configured_levels(broker: OpenBench, levels: str, asked: str, capped: int, delay_ms: int) -> None:
+    async with broker(store={"message_delay_level": levels}) as bench:
         delivering = bench.deliver_delayed()
         reply = await bench.peer().send("T", properties={"UNIQ_KEY": "U", "DELAY": asked})
         assert reply.code == 0
@@ -74,50 +73,31 @@ def test_configured_levels(broker: Run, levels: str, asked: str, capped: int, de
         assert 0 <= delivered.store_timestamp - waiting.store_timestamp - delay_ms <= 100
         delivering.cancel()
 
-    broker(body, store={"message_delay_level": levels})
-
 
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 3), st.sampled_from((0, 1, 700, 1_500, 30_000))), max_size=25))
 def test_each_comes_once_in_its_time(tmp_path_factory: pytest.TempPathFactory, sends: list[tuple[int, int]]) -> None:
-    delays_ms = (1_000, 10_000, 60_000)
+    delays_ms, clock = (1_000, 10_000, 60_000), VirtualClock()
 
-    async def body(bench: Any) -> None:
-        delivering = bench.deliver_delayed()
-        peer = bench.peer()
-        for number, (level, pause_ms) in enumerate(sends):
-            reply = await peer.send("T", properties={"UNIQ_KEY": str(number), "DELAY": str(level)})
-            assert reply.code == 0
-            await asyncio.sleep(pause_ms / 1000)
-        await asyncio.sleep(62)
-        delivering.cancel()
-        stored = {}
-        for queue_id in range(3):
-            for record in bench.records(SCHEDULE, queue_id):
-                stored[decode_properties(record.properties)["UNIQ_KEY"]] = record.store_timestamp
-        came = [(decode_properties(record.properties), record.store_timestamp) for record in bench.records("T")]
-        assert sorted(int(properties["UNIQ_KEY"]) for properties, _ in came) == [*range(len(sends))]
-        for properties, at in came:
-            late = at - stored[properties["UNIQ_KEY"]] - delays_ms[int(properties["DELAY"]) - 1]
-            assert 0 <= late <= 100
+    async def body() -> None:
+        store = {"message_delay_level": "1s 10s 1m"}
+        async with Bench(tmp_path_factory.mktemp("delays"), clock, {}, store) as bench:
+            delivering = bench.deliver_delayed()
+            peer = bench.peer()
+            for number, (level, pause_ms) in enumerate(sends):
+                reply = await peer.send("T", properties={"UNIQ_KEY": str(number), "DELAY": str(level)})
+                assert reply.code == 0
+                await asyncio.sleep(pause_ms / 1000)
+            await asyncio.sleep(62)
+            delivering.cancel()
+            stored = {}
+            for queue_id in range(3):
+                for record in bench.records(SCHEDULE, queue_id):
+                    stored[decode_properties(record.properties)["UNIQ_KEY"]] = record.store_timestamp
+            came = [(decode_properties(record.properties), record.store_timestamp) for record in bench.records("T")]
+            assert sorted(int(properties["UNIQ_KEY"]) for properties, _ in came) == [*range(len(sends))]
+            for properties, at in came:
+                late = at - stored[properties["UNIQ_KEY"]] - delays_ms[int(properties["DELAY"]) - 1]
+                assert 0 <= late <= 100
 
-    run_bench(tmp_path_factory.mktemp("delays"), body)
-
-
-def run_bench(folder: Path, body: Any) -> None:
-    import importlib.util
-
-    from tianzhou.testing.clock import VirtualClock, run
-
-    spec = importlib.util.spec_from_file_location("delay_bench", Path(__file__).parents[1] / "conftest.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    clock = VirtualClock()
-
-    async def main() -> None:
-        async with module.Bench(folder / "store", clock, {}, {"message_delay_level": "1s 10s 1m"}) as bench:
-            await body(bench)
-
-    run(main(), clock)
+    run(body(), clock)

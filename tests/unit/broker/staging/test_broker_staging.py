@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from broker_bench import OpenBench
 from staging_talk import (
     DECIDE,
     DISCARD,
@@ -16,7 +17,6 @@ from staging_talk import (
     STAGE,
     STATE_OF,
     UNITS,
-    Run,
     commit,
     decide,
     decision,
@@ -45,8 +45,8 @@ from tianzhou.wire.properties import decode_properties
 from tianzhou.wire.staging import StagedMessage
 
 
-def test_staged_messages_are_seen_when_their_batch_is_decided(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_staged_messages_are_seen_when_their_batch_is_decided(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         assert (await stage(peer, "a", [message("1"), message("2", queue_id=1)])).code == 0
         assert (await stage(peer, "b", [message("3", body=b"three", colour="red")])).code == 0
@@ -69,11 +69,9 @@ def test_staged_messages_are_seen_when_their_batch_is_decided(broker: Run) -> No
         assert bench.stats.put("T").count == 3
         assert waiting(bench) == []
 
-    broker(body)
 
-
-def test_a_decision_stands_whoever_asks_again(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_decision_stands_whoever_asks_again(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         await stage(peer, "a", [message("1")])
         await decide(peer, decision(a=1))
@@ -94,11 +92,9 @@ def test_a_decision_stands_whoever_asks_again(broker: Run) -> None:
         assert (state.version, state.broker_name, state.coordinator) == (1, HERE, HERE)
         assert (state.decided, state.published) == (0, 0)
 
-    broker(body)
 
-
-def test_only_the_listed_attempts_count_and_older_batches_are_history(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_only_the_listed_attempts_count_and_older_batches_are_history(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         for attempt in "abc":
             await stage(peer, attempt, [message(attempt)], batch=4)
@@ -111,11 +107,9 @@ def test_only_the_listed_attempts_count_and_older_batches_are_history(broker: Ru
         await commit(peer, decision(5, later=1))
         assert keys(bench) == ["b", "5"]
 
-    broker(body)
 
-
-def test_units_of_an_attempt_keep_their_order_and_repetitions_count_once(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_units_of_an_attempt_keep_their_order_and_repetitions_count_once(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         for number in (1, 0, 2, 1):
             reply = await stage(peer, "a", [message(f"{number}.{n}") for n in range(300)], number=number, last=False)
@@ -125,11 +119,9 @@ def test_units_of_an_attempt_keep_their_order_and_repetitions_count_once(broker:
         await commit(peer, decision(a=3))
         assert keys(bench) == [f"{number}.{n}" for number in range(3) for n in range(300)]
 
-    broker(body)
 
-
-def test_an_attempt_with_a_hole_is_not_complete(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_an_attempt_with_a_hole_is_not_complete(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         # Unit 0 was answered before the disk had it, and the power failed.
         for number, messages in ((1, [message("1")]), (1, [message("1")]), (2, [])):
@@ -145,11 +137,9 @@ def test_an_attempt_with_a_hole_is_not_complete(broker: Run) -> None:
         await commit(peer, decision(a=2))
         assert keys(bench) == ["0", "1"]
 
-    broker(body)
 
-
-def test_a_trial_that_failed_is_not_taken_for_one_under_way(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_trial_that_failed_is_not_taken_for_one_under_way(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer, publisher = bench.peer(), bench.parts.staging
         await stage(peer, "a", [message("1")])
         failed = asyncio.ensure_future(asyncio.sleep(0))
@@ -158,11 +148,9 @@ def test_a_trial_that_failed_is_not_taken_for_one_under_way(broker: Run) -> None
         await commit(peer, decision(a=1))
         assert keys(bench) == ["1"]
 
-    broker(body)
 
-
-def test_others_are_served_while_a_long_unit_is_checked(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_others_are_served_while_a_long_unit_is_checked(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer, other = bench.peer(), bench.peer()
         ledger = bench.tables.staging
         await stage(other, "b", [message("b")])
@@ -172,14 +160,14 @@ def test_others_are_served_while_a_long_unit_is_checked(broker: Run) -> None:
 
         real, met = handler.records.problem, []
 
-        def problem(given: StagedMessage, limit: int) -> str | None:
-            if given.body == b"1000" and met[-1:] != ["given up"]:
+        def problem(staged: StagedMessage, limit: int) -> str | None:
+            if staged.body == b"1000" and met[-1:] != ["given up"]:
                 met.append("given up")
                 bench.parts.staging._note(Refused(AttemptList("W", 0, HERE, ["a"])))
-            if given.body == b"2000" and met[-1:] != ["decided"]:
+            if staged.body == b"2000" and met[-1:] != ["decided"]:
                 met.append("decided")
                 bench.parts.staging._note(Decided(decision(b=1), HERE))
-            return real(given, limit)
+            return real(staged, limit)
 
         handler.records.problem = problem
         try:
@@ -195,11 +183,9 @@ def test_others_are_served_while_a_long_unit_is_checked(broker: Run) -> None:
         reply = await stage(peer, "d", [*many[:700], message("x", queue_id=-1)], batch=1)
         assert read_reply(STAGE, reply).refused == 700
 
-    broker(body)
 
-
-def test_attempts_that_are_given_up_can_no_longer_be_decided(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_attempts_that_are_given_up_can_no_longer_be_decided(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         await stage(peer, "a", [message("1")])
         await stage(peer, "b", [message("2")])
@@ -219,11 +205,9 @@ def test_attempts_that_are_given_up_can_no_longer_be_decided(broker: Run) -> Non
         await discard(peer, "b")
         assert keys(bench) == ["2"]
 
-    broker(body)
 
-
-def test_a_decision_needs_everything_that_was_staged(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_decision_needs_everything_that_was_staged(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         await stage(peer, "a", [message("1")])
         for wanted in (decision(a=2), decision(a=1, b=1)):
@@ -234,11 +218,9 @@ def test_a_decision_needs_everything_that_was_staged(broker: Run) -> None:
         reply = await peer.ask(PUBLISH, DECISION.dumps(decision(1, a=1)))
         assert (reply.code, "was not decided here" in reply.remark) == (604, True)
 
-    broker(body)
 
-
-def test_a_delay_counts_from_the_decision(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_delay_counts_from_the_decision(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         await stage(peer, "a", [message("1", DELAY="2"), message("2"), message("3", DELAY="0")])
         await asyncio.sleep(60)
@@ -251,11 +233,9 @@ def test_a_delay_counts_from_the_decision(broker: Run) -> None:
         assert decode_properties(bench.records("T")[2].properties)["DELAY"] == "2"
         delivering.cancel()
 
-    broker(body)
-
 
 @pytest.mark.parametrize(
-    ("given", "code", "text"),
+    ("unfit", "code", "text"),
     [
         (message("x", queue_id=99), 29, "queueId[99] is illegal"),
         (message("x", topic="no topic"), 29, "illegal characters"),
@@ -275,17 +255,15 @@ def test_a_delay_counts_from_the_decision(broker: Run) -> None:
         (message("")._replace(body=b"x"), 13, "no UNIQ_KEY"),
     ],
 )
-def test_a_message_that_could_not_be_published_is_refused_at_once(
-    broker: Run, given: StagedMessage, code: int, text: str
+async def test_a_message_that_could_not_be_published_is_refused_at_once(
+    broker: OpenBench, unfit: StagedMessage, code: int, text: str
 ) -> None:
-    async def body(bench: Any) -> None:
+    async with broker() as bench:
         peer = bench.peer()
-        reply = await stage(peer, "a", [message("1"), given])
+        reply = await stage(peer, "a", [message("1"), unfit])
         assert (reply.code, read_reply(STAGE, reply).refused) == (code, 1)
         assert text in reply.remark
         assert bench.records(UNITS) == []
-
-    broker(body)
 
 
 @pytest.mark.parametrize(
@@ -299,19 +277,17 @@ def test_a_message_that_could_not_be_published_is_refused_at_once(
         ({"coordinator": "x" * 256}, "coordinator='xxx"),
     ],
 )
-def test_requests_that_make_no_sense(broker: Run, header: dict[str, Any], text: str) -> None:
-    async def body(bench: Any) -> None:
+async def test_requests_that_make_no_sense(broker: OpenBench, header: dict[str, Any], text: str) -> None:
+    async with broker() as bench:
         reply = await stage(bench.peer(), "a", [message("1")], **header) if "attempt" not in header else None
         if reply is None:
             reply = await stage(bench.peer(), header["attempt"], [message("1")])
         assert reply.code == 29
         assert text in reply.remark
 
-    broker(body)
-
 
 @pytest.mark.parametrize(
-    ("given", "text"),
+    ("unfit", "text"),
     [
         (decision(-1, a=1), "batch=-1: expected 0 to"),
         (decision(1 << 63, a=1), "batch=9223372036854775808"),
@@ -327,23 +303,21 @@ def test_requests_that_make_no_sense(broker: Run, header: dict[str, Any], text: 
         (AttemptList("W", 0, HERE, ["x" * 201]), "attempt='xxx"),
     ],
 )
-def test_bodies_that_make_no_sense(broker: Run, given: BatchDecision | AttemptList, text: str) -> None:
-    async def body(bench: Any) -> None:
+async def test_bodies_that_make_no_sense(broker: OpenBench, unfit: BatchDecision | AttemptList, text: str) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         assert (await stage(peer, "a", [message("1")])).code == 0
-        decides = isinstance(given, BatchDecision)
+        decides = isinstance(unfit, BatchDecision)
         for code in (DECIDE, PUBLISH) if decides else (SETTLE, DISCARD):
-            reply = await peer.ask(code, DECISION.dumps(given) if decides else ATTEMPTS.dumps(given))
+            reply = await peer.ask(code, DECISION.dumps(unfit) if decides else ATTEMPTS.dumps(unfit))
             assert reply.code == 29
             assert text in reply.remark
         assert waiting(bench) == ["a"]
         assert bench.records(NOTES) == []
 
-    broker(body)
 
-
-def test_one_broker_decides_for_a_writer(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_one_broker_decides_for_a_writer(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         await stage(peer, "a", [message("1")])
         reply = await stage(peer, "b", [message("2")], coordinator="broker-b")
@@ -355,5 +329,3 @@ def test_one_broker_decides_for_a_writer(broker: Run) -> None:
         for code in (DECIDE, PUBLISH, SETTLE, DISCARD):
             reply = await peer.ask(code, b"{]")
             assert (reply.code, "the body cannot be read" in reply.remark) == (29, True)
-
-    broker(body)

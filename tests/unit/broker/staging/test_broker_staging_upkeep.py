@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from broker_bench import OpenBench
 from staging_talk import (
     DECIDE,
     NOTES,
@@ -12,7 +13,6 @@ from staging_talk import (
     STAGE,
     STATE_OF,
     UNITS,
-    Run,
     commit,
     decide,
     decision,
@@ -37,8 +37,8 @@ from tianzhou.wire.bodies.staging import (
 from tianzhou.wire.fields import read_reply
 
 
-def test_staged_messages_nobody_decides_are_discarded(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_staged_messages_nobody_decides_are_discarded(broker: OpenBench) -> None:
+    async with broker(staged_message_time_out=60_000) as bench:
         peer = bench.peer()
         await stage(peer, "a", [message("1")])
         since = bench.tables.staging.get("W").attempts["a"].since_ms
@@ -54,11 +54,9 @@ def test_staged_messages_nobody_decides_are_discarded(broker: Run) -> None:
         await until(lambda: len(bench.tables.staging) == 0)
         rounds.cancel()
 
-    broker(body, staged_message_time_out=60_000)
 
-
-def test_a_restart_knows_what_was_decided(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_restart_knows_what_was_decided(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         for batch in range(600):
             await stage(peer, f"a{batch}", [message(f"{batch}")], batch=batch)
@@ -77,10 +75,8 @@ def test_a_restart_knows_what_was_decided(broker: Run) -> None:
         assert keys(bench) == [*map(str, range(600)), "open"]
         assert len(bench.records(NOTES)) < 3 * 600
 
-    broker(body)
 
-
-def test_a_start_looks_at_few_units_however_long_an_attempt_is_open(broker: Run, monkeypatch: Any) -> None:
+async def test_a_start_looks_at_few_units_however_long_an_attempt_is_open(broker: OpenBench, monkeypatch: Any) -> None:
     monkeypatch.setattr(staging_publisher, "UNITS_TO_READ", 8)
     looked_at: list[int] = []
 
@@ -91,7 +87,7 @@ def test_a_start_looks_at_few_units_however_long_an_attempt_is_open(broker: Run,
 
     monkeypatch.setattr(staging_publisher, "read_units", read_units)
 
-    async def body(bench: Any) -> None:
+    async with broker() as bench:
         peer, publisher, ledger = bench.peer(), bench.parts.staging, bench.tables.staging
         publisher._units_to_read = 8
         for number in range(3):
@@ -109,11 +105,9 @@ def test_a_start_looks_at_few_units_however_long_an_attempt_is_open(broker: Run,
         await commit(peer, decision(writer="V", open=4))
         assert keys(bench) == [*map(str, range(40)), *(f"open{number}" for number in range(4))]
 
-    broker(body)
 
-
-def test_a_unit_that_the_log_has_lost_is_not_believed_to_be_there(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_unit_that_the_log_has_lost_is_not_believed_to_be_there(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer, ledger = bench.peer(), bench.tables.staging
         for number in range(3):
             await stage(peer, "a", [message(str(number))], number=number)
@@ -130,11 +124,9 @@ def test_a_unit_that_the_log_has_lost_is_not_believed_to_be_there(broker: Run) -
         reply = await peer.ask(DECIDE, DECISION.dumps(decision(a=3)))
         assert (reply.code, "has not, or no longer, all" in reply.remark) == (604, True)
 
-    broker(body)
 
-
-def test_topics_that_keep_the_last_of_each_key_need_keys(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_topics_that_keep_the_last_of_each_key_need_keys(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         bench.tables.topics.ensure("K", 1, 0).attributes["cleanup.policy"] = "COMPACTION"
         reply = await stage(peer, "a", [message("1", topic="K"), message("2", topic="K", KEYS=" ")])
@@ -145,11 +137,9 @@ def test_topics_that_keep_the_last_of_each_key_need_keys(broker: Run) -> None:
         await commit(peer, decision(a=1))
         assert keys(bench, "K") == ["1"]
 
-    broker(body)
 
-
-def test_a_writer_that_fails_again_and_again_is_told_how_often(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_writer_that_fails_again_and_again_is_told_how_often(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         for run in range(3):
             state = STATE.loads((await peer.ask(STATE_OF, writer="W")).body)
@@ -164,11 +154,9 @@ def test_a_writer_that_fails_again_and_again_is_told_how_often(broker: Run) -> N
         refusals = [record for record in bench.records(NOTES) if b'"kind":"refused"' in record.body]
         assert len(refusals) == 3, "said again, they are not written again"
 
-    broker(body)
 
-
-def test_a_snapshot_keeps_to_the_limits_of_the_store(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_snapshot_keeps_to_the_limits_of_the_store(broker: OpenBench) -> None:
+    async with broker(store={"max_message_size": 20_000}) as bench:
         peer = bench.peer()
         refused = [f"{n}-{'x' * 190}" for n in range(300)]
         for begin in range(0, 300, 50):
@@ -187,11 +175,9 @@ def test_a_snapshot_keeps_to_the_limits_of_the_store(broker: Run) -> None:
         await asyncio.sleep(1)
         assert len(bench.records(NOTES)) < count + 3 * len(parts), "once for the start, once for the round"
 
-    broker(body, store={"max_message_size": 20_000})
 
-
-def test_a_snapshot_that_cannot_be_written_is_not_tried_every_second(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_snapshot_that_cannot_be_written_is_not_tried_every_second(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer, tried = bench.peer(), []
         await settle(peer, "a")
         real = bench.store.append
@@ -215,11 +201,9 @@ def test_a_snapshot_that_cannot_be_written_is_not_tried_every_second(broker: Run
         await asyncio.sleep(1)
         assert b'"kind":"snapshot"' in bench.records(NOTES)[-1].body
 
-    broker(body)
 
-
-def test_publishing_goes_on_when_the_disk_has_room_again(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_publishing_goes_on_when_the_disk_has_room_again(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         await stage(peer, "a", [message(str(n)) for n in range(700)])
         real = bench.store.append
@@ -243,5 +227,3 @@ def test_publishing_goes_on_when_the_disk_has_room_again(broker: Run) -> None:
         bench.store.flags.take_down(flag)
         await publish(peer, decided)
         assert keys(bench) == [str(n) for n in range(700)]
-
-    broker(body)

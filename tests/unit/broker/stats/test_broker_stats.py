@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
 
 import pytest
+from broker_bench import OpenBench
 
 from tianzhou.broker.stats.stats import BrokerStats
 from tianzhou.broker.stats.stats_windows import Window, Windows
 from tianzhou.model import SubscriptionGroupConfig
 from tianzhou.wire.bodies.tables import BROKER_STATS, KV_TABLE, StatsSample
 
-Run = Callable[..., None]
 SECOND, MINUTE, HOUR = 1000, 60_000, 3_600_000
 
 
@@ -142,8 +140,8 @@ def test_totals_of_the_mornings() -> None:
     assert stats.mornings == (3, 4, 2, 2)
 
 
-def test_figures_on_request(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_figures_on_request(broker: OpenBench) -> None:
+    async with broker() as bench:
         bench.tables.groups.put(SubscriptionGroupConfig("G"), 1)
         peer = bench.peer()
         for _ in range(4):
@@ -169,18 +167,14 @@ def test_figures_on_request(broker: Run) -> None:
         figures = KV_TABLE.loads((await peer.ask(28)).body)
         assert figures["putMessageSizeTotal"] == str(bench.store.end_offset)
 
-    broker(body)
 
-
-def test_sync_flush_counts_how_long_senders_waited(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_sync_flush_counts_how_long_senders_waited(broker: OpenBench) -> None:
+    async with broker(store={"flush_disk_type": "SYNC_FLUSH"}) as bench:
         await bench.peer().send("T")
         await bench.peer().send("T")
         waits = bench.stats.put("T").waits
         assert len(waits) >= 1
         assert all(wait >= 0 for wait in waits)
-
-    broker(body, store={"flush_disk_type": "SYNC_FLUSH"})
 
 
 # --- many queues ---------------------------------------------------------------------------------------------

@@ -1,11 +1,10 @@
 """Heartbeats, departures, who is there, queue locks."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
+from broker_bench import OpenBench, Peer
 
 from tianzhou.model import MessageModel, MessageQueue, SubscriptionData, SubscriptionGroupConfig, TopicConfig
 from tianzhou.wire.bodies.clients import (
@@ -19,15 +18,13 @@ from tianzhou.wire.bodies.clients import (
 )
 from tianzhou.wire.bodies.heartbeat import CLIENT_CONFIG_CHECK, ClientConfigCheck
 
-Run = Callable[..., None]
 
-
-async def ids(peer: Any, group: str = "G") -> list[str]:
+async def ids(peer: Peer, group: str = "G") -> list[str]:
     return CONSUMER_IDS.loads((await peer.ask(38, consumer_group=group)).body)
 
 
-def test_a_heartbeat_makes_group_and_retry_topic(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_heartbeat_makes_group_and_retry_topic(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         reply = await peer.heartbeat("c1", "T", producer="P")
         assert reply.code == 0
@@ -36,22 +33,18 @@ def test_a_heartbeat_makes_group_and_retry_topic(broker: Run) -> None:
         assert bench.tables.topics.get("%RETRY%G") == TopicConfig("%RETRY%G", 1, 1, 6)
         assert await ids(peer) == ["c1"]
 
-    broker(body)
 
-
-def test_a_group_that_may_not_be_made_is_skipped(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_group_that_may_not_be_made_is_skipped(broker: OpenBench) -> None:
+    async with broker(auto_create_subscription_group=False) as bench:
         peer = bench.peer()
         assert (await peer.heartbeat("c1", "T")).code == 0
         reply = await peer.ask(38, consumer_group="G")
         assert reply.code == 1
         assert "no consumer for this group, G" in (reply.remark or "")
 
-    broker(body, auto_create_subscription_group=False)
 
-
-def test_everyone_is_told_on_join_and_on_leave(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_everyone_is_told_on_join_and_on_leave(broker: OpenBench) -> None:
+    async with broker() as bench:
         first, second, third = (bench.peer() for _ in range(3))
         await first.heartbeat("c1", "T")
         assert first.notices() == 1
@@ -70,11 +63,9 @@ def test_everyone_is_told_on_join_and_on_leave(broker: Run) -> None:
         assert first.notices() == 1
         assert await ids(first) == ["c1"]
 
-    broker(body)
 
-
-def test_broadcast_groups_and_silenced_groups_are_not_told(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_broadcast_groups_and_silenced_groups_are_not_told(broker: OpenBench) -> None:
+    async with broker() as bench:
         first, second = bench.peer(), bench.peer()
         await first.heartbeat("c1", "T", model=MessageModel.BROADCASTING)
         await second.heartbeat("c2", "T", model=MessageModel.BROADCASTING)
@@ -83,11 +74,9 @@ def test_broadcast_groups_and_silenced_groups_are_not_told(broker: Run) -> None:
         await first.heartbeat("c1", "T", group="Q")
         assert first.notices() == 0
 
-    broker(body)
 
-
-def test_silent_clients_are_closed_and_the_others_told(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_silent_clients_are_closed_and_the_others_told(broker: OpenBench) -> None:
+    async with broker() as bench:
         silent, lively = bench.peer(), bench.peer()
         await silent.heartbeat("c1", "T")
         await lively.heartbeat("c2", "T")
@@ -101,11 +90,9 @@ def test_silent_clients_are_closed_and_the_others_told(broker: Run) -> None:
         assert lively.notices() == 1
         assert await ids(lively) == ["c2"]
 
-    broker(body)
 
-
-def test_connections_as_tools_see_them(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_connections_as_tools_see_them(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         await peer.heartbeat("c1", "T", producer="P")
         shown = CONSUMER_CONNECTION.loads((await peer.ask(203, consumer_group="G")).body)
@@ -120,11 +107,9 @@ def test_connections_as_tools_see_them(broker: Run) -> None:
         assert (await peer.ask(203, consumer_group="nobody")).code == 206
         assert (await peer.ask(204, producer_group="nobody")).code == 1
 
-    broker(body)
 
-
-def test_running_info_is_asked_of_the_client(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_running_info_is_asked_of_the_client(broker: OpenBench) -> None:
+    async with broker() as bench:
         consumer, tool = bench.peer(), bench.peer()
         await consumer.heartbeat("c1", "T")
         consumer.notices()
@@ -143,30 +128,26 @@ def test_running_info_is_asked_of_the_client(broker: Run) -> None:
         silent = tool.post(307, consumer_group="G", client_id="c1")
         assert (await tool.reply(silent)).code == 207
 
-    broker(body)
 
-
-def test_client_config_is_checked(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_client_config_is_checked(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         for kind, text, code in (("TAG", "a || b", 0), ("TAG", "||", 23), ("SQL92", "a > 1", 1)):
             check = ClientConfigCheck("c1", "G", SubscriptionData("T", text, expression_type=kind))
             assert (await peer.ask(46, CLIENT_CONFIG_CHECK.dumps(check))).code == code
-
-    broker(body)
 
 
 def queues(*numbers: int) -> list[MessageQueue]:
     return [MessageQueue("T", "broker-a", number) for number in numbers]
 
 
-async def lock(peer: Any, client: str, *numbers: int) -> list[int]:
+async def lock(peer: Peer, client: str, *numbers: int) -> list[int]:
     request = LockRequest(client, "G", queues(*numbers))
     return [queue.queue_id for queue in LOCKED_QUEUES.loads((await peer.ask(41, LOCK_REQUEST.dumps(request))).body)]
 
 
-def test_locks_are_free_at_once_when_their_owner_leaves(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_locks_are_free_at_once_when_their_owner_leaves(broker: OpenBench) -> None:
+    async with broker() as bench:
         first, second = bench.peer(), bench.peer()
         await first.heartbeat("c1", "T")
         await second.heartbeat("c2", "T")
@@ -177,11 +158,9 @@ def test_locks_are_free_at_once_when_their_owner_leaves(broker: Run) -> None:
         first.transport.lose()
         assert await lock(second, "c2", 0, 1, 2) == [0, 1, 2]
 
-    broker(body)
 
-
-def test_locks_stay_while_their_owner_has_another_connection(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_locks_stay_while_their_owner_has_another_connection(broker: OpenBench) -> None:
+    async with broker() as bench:
         old, new, other = (bench.peer() for _ in range(3))
         await old.heartbeat("c1", "T")
         assert await lock(old, "c1", 0) == [0]
@@ -193,21 +172,17 @@ def test_locks_stay_while_their_owner_has_another_connection(broker: Run) -> Non
         await asyncio.sleep(61)
         assert await lock(other, "c2", 0) == [0]
 
-    broker(body)
 
-
-def test_order_of_the_retry_topic_follows_what_is_subscribed(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_order_of_the_retry_topic_follows_what_is_subscribed(broker: OpenBench) -> None:
+    async with broker() as bench:
         bench.tables.topics.put(replace(TopicConfig("T"), order=True), 1)
         await bench.peer().heartbeat("c1", "T")
         assert bench.tables.topics.get("%RETRY%G").order
 
-    broker(body)
-
 
 @pytest.mark.parametrize("step_ms", [3_600_000, -3_600_000])
-def test_a_wall_clock_that_is_set_disconnects_nobody(broker: Run, step_ms: int) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_wall_clock_that_is_set_disconnects_nobody(broker: OpenBench, step_ms: int) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         await peer.heartbeat("c1", "T", producer="P")
         bench.clock.step_wall_clock(step_ms)
@@ -219,5 +194,3 @@ def test_a_wall_clock_that_is_set_disconnects_nobody(broker: Run, step_ms: int) 
         bench.clock.step_wall_clock(-step_ms)
         bench.parts.housekeeping.sweep()
         assert peer.connection.closed
-
-    broker(body)

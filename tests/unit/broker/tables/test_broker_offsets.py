@@ -1,30 +1,29 @@
 """Offsets and look-ups: 12, 14, 15, 29 to 33, 43, 45, 222, 314."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from broker_bench import Bench, OpenBench
 
 from tianzhou.model import MessageQueue, SubscriptionGroupConfig, TopicConfig
 from tianzhou.records.codec import decode_record, decode_records
 from tianzhou.wire.bodies.offsets import CONSUMER_OFFSETS, DELAY_OFFSETS, OFFSET_TABLE
 from tianzhou.wire.fields import read_reply
 
-Run = Callable[..., None]
 QUEUE = {"topic": "T", "queue_id": 0}
 HERE = {"consumer_group": "G"} | QUEUE
 
 
-async def fill(bench: Any, count: int) -> None:
+async def fill(bench: Bench, count: int) -> None:
     peer = bench.peer()
     for n in range(count):
         await peer.send("T", f"m{n}".encode(), properties={"UNIQ_KEY": f"U{n}", "KEYS": "all"})
         await asyncio.sleep(1)
 
 
-def test_committed_offsets(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_committed_offsets(broker: OpenBench) -> None:
+    async with broker() as bench:
         await fill(bench, 3)
         bench.tables.groups.put(SubscriptionGroupConfig("G"), 1)
         peer = bench.peer()
@@ -35,11 +34,9 @@ def test_committed_offsets(broker: Run) -> None:
         table = CONSUMER_OFFSETS.loads((await peer.ask(43)).body)
         assert table.offset_table == {"T@G": {0: 1}}
 
-    broker(body)
 
-
-def test_commits_that_are_refused(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_commits_that_are_refused(broker: OpenBench) -> None:
+    async with broker() as bench:
         await fill(bench, 1)
         bench.tables.groups.put(SubscriptionGroupConfig("G"), 1)
         peer = bench.peer()
@@ -49,11 +46,9 @@ def test_commits_that_are_refused(broker: Run) -> None:
         assert missing.code == 29
         assert "commitOffset" in (missing.remark or "")
 
-    broker(body)
 
-
-def test_a_new_group_starts_at_zero_where_the_queue_does(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_new_group_starts_at_zero_where_the_queue_does(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         bench.tables.topics.put(TopicConfig("T", 2, 2), 1)
         empty = await peer.ask(14, **HERE)
@@ -63,22 +58,18 @@ def test_a_new_group_starts_at_zero_where_the_queue_does(broker: Run) -> None:
         assert (await peer.ask(14, set_zero_if_not_found=False, **HERE)).code == 22
         assert read_reply(14, await peer.ask(14, set_zero_if_not_found=True, **HERE)).offset == 0
 
-    broker(body)
 
-
-def test_a_new_group_does_not_start_at_zero_when_that_has_gone_cold(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_new_group_does_not_start_at_zero_when_that_has_gone_cold(broker: OpenBench) -> None:
+    async with broker() as bench:
         await fill(bench, 3)
         bench.store._limits.memory_bound = 1
         reply = await bench.peer().ask(14, **HERE)
         assert reply.code == 22
         assert reply.remark
 
-    broker(body)
 
-
-def test_bounds_and_times(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_bounds_and_times(broker: OpenBench) -> None:
+    async with broker() as bench:
         start = bench.clock.now_ms()
         await fill(bench, 3)
         peer = bench.peer()
@@ -96,11 +87,9 @@ def test_bounds_and_times(broker: Run) -> None:
             assert read_reply(code, await peer.ask(code, topic="nowhere", queue_id=0)).offset == 0
         assert read_reply(32, await peer.ask(32, topic="nowhere", queue_id=0)).timestamp == -1
 
-    broker(body)
 
-
-def test_reset_by_time_by_offset_and_to_the_end(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_reset_by_time_by_offset_and_to_the_end(broker: OpenBench) -> None:
+    async with broker() as bench:
         await fill(bench, 5)
         bench.tables.groups.put(SubscriptionGroupConfig("G"), 1)
         peer = bench.peer()
@@ -125,11 +114,9 @@ def test_reset_by_time_by_offset_and_to_the_end(broker: Run) -> None:
         assert (await peer.ask(222, timestamp=0, topic="X", group="G", is_force=True)).code == 17
         assert (await peer.ask(222, timestamp=0, topic="T", group="X", is_force=True)).code == 26
 
-    broker(body)
 
-
-def test_offsets_of_a_group_can_be_copied(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_offsets_of_a_group_can_be_copied(broker: OpenBench) -> None:
+    async with broker() as bench:
         offsets, peer = bench.tables.offsets, bench.peer()
         bench.tables.topics.put(TopicConfig("T"), 1)
         offsets.commit("G", "T", 0, 4, 1)
@@ -143,19 +130,15 @@ def test_offsets_of_a_group_can_be_copied(broker: Run) -> None:
         await peer.ask(314, src_group="G", dest_group="I", offline=True)
         assert offsets.committed("I", "T", 0) == 4
 
-    broker(body)
 
-
-def test_delay_offsets(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_delay_offsets(broker: OpenBench) -> None:
+    async with broker() as bench:
         bench.tables.delays.advance(3, 5, 1)
         assert DELAY_OFFSETS.loads((await bench.peer().ask(45)).body).offset_table == {3: 5}
 
-    broker(body)
 
-
-def test_single_messages(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_single_messages(broker: OpenBench) -> None:
+    async with broker() as bench:
         await fill(bench, 3)
         peer = bench.peer()
         place = bench.records("T")[1].physical_offset
@@ -169,17 +152,13 @@ def test_single_messages(broker: Run) -> None:
         assert [record.body for record in decode_records(one.body)] == [b"m2"]
         assert (await peer.ask(12, key="none", max_num=64, **window)).code == 22
 
-    broker(body)
-
 
 @pytest.mark.parametrize(("asked", "unique", "given"), [(100, False, 64), (5, False, 5), (5, True, 32)])
-def test_how_many_a_query_returns(broker: Run, asked: int, unique: bool, given: int) -> None:
-    async def body(bench: Any) -> None:
+async def test_how_many_a_query_returns(broker: OpenBench, asked: int, unique: bool, given: int) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         for _ in range(70):
             await peer.send("T", b"x", properties={"UNIQ_KEY": "U", "KEYS": "k"})
         window = {"topic": "T", "begin_timestamp": 0, "end_timestamp": (1 << 63) - 1}
         found = await peer.ask(12, key="k", max_num=asked, unique_key_query=unique, **window)
         assert len(list(decode_records(found.body))) == given
-
-    broker(body)

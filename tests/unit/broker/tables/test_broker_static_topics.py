@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from broker_bench import Bench, OpenBench
 
 from tianzhou.model import TopicConfig
 from tianzhou.wire.fields import read_reply
 from tianzhou.wire.json_dialect import loads
 
-Run = Callable[..., None]
 QUEUE = {"topic": "T", "queue_id": 0}
 ASKED: dict[int, dict[str, Any]] = {
     14: QUEUE | {"consumer_group": "G"},
@@ -30,7 +29,7 @@ FORMS: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-async def prepared(bench: Any) -> Any:
+async def prepared(bench: Bench) -> Any:
     bench.tables.topics.put(TopicConfig("T", 2, 2), 1)
     peer = bench.peer()
     assert (await peer.send("T")).code == 0
@@ -40,8 +39,8 @@ async def prepared(bench: Any) -> Any:
 
 
 @pytest.mark.parametrize("code", sorted(ASKED))
-def test_the_words_of_clients_about_logical_queues_change_no_answer(broker: Run, code: int) -> None:
-    async def body(bench: Any) -> None:
+async def test_the_words_of_clients_about_logical_queues_change_no_answer(broker: OpenBench, code: int) -> None:
+    async with broker() as bench:
         peer = await prepared(bench)
         plain = await peer.ask(code, **ASKED[code])
         assert plain.code == 0, plain.remark
@@ -51,12 +50,12 @@ def test_the_words_of_clients_about_logical_queues_change_no_answer(broker: Run,
                 plain.code, plain.remark, plain.fields, bytes(plain.body),
             ), form  # fmt: skip
 
-    broker(body)
-
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
-def test_messages_are_stored_and_pulled_whatever_broker_they_are_meant_for(broker: Run, form: dict[str, Any]) -> None:
-    async def body(bench: Any) -> None:
+async def test_messages_are_stored_and_pulled_whatever_broker_they_are_meant_for(
+    broker: OpenBench, form: dict[str, Any]
+) -> None:
+    async with broker() as bench:
         peer = await prepared(bench)
         sent = await peer.send("T", b"one", queue_id=1, **form)
         told = read_reply(310, sent)
@@ -67,11 +66,9 @@ def test_messages_are_stored_and_pulled_whatever_broker_they_are_meant_for(broke
         assert "offsetDelta" not in got.fields
         assert not read_reply(11, got).offset_delta
 
-    broker(body)
 
-
-def test_mappings_are_not_taken_and_none_is_shown(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_mappings_are_not_taken_and_none_is_shown(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = await prepared(bench)
         mapping = b'{"bname":"broker-a","currIdMap":{0:0},"epoch":1,"hostedQueues":{},"topic":"S","totalQueues":1}'
         made = await peer.ask(
@@ -84,5 +81,3 @@ def test_mappings_are_not_taken_and_none_is_shown(broker: Run) -> None:
         assert shown.get("mappingDetail") is None
         tables = loads((await peer.ask(21)).body)
         assert not tables.get("topicQueueMappingDetailMap")
-
-    broker(body)

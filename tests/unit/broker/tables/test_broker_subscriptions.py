@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
+
+from broker_bench import OpenBench
 
 from tianzhou.model import ConsumerData, ConsumeType, HeartbeatData, SubscriptionData, TopicConfig
 from tianzhou.wire.bodies.heartbeat import HEARTBEAT
@@ -13,11 +14,9 @@ from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.json_dialect import loads
 
-Run = Callable[..., None]
 
-
-def test_what_pulls_bring_along_is_shown_for_ten_minutes(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_what_pulls_bring_along_is_shown_for_ten_minutes(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         await peer.send("T", properties={"TAGS": "a", "UNIQ_KEY": "U"})
 
@@ -44,11 +43,9 @@ def test_what_pulls_bring_along_is_shown_for_ten_minutes(broker: Run) -> None:
         await peer.ask(RequestCode.UNREGISTER_CLIENT, client_id="c1", consumer_group="G")
         assert await shown() == {}
 
-    broker(body)
 
-
-def test_sql_that_a_pull_brings_along_is_shown_too(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_sql_that_a_pull_brings_along_is_shown_too(broker: OpenBench) -> None:
+    async with broker(enable_property_filter=True) as bench:
         peer = bench.peer()
         await peer.send("T")
         await peer.pull("T", subscription="a > 5", expression_type="SQL92")
@@ -56,11 +53,9 @@ def test_sql_that_a_pull_brings_along_is_shown_too(broker: Run) -> None:
         assert answer["subscriptionData"]["expressionType"] == "SQL92"
         assert answer["subscriptionData"]["subString"] == "a > 5"
 
-    broker(body, enable_property_filter=True)
 
-
-def test_where_pull_consumers_are_rejected_only_push_groups_pull(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_where_pull_consumers_are_rejected_only_push_groups_pull(broker: OpenBench) -> None:
+    async with broker(reject_pull_consumer_enable=True) as bench:
         peer = bench.peer()
         await peer.send("T")
         refused = await peer.pull("T")
@@ -74,11 +69,9 @@ def test_where_pull_consumers_are_rejected_only_push_groups_pull(broker: Run) ->
         await peer.heartbeat("c1", "T")
         assert (await peer.pull("T")).code == ResponseCode.SUCCESS
 
-    broker(body, reject_pull_consumer_enable=True)
 
-
-def test_expressions_for_a_topic_go_with_it(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_expressions_for_a_topic_go_with_it(broker: OpenBench) -> None:
+    async with broker(enable_property_filter=True) as bench:
         peer = bench.peer()
         for topic in ("T", "U"):
             bench.tables.topics.put(TopicConfig(topic), 1)
@@ -87,5 +80,3 @@ def test_expressions_for_a_topic_go_with_it(broker: Run) -> None:
         await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T")
         assert bench.tables.filters.find("T", "T") is None
         assert bench.tables.filters.find("U", "U") is not None
-
-    broker(body, enable_property_filter=True)

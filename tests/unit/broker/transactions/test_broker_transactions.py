@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
 import pytest
+from broker_bench import Bench, OpenBench, Peer
 
 from store_reads import read_now
 from tianzhou.model import TopicConfig
@@ -20,7 +21,6 @@ from tianzhou.wire.fields import read_header, read_reply
 from tianzhou.wire.ids import parse_offset_msg_id
 from tianzhou.wire.properties import decode_properties
 
-Run = Callable[..., None]
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -37,7 +37,7 @@ class Sent(NamedTuple):
 
 
 async def prepare(
-    peer: Any, key: str = "U", *, queue_id: int = 0, group: str = "P", body: bytes = b"b", **more: str
+    peer: Peer, key: str = "U", *, queue_id: int = 0, group: str = "P", body: bytes = b"b", **more: str
 ) -> Sent:
     properties = {"TAGS": "TagA", "KEYS": f"k-{key}", "TRAN_MSG": "true", "PGROUP": group, "UNIQ_KEY": key} | more
     reply = await peer.send("T", body, queue_id=queue_id, properties=properties, sys_flag=4, born_timestamp=99)
@@ -54,11 +54,11 @@ def fields(sent: Sent, outcome: int, *, group: str = "P", check: bool = False, *
     } | more  # fmt: skip
 
 
-async def end(peer: Any, sent: Sent, outcome: int, **more: Any) -> Any:
+async def end(peer: Peer, sent: Sent, outcome: int, **more: Any) -> Any:
     return await peer.ask(37, **fields(sent, outcome, **more))
 
 
-def questions(peer: Any) -> list[tuple[Sent, Any, Any]]:
+def questions(peer: Peer) -> list[tuple[Sent, Any, Any]]:
     """The checks a producer got since last asked: what it would answer with, the header, the message."""
     peer._drain()
     asked = [command for command in peer.requests if command.code == 39]
@@ -73,7 +73,7 @@ def questions(peer: Any) -> list[tuple[Sent, Any, Any]]:
 
 
 @contextlib.asynccontextmanager
-async def checking(bench: Any) -> AsyncIterator[None]:
+async def checking(bench: Bench) -> AsyncIterator[None]:
     task = asyncio.ensure_future(bench.parts.transactions.run())
     try:
         yield
@@ -81,7 +81,7 @@ async def checking(bench: Any) -> AsyncIterator[None]:
         task.cancel()
 
 
-async def on_disk(bench: Any) -> None:
+async def on_disk(bench: Bench) -> None:
     """Let the flush thread come to its end, which needs time that is not virtual."""
     end = bench.store.end_offset
     await asyncio.sleep(1)
@@ -95,12 +95,12 @@ async def on_disk(bench: Any) -> None:
     await asyncio.sleep(3)
 
 
-def bodies(bench: Any, topic: str, queue_id: int = 0) -> list[bytes]:
+def bodies(bench: Bench, topic: str, queue_id: int = 0) -> list[bytes]:
     return [bytes(record.body) for record in bench.records(topic, queue_id)]
 
 
-def test_a_half_message_is_not_to_be_seen(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_half_message_is_not_to_be_seen(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         sent = await prepare(peer, queue_id=2, colour="red")
         assert bench.records("T", 2) == []
@@ -114,11 +114,9 @@ def test_a_half_message_is_not_to_be_seen(broker: Run) -> None:
         }  # fmt: skip
         assert at_once(bench.store.lookups.key_steps("T", "U", 32)).physical_offsets == []
 
-    broker(body)
 
-
-def test_a_committed_message_is_where_it_was_sent(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_committed_message_is_where_it_was_sent(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         sent = await prepare(peer, queue_id=2)
         (half,) = bench.records(HALF)
@@ -133,11 +131,9 @@ def test_a_committed_message_is_where_it_was_sent(broker: Run) -> None:
         assert bench.stats.put("T").count == 1
         assert len(bench.tables.transactions) == 0
 
-    broker(body)
 
-
-def test_a_message_rolled_back_stays_unseen(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_message_rolled_back_stays_unseen(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         sent = await prepare(peer)
         assert (await end(peer, sent, ROLLBACK)).code == 0
@@ -149,11 +145,9 @@ def test_a_message_rolled_back_stays_unseen(broker: Run) -> None:
         assert (mark.born_host, mark.born_port) == (mark.store_host, mark.store_port)
         assert read_now(bench.store, OP, 0, 0, 1, frozenset({100})).count == 1, "tag d"
 
-    broker(body)
 
-
-def test_oneway_decisions_and_the_ones_not_made_yet(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_oneway_decisions_and_the_ones_not_made_yet(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         one, other = await prepare(peer, "U1"), await prepare(peer, "U2")
         for outcome in (UNKNOWN, 4, 99):
@@ -167,12 +161,10 @@ def test_oneway_decisions_and_the_ones_not_made_yet(broker: Run) -> None:
         assert peer.peek(opaque) is None
         assert len(bench.records("T")) == 1
 
-    broker(body)
-
 
 @pytest.mark.parametrize(("first", "second"), [(COMMIT, ROLLBACK), (ROLLBACK, COMMIT)])
-def test_a_transaction_ends_once(broker: Run, first: int, second: int) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_transaction_ends_once(broker: OpenBench, first: int, second: int) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         sent = await prepare(peer)
         assert (await end(peer, sent, first)).code == 0
@@ -183,11 +175,9 @@ def test_a_transaction_ends_once(broker: Run, first: int, second: int) -> None:
         await asyncio.sleep(1)
         assert len(bench.records("T")) == (first == COMMIT)
 
-    broker(body)
 
-
-def test_decisions_that_are_refused(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_decisions_that_are_refused(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         sent, other = await prepare(peer), await prepare(peer, "V")
         await peer.send("T", b"plain", queue_id=1)
@@ -214,11 +204,9 @@ def test_decisions_that_are_refused(broker: Run) -> None:
         assert bench.records("T") == []
         assert (await end(peer, sent, COMMIT)).code == 0
 
-    broker(body)
 
-
-def test_a_store_that_takes_nothing_keeps_the_transaction_open(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_store_that_takes_nothing_keeps_the_transaction_open(broker: OpenBench) -> None:
+    async with broker() as bench:
         from tianzhou.store.flags import RunningFlag
 
         peer = bench.peer()
@@ -231,21 +219,17 @@ def test_a_store_that_takes_nothing_keeps_the_transaction_open(broker: Run) -> N
         assert (await end(peer, sent, COMMIT)).code == 0
         assert len(bench.records("T")) == 1
 
-    broker(body)
 
-
-def test_a_broker_that_takes_no_transactions(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_broker_that_takes_no_transactions(broker: OpenBench) -> None:
+    async with broker(reject_transaction_message=True) as bench:
         peer = bench.peer()
         reply = await peer.send("T", properties={"UNIQ_KEY": "U", "TRAN_MSG": "true", "PGROUP": "P"})
         assert (reply.code, "rejectTransactionMessage" in (reply.remark or "")) == (16, True)
         assert (await peer.send("T")).code == 0
 
-    broker(body, reject_transaction_message=True)
 
-
-def test_what_is_transactional_is_said_by_the_property_alone(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_what_is_transactional_is_said_by_the_property_alone(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         await peer.send("T", b"without bits", properties={"UNIQ_KEY": "A", "TRAN_MSG": "TRUE", "PGROUP": "P"})
         assert bodies(bench, HALF) == [b"without bits"]
@@ -253,11 +237,9 @@ def test_what_is_transactional_is_said_by_the_property_alone(broker: Run) -> Non
         await peer.send("%RETRY%G", b"retried", properties=retried, reconsume_times=1)
         assert bodies(bench, "SCHEDULE_TOPIC_XXXX") == [b"retried"], "a consumer's retry is no transaction"
 
-    broker(body)
 
-
-def test_a_transaction_with_a_delay_is_delayed_when_it_is_committed(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_transaction_with_a_delay_is_delayed_when_it_is_committed(broker: OpenBench) -> None:
+    async with broker() as bench:
         delivering = bench.deliver_delayed()
         peer = bench.peer()
         sent = await prepare(peer, queue_id=1, DELAY="2")
@@ -271,11 +253,9 @@ def test_a_transaction_with_a_delay_is_delayed_when_it_is_committed(broker: Run)
         assert (message.sys_flag, message.prepared_transaction_offset) == (8, sent.place)
         delivering.cancel()
 
-    broker(body)
 
-
-def test_compressed_bodies_keep_their_flags(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_compressed_bodies_keep_their_flags(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         await peer.heartbeat("c", producer="P")
         properties = {"TRAN_MSG": "true", "PGROUP": "P", "UNIQ_KEY": "U"}
@@ -288,11 +268,9 @@ def test_compressed_bodies_keep_their_flags(broker: Run) -> None:
         await end(peer, sent, COMMIT, check=True)
         assert bench.records("T")[0].sys_flag == 0x309
 
-    broker(body)
 
-
-def test_marks_share_messages(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_marks_share_messages(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         sent = [await prepare(peer, f"U{n}") for n in range(30)]
         async with checking(bench):
@@ -307,11 +285,9 @@ def test_marks_share_messages(broker: Run) -> None:
             await asyncio.sleep(0.01)
             assert bodies(bench, OP)[1:] == [b"10,11,12,13,20,"], "a roll-back does not wait"
 
-    broker(body)
 
-
-def test_marks_are_written_when_there_are_many(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_marks_are_written_when_there_are_many(broker: OpenBench) -> None:
+    async with broker(transaction_op_msg_max_size=20) as bench:
         peer = bench.peer()
         sent = [await prepare(peer, f"U{n}") for n in range(12)]
         for one in sent:
@@ -323,11 +299,9 @@ def test_marks_are_written_when_there_are_many(broker: Run) -> None:
         await asyncio.sleep(0.01)
         assert sorted(int(n) for mark in bodies(bench, OP) for n in mark.decode().split(",") if n) == [*range(12)]
 
-    broker(body, transaction_op_msg_max_size=20)
 
-
-def test_fifteen_checks_then_it_is_put_aside(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_fifteen_checks_then_it_is_put_aside(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         await peer.heartbeat("c", producer="P")
         began = bench.clock.now_ms()
@@ -364,11 +338,9 @@ def test_fifteen_checks_then_it_is_put_aside(broker: Run) -> None:
         assert len(bench.records("T", 3)) == 1
         assert (await end(peer, first, ROLLBACK)).code == 1
 
-    broker(body)
 
-
-def test_what_was_put_aside_is_checked_again_on_request(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_what_was_put_aside_is_checked_again_on_request(broker: OpenBench) -> None:
+    async with broker(transaction_check_max=1) as bench:
         peer = bench.peer()
         await peer.heartbeat("c", producer="P")
         await prepare(peer)
@@ -389,11 +361,9 @@ def test_what_was_put_aside_is_checked_again_on_request(broker: Run) -> None:
                 assert (await peer.ask(323, msg_id=wrong, topic=GIVEN_UP)).code == 1
         assert len(bench.records("T")) == 1
 
-    broker(body, transaction_check_max=1)
 
-
-def test_late_decisions_about_older_copies_count(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_late_decisions_about_older_copies_count(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         await peer.heartbeat("c", producer="P")
         first, other = await prepare(peer, "U1", queue_id=1), await prepare(peer, "U2", queue_id=2)
@@ -412,11 +382,9 @@ def test_late_decisions_about_older_copies_count(broker: Run) -> None:
             assert questions(peer) == []
         assert (len(bench.records("T", 1)), len(bench.records("T", 2))) == (1, 0)
 
-    broker(body)
 
-
-def test_nobody_is_asked_before_the_time_the_message_wants(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_nobody_is_asked_before_the_time_the_message_wants(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         await peer.heartbeat("c", producer="P")
         sent = await prepare(peer, CHECK_IMMUNITY_TIME_IN_SECONDS="100")
@@ -431,11 +399,9 @@ def test_nobody_is_asked_before_the_time_the_message_wants(broker: Run) -> None:
             assert (await end(peer, sent, COMMIT, check=True)).code == 0
         assert len(bench.records("T")) == 1
 
-    broker(body)
 
-
-def test_a_young_message_is_left_alone(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_a_young_message_is_left_alone(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         await peer.heartbeat("c", producer="P")
         async with checking(bench):
@@ -446,11 +412,9 @@ def test_a_young_message_is_left_alone(broker: Run) -> None:
             await asyncio.sleep(30)
             assert len(questions(peer)) == 1
 
-    broker(body)
 
-
-def test_members_of_a_group_are_asked_in_turn_and_stand_in_for_each_other(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_members_of_a_group_are_asked_in_turn_and_stand_in_for_each_other(broker: OpenBench) -> None:
+    async with broker() as bench:
         peers = [bench.peer() for _ in range(3)]
         for n, peer in enumerate(peers):
             await peer.heartbeat(f"c{n}", producer="P")
@@ -470,11 +434,9 @@ def test_members_of_a_group_are_asked_in_turn_and_stand_in_for_each_other(broker
         assert questions(stranger) == []
         assert len(bench.records("T")) == 1
 
-    broker(body)
 
-
-def test_while_no_producer_is_there_nothing_is_counted(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_while_no_producer_is_there_nothing_is_counted(broker: OpenBench) -> None:
+    async with broker() as bench:
         await prepare(bench.peer())
         async with checking(bench):
             await asyncio.sleep(3_600)
@@ -487,11 +449,9 @@ def test_while_no_producer_is_there_nothing_is_counted(broker: Run) -> None:
             await end(back, sent, COMMIT, check=True)
         assert len(bench.records("T")) == 1
 
-    broker(body)
 
-
-def test_what_waits_for_longer_than_messages_are_kept_is_put_aside(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_what_waits_for_longer_than_messages_are_kept_is_put_aside(broker: OpenBench) -> None:
+    async with broker(store={"file_reserved_time": 1}) as bench:
         await prepare(bench.peer())
         async with checking(bench):
             await asyncio.sleep(3_590)
@@ -500,11 +460,9 @@ def test_what_waits_for_longer_than_messages_are_kept_is_put_aside(broker: Run) 
             assert len(bench.records(GIVEN_UP)) == 1
             assert len(bench.tables.transactions) == 0
 
-    broker(body, store={"file_reserved_time": 1})
 
-
-def test_positions_follow(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_positions_follow(broker: OpenBench) -> None:
+    async with broker(store={"flush_commit_log_thorough_interval": 100}) as bench:
         peer = bench.peer()
         await peer.heartbeat("c", producer="P")
 
@@ -529,11 +487,11 @@ def test_positions_follow(broker: Run) -> None:
             await on_disk(bench)
             assert (committed(HALF), committed(OP)) == (7, 3)
 
-    broker(body, store={"flush_commit_log_thorough_interval": 100})
 
-
-def test_positions_wait_for_the_disk(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_positions_wait_for_the_disk(broker: OpenBench) -> None:
+    async with broker(
+        store={"flush_interval_commit_log": 10_000, "flush_commit_log_thorough_interval": 10_000}
+    ) as bench:
         peer = bench.peer()
         store = bench.store
         async with checking(bench):
@@ -545,14 +503,9 @@ def test_positions_wait_for_the_disk(broker: Run) -> None:
             await on_disk(bench)
             assert bench.tables.offsets.committed(GROUP, HALF, 0) == 1
 
-    broker(
-        body,
-        store={"flush_interval_commit_log": 10_000, "flush_commit_log_thorough_interval": 10_000},
-    )
 
-
-def test_marks_of_4_9_are_read(broker: Run) -> None:
-    async def body(bench: Any) -> None:
+async def test_marks_of_4_9_are_read(broker: OpenBench) -> None:
+    async with broker() as bench:
         peer = bench.peer()
         for n in range(4):
             await prepare(peer, f"U{n}")
@@ -564,5 +517,3 @@ def test_marks_of_4_9_are_read(broker: Run) -> None:
         checker._ledger = again
         await checker.load()
         assert [half.identity.unique_key for half in again.waiting()] == ["U1"]
-
-    broker(body)

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from broker_bench import Bench
+
 from tianzhou.broker.state_files import StateFiles
 from tianzhou.testing.clock import VirtualClock, run
 from tianzhou.wire.json_dialect import loads
@@ -51,7 +53,7 @@ def test_apaches_undecided_transactions_are_asked_about_and_end(tmp_path: Path) 
     committed = [m["uniqKey"] for m in manifest["messages"] if m["topic"] == "D5Tx"]
     clock = VirtualClock(newest + LATER_MS)
 
-    def keys(bench: Any) -> list[str]:
+    def keys(bench: Bench) -> list[str]:
         found = [record for n in range(4) for record in bench.records("D5Tx", n)]
         return [decode_properties(record.properties)["UNIQ_KEY"] for record in found]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from broker_bench import OpenBench, Peer
 
 from tianzhou.broker.state_files import StateFiles
 from tianzhou.broker.transactions.transaction_metrics import TransactionMetrics
@@ -17,7 +18,6 @@ from tianzhou.wire.fields import read_reply
 from tianzhou.wire.ids import parse_offset_msg_id
 from tianzhou.wire.json_dialect import dumps, loads
 
-Run = Callable[..., None]
 WRITTEN_BY_APACHE = (
     b'{"dataVersion":{"counter":3,"stateVersion":0,"timestamp":1700000000000},'
     b'"transactionCount":{"T":{"count":2,"timeStamp":1700000001000}}}'
@@ -64,7 +64,7 @@ def test_what_is_no_such_file_is_an_error(value: Any) -> None:
         TransactionMetrics().load(value)
 
 
-async def prepare(peer: Any, key: str, topic: str) -> dict[str, Any]:
+async def prepare(peer: Peer, key: str, topic: str) -> dict[str, Any]:
     properties = {"TRAN_MSG": "true", "PGROUP": "P", "UNIQ_KEY": key}
     reply = await peer.send(topic, b"b", properties=properties, sys_flag=4)
     told = read_reply(310, reply)
@@ -74,8 +74,8 @@ async def prepare(peer: Any, key: str, topic: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_the_file_follows_prepared_committed_and_rolled_back_messages(broker: Run, tmp_path: Path) -> None:
-    async def body(bench: Any) -> None:
+async def test_the_file_follows_prepared_committed_and_rolled_back_messages(broker: OpenBench, tmp_path: Path) -> None:
+    async with broker() as bench:
         config = tmp_path / "config"
         files = StateFiles(bench.tables, config)
         files.load()
@@ -99,14 +99,12 @@ def test_the_file_follows_prepared_committed_and_rolled_back_messages(broker: Ru
         assert bench.tables.transaction_metrics.version.counter == counted["dataVersion"]["counter"]
         again.close()
 
-    broker(body)
-
 
 @pytest.mark.parametrize("text", [b"{nonsense", b"[1,2]"])
-def test_a_damaged_file_keeps_no_broker_from_starting(
-    broker: Run, tmp_path: Path, text: bytes, caplog: pytest.LogCaptureFixture
+async def test_a_damaged_file_keeps_no_broker_from_starting(
+    broker: OpenBench, tmp_path: Path, text: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def body(bench: Any) -> None:
+    async with broker() as bench:
         config = tmp_path / "config"
         config.mkdir()
         (config / "transactionMetrics").write_bytes(text)
@@ -116,5 +114,3 @@ def test_a_damaged_file_keeps_no_broker_from_starting(
         assert "its figures are counted anew" in caplog.text
         files.close()
         assert json.loads((config / "transactionMetrics").read_bytes())["transactionCount"] == {}
-
-    broker(body)

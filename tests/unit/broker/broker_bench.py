@@ -1,0 +1,234 @@
+"""A broker without sockets: real handlers over a real store, commands in, replies out, time by request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+from store_reads import read_now
+from tianzhou.broker.delays.delay_scheduler import DelayScheduler
+from tianzhou.broker.server import make_parts, make_tables
+from tianzhou.broker.services import Services
+from tianzhou.broker.settings import BrokerSettings
+from tianzhou.broker.stats.stats import BrokerStats
+from tianzhou.model import ConsumerData, HeartbeatData, MessageModel, SubscriptionData
+from tianzhou.records.codec import Record, decode_records
+from tianzhou.remoting.client import RemotingClient
+from tianzhou.remoting.connection import Connection
+from tianzhou.remoting.group import ConnectionGroup
+from tianzhou.remoting.session import MAX_FRAME
+from tianzhou.store.settings import StoreSettings
+from tianzhou.store.store import MessageStore
+from tianzhou.supervision import Supervisor
+from tianzhou.testing.clock import VirtualClock
+from tianzhou.testing.memory import MemoryTransport
+from tianzhou.wire.bodies.heartbeat import HEARTBEAT
+from tianzhou.wire.codes import FLAG_ONEWAY, RequestCode
+from tianzhou.wire.command import Command, encode, split
+from tianzhou.wire.fields import write_header
+from tianzhou.wire.properties import encode_properties
+
+BROKER_HOST = b"\x7f\x00\x00\x01"
+BROKER_PORT = 31_011
+
+
+class Peer:
+    """A client on a connection of memory."""
+
+    def __init__(self, group: ConnectionGroup, port: int) -> None:
+        self.connection = Connection(group)
+        self.transport = MemoryTransport(self.connection, ("127.0.0.1", port))
+        self.requests: list[Command] = []
+        self._replies: dict[int, Command] = {}
+        self._read = 0
+        self._opaque = 0
+
+    def post(self, code: int, body: bytes = b"", *, oneway: bool = False, version: int = 479, **header: Any) -> int:
+        """Send a request; returns its opaque."""
+        self._opaque += 1
+        flag = FLAG_ONEWAY if oneway else 0
+        command = Command(code, self._opaque, flag, version=version, fields=write_header(code, **header), body=body)
+        self.transport.feed(encode(command))
+        return self._opaque
+
+    def post_frame(self, frame: bytes) -> None:
+        """Send a frame made elsewhere."""
+        self.transport.feed(frame)
+
+    async def reply(self, opaque: int, patience_s: float = 60.0) -> Command:
+        """The reply to a request, when it comes."""
+        async with asyncio.timeout(patience_s):
+            while (found := self.peek(opaque)) is None:
+                await asyncio.sleep(0.001)
+        # What a message sets in motion, dispatch first of all, happens in the next turn.
+        await asyncio.sleep(0)
+        return found
+
+    def peek(self, opaque: int) -> Command | None:
+        """The reply to a request, if it is there."""
+        self._drain()
+        return self._replies.pop(opaque, None)
+
+    async def ask(self, code: int, body: bytes = b"", **header: Any) -> Command:
+        """Send a request and wait for its reply."""
+        return await self.reply(self.post(code, body, **header))
+
+    async def send(
+        self,
+        topic: str,
+        body: bytes = b"body",
+        *,
+        queue_id: int = 0,
+        code: int = RequestCode.SEND_MESSAGE_V2,
+        properties: dict[str, str] | None = None,
+        **header: Any,
+    ) -> Command:
+        """Send a message with an ordinary header."""
+        return await self.reply(
+            self.post_send(topic, body, queue_id=queue_id, code=code, properties=properties, **header)
+        )
+
+    def post_send(
+        self,
+        topic: str,
+        body: bytes = b"body",
+        *,
+        queue_id: int = 0,
+        code: int = RequestCode.SEND_MESSAGE_V2,
+        properties: dict[str, str] | None = None,
+        **header: Any,
+    ) -> int:
+        """As `send`, without waiting."""
+        text = encode_properties({"UNIQ_KEY": f"K{self._opaque}"} if properties is None else properties).decode()
+        fields = {
+            "producer_group": "P", "topic": topic, "default_topic": "TBW102", "default_topic_queue_nums": 4,
+            "queue_id": queue_id, "sys_flag": 0, "born_timestamp": 1, "flag": 0, "properties": text,
+            "reconsume_times": 0, "unit_mode": False, "batch": False,
+        }  # fmt: skip
+        return self.post(code, body, **fields | header)
+
+    async def pull(self, topic: str, offset: int = 0, **header: Any) -> Command:
+        """Pull with its own subscription to everything."""
+        return await self.reply(self.post_pull(topic, offset, **header))
+
+    def post_pull(self, topic: str, offset: int = 0, **header: Any) -> int:
+        """As `pull`, without waiting."""
+        fields = {
+            "consumer_group": "G", "topic": topic, "queue_id": 0, "queue_offset": offset, "max_msg_nums": 32,
+            "sys_flag": 4, "commit_offset": 0, "suspend_timeout_millis": 20_000, "subscription": "*",
+            "sub_version": 0, "expression_type": "TAG",
+        }  # fmt: skip
+        return self.post(RequestCode.PULL_MESSAGE, **fields | header)
+
+    async def heartbeat(
+        self,
+        client_id: str,
+        *topics: str,
+        group: str = "G",
+        expression: str = "*",
+        version: int = 1,
+        producer: str | None = None,
+        model: MessageModel = MessageModel.CLUSTERING,
+        kind: str = "TAG",
+    ) -> Command:
+        """Announce a consumer of the topics, or a producer."""
+        subscriptions = [
+            SubscriptionData(topic, expression, expression_type=kind, sub_version=version) for topic in topics
+        ]
+        consumers = [ConsumerData(group, message_model=model, subscription_data_set=subscriptions)] if topics else []
+        said = HeartbeatData(client_id, [producer] if producer else [], consumers)
+        return await self.ask(RequestCode.HEART_BEAT, HEARTBEAT.dumps(said))
+
+    def notices(self) -> int:
+        """How often this peer was told that its group changed, since last asked."""
+        self._drain()
+        told = [command for command in self.requests if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED]
+        assert all(command.flag & FLAG_ONEWAY for command in told)
+        self.requests.clear()
+        return len(told)
+
+    def _drain(self) -> None:
+        fresh = bytes(self.transport.written[self._read :])
+        commands, read = split(fresh, 0, len(fresh), MAX_FRAME)
+        self._read += read
+        for command in commands:
+            if command.is_response:
+                self._replies[command.opaque] = command
+            else:
+                self.requests.append(command)
+
+
+class Bench:
+    """The handlers of a broker with a store in a folder."""
+
+    def __init__(self, folder: Path, clock: VirtualClock, settings: dict[str, Any], store: dict[str, Any]) -> None:
+        self.clock = clock
+        self.settings = replace(
+            BrokerSettings(), broker_name="broker-a", broker_ip1="127.0.0.1", namesrv_addr="", **settings
+        )
+        small = {
+            "mapped_file_size_commit_log": 1 << 20, "mapped_file_size_consume_queue": 20_000,
+            "max_hash_slot_num": 100, "max_index_num": 400,
+        }  # fmt: skip
+        self.store_settings = replace(StoreSettings(), store_path_root_dir=str(folder), **small | store)
+        self.tables = make_tables(self.settings, self.store_settings, clock.now_ms())
+        self.stats = BrokerStats(clock.now_ms())
+        self.store = MessageStore(self.store_settings, clock, store_host=BROKER_HOST, store_port=BROKER_PORT)
+        self.fast = False
+        self._port = 40_000
+
+    async def __aenter__(self) -> Self:
+        await self.store.start()
+        supervisor = Supervisor("broker", self.clock)
+        address = f"127.0.0.1:{BROKER_PORT}"
+        self.services = Services(
+            self.tables, self.store, self.stats, self.clock, supervisor, address, (BROKER_HOST, BROKER_PORT)
+        )
+        self.parts = make_parts(
+            self.services,
+            client=RemotingClient(clock=self.clock),
+            written=self._written,
+            settings_changed=self._changed,
+        )
+        self._group = ConnectionGroup(
+            self.parts.router.serve, idle_timeout_s=0, clock=self.clock, bounds=self.tables.bounds
+        )
+        self._group.start()
+        self._acks = asyncio.ensure_future(self.parts.acks.run())
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._acks.cancel()
+        await self._group.close(0.1)
+        await self.store.close()
+
+    async def _written(self) -> None:
+        """Nothing is kept on disk here but the store."""
+
+    def _changed(self, keys: set[str]) -> None:
+        self.parts.send.settings_changed()
+
+    def peer(self) -> Peer:
+        """A new connection."""
+        self._port += 1
+        return Peer(self._group, self._port)
+
+    def records(self, topic: str, queue_id: int = 0) -> list[Record]:
+        """Every message of a queue."""
+        found: list[Record] = []
+        while True:
+            got = read_now(self.store, topic, queue_id, len(found), 32)
+            if not got.parts:
+                return found
+            found += decode_records(b"".join(got.parts))
+
+    def deliver_delayed(self) -> asyncio.Task[None]:
+        """Begin to deliver delayed messages."""
+        return asyncio.ensure_future(DelayScheduler(self.services).run())
+
+
+OpenBench = Callable[..., Bench]
+"""Type of the fixture `broker`."""
