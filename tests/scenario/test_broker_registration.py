@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from small_broker import name_server, run, small_broker
 
 from tianzhou.broker.registration import name_servers
 from tianzhou.broker.registration.name_servers import NameServers, resolve
 from tianzhou.broker.registration.registrar import Registrar
-from tianzhou.broker.server import Broker
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.errors import ConnectFailed
 from tianzhou.model import BrokerData, MessageQueue
-from tianzhou.namesrv.server import NameServer
-from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.server import RemotingServer
-from tianzhou.store.settings import StoreSettings
 from tianzhou.wire.bodies.clients import LOCK_REQUEST, LOCKED_QUEUES, LockRequest
 from tianzhou.wire.bodies.register import REGISTER_BODY, RegisterCodec
 from tianzhou.wire.bodies.route import MEMBER_GROUP, ROUTE
@@ -31,43 +26,9 @@ from tianzhou.wire.bodies.topics import DATA_VERSION
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header, write_header, write_reply
-
-
-def run(main: Coroutine[Any, Any, None]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(30):
-            await main
-
-    asyncio.run(limited())
-
+from waiting import until_async
 
 pytestmark = pytest.mark.runner.with_args(run)
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
-def make_broker(folder: Path, store: dict[str, Any] | None = None, **settings: Any) -> Broker:
-    values: dict[str, Any] = {
-        "broker_name": "broker-a", "broker_ip1": "127.0.0.1", "bind_address": "127.0.0.1", "listen_port": 0,
-        "namesrv_addr": "",
-    }  # fmt: skip
-    small: dict[str, Any] = {
-        "mapped_file_size_commit_log": 1 << 20, "mapped_file_size_consume_queue": 20_000, "max_hash_slot_num": 100,
-        "max_index_num": 400, "store_path_root_dir": str(folder / "broker"),
-    }  # fmt: skip
-    return Broker(replace(BrokerSettings(), **values | settings), replace(StoreSettings(), **small | (store or {})))
-
-
-def name_server(folder: Path) -> NameServer:
-    settings = replace(
-        NamesrvSettings(), bind_address="127.0.0.1", listen_port=0, kv_config_path=str(folder / "kv.json"),
-        config_store_path=str(folder / "namesrv.properties"),
-    )  # fmt: skip
-    return NameServer(settings)
 
 
 class Scripted:
@@ -120,8 +81,8 @@ async def test_an_address_server_is_asked(tmp_path: Path, monkeypatch: pytest.Mo
             "fetch_namesrv_addr_by_address_server": True, "fetch_namesrv_addr_interval": 50,
             "namesrv_domain": "here:1234", "namesrv_domain_subgroup": "mine",
         }  # fmt: skip
-        async with make_broker(tmp_path, **settings) as broker:
-            await until(lambda: len(urls) > 1)
+        async with small_broker(tmp_path, **settings) as broker:
+            await until_async(lambda: len(urls) > 1)
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(broker.ready(), 0.1)
             answers.append(f"127.0.0.1:{first.port}")
@@ -134,9 +95,7 @@ async def test_an_address_server_is_asked(tmp_path: Path, monkeypatch: pytest.Mo
                 reply = await client.invoke(f"127.0.0.1:{second.port}", Command(105, fields=topic))
                 return reply.code == 0 and ROUTE.loads(reply.body).broker_datas[0].master == broker.address
 
-            async with asyncio.timeout(10):
-                while not await knows():
-                    await asyncio.sleep(0.02)
+            await until_async(knows)
 
 
 async def test_names_are_resolved_and_followed(
@@ -182,7 +141,7 @@ async def test_registrations_can_be_compressed(tmp_path: Path, *, compressed: bo
     scripted = Scripted()
     async with scripted.server, name_server(tmp_path) as real:
         where = f"{scripted.address};127.0.0.1:{real.port}"
-        async with make_broker(tmp_path, namesrv_addr=where, compressed_register=compressed) as broker:
+        async with small_broker(tmp_path, namesrv_addr=where, compressed_register=compressed) as broker:
             await broker.ready()
             (said,) = scripted.asked(103)
             header = read_header(said)
@@ -203,24 +162,24 @@ async def test_a_broker_need_not_repeat_what_is_known(tmp_path: Path, monkeypatc
             "force_register": False,
             "register_name_server_period": 1,
         }
-        async with make_broker(tmp_path, **settings) as broker:
+        async with small_broker(tmp_path, **settings) as broker:
             await broker.ready()
-            await until(lambda: len(scripted.asked(322)) > 3)
+            await until_async(lambda: len(scripted.asked(322)) > 3)
             assert len(scripted.asked(103)) == 1
             assert DATA_VERSION.loads(scripted.asked(322)[0].body) == broker.tables.topics.version
             scripted.changed = True
-            await until(lambda: len(scripted.asked(103)) > 2)
+            await until_async(lambda: len(scripted.asked(103)) > 2)
             scripted.changed = False
             told = len(scripted.asked(103))
             broker.tables.topics.ensure("new", 1, 1)
-            await until(lambda: len(scripted.asked(103)) > told)
+            await until_async(lambda: len(scripted.asked(103)) > told)
 
 
 async def test_a_broker_can_wait_before_it_shows_itself(tmp_path: Path) -> None:
     scripted = Scripted()
     async with scripted.server:
         later = {"disappear_time_after_start": 300}
-        async with make_broker(tmp_path, later, namesrv_addr=scripted.address) as broker:
+        async with small_broker(tmp_path, later, namesrv_addr=scripted.address) as broker:
             await asyncio.sleep(0.1)
             assert scripted.asked(103) == []
             await broker.ready()
@@ -255,7 +214,7 @@ async def test_a_queue_is_locked_when_most_members_grant_it(
     scripted, one, two = Scripted(), Member(0, 1), Member(1)
     async with scripted.server, one.server, two.server, RemotingClient() as client:
         settings: dict[str, Any] = {"namesrv_addr": scripted.address, "lock_in_strict_mode": strict}
-        async with make_broker(tmp_path, {"total_replicas": replicas}, **settings) as broker:
+        async with small_broker(tmp_path, {"total_replicas": replicas}, **settings) as broker:
             await broker.ready()
             scripted.members = {
                 0: broker.address, 1: f"127.0.0.1:{one.server.port}", 2: f"127.0.0.1:{two.server.port}",
@@ -281,7 +240,7 @@ async def test_a_queue_is_locked_when_most_members_grant_it(
 async def test_without_a_word_of_name_servers_a_broker_counts_alone(tmp_path: Path) -> None:
     async with RemotingClient() as client:
         settings: dict[str, Any] = {"namesrv_addr": "127.0.0.1:1", "lock_in_strict_mode": True}
-        async with make_broker(tmp_path, {"total_replicas": 3}, **settings) as broker:
+        async with small_broker(tmp_path, {"total_replicas": 3}, **settings) as broker:
             wish = LOCK_REQUEST.dumps(LockRequest("c1", "G", [MessageQueue("T", "broker-a", 0)]))
             reply = await client.invoke(broker.address, Command(41, body=wish))
             assert (reply.code, LOCKED_QUEUES.loads(reply.body)) == (0, [])
@@ -316,7 +275,7 @@ async def test_of_many_topics_those_that_changed_are_told(tmp_path: Path, monkey
     careful = Careful()
     async with careful.server, name_server(tmp_path) as real:
         where = f"{careful.address};127.0.0.1:{real.port}"
-        async with make_broker(tmp_path, namesrv_addr=where) as broker:
+        async with small_broker(tmp_path, namesrv_addr=where) as broker:
             await broker.ready()
             topics, registrar = broker.tables.topics, broker._parts.registrar
 
@@ -373,15 +332,15 @@ async def test_everything_is_told_again_after_a_lost_connection_and_every_period
     async with careful.server:
         # One of them is never there, which keeps nobody from hearing of the others.
         where = f"{careful.address};127.0.0.1:1"
-        async with make_broker(tmp_path, namesrv_addr=where, register_name_server_period=1) as broker:
+        async with small_broker(tmp_path, namesrv_addr=where, register_name_server_period=1) as broker:
             await broker.ready()
             whole = careful.told()[0]
             monkeypatch.setattr("tianzhou.broker.registration.registrar.RETRY_S", 0.02)
-            await until(lambda: len(careful.told()) > 2)
+            await until_async(lambda: len(careful.told()) > 2)
             monkeypatch.setattr("tianzhou.broker.registration.registrar.SHORTEST_PERIOD_MS", 60_000)
             told = len(careful.told())
             careful.connections[-1].abort()
-            await until(lambda: len(careful.told()) > told)
+            await until_async(lambda: len(careful.told()) > told)
             assert careful.told()[-1] == whole
 
 
@@ -399,13 +358,13 @@ async def test_a_reply_nobody_can_read_keeps_no_broker_from_registering_there_an
 
     async with bad.server, good.server:
         addresses = f"{bad.address};{good.address}"
-        async with make_broker(tmp_path, namesrv_addr=addresses, register_name_server_period=50) as broker:
+        async with small_broker(tmp_path, namesrv_addr=addresses, register_name_server_period=50) as broker:
             await broker.ready()
-            await until(lambda: len(bad.asked(code)) > 2 and len(good.asked(code)) > 2)
-            await until(lambda: [one.name for one in broker.troubles.present()])
+            await until_async(lambda: len(bad.asked(code)) > 2 and len(good.asked(code)) > 2)
+            await until_async(lambda: [one.name for one in broker.troubles.present()])
             assert [one.name for one in broker.troubles.present()] == [f"registration at {bad.address}"]
             bad.taken = b""
-            await until(lambda: not broker.troubles.present())
+            await until_async(lambda: not broker.troubles.present())
         assert broker.left_undone == []
 
 
@@ -427,7 +386,7 @@ async def test_a_defect_in_telling_one_name_server_leaves_the_others_told_and_is
     monkeypatch.setattr(Registrar, "_register", register)
 
     async with bad.server, good.server:
-        async with make_broker(tmp_path, namesrv_addr=f"{bad.address};{good.address}"):
-            await until(lambda: good.asked(RequestCode.REGISTER_BROKER))
-            await until(lambda: bad.asked(RequestCode.REGISTER_BROKER))
+        async with small_broker(tmp_path, namesrv_addr=f"{bad.address};{good.address}"):
+            await until_async(lambda: good.asked(RequestCode.REGISTER_BROKER))
+            await until_async(lambda: bad.asked(RequestCode.REGISTER_BROKER))
         assert failures == 0

@@ -2,79 +2,25 @@
 
 import asyncio
 import json
-from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
+from small_broker import ask, name_server, pull, run, send, small_broker
 
-from tianzhou.broker.server import Broker
-from tianzhou.broker.settings import BrokerSettings
 from tianzhou.errors import ConfigError, ConnectionLost, StoreLocked
 from tianzhou.model import HeartbeatData
 from tianzhou.model.subscription import ConsumerData, SubscriptionData
 from tianzhou.namesrv.server import NameServer
-from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.records.codec import decode_records
 from tianzhou.remoting.client import RemotingClient
-from tianzhou.store.settings import StoreSettings
 from tianzhou.wire.bodies.heartbeat import HEARTBEAT
 from tianzhou.wire.bodies.route import ROUTE
 from tianzhou.wire.codes import RequestCode
-from tianzhou.wire.command import Command
-from tianzhou.wire.fields import read_reply, write_header
-
-
-def run(main: Coroutine[Any, Any, None]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(20):
-            await main
-
-    asyncio.run(limited())
-
+from tianzhou.wire.fields import read_reply
+from waiting import until_async
 
 pytestmark = pytest.mark.runner.with_args(run)
-
-
-def name_server(folder: Path) -> NameServer:
-    settings = replace(
-        NamesrvSettings(), bind_address="127.0.0.1", listen_port=0, kv_config_path=str(folder / "kv.json"),
-        config_store_path=str(folder / "namesrv.properties"),
-    )  # fmt: skip
-    return NameServer(settings)
-
-
-def make_broker(folder: Path, namesrv: str = "", name: str = "broker-a", **settings: Any) -> Broker:
-    small = {
-        "mapped_file_size_commit_log": 1 << 20, "mapped_file_size_consume_queue": 20_000, "max_hash_slot_num": 100,
-        "max_index_num": 400, "store_path_root_dir": str(folder / name),
-    }  # fmt: skip
-    values = {
-        "broker_name": name, "broker_ip1": "127.0.0.1", "bind_address": "127.0.0.1", "listen_port": 0,
-        "namesrv_addr": namesrv,
-    }  # fmt: skip
-    return Broker(replace(BrokerSettings(), **values | settings), replace(StoreSettings(), **small))
-
-
-async def ask(client: RemotingClient, address: str, code: int, body: bytes = b"", **header: Any) -> Command:
-    return await client.invoke(address, Command(code, fields=write_header(code, **header), body=body))
-
-
-async def send(client: RemotingClient, address: str, topic: str, body: bytes = b"x", **properties: str) -> Command:
-    pairs = {"UNIQ_KEY": "U"} | properties
-    return await ask(
-        client, address, 310, body, producer_group="P", topic=topic, default_topic="TBW102",
-        default_topic_queue_nums=4, queue_id=0, sys_flag=0, born_timestamp=1, flag=0,
-        properties="".join(f"{key}\x01{value}\x02" for key, value in pairs.items()),
-    )  # fmt: skip
-
-
-async def pull(client: RemotingClient, address: str, topic: str, offset: int = 0, sys_flag: int = 4) -> Command:
-    return await ask(
-        client, address, 11, consumer_group="G", topic=topic, queue_id=0, queue_offset=offset, max_msg_nums=32,
-        sys_flag=sys_flag, commit_offset=0, suspend_timeout_millis=10_000, subscription="*", sub_version=0,
-    )  # fmt: skip
 
 
 async def brokers_of(client: RemotingClient, namesrv: str, topic: str) -> list[str]:
@@ -82,16 +28,10 @@ async def brokers_of(client: RemotingClient, namesrv: str, topic: str) -> list[s
     return [] if reply.code else [data.master or "" for data in ROUTE.loads(reply.body).broker_datas]
 
 
-async def until(condition: Any, seconds: float = 5.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not await condition():
-            await asyncio.sleep(0.01)
-
-
 async def test_ready_means_that_topics_can_be_made_at_once(tmp_path: Path) -> None:
     async with name_server(tmp_path) as names, RemotingClient() as client:
         where = f"127.0.0.1:{names.port}"
-        async with make_broker(tmp_path, where) as broker:
+        async with small_broker(tmp_path, namesrv_addr=where) as broker:
             await broker.ready()
             assert await brokers_of(client, where, "DefaultCluster") == [broker.address]
             reply = await ask(
@@ -100,53 +40,53 @@ async def test_ready_means_that_topics_can_be_made_at_once(tmp_path: Path) -> No
             )  # fmt: skip
             assert reply.code == 0
             assert await brokers_of(client, where, "made") == [broker.address], "answered means known"
-            await send(client, broker.address, "sent")
-            await until(lambda: brokers_of(client, where, "sent"), 1)
+            await send(client, broker.address, topic="sent")
+            await until_async(lambda: brokers_of(client, where, "sent"), within_s=1)
         assert await brokers_of(client, where, "made") == []
 
 
 async def test_messages_topics_offsets_and_groups_survive_a_restart(tmp_path: Path) -> None:
     async with RemotingClient() as client:
-        async with make_broker(tmp_path) as broker:
-            await send(client, broker.address, "T", b"kept")
-            await send(client, broker.address, "T", b"later", DELAY="1")
-            await pull(client, broker.address, "T")
+        async with small_broker(tmp_path) as broker:
+            await send(client, broker.address, b"kept", default_topic_queue_nums=4)
+            await send(client, broker.address, b"later", topic="T", properties="UNIQ_KEY\x01U\x02DELAY\x011\x02")
+            await pull(client, broker.address)
             await ask(client, broker.address, 15, consumer_group="G", topic="T", queue_id=0, commit_offset=1)
         config = tmp_path / "broker-a" / "config"
         topics = json.loads((config / "topics.json").read_text())
         assert topics["topicConfigTable"]["T"]["writeQueueNums"] == 4
-        async with make_broker(tmp_path) as broker:
+        async with small_broker(tmp_path) as broker:
             assert "T" in broker.tables.topics
             assert "G" in broker.tables.groups
             found = await ask(client, broker.address, 14, consumer_group="G", topic="T", queue_id=0)
             assert read_reply(14, found).offset == 1
-            reply = await pull(client, broker.address, "T", 1, sys_flag=6)
+            reply = await pull(client, broker.address, queue_offset=1, sys_flag=6, suspend_timeout_millis=10_000)
             assert [record.body for record in decode_records(reply.body)] == [b"later"]
-        async with make_broker(tmp_path) as broker:
+        async with small_broker(tmp_path) as broker:
             assert broker.tables.delays.offset(1) == 1
-            assert (await pull(client, broker.address, "T", 2)).code == 19
+            assert (await pull(client, broker.address, queue_offset=2)).code == 19
 
 
 async def test_offsets_are_written_while_running(tmp_path: Path) -> None:
     async with (
         RemotingClient() as client,
-        make_broker(tmp_path, flush_consumer_offset_interval=20) as broker,
+        small_broker(tmp_path, flush_consumer_offset_interval=20) as broker,
     ):
-        await send(client, broker.address, "T")
-        await pull(client, broker.address, "T")
+        await send(client, broker.address)
+        await pull(client, broker.address)
         await ask(client, broker.address, 15, consumer_group="G", topic="T", queue_id=0, commit_offset=1)
         file = tmp_path / "broker-a" / "config" / "consumerOffset.json"
 
         async def written() -> bool:
             return file.exists() and '"T@G":{0:1' in file.read_text()
 
-        await until(written)
+        await until_async(written)
 
 
 async def test_a_broker_is_not_ready_before_a_name_server_knows_it(tmp_path: Path) -> None:
     async with name_server(tmp_path) as probe:
         port = probe.port
-    async with make_broker(tmp_path, f"127.0.0.1:{port}") as broker:
+    async with small_broker(tmp_path, namesrv_addr=f"127.0.0.1:{port}") as broker:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.3):
                 await broker.ready()
@@ -156,7 +96,7 @@ async def test_one_name_server_that_is_away_does_not_hold_up_the_others(tmp_path
     async with name_server(tmp_path) as names, name_server(tmp_path) as away, RemotingClient() as client:
         here, gone = f"127.0.0.1:{names.port}", f"127.0.0.1:{away.port}"
         await away.close()
-        async with make_broker(tmp_path, f"{gone};{here}") as broker:
+        async with small_broker(tmp_path, namesrv_addr=f"{gone};{here}") as broker:
             await broker.ready()
             assert await brokers_of(client, here, "TBW102") == [broker.address]
 
@@ -166,39 +106,42 @@ async def test_a_name_server_that_comes_back_is_told_at_once(tmp_path: Path) -> 
         names = name_server(tmp_path)
         await names.start()
         where = f"127.0.0.1:{names.port}"
-        async with make_broker(tmp_path, where) as broker:
+        async with small_broker(tmp_path, namesrv_addr=where) as broker:
             await broker.ready()
             again = NameServer(replace(names.settings, listen_port=names.port))
             await names.close()
             await again.start()
-            await until(lambda: brokers_of(client, where, "TBW102"), 5)
+            await until_async(lambda: brokers_of(client, where, "TBW102"), within_s=5)
             await again.close()
 
 
 async def test_two_brokers_share_a_topic(tmp_path: Path) -> None:
     async with name_server(tmp_path) as names, RemotingClient() as client:
         where = f"127.0.0.1:{names.port}"
-        async with make_broker(tmp_path, where) as one, make_broker(tmp_path, where, "broker-b") as two:
+        async with (
+            small_broker(tmp_path, namesrv_addr=where) as one,
+            small_broker(tmp_path, name="broker-b", namesrv_addr=where) as two,
+        ):
             for broker in (one, two):
                 await broker.ready()
-                await send(client, broker.address, "T")
+                await send(client, broker.address)
 
             async def both() -> bool:
                 return set(await brokers_of(client, where, "T")) == {one.address, two.address}
 
-            await until(both)
+            await until_async(both)
 
 
 def test_the_fast_port_serves_all_but_pulls(tmp_path: Path) -> None:
     from tianzhou.embedded import free_port_pair
 
     async def served(port: int) -> None:
-        async with RemotingClient() as client, make_broker(tmp_path, listen_port=port) as broker:
+        async with RemotingClient() as client, small_broker(tmp_path, listen_port=port) as broker:
             fast = f"127.0.0.1:{port - 2}"
             assert broker.port == port
-            assert (await send(client, fast, "T")).code == 0
-            assert (await pull(client, fast, "T")).code == 3
-            assert (await pull(client, broker.address, "T")).code == 0
+            assert (await send(client, fast)).code == 0
+            assert (await pull(client, fast)).code == 3
+            assert (await pull(client, broker.address)).code == 0
 
     async def main() -> None:
         for attempt in range(5):
@@ -219,7 +162,7 @@ async def test_members_hear_of_each_other(tmp_path: Path) -> None:
     async with (
         RemotingClient(lambda _, command: heard.append(command.code)) as first,
         RemotingClient() as second,
-        make_broker(tmp_path) as broker,
+        small_broker(tmp_path) as broker,
     ):
         for client, name in ((first, "c1"), (second, "c2")):
             consumer = ConsumerData("G", subscription_data_set=[SubscriptionData("T")])
@@ -230,25 +173,27 @@ async def test_members_hear_of_each_other(tmp_path: Path) -> None:
         async def told() -> bool:
             return heard == [40, 40, 40]
 
-        await until(told)
+        await until_async(told)
 
 
 async def test_a_pull_that_waits_does_not_hold_up_the_stop(tmp_path: Path) -> None:
     async with RemotingClient() as client:
-        async with make_broker(tmp_path) as broker:
-            await send(client, broker.address, "T")
-            waiting = asyncio.ensure_future(pull(client, broker.address, "T", 1, sys_flag=6))
+        async with small_broker(tmp_path) as broker:
+            await send(client, broker.address)
+            waiting = asyncio.ensure_future(
+                pull(client, broker.address, queue_offset=1, sys_flag=6, suspend_timeout_millis=10_000)
+            )
             await asyncio.sleep(0.05)
         with pytest.raises(ConnectionLost):
             await waiting
 
 
 async def test_a_store_in_use_is_refused_and_left_alone(tmp_path: Path) -> None:
-    async with make_broker(tmp_path):
+    async with small_broker(tmp_path):
         with pytest.raises(StoreLocked):
-            await make_broker(tmp_path).__aenter__()
+            await small_broker(tmp_path).__aenter__()
 
 
 async def test_an_address_that_does_not_resolve_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"brokerIP1=no\.such\.host\.invalid"):
-        await make_broker(tmp_path, broker_ip1="no.such.host.invalid").__aenter__()
+        await small_broker(tmp_path, broker_ip1="no.such.host.invalid").__aenter__()

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from small_broker import ask, send, small_broker
 
 from tianzhou.broker.server import Broker
-from tianzhou.broker.settings import BrokerSettings
 from tianzhou.records.codec import decode_records
 from tianzhou.remoting.client import RemotingClient
-from tianzhou.store.settings import StoreSettings
 from tianzhou.testing.cold_disk import ColdDisk
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
-from tianzhou.wire.fields import read_reply, write_header
+from tianzhou.wire.fields import read_reply
+from waiting import until_async
 
 SEGMENT = 64 << 10
 MOVING = re.compile(rb'"(consumeTps|delayTime)":[0-9.]+')
@@ -27,28 +25,16 @@ PAGE = 4096
 
 
 def broker_in(folder: Path) -> Broker:
-    settings = replace(
-        BrokerSettings(), broker_ip1="127.0.0.1", bind_address="127.0.0.1", listen_port=0, namesrv_addr="",
-        broker_config_path=str(folder / "broker.conf"),
-    )  # fmt: skip
-    store = replace(
-        StoreSettings(), store_path_root_dir=str(folder / "store"), mapped_file_size_commit_log=SEGMENT,
-        mapped_file_size_consume_queue=20_000, max_hash_slot_num=4000, max_index_num=400, delete_when="",
-        clean_file_forcibly_enable=False,
-    )  # fmt: skip
-    return Broker(settings, store)
+    store = {
+        "store_path_root_dir": str(folder / "store"), "mapped_file_size_commit_log": SEGMENT, "max_hash_slot_num": 4000,
+        "delete_when": "", "clean_file_forcibly_enable": False,
+    }  # fmt: skip
+    return small_broker(folder, store)
 
 
-async def ask(client: RemotingClient, address: str, code: int, body: bytes = b"", **header: Any) -> Command:
-    return await client.invoke(address, Command(code, fields=write_header(code, **header), body=body))
-
-
-async def send(client: RemotingClient, address: str, number: int, topic: str = "T") -> Command:
-    return await ask(
-        client, address, RequestCode.SEND_MESSAGE_V2, b"x" * 900, producer_group="P", topic=topic,
-        default_topic="TBW102", default_topic_queue_nums=1, queue_id=0, sys_flag=0, born_timestamp=1, flag=0,
-        properties=f"KEYS\x01K{number}\x02UNIQ_KEY\x01U{number}\x02",
-    )  # fmt: skip
+async def send_numbered(client: RemotingClient, address: str, number: int, topic: str = "T") -> Command:
+    properties = f"KEYS\x01K{number}\x02UNIQ_KEY\x01U{number}\x02"
+    return await send(client, address, b"x" * 900, topic=topic, properties=properties)
 
 
 REQUESTS: dict[str, tuple[int, dict[str, Any]]] = {
@@ -86,7 +72,7 @@ def folder(tmp_path: Path) -> Path:
     async def main() -> None:
         async with broker_in(tmp_path) as broker, RemotingClient() as client:
             for number in range(300):
-                assert (await send(client, broker.address, number)).code == ResponseCode.SUCCESS
+                assert (await send_numbered(client, broker.address, number)).code == ResponseCode.SUCCESS
 
             code, header = REQUESTS["messages"]
             assert (await ask(client, broker.address, code, **header | {"consumer_group": "Read"})).code == 0
@@ -98,12 +84,6 @@ def folder(tmp_path: Path) -> Path:
 
     asyncio.run(main())
     return tmp_path
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 @pytest.mark.parametrize("name", REQUESTS)
@@ -125,14 +105,14 @@ async def test_others_are_served_while_one_request_waits_for_the_disk(name: str,
                 task = asyncio.ensure_future(ask(one, address, code, **header))
                 passed = 0
                 while not task.done():
-                    await until(lambda: bool(disk.waiting) or task.done())
+                    await until_async(lambda: bool(disk.waiting) or task.done(), every_s=0.001)
                     # A producer's message is stored and consumed meanwhile.
-                    sent = read_reply(RequestCode.SEND_MESSAGE_V2, await send(other, address, 0, topic="Hot"))
+                    sent = read_reply(RequestCode.SEND_MESSAGE_V2, await send_numbered(other, address, 0, topic="Hot"))
                     assert sent.queue_offset == passed
                     passed += 1
                     if not task.done():
                         disk.let_one_pass()
-                        await until(lambda: disk.passed >= passed)  # noqa: B023
+                        await until_async(lambda: disk.passed >= passed, every_s=0.001)  # noqa: B023
                 reply = task.result()
                 assert disk.fetches
                 assert reply.code == expected.code

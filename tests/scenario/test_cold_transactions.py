@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from small_broker import ask, send, small_broker
 
 from store_reads import read_now
 from tianzhou.broker.server import Broker
-from tianzhou.broker.settings import BrokerSettings
 from tianzhou.model import HeartbeatData
 from tianzhou.remoting.client import RemotingClient
-from tianzhou.store.settings import StoreSettings
 from tianzhou.testing.cold_disk import ColdDisk
 from tianzhou.wire.bodies.heartbeat import HEARTBEAT
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
-from tianzhou.wire.fields import read_header, read_reply, write_header
+from tianzhou.wire.fields import read_header, read_reply
 from tianzhou.wire.ids import parse_offset_msg_id
+from waiting import until_async
 
 COMMIT, ROLLBACK = 8, 12
 HALVES = 30
@@ -65,8 +64,8 @@ class World:
 
     async def others_are_served(self) -> None:
         """A message is stored, in its order, while something waits at the gate."""
-        await until(lambda: self.disk.waiting > 0)
-        assert (await send(self.client, self.broker.address, 0, topic="Hot")).code == ResponseCode.SUCCESS
+        await until_async(lambda: self.disk.waiting > 0, every_s=0.001)
+        assert (await send(self.client, self.broker.address, b"x" * 900, topic="Hot")).code == ResponseCode.SUCCESS
 
     def committed(self) -> list[bytes]:
         """Keys of the messages that can be consumed."""
@@ -74,45 +73,22 @@ class World:
         return [bytes(part) for part in found.parts]
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.001)
-
-
-async def ask(client: RemotingClient, address: str, code: int, body: bytes = b"", **header: Any) -> Command:
-    return await client.invoke(address, Command(code, fields=write_header(code, **header), body=body), 20_000)
-
-
-async def send(client: RemotingClient, address: str, number: int, topic: str = "T", more: str = "") -> Command:
-    return await ask(
-        client, address, RequestCode.SEND_MESSAGE_V2, b"x" * 900, producer_group="P", topic=topic,
-        default_topic="TBW102", default_topic_queue_nums=1, queue_id=0, sys_flag=4 if more else 0, born_timestamp=1,
-        flag=0, properties=f"UNIQ_KEY\x01U{number}\x02{more}",
-    )  # fmt: skip
-
-
 def on_a_cold_disk(
     folder: Path, body: Callable[[World], Awaitable[None]], asked: list[Command] | None = None, **settings: Any
 ) -> None:
     """Run with a broker that has half messages in its first segments of 16 KiB."""
-    broker_settings = replace(
-        BrokerSettings(), broker_ip1="127.0.0.1", bind_address="127.0.0.1", listen_port=0, namesrv_addr="",
-        broker_config_path=str(folder / "broker.conf"), **settings,
-    )  # fmt: skip
-    store_settings = replace(
-        StoreSettings(), store_path_root_dir=str(folder / "store"), mapped_file_size_commit_log=16 << 10,
-        mapped_file_size_consume_queue=20_000, max_hash_slot_num=4000, max_index_num=400, delete_when="",
-        clean_file_forcibly_enable=False,
-    )  # fmt: skip
+    store = {
+        "store_path_root_dir": str(folder / "store"), "mapped_file_size_commit_log": 16 << 10,
+        "max_hash_slot_num": 4000, "delete_when": "", "clean_file_forcibly_enable": False,
+    }  # fmt: skip
 
     async def main() -> None:
         with ColdDisk().installed() as disk:
-            async with Broker(broker_settings, store_settings) as broker, RemotingClient(_noting(asked)) as client:
+            async with small_broker(folder, store, **settings) as broker, RemotingClient(_noting(asked)) as client:
                 halves = []
                 for number in range(HALVES):
-                    more = "TRAN_MSG\x01true\x02PGROUP\x01P\x02"
-                    reply = await send(client, broker.address, number, more=more)
+                    properties = f"UNIQ_KEY\x01U{number}\x02TRAN_MSG\x01true\x02PGROUP\x01P\x02"
+                    reply = await send(client, broker.address, b"x" * 900, properties=properties, sys_flag=4)
                     assert reply.code == ResponseCode.SUCCESS, reply.remark
                     told = read_reply(RequestCode.SEND_MESSAGE_V2, reply)
                     halves.append(Half(number, parse_offset_msg_id(told.msg_id)[2], told.queue_offset))
@@ -182,7 +158,7 @@ def test_checks_of_cold_messages_hold_up_nobody(tmp_path: Path) -> None:
         decided = asyncio.ensure_future(world.end(world.halves[0], ROLLBACK))
         world.disk.open()
         assert (await decided).code == ResponseCode.SUCCESS
-        await until(lambda: len(asked) >= HALVES - 1)
+        await until_async(lambda: len(asked) >= HALVES - 1)
         keys = [read_header(command).msg_id for command in asked]
         assert {f"U{half.number}" for half in world.halves[1:]} <= set(keys)
         assert world.disk.fetches
@@ -200,12 +176,12 @@ def test_a_message_put_aside_is_resumed_from_a_cold_disk(tmp_path: Path, *, cold
         said = HeartbeatData("c1", ["P"], [])
         assert (await world.ask(RequestCode.HEART_BEAT, HEARTBEAT.dumps(said))).code == ResponseCode.SUCCESS
         store = world.broker.store
-        await until(lambda: store.max_offset(GIVEN_UP, 0) == HALVES)
+        await until_async(lambda: store.max_offset(GIVEN_UP, 0) == HALVES)
         place, _, _ = store.queue_unit(GIVEN_UP, 0, 0) or (-1, 0, 0)
         world.broker.settings.transaction_check_interval = 3_600_000
         if cold:
-            for number in range(20):
-                await send(world.client, world.broker.address, number, topic="Hot")
+            for _ in range(20):
+                await send(world.client, world.broker.address, b"x" * 900, topic="Hot")
             world.forget(place // (16 << 10) + 1)
             world.disk.shut()
         msg_id = f"7F000001{world.broker.port:08X}{place:016X}"

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from small_broker import ask, pull, send, small_broker
+
 from tianzhou.broker.server import Broker
-from tianzhou.broker.settings import BrokerSettings
 from tianzhou.records.codec import decode_records
 from tianzhou.remoting.client import RemotingClient
-from tianzhou.store.settings import StoreSettings
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
-from tianzhou.wire.fields import read_reply, write_header
+from tianzhou.wire.fields import read_reply
 
 
 def broker_in(folder: Path) -> Broker:
-    settings = replace(
-        BrokerSettings(), broker_ip1="127.0.0.1", bind_address="127.0.0.1", listen_port=0, namesrv_addr="",
-        broker_config_path=str(folder / "broker.conf"),
-    )  # fmt: skip
-    store = replace(
-        StoreSettings(), store_path_root_dir=str(folder / "store"), mapped_file_size_commit_log=64 << 10,
-        mapped_file_size_consume_queue=400, max_hash_slot_num=100, max_index_num=400, clean_file_forcibly_enable=False,
-    )  # fmt: skip
-    return Broker(settings, store)
+    small = {"mapped_file_size_commit_log": 64 << 10, "mapped_file_size_consume_queue": 400}
+    return small_broker(folder, small | {"clean_file_forcibly_enable": False})
 
 
 class Peer:
@@ -35,7 +27,7 @@ class Peer:
         self._address = address
 
     async def ask(self, code: int, body: bytes = b"", **header: Any) -> Command:
-        return await self._client.invoke(self._address, Command(code, fields=write_header(code, **header), body=body))
+        return await ask(self._client, self._address, code, body, **header)
 
     async def resize(self, write: int, read: int) -> None:
         reply = await self.ask(
@@ -45,18 +37,12 @@ class Peer:
         assert reply.code == ResponseCode.SUCCESS, reply.remark
 
     async def send(self, queue_id: int, body: bytes) -> Command:
-        return await self.ask(
-            RequestCode.SEND_MESSAGE_V2, body, producer_group="P", topic="S", default_topic="TBW102",
-            default_topic_queue_nums=4, queue_id=queue_id, sys_flag=0, born_timestamp=1, flag=0, properties="",
-        )  # fmt: skip
+        return await send(self._client, self._address, body, topic="S", queue_id=queue_id, default_topic_queue_nums=4)
 
     async def bodies(self, queue_id: int) -> list[bytes]:
         found: list[bytes] = []
         while True:
-            reply = await self.ask(
-                RequestCode.PULL_MESSAGE, consumer_group="G", topic="S", queue_id=queue_id, queue_offset=len(found),
-                max_msg_nums=32, sys_flag=4, commit_offset=0, suspend_timeout_millis=0, subscription="*", sub_version=0,
-            )  # fmt: skip
+            reply = await pull(self._client, self._address, topic="S", queue_id=queue_id, queue_offset=len(found))
             if reply.code != ResponseCode.SUCCESS:
                 assert reply.code == ResponseCode.PULL_NOT_FOUND, reply.remark
                 return found

@@ -1,0 +1,69 @@
+"""A broker with small files on loopback, a name server, and requests to them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tianzhou.broker.server import Broker
+from tianzhou.broker.settings import BrokerSettings
+from tianzhou.namesrv.server import NameServer
+from tianzhou.namesrv.settings import NamesrvSettings
+from tianzhou.remoting.client import RemotingClient
+from tianzhou.store.settings import StoreSettings
+from tianzhou.wire.codes import RequestCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import write_header
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    """Run a test, half a minute at most."""
+    asyncio.run(asyncio.wait_for(main, 30))
+
+
+def small_broker(folder: Path, store: dict[str, Any] | None = None, name: str = "broker-a", **settings: Any) -> Broker:
+    """A broker on any free port with its store in `folder/name`; without a name server but by `namesrv_addr`."""
+    values = {
+        "broker_name": name, "broker_ip1": "127.0.0.1", "bind_address": "127.0.0.1", "listen_port": 0,
+        "namesrv_addr": "", "broker_config_path": str(folder / "broker.conf"),
+    }  # fmt: skip
+    small = {
+        "mapped_file_size_commit_log": 1 << 20, "mapped_file_size_consume_queue": 20_000, "max_hash_slot_num": 100,
+        "max_index_num": 400, "store_path_root_dir": str(folder / name),
+    }  # fmt: skip
+    return Broker(BrokerSettings(**values | settings), StoreSettings(**small | (store or {})))
+
+
+def name_server(folder: Path) -> NameServer:
+    settings = replace(
+        NamesrvSettings(), bind_address="127.0.0.1", listen_port=0, kv_config_path=str(folder / "kv.json"),
+        config_store_path=str(folder / "namesrv.properties"),
+    )  # fmt: skip
+    return NameServer(settings)
+
+
+async def ask(client: RemotingClient, address: str, code: int, body: bytes = b"", **header: Any) -> Command:
+    return await client.invoke(address, Command(code, fields=write_header(code, **header), body=body), 20_000)
+
+
+async def send(
+    client: RemotingClient, address: str, body: bytes = b"x", *, properties: str = "", **header: Any
+) -> Command:
+    """Send a message to queue 0 of topic T, or as the header says."""
+    fields = {
+        "producer_group": "P", "topic": "T", "default_topic": "TBW102", "default_topic_queue_nums": 1, "queue_id": 0,
+        "sys_flag": 0, "born_timestamp": 1, "flag": 0, "properties": properties,
+    }  # fmt: skip
+    return await ask(client, address, RequestCode.SEND_MESSAGE_V2, body, **fields | header)
+
+
+async def pull(client: RemotingClient, address: str, **header: Any) -> Command:
+    """Pull queue 0 of topic T from its beginning on with a subscription to everything, or as the header says."""
+    fields = {
+        "consumer_group": "G", "topic": "T", "queue_id": 0, "queue_offset": 0, "max_msg_nums": 32, "sys_flag": 4,
+        "commit_offset": 0, "suspend_timeout_millis": 0, "subscription": "*", "sub_version": 0,
+    }  # fmt: skip
+    return await ask(client, address, RequestCode.PULL_MESSAGE, **fields | header)
