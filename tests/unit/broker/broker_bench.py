@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -26,10 +26,12 @@ from tianzhou.supervision import Supervisor
 from tianzhou.testing.clock import VirtualClock
 from tianzhou.testing.memory import MemoryTransport
 from tianzhou.wire.bodies.heartbeat import HEARTBEAT
+from tianzhou.wire.bodies.tables import KV_TABLE
 from tianzhou.wire.codes import FLAG_ONEWAY, RequestCode
 from tianzhou.wire.command import Command, encode, split
 from tianzhou.wire.fields import write_header
 from tianzhou.wire.properties import encode_properties
+from waiting import until_async
 
 BROKER_HOST = b"\x7f\x00\x00\x01"
 BROKER_PORT = 31_011
@@ -76,20 +78,9 @@ class Peer:
         """Send a request and wait for its reply."""
         return await self.reply(self.post(code, body, **header))
 
-    async def send(
-        self,
-        topic: str,
-        body: bytes = b"body",
-        *,
-        queue_id: int = 0,
-        code: int = RequestCode.SEND_MESSAGE_V2,
-        properties: dict[str, str] | None = None,
-        **header: Any,
-    ) -> Command:
-        """Send a message with an ordinary header."""
-        return await self.reply(
-            self.post_send(topic, body, queue_id=queue_id, code=code, properties=properties, **header)
-        )
+    async def send(self, topic: str, body: bytes = b"body", **more: Any) -> Command:
+        """Send a message with an ordinary header; see `post_send`."""
+        return await self.reply(self.post_send(topic, body, **more))
 
     def post_send(
         self,
@@ -142,10 +133,39 @@ class Peer:
         said = HeartbeatData(client_id, [producer] if producer else [], consumers)
         return await self.ask(RequestCode.HEART_BEAT, HEARTBEAT.dumps(said))
 
-    def notices(self) -> int:
-        """How often this peer was told that its group changed, since last asked."""
+    def create_topic(self, topic: str, queues: int = 1, **header: Any) -> Coroutine[Any, Any, Command]:
+        """Create a topic with queues to read and to write, or as the header says."""
+        fields = {
+            "topic": topic, "default_topic": "TBW102", "read_queue_nums": queues, "write_queue_nums": queues, "perm": 6,
+            "topic_filter_type": "SINGLE_TAG", "topic_sys_flag": 0, "order": False,
+        }  # fmt: skip
+        return self.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, **fields | header)
+
+    async def figures(self) -> dict[str, str]:
+        """The broker's runtime info."""
+        return KV_TABLE.loads((await self.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body)
+
+    async def refused(self) -> dict[str, str]:
+        """How often the broker has refused something because of a limit, by the limit's name."""
+        figures = await self.figures()
+        return {key.removeprefix("refused_"): value for key, value in figures.items() if key.startswith("refused_")}
+
+    def received(self, code: int) -> list[Command]:
+        """Requests of a code the broker has sent this peer since the last call."""
         self._drain()
-        told = [command for command in self.requests if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED]
+        found = [command for command in self.requests if command.code == code]
+        self.requests = [command for command in self.requests if command.code != code]
+        return found
+
+    async def question(self, code: int) -> Command:
+        """The next request of a code from the broker."""
+        found: list[Command] = await until_async(lambda: self.received(code), within_s=1, every_s=0.001)
+        (question,) = found
+        return question
+
+    def notices(self) -> int:
+        """How often this peer was told that its group changed, since the last call."""
+        told = self.received(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)
         assert all(command.flag & FLAG_ONEWAY for command in told)
         self.requests.clear()
         return len(told)
@@ -197,11 +217,13 @@ class Bench:
             self.parts.router.serve, idle_timeout_s=0, clock=self.clock, bounds=self.tables.bounds
         )
         self._group.start()
-        self._acks = asyncio.ensure_future(self.parts.acks.run())
+        self.answering = asyncio.ensure_future(self.parts.acks.run())
+        self._tasks = [self.answering]
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        self._acks.cancel()
+        for task in self._tasks:
+            task.cancel()
         await self._group.close(0.1)
         await self.store.close()
 
@@ -226,8 +248,10 @@ class Bench:
             found += decode_records(b"".join(got.parts))
 
     def deliver_delayed(self) -> asyncio.Task[None]:
-        """Begin to deliver delayed messages."""
-        return asyncio.ensure_future(DelayScheduler(self.services).run())
+        """Begin to deliver delayed messages; ends with the bench."""
+        task = asyncio.ensure_future(DelayScheduler(self.services).run())
+        self._tasks.append(task)
+        return task
 
 
 OpenBench = Callable[..., Bench]

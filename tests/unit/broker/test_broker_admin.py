@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from broker_bench import OpenBench, Peer
+from broker_bench import OpenBench
 
 from tianzhou.broker.server import make_tables
 from tianzhou.broker.settings import BrokerSettings
@@ -12,29 +12,20 @@ from tianzhou.settings import parse_properties
 from tianzhou.store.settings import StoreSettings
 from tianzhou.wire.bodies.groups import GROUP_LIST, SUBSCRIPTION_GROUP, SUBSCRIPTION_GROUP_TABLE, SUBSCRIPTION_GROUPS
 from tianzhou.wire.bodies.offsets import BROKER_CONSUME_STATS, CONSUME_STATS, TOPIC_STATS
-from tianzhou.wire.bodies.tables import KV_TABLE
 from tianzhou.wire.bodies.topics import TOPIC_CONFIG, TOPIC_CONFIGS, TOPIC_LIST, TOPIC_TABLE
 from tianzhou.wire.json_dialect import loads
-
-
-async def create(peer: Peer, topic: str, **more: Any) -> Any:
-    fields = {
-        "topic": topic, "default_topic": "DefaultCluster", "read_queue_nums": 3, "write_queue_nums": 3, "perm": 6,
-        "topic_filter_type": "SINGLE_TAG", "topic_sys_flag": 0, "order": False, "attributes": "", "force": False,
-    }  # fmt: skip
-    return await peer.ask(17, **fields | more)
 
 
 async def test_topics_are_made_changed_shown_and_deleted(broker: OpenBench) -> None:
     async with broker() as bench:
         peer = bench.peer()
-        assert (await create(peer, "orders")).code == 0
+        assert (await peer.create_topic("orders", 3)).code == 0
         shown = TOPIC_CONFIG.loads((await peer.ask(351, topic="orders", lo=True)).body)
         assert shown == TopicConfig("orders", 3, 3, 6)
         version = bench.tables.topics.version
-        assert (await create(peer, "orders")).code == 0
+        assert (await peer.create_topic("orders", 3)).code == 0
         assert bench.tables.topics.version == version, "the same again is no change"
-        await create(peer, "orders", perm=4, attributes="+message.type=FIFO")
+        await peer.create_topic("orders", 3, perm=4, attributes="+message.type=FIFO")
         table = TOPIC_TABLE.loads((await peer.ask(21)).body)
         assert table.topic_config_table["orders"] == TopicConfig("orders", 3, 3, 4, attributes={"message.type": "FIFO"})
         assert table.data_version == bench.tables.topics.version
@@ -56,8 +47,7 @@ async def test_topics_are_made_changed_shown_and_deleted(broker: OpenBench) -> N
 )  # fmt: skip
 async def test_topics_that_cannot_be_made(broker: OpenBench, header: dict[str, Any], code: int) -> None:
     async with broker() as bench:
-        topic = header.get("topic", "T")
-        assert (await create(bench.peer(), **{"topic": topic} | header)).code == code
+        assert (await bench.peer().create_topic(**{"topic": "T", "queues": 3} | header)).code == code
 
 
 async def test_system_topics_cannot_be_deleted(broker: OpenBench) -> None:
@@ -169,7 +159,7 @@ async def test_runtime_figures_are_those_tools_read(broker: OpenBench) -> None:
         await peer.send("T")
         await peer.send("T", properties={"UNIQ_KEY": "U", "DELAY": "3"})
         await peer.pull("T")
-        figures = KV_TABLE.loads((await peer.ask(28)).body)
+        figures = await peer.figures()
         assert (figures["brokerVersion"], figures["brokerVersionDesc"]) == ("479", "V5_3_3")
         assert (figures["msgPutTotalTodayNow"], figures["msgGetTotalTodayNow"]) == ("1", "1")
         assert figures["putMessageTimesTotal"] == "2"

@@ -16,25 +16,10 @@ from tianzhou.limits import FIGURES, Bounds
 from tianzhou.model import ConsumerData, HeartbeatData, MessageQueue
 from tianzhou.wire.bodies.clients import LOCK_REQUEST, LOCKED_QUEUES, LockRequest
 from tianzhou.wire.bodies.heartbeat import HEARTBEAT
-from tianzhou.wire.bodies.tables import KV_TABLE
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command, encode
 
 REFUSED = ResponseCode.INVALID_PARAMETER
-
-
-async def refused(peer: Peer) -> dict[str, str]:
-    """The refusals in the runtime figures."""
-    reply = await peer.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
-    figures = KV_TABLE.loads(reply.body)
-    return {key.removeprefix("refused_"): value for key, value in figures.items() if key.startswith("refused_")}
-
-
-def create(peer: Peer, topic: str, queues: int = 1) -> Any:
-    return peer.ask(
-        RequestCode.UPDATE_AND_CREATE_TOPIC, topic=topic, default_topic="TBW102", read_queue_nums=queues,
-        write_queue_nums=queues, perm=6, topic_filter_type="SINGLE_TAG",
-    )  # fmt: skip
 
 
 def create_group(peer: Peer, group: str, **members: Any) -> Any:
@@ -52,9 +37,9 @@ async def test_topics_come_to_an_end_at_every_door(broker: OpenBench, door: str)
     async with broker() as bench:
         peer, topics = bench.peer(), bench.tables.topics
         bench.settings.max_topics = len(topics) + 1
-        assert (await create(peer, "orders")).code == 0
+        assert (await peer.create_topic("orders")).code == 0
         if door == "17":
-            reply = await create(peer, "more")
+            reply = await peer.create_topic("more")
         elif door == "18":
             config = {"topicName": "more", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
             body = json.dumps({"topicConfigList": [config | {"topicName": "orders", "perm": 4}, config]}).encode()
@@ -70,12 +55,12 @@ async def test_topics_come_to_an_end_at_every_door(broker: OpenBench, door: str)
         assert "at most" in reply.remark
         assert "raise maxTopics" in reply.remark
         assert "more" not in topics
-        assert await refused(peer) == {"maxTopics": "1"}
+        assert await peer.refused() == {"maxTopics": "1"}
         # What is there is served on, and may be changed and deleted.
         assert (await peer.send("orders")).code == 0
-        assert (await create(peer, "orders", 4)).code == 0
+        assert (await peer.create_topic("orders", 4)).code == 0
         await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic="orders")
-        assert (await create(peer, "more")).code == 0
+        assert (await peer.create_topic("more")).code == 0
 
 
 @pytest.mark.over_limit("maxQueues")
@@ -83,14 +68,14 @@ async def test_all_topics_together_have_a_number_of_queues(broker: OpenBench) ->
     async with broker() as bench:
         peer, topics = bench.peer(), bench.tables.topics
         bench.settings.max_queues = topics.queues + 10
-        assert (await create(peer, "orders", 8)).code == 0
-        assert (await create(peer, "bills", 3)).code == REFUSED
-        assert (await create(peer, "orders", 11)).code == REFUSED
-        assert (await create(peer, "orders", 7)).code == 0
-        assert (await create(peer, "bills", 3)).code == 0
+        assert (await peer.create_topic("orders", 8)).code == 0
+        assert (await peer.create_topic("bills", 3)).code == REFUSED
+        assert (await peer.create_topic("orders", 11)).code == REFUSED
+        assert (await peer.create_topic("orders", 7)).code == 0
+        assert (await peer.create_topic("bills", 3)).code == 0
         await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic="orders")
-        assert (await create(peer, "more", 7)).code == 0
-        assert await refused(peer) == {"maxQueues": "2"}
+        assert (await peer.create_topic("more", 7)).code == 0
+        assert await peer.refused() == {"maxQueues": "2"}
 
 
 @pytest.mark.parametrize("code", [200, 225])
@@ -135,7 +120,7 @@ async def test_files_with_endless_queues_are_taken_with_as_many_as_may_be(
 async def test_groups_come_to_an_end_at_every_door(broker: OpenBench, door: str) -> None:
     async with broker() as bench:
         peer, groups = bench.peer(), bench.tables.groups
-        await create(peer, "T")
+        await peer.create_topic("T")
         assert (await create_group(peer, "G")).code == 0
         bench.settings.max_groups = len(groups.all())
         if door == "200":
@@ -152,7 +137,7 @@ async def test_groups_come_to_an_end_at_every_door(broker: OpenBench, door: str)
         assert (reply.code, reply.remark[:11]) == (REFUSED, "group more:")
         assert "more" not in groups
         assert (await create_group(peer, "G", retryMaxTimes=3)).code == 0
-        assert await refused(peer) == {"maxGroups": "1"}
+        assert await peer.refused() == {"maxGroups": "1"}
 
 
 @pytest.mark.over_limit("maxForbiddenTopics")
@@ -161,7 +146,7 @@ async def test_groups_are_forbidden_a_number_of_topics(broker: OpenBench) -> Non
         peer, code = bench.peer(), RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN
         bench.tables.groups.find("G", 0)
         for topic, expected in (("A", 0), ("B", 0), ("C", REFUSED), ("B", 0)):
-            await create(peer, topic)
+            await peer.create_topic(topic)
             assert (await peer.ask(code, group="G", topic=topic, readable=False)).code == expected
         assert bench.tables.groups.may_read("G", "C")
         assert (await peer.ask(code, group="G", topic="A", readable=True)).code == 0
@@ -175,7 +160,7 @@ async def test_groups_are_forbidden_a_number_of_topics(broker: OpenBench) -> Non
 )
 async def test_members_come_to_an_end(broker: OpenBench, key: str, name: str) -> None:
     async with broker(**{key: 2}) as bench:
-        await create(bench.peer(), "T")
+        await bench.peer().create_topic("T")
         peers = [bench.peer() for _ in range(3)]
         replies = [await peer.heartbeat(f"c{n}", "T", group="G") for n, peer in enumerate(peers)]
         assert [reply.code for reply in replies] == [0, 0, REFUSED]
@@ -184,7 +169,7 @@ async def test_members_come_to_an_end(broker: OpenBench, key: str, name: str) ->
         assert (await peers[0].heartbeat("c0", "T", group="G")).code == 0
         peers[0].transport.lose()
         assert (await peers[2].heartbeat("c2", "T", group="G")).code == 0
-        assert await refused(peers[1]) == {name: "1"}
+        assert await peers[1].refused() == {name: "1"}
 
 
 @pytest.mark.over_limit("maxGroupsPerConnection")
@@ -200,7 +185,7 @@ async def test_a_connection_is_a_member_of_a_number_of_groups_over_all_its_heart
 async def test_a_group_too_many_does_not_end_the_clients_other_groups(broker: OpenBench) -> None:
     async with broker() as bench:
         peer = bench.peer()
-        await create(peer, "T")
+        await peer.create_topic("T")
         assert (await peer.heartbeat("c", "T", group="G", producer="P")).code == 0
         bench.settings.max_groups = len(bench.tables.groups.all())
         bench.clock.advance(100)
@@ -287,7 +272,7 @@ async def test_a_producer_that_changes_its_id_leaves_nothing_behind(broker: Open
 async def test_offsets_come_to_an_end_at_every_door(broker: OpenBench, door: str) -> None:
     async with broker() as bench:
         peer = bench.peer()
-        await create(peer, "T", 4)
+        await peer.create_topic("T", 4)
         await create_group(peer, "G")
         await create_group(peer, "H")
 
@@ -317,7 +302,7 @@ async def test_offsets_come_to_an_end_at_every_door(broker: OpenBench, door: str
         assert not bench.tables.offsets.queues("H", "T")
         assert (await commit(1)).code == 0
         await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T")
-        await create(peer, "T", 4)
+        await peer.create_topic("T", 4)
         assert (await commit(2)).code == 0
 
 
@@ -325,7 +310,7 @@ async def test_offsets_come_to_an_end_at_every_door(broker: OpenBench, door: str
 async def test_offsets_of_broadcast_consumers_come_to_an_end(broker: OpenBench) -> None:
     async with broker(max_broadcast_offsets=2) as bench:
         peer = bench.peer()
-        await create(peer, "T")
+        await peer.create_topic("T")
 
         def pull(client: str) -> Any:
             fields = {"request_source": 1, "proxy_froward_client_id": client}
@@ -335,7 +320,7 @@ async def test_offsets_of_broadcast_consumers_come_to_an_end(broker: OpenBench) 
         assert codes[2] == REFUSED
         assert REFUSED not in codes[:2]
         assert (await pull("c1")).code != REFUSED
-        assert await refused(peer) == {"maxBroadcastOffsets": "1"}
+        assert await peer.refused() == {"maxBroadcastOffsets": "1"}
         bench.clock.advance(1_000)
         bench.parts.housekeeping.commit_broadcasts()
         assert (await pull("c2")).code != REFUSED
@@ -344,11 +329,11 @@ async def test_offsets_of_broadcast_consumers_come_to_an_end(broker: OpenBench) 
 async def test_a_full_table_of_offsets_does_not_stop_the_brokers_own_work(broker: OpenBench) -> None:
     async with broker() as bench:
         peer, tables = bench.peer(), bench.tables
-        await create(peer, "T")
+        await peer.create_topic("T")
         bench.settings.max_consumer_offsets = 0
         await peer.pull("T", 1, sys_flag=4, request_source=1, proxy_froward_client_id="c")
         bench.parts.housekeeping.sweep()
-        assert await refused(peer) == {"maxConsumerOffsets": "1"}
+        assert await peer.refused() == {"maxConsumerOffsets": "1"}
         tables.offsets.commit("own", "T", 0, 5, 1, bounded=False)
         assert tables.offsets.committed("own", "T", 0) == 5
 
@@ -366,7 +351,7 @@ async def test_announced_expressions_come_to_an_end(broker: OpenBench, key: str,
     async with broker(enable_property_filter=True, **{key: most}) as bench:
         peer = bench.peer()
         for topic in "ABC":
-            await create(peer, topic)
+            await peer.create_topic(topic)
 
         def announce(group: str, expression: str = "a > 1", version: int = 1) -> Any:
             return peer.heartbeat("c", "A", group=group, expression=expression, kind="SQL92", version=version)
@@ -395,7 +380,7 @@ async def test_wrong_expressions_do_not_pile_up(broker: OpenBench, monkeypatch: 
 async def test_what_pulls_bring_along_is_not_remembered_without_end(broker: OpenBench) -> None:
     async with broker() as bench:
         peer = bench.peer()
-        await create(peer, "T")
+        await peer.create_topic("T")
         long = " || ".join(f"tag{n}" for n in range(5_000))
         clients = bench.tables.clients
         for n in range(120):
@@ -403,7 +388,7 @@ async def test_what_pulls_bring_along_is_not_remembered_without_end(broker: Open
         known = [n for n in range(120) if clients.subscription(f"G{n}", "T")]
         assert 0 < len(known) < 120
         assert known == list(range(len(known)))
-        assert int((await refused(peer))["maxPulledSubscriptionCharacters"]) == 120 - len(known)
+        assert int((await peer.refused())["maxPulledSubscriptionCharacters"]) == 120 - len(known)
         bench.clock.advance(3_600)
         bench.parts.housekeeping.sweep()
         await peer.pull("T", consumer_group="G119", subscription=long)
@@ -452,7 +437,7 @@ async def test_locks_of_who_never_registered_come_to_an_end_and_go_with_time(
             LockRequest("c", "G", [MessageQueue("T", "broker-a", 3)])
         ))).code == 0  # fmt: skip
         assert (await lock(peer, "G", 4)).code == 0
-        assert await refused(peer) == {name: "1"}
+        assert await peer.refused() == {name: "1"}
         bench.clock.advance(61)
         bench.parts.housekeeping.sweep()
         assert not bench.tables.locks._groups
@@ -470,7 +455,7 @@ async def test_groups_that_lock_nothing_leave_nothing(broker: OpenBench) -> None
 async def test_more_pulls_than_may_wait_are_told_to_try_again(broker: OpenBench) -> None:
     async with broker(max_long_polls=2) as bench:
         peers = [bench.peer() for _ in range(3)]
-        await create(peers[0], "T")
+        await peers[0].create_topic("T")
         waiting = [peer.post_pull("T", sys_flag=6, suspend_timeout_millis=5_000) for peer in peers[:2]]
         reply = await peers[2].pull("T", sys_flag=6)
         assert reply.code == ResponseCode.SYSTEM_BUSY
@@ -482,14 +467,14 @@ async def test_more_pulls_than_may_wait_are_told_to_try_again(broker: OpenBench)
         await peers[1].send("T", b"new")
         assert (await peers[1].reply(waiting[1])).code == 0
         assert (await peers[2].reply(last)).code == 0
-        assert await refused(peers[1]) == {"maxLongPolls": "1"}
+        assert await peers[1].refused() == {"maxLongPolls": "1"}
 
 
 @pytest.mark.over_limit("maxRequestsPerClient")
 async def test_a_client_that_answers_nothing_is_not_asked_without_end(broker: OpenBench) -> None:
     async with broker(max_requests_per_client=2) as bench:
         member, tool = bench.peer(), bench.peer()
-        await create(tool, "T")
+        await tool.create_topic("T")
         await member.heartbeat("c", "T")
         ask = {"consumer_group": "G", "client_id": "c"}
         asked = [tool.post(RequestCode.GET_CONSUMER_RUNNING_INFO, **ask) for _ in range(2)]
@@ -497,8 +482,7 @@ async def test_a_client_that_answers_nothing_is_not_asked_without_end(broker: Op
         assert reply.code == ResponseCode.SYSTEM_BUSY
         assert reply.remark.startswith("client c: 3 requests, at most 2 are allowed")
         assert tool.peek(asked[0]) is None
-        member._drain()
-        question = next(one for one in member.requests if one.code == RequestCode.GET_CONSUMER_RUNNING_INFO)
+        question, *_ = member.received(RequestCode.GET_CONSUMER_RUNNING_INFO)
         member.transport.feed(encode(question.reply(0)))
         assert (await tool.reply(asked[0])).code == 0
         third = tool.post(RequestCode.GET_CONSUMER_RUNNING_INFO, **ask)
@@ -569,4 +553,4 @@ async def test_a_reply_no_frame_can_carry_is_refused_and_the_connection_stays(
         assert [reply.code for reply in replies] == [REFUSED, REFUSED]
         assert replies[0].remark.startswith("the reply to request 21: 16777")
         assert caplog.text.count("refused: the reply to request 21") == 1, "once a minute"
-        assert await refused(peer) == {"maxReplyBytes": "2"}
+        assert await peer.refused() == {"maxReplyBytes": "2"}

@@ -28,13 +28,7 @@ def batch_of(count: int) -> bytes:
     return encode_batch((n, b"inner %d" % n, b"UNIQ_KEY\x01M%d\x02TAGS\x01T\x02" % n) for n in range(count))
 
 
-async def create(peer: Peer, topic: str, attributes: str = "+queue.type=BatchCQ") -> None:
-    reply = await peer.ask(
-        RequestCode.UPDATE_AND_CREATE_TOPIC, topic=topic, default_topic="TBW102", read_queue_nums=2,
-        write_queue_nums=2, perm=6, topic_filter_type="SINGLE_TAG", topic_sys_flag=0, order=False,
-        attributes=attributes,
-    )  # fmt: skip
-    assert reply.code == ResponseCode.SUCCESS, reply.remark
+BATCHED = "+queue.type=BatchCQ"
 
 
 async def send_batch(peer: Peer, topic: str, count: int, properties: dict[str, str] | None = None) -> Any:
@@ -48,7 +42,7 @@ async def send_batch(peer: Peer, topic: str, count: int, properties: dict[str, s
 async def test_a_batch_to_a_batchcq_topic_is_one_record(broker: Any, flush: str) -> None:
     async with broker(store={"flush_disk_type": flush}) as bench:
         peer = bench.peer()
-        await create(peer, "B")
+        assert (await peer.create_topic("B", 2, attributes=BATCHED)).code == ResponseCode.SUCCESS
         for base, count in ((0, 3), (3, 2)):
             reply = await send_batch(peer, "B", count)
             assert reply.code == ResponseCode.SUCCESS, reply.remark
@@ -75,7 +69,7 @@ async def test_a_batch_to_a_batchcq_topic_is_one_record(broker: Any, flush: str)
 async def test_a_batch_without_a_unique_key_is_an_ordinary_one(broker: Any) -> None:
     async with broker() as bench:
         peer = bench.peer()
-        await create(peer, "B")
+        assert (await peer.create_topic("B", 2, attributes=BATCHED)).code == ResponseCode.SUCCESS
         await send_batch(peer, "B", 2)
         sent = read_reply(RequestCode.SEND_BATCH_MESSAGE, await send_batch(peer, "B", 3, {}))
         assert (sent.queue_offset, sent.batch_uniq_id, sent.msg_id.count(",")) == (2, None, 2)
@@ -87,8 +81,8 @@ async def test_a_batch_without_a_unique_key_is_an_ordinary_one(broker: Any) -> N
 async def test_only_the_broker_makes_inner_batches(broker: Any) -> None:
     async with broker() as bench:
         peer = bench.peer()
-        await create(peer, "B")
-        await create(peer, "S", "")
+        assert (await peer.create_topic("B", 2, attributes=BATCHED)).code == ResponseCode.SUCCESS
+        assert (await peer.create_topic("S", 2)).code == ResponseCode.SUCCESS
         for topic in ("B", "S"):
             forged = await peer.send(topic, batch_of(2), sys_flag=0xC0)
             assert forged.code == ResponseCode.MESSAGE_ILLEGAL
@@ -107,7 +101,7 @@ async def test_a_topic_made_again_may_be_of_another_type(broker: Any) -> None:
             ("", "consumequeue", "batchconsumequeue"),
             ("+queue.type=BatchCQ", "batchconsumequeue", "consumequeue"),
         ):
-            await create(peer, "B", attributes)
+            assert (await peer.create_topic("B", 2, attributes=attributes)).code == ResponseCode.SUCCESS
             assert (await send_batch(peer, "B", 2)).code == ResponseCode.SUCCESS
             assert bench.store.max_offset("B", 0) == 2
             assert (root / family / "B" / "0").is_dir()

@@ -15,16 +15,6 @@ PUSH = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
 REPLY = {"MSG_TYPE": "reply", "CORRELATION_ID": "c-1", "REPLY_TO_CLIENT": "asker", "TTL": "3000", "UNIQ_KEY": "U"}
 
 
-async def pushed(peer) -> Command:
-    for _ in range(100):
-        peer._drain()
-        found = [command for command in peer.requests if command.code == PUSH]
-        if found:
-            return found[0]
-        await asyncio.sleep(0.001)
-    raise AssertionError("nothing was pushed")
-
-
 def answer(peer, request: Command, code: int = 0) -> None:
     peer.transport.feed(encode(request.reply(code)))
 
@@ -35,7 +25,7 @@ async def test_a_reply_is_pushed_to_who_asked_and_stored(broker, code) -> None:
         asker, replier = bench.peer(), bench.peer()
         await asker.heartbeat("asker", producer="P")
         opaque = replier.post_send(TOPIC, b"yes", code=code, properties=REPLY, flag=7, sys_flag=0)
-        push = await pushed(asker)
+        push = await asker.question(PUSH)
         header = read_header(push)
         assert push.body == b"yes"
         assert (header.topic, header.producer_group, header.flag, header.queue_id) == (TOPIC, "P", 7, 0)
@@ -59,7 +49,7 @@ async def test_without_storing_the_answer_has_no_place(broker) -> None:
         asker, replier = bench.peer(), bench.peer()
         await asker.heartbeat("asker", producer="P")
         opaque = replier.post_send(TOPIC, b"yes", code=V2, properties=REPLY)
-        answer(asker, await pushed(asker))
+        answer(asker, await asker.question(PUSH))
         sent = read_reply(V2, await replier.reply(opaque))
         assert (sent.msg_id, sent.queue_offset) == ("0", 0)
         assert bench.records(TOPIC) == []
@@ -79,7 +69,7 @@ async def test_a_requester_that_is_gone(broker) -> None:
 
         await asker.heartbeat("asker", producer="P")
         opaque = replier.post_send(TOPIC, b"yes", code=V2, properties=REPLY)
-        answer(asker, await pushed(asker), code=1)
+        answer(asker, await asker.question(PUSH), code=1)
         assert (await replier.reply(opaque)).remark == "push reply message to asker fail."
 
         opaque = replier.post_send(TOPIC, b"yes", code=V2, properties=REPLY)
@@ -101,7 +91,7 @@ async def test_the_latest_connection_of_a_client_is_asked(broker) -> None:
         await new.heartbeat("asker", producer="P")
         await old.ask(RequestCode.UNREGISTER_CLIENT, client_id="asker", producer_group="P")
         opaque = replier.post_send(TOPIC, b"yes", code=V2, properties=REPLY)
-        answer(new, await pushed(new))
+        answer(new, await new.question(PUSH))
         assert (await replier.reply(opaque)).code == 0
         await new.ask(RequestCode.UNREGISTER_CLIENT, client_id="asker", producer_group="P")
         assert (await replier.send(TOPIC, b"yes", code=V2, properties=REPLY)).code == 1

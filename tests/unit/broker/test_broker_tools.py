@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from broker_bench import OpenBench, Peer
+from broker_bench import OpenBench
 
 from tianzhou.model import MessageQueue, SubscriptionGroupConfig
 from tianzhou.store.files.lookup_steps import at_once
@@ -34,19 +34,6 @@ def queue(number: int = 0, topic: str = "T") -> MessageQueue:
     return MessageQueue(topic, "broker-a", number)
 
 
-async def asked(peer: Peer, code: int) -> Command:
-    """The request of that code that reaches a client."""
-    for _ in range(100):
-        peer._drain()
-        for command in peer.requests:
-            if command.code == code:
-                peer.requests.remove(command)
-                found: Command = command
-                return found
-        await asyncio.sleep(0.001)
-    raise AssertionError(f"request {code} did not come")
-
-
 # Members' answers
 
 
@@ -56,7 +43,7 @@ async def test_a_member_consumes_a_message_at_once(broker: OpenBench) -> None:
         await consumer.heartbeat("c1", "T")
         sent = await tool.send("T", b"hello")
         opaque = tool.post(309, consumer_group="G", client_id="c1", msg_id=sent.header.msg_id, topic="T")
-        question = await asked(consumer, 309)
+        question = await consumer.question(309)
         assert bytes(question.body) == bytes(at_once(bench.store.lookups.record_steps(0)))
         assert question.fields["brokerName"] == "broker-a"
         assert question.fields["topicSysFlag"] == "0"
@@ -74,7 +61,7 @@ async def test_a_member_that_goes_or_is_too_old_is_told_of(broker: OpenBench) ->
         consumer, tool = bench.peer(), bench.peer()
         await consumer.heartbeat("c1", "T")
         opaque = tool.post(307, consumer_group="G", client_id="c1")
-        await asked(consumer, 307)
+        await consumer.question(307)
         consumer.transport.lose()
         answer = await tool.reply(opaque)
         assert answer.code == 1
@@ -95,12 +82,12 @@ async def test_members_say_how_far_they_are(broker: OpenBench) -> None:
         await second.heartbeat("c2", "T")
         opaque = tool.post(223, topic="T", group="G", client_addr="")
         for peer, offsets in ((first, {queue(0): 3}), (second, {queue(1): 4})):
-            question = await asked(peer, 221)
+            question = await peer.question(221)
             assert (question.fields["topic"], question.fields["group"]) == ("T", "G")
             peer.post_frame(encode(question.reply(0, None, {}, CLIENT_OFFSETS.dumps(offsets))))
         assert CONSUMER_STATUS.loads((await tool.reply(opaque)).body) == {"c1": {queue(0): 3}, "c2": {queue(1): 4}}
         opaque = tool.post(223, topic="T", group="G", client_addr="c2")
-        question = await asked(second, 221)
+        question = await second.question(221)
         second.post_frame(encode(question.reply(1, "no", {}, b"")))
         assert CONSUMER_STATUS.loads((await tool.reply(opaque)).body) == {}
         offline = await tool.ask(223, topic="T", group="H")
@@ -128,7 +115,7 @@ async def test_members_are_told_of_a_reset_when_that_is_configured(broker: OpenB
         # Without force an offset only goes back.
         table = {queue(0): 0, queue(1): 0, queue(2): 0, queue(3): 0}
         assert OFFSET_TABLE.loads(reply.body) == table
-        told = await asked(consumer, 220)
+        told = await consumer.question(220)
         assert told.flag & 2
         assert OFFSET_TABLE.loads(told.body) == table
         header = read_header(told)
@@ -153,7 +140,7 @@ async def test_callers_in_cpp_have_their_members_told_in_a_list(broker: OpenBenc
         command = Command(222, 99, language=LanguageCode.CPP, fields=fields)
         tool.post_frame(encode(command))
         assert (await tool.reply(99)).code == 0
-        told = await asked(consumer, 220)
+        told = await consumer.question(220)
         assert isinstance(loads(told.body)["offsetTable"], list)
         assert OFFSET_TABLE.loads(told.body)[queue(0)] == 1
 

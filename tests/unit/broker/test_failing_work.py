@@ -21,7 +21,7 @@ async def test_sends_that_waited_for_the_disk_are_answered_after_the_answering_f
     broker: OpenBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with broker(store={"flush_disk_type": "SYNC_FLUSH"}) as bench:
-        bench._acks.cancel()
+        bench.answering.cancel()
         acks = bench.parts.acks
         answer = acks._answer
         failures = [ValueError("a defect")]
@@ -63,8 +63,7 @@ async def test_a_half_message_nobody_can_check_does_not_keep_others_from_it(
         with pytest.raises(ExceptionGroup, match="1 half messages cannot be checked"):
             await checker.check_all()
         await asyncio.sleep(0)
-        peer._drain()
-        asked = [command for command in peer.requests if command.code == RequestCode.CHECK_TRANSACTION_STATE]
+        asked = peer.received(RequestCode.CHECK_TRANSACTION_STATE)
         assert [command.fields["msgId"] for command in asked] == ["good"]
 
 

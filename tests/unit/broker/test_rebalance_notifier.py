@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -12,16 +11,10 @@ from tianzhou.broker.rebalance_notifier import NOTICES_PER_TURN, PAUSE_S, Rebala
 from tianzhou.broker.tables.clients import Client, ClientTable, ConsumerGroup
 from tianzhou.errors import ConnectionLost
 from tianzhou.model import ConsumerData, SubscriptionData
-from tianzhou.testing.virtual_loop import VirtualLoop
+from tianzhou.testing.virtual_loop import run_virtual
 from tianzhou.wire.command import Command
 
-
-def run(main: Coroutine[Any, Any, None]) -> None:
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(main)
-
-
-pytestmark = pytest.mark.runner.with_args(run)
+pytestmark = pytest.mark.runner.with_args(run_virtual)
 
 
 class Member:

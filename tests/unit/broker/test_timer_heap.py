@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine
-from typing import Any
 
 import pytest
 
 from tianzhou.broker.messages.timer_heap import EXPIRIES_PER_TURN, TimerHeap
-from tianzhou.testing.virtual_loop import VirtualLoop
+from tianzhou.testing.virtual_loop import run_virtual
 
-
-def run(main: Coroutine[Any, Any, None]) -> None:
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(main)
-
-
-pytestmark = pytest.mark.runner.with_args(run)
+pytestmark = pytest.mark.runner.with_args(run_virtual)
 
 
 class Limit:
@@ -137,4 +129,4 @@ def test_waits_that_drop_themselves_as_they_end_leave_the_later_ones_to_their_ti
         assert ended == [*((number, 1) for number in range(500)), (501, 2), (500, 3)]
         assert len(deadlines) == 0
 
-    run(main())
+    run_virtual(main())

@@ -22,7 +22,7 @@ def properties(record: Any) -> dict[str, str]:
 @pytest.mark.parametrize(("level", "seconds"), [("1", 1), ("3", 10), ("18", 7200), ("99", 7200)])
 async def test_a_delayed_message_waits_its_time(broker: OpenBench, level: str, seconds: int) -> None:
     async with broker() as bench:
-        delivering = bench.deliver_delayed()
+        bench.deliver_delayed()
         sent_at = bench.clock.now_ms()
         reply = await bench.peer().send(
             "T", queue_id=2, properties={"UNIQ_KEY": "U", "TAGS": "TagA", "DELAY": level, "TIMER_DELAY_MS": "9"}
@@ -45,12 +45,11 @@ async def test_a_delayed_message_waits_its_time(broker: OpenBench, level: str, s
         assert (delivered.body, delivered.born_timestamp) == (waiting.body, waiting.born_timestamp)
         assert read_now(bench.store, "T", 2, 0, 1, frozenset({2598919})).count == 1
         assert bench.tables.delays.offset(capped) == 1
-        delivering.cancel()
 
 
 async def test_a_hundred_at_once_are_all_in_time(broker: OpenBench) -> None:
     async with broker() as bench:
-        delivering = bench.deliver_delayed()
+        bench.deliver_delayed()
         peer = bench.peer()
         for n in range(100):
             await peer.send("T", properties={"UNIQ_KEY": f"U{n}", "DELAY": "2"})
@@ -61,18 +60,16 @@ async def test_a_hundred_at_once_are_all_in_time(broker: OpenBench) -> None:
         ]
         assert len(late) == 100
         assert all(5_000 <= one <= 5_100 for one in late)
-        delivering.cancel()
 
 
 async def test_levels_do_not_wait_for_each_other(broker: OpenBench) -> None:
     async with broker() as bench:
-        delivering = bench.deliver_delayed()
+        bench.deliver_delayed()
         peer = bench.peer()
         for level in ("5", "1", "3"):
             await peer.send("T", level.encode(), properties={"UNIQ_KEY": "U", "DELAY": level})
         await asyncio.sleep(61)
         assert [record.body for record in bench.records("T")] == [b"1", b"3", b"5"]
-        delivering.cancel()
 
 
 async def test_delivery_goes_on_where_it_stopped(broker: OpenBench) -> None:
@@ -82,33 +79,30 @@ async def test_delivery_goes_on_where_it_stopped(broker: OpenBench) -> None:
             await peer.send("T", properties={"UNIQ_KEY": f"U{n}", "DELAY": "1"})
         bench.tables.delays.advance(1, 2, 1)
         await asyncio.sleep(60)
-        delivering = bench.deliver_delayed()
+        bench.deliver_delayed()
         await asyncio.sleep(1)
         assert [properties(record)["UNIQ_KEY"] for record in bench.records("T")] == ["U2"]
-        delivering.cancel()
 
 
 async def test_positions_from_another_life_are_brought_into_bounds(broker: OpenBench) -> None:
     async with broker() as bench:
         await bench.peer().send("T", properties={"UNIQ_KEY": "U", "DELAY": "1"})
         bench.tables.delays.advance(1, 50, 1)
-        delivering = bench.deliver_delayed()
+        bench.deliver_delayed()
         await asyncio.sleep(1)
         await bench.peer().send("T", properties={"UNIQ_KEY": "V", "DELAY": "1"})
         await asyncio.sleep(3)
         assert [properties(record)["UNIQ_KEY"] for record in bench.records("T")] == ["V"]
-        delivering.cancel()
 
 
 async def test_positions_that_outlived_their_queue(broker: OpenBench) -> None:
     async with broker() as bench:
         bench.tables.delays.advance(1, 50, 1)
-        delivering = bench.deliver_delayed()
+        bench.deliver_delayed()
         await asyncio.sleep(1)
         await bench.peer().send("T", properties={"UNIQ_KEY": "V", "DELAY": "1"})
         await asyncio.sleep(3)
         assert [properties(record)["UNIQ_KEY"] for record in bench.records("T")] == ["V"]
-        delivering.cancel()
 
 
 async def test_what_cannot_be_delivered_does_not_block_the_level(broker: OpenBench) -> None:
@@ -117,10 +111,9 @@ async def test_what_cannot_be_delivered_does_not_block_the_level(broker: OpenBen
 
         bench.store.append(NewRecord(SCHEDULE, 0, b"x", b"DELAY\x011\x02"))
         await bench.peer().send("T", properties={"UNIQ_KEY": "U", "DELAY": "1"})
-        delivering = bench.deliver_delayed()
+        bench.deliver_delayed()
         await asyncio.sleep(2)
         assert len(bench.records("T")) == 1
-        delivering.cancel()
 
 
 async def test_a_delay_that_is_no_number(broker: OpenBench) -> None:
@@ -140,7 +133,7 @@ async def send_back(peer: Peer, record: Any, **more: Any) -> Any:
 
 async def test_the_sixteen_steps_and_the_dead_letter(broker: OpenBench) -> None:
     async with broker() as bench:
-        delivering = bench.deliver_delayed()
+        bench.deliver_delayed()
         peer = bench.peer()
         await peer.send("T", b"poison", queue_id=3, flag=5, properties={"UNIQ_KEY": "U", "TAGS": "t", "KEYS": "k"})
         (original,) = bench.records("T", 3)
@@ -164,7 +157,6 @@ async def test_the_sixteen_steps_and_the_dead_letter(broker: OpenBench) -> None:
         assert kept["RETRY_TOPIC"] == "T"
         assert kept["ORIGIN_MESSAGE_ID"] == f"7F00000100007923{original.physical_offset:016X}"
         assert (kept["UNIQ_KEY"], kept["TAGS"], kept["WAIT"], kept["DELAY"]) == ("U", "t", "false", "0")
-        delivering.cancel()
 
 
 async def test_levels_and_limits_of_a_message_sent_back(broker: OpenBench) -> None:

@@ -63,7 +63,7 @@ def test_the_file_says_what_the_disk_has() -> None:
 )
 async def test_configured_levels(broker: OpenBench, levels: str, asked: str, capped: int, delay_ms: int) -> None:
     async with broker(store={"message_delay_level": levels}) as bench:
-        delivering = bench.deliver_delayed()
+        bench.deliver_delayed()
         reply = await bench.peer().send("T", properties={"UNIQ_KEY": "U", "DELAY": asked})
         assert reply.code == 0
         (waiting,) = bench.records(SCHEDULE, capped - 1)
@@ -71,7 +71,6 @@ async def test_configured_levels(broker: OpenBench, levels: str, asked: str, cap
         await asyncio.sleep(delay_ms / 1000 + 0.1)
         (delivered,) = bench.records("T")
         assert 0 <= delivered.store_timestamp - waiting.store_timestamp - delay_ms <= 100
-        delivering.cancel()
 
 
 @settings(max_examples=15, deadline=None)
@@ -82,14 +81,13 @@ def test_each_comes_once_in_its_time(tmp_path_factory: pytest.TempPathFactory, s
     async def body() -> None:
         store = {"message_delay_level": "1s 10s 1m"}
         async with Bench(tmp_path_factory.mktemp("delays"), clock, {}, store) as bench:
-            delivering = bench.deliver_delayed()
+            bench.deliver_delayed()
             peer = bench.peer()
             for number, (level, pause_ms) in enumerate(sends):
                 reply = await peer.send("T", properties={"UNIQ_KEY": str(number), "DELAY": str(level)})
                 assert reply.code == 0
                 await asyncio.sleep(pause_ms / 1000)
             await asyncio.sleep(62)
-            delivering.cancel()
             stored = {}
             for queue_id in range(3):
                 for record in bench.records(SCHEDULE, queue_id):

@@ -10,7 +10,7 @@ from broker_bench import OpenBench
 from tianzhou.broker.stats.stats import BrokerStats
 from tianzhou.broker.stats.stats_windows import Window, Windows
 from tianzhou.model import SubscriptionGroupConfig
-from tianzhou.wire.bodies.tables import BROKER_STATS, KV_TABLE, StatsSample
+from tianzhou.wire.bodies.tables import BROKER_STATS, StatsSample
 
 SECOND, MINUTE, HOUR = 1000, 60_000, 3_600_000
 
@@ -164,7 +164,7 @@ async def test_figures_on_request(broker: OpenBench) -> None:
         assert size.stats_minute.sum == bench.store.end_offset
         missing = await peer.ask(315, stats_name="TOPIC_PUT_NUMS", stats_key="nope")
         assert (missing.code, missing.remark) == (1, "The stats <TOPIC_PUT_NUMS> <nope> not exist")
-        figures = KV_TABLE.loads((await peer.ask(28)).body)
+        figures = await peer.figures()
         assert figures["putMessageSizeTotal"] == str(bench.store.end_offset)
 
 

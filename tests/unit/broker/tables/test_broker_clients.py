@@ -115,9 +115,7 @@ async def test_running_info_is_asked_of_the_client(broker: OpenBench) -> None:
         consumer.notices()
         asked = tool.post(307, consumer_group="G", client_id="c1", jstack_enable=False)
         await asyncio.sleep(0.01)
-        consumer._drain()
-        (question,) = consumer.requests
-        assert question.code == 307
+        (question,) = consumer.received(307)
         assert question.fields["clientId"] == "c1"
         from tianzhou.wire.command import encode
 

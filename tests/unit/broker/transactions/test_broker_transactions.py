@@ -60,9 +60,7 @@ async def end(peer: Peer, sent: Sent, outcome: int, **more: Any) -> Any:
 
 def questions(peer: Peer) -> list[tuple[Sent, Any, Any]]:
     """The checks a producer got since last asked: what it would answer with, the header, the message."""
-    peer._drain()
-    asked = [command for command in peer.requests if command.code == 39]
-    peer.requests.clear()
+    asked = peer.received(39)
     assert all(command.flag & FLAG_ONEWAY for command in asked)
     found = []
     for command in asked:
@@ -240,7 +238,7 @@ async def test_what_is_transactional_is_said_by_the_property_alone(broker: OpenB
 
 async def test_a_transaction_with_a_delay_is_delayed_when_it_is_committed(broker: OpenBench) -> None:
     async with broker() as bench:
-        delivering = bench.deliver_delayed()
+        bench.deliver_delayed()
         peer = bench.peer()
         sent = await prepare(peer, queue_id=1, DELAY="2")
         assert bench.records("SCHEDULE_TOPIC_XXXX", 1) == []
@@ -251,7 +249,6 @@ async def test_a_transaction_with_a_delay_is_delayed_when_it_is_committed(broker
         await asyncio.sleep(1)
         (message,) = bench.records("T", 1)
         assert (message.sys_flag, message.prepared_transaction_offset) == (8, sent.place)
-        delivering.cancel()
 
 
 async def test_compressed_bodies_keep_their_flags(broker: OpenBench) -> None:
