@@ -50,11 +50,19 @@ class Peer:
 
     def post(self, code: int, body: bytes = b"", *, oneway: bool = False, version: int = 479, **header: Any) -> int:
         """Send a request; returns its opaque."""
-        self._opaque += 1
-        flag = FLAG_ONEWAY if oneway else 0
-        command = Command(code, self._opaque, flag, version=version, fields=write_header(code, **header), body=body)
+        opaque, flag = self.next_opaque(), FLAG_ONEWAY if oneway else 0
+        command = Command(code, opaque, flag, version=version, fields=write_header(code, **header), body=body)
         self.transport.feed(encode(command))
+        return opaque
+
+    def next_opaque(self) -> int:
+        """The opaque of the next request."""
+        self._opaque += 1
         return self._opaque
+
+    def answer(self, question: Command, code: int = 0, remark: str | None = None, body: bytes = b"") -> None:
+        """Reply to a request of the broker."""
+        self.transport.feed(encode(question.reply(code, remark, {}, body)))
 
     def post_frame(self, frame: bytes) -> None:
         """Send a frame made elsewhere."""

@@ -17,7 +17,7 @@ from tianzhou.model import ConsumerData, HeartbeatData, MessageQueue
 from tianzhou.wire.bodies.clients import LOCK_REQUEST, LOCKED_QUEUES, LockRequest
 from tianzhou.wire.bodies.heartbeat import HEARTBEAT
 from tianzhou.wire.codes import RequestCode, ResponseCode
-from tianzhou.wire.command import Command, encode
+from tianzhou.wire.command import Command
 
 REFUSED = ResponseCode.INVALID_PARAMETER
 
@@ -483,7 +483,7 @@ async def test_a_client_that_answers_nothing_is_not_asked_without_end(broker: Op
         assert reply.remark.startswith("client c: 3 requests, at most 2 are allowed")
         assert tool.peek(asked[0]) is None
         question, *_ = member.received(RequestCode.GET_CONSUMER_RUNNING_INFO)
-        member.transport.feed(encode(question.reply(0)))
+        member.answer(question)
         assert (await tool.reply(asked[0])).code == 0
         third = tool.post(RequestCode.GET_CONSUMER_RUNNING_INFO, **ask)
         assert (await tool.reply(third)).code == ResponseCode.CONSUME_MSG_TIMEOUT

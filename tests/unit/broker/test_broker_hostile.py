@@ -39,10 +39,10 @@ async def attack(bench: Bench, code: int, outside: str, folder: Path) -> int:
             continue
         if peer.transport.is_closing():
             peer = bench.peer()
-        peer._opaque += 1
-        peer.post_frame(request.frame(peer._opaque))
+        opaque = peer.next_opaque()
+        peer.post_frame(request.frame(opaque))
         for _ in range(20):
-            reply = peer.peek(peer._opaque)
+            reply = peer.peek(opaque)
             if reply is not None:
                 answered += 1
                 if code in hostile.BODIES and reply.code == 0:

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from tianzhou.wire.codes import RequestCode
-from tianzhou.wire.command import Command, encode
 from tianzhou.wire.fields import read_header, read_reply
 from tianzhou.wire.properties import decode_properties
 
@@ -13,10 +12,6 @@ TOPIC = "DefaultCluster_REPLY_TOPIC"
 V1, V2 = RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2
 PUSH = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
 REPLY = {"MSG_TYPE": "reply", "CORRELATION_ID": "c-1", "REPLY_TO_CLIENT": "asker", "TTL": "3000", "UNIQ_KEY": "U"}
-
-
-def answer(peer, request: Command, code: int = 0) -> None:
-    peer.transport.feed(encode(request.reply(code)))
 
 
 @pytest.mark.parametrize("code", [V1, V2])
@@ -35,7 +30,7 @@ async def test_a_reply_is_pushed_to_who_asked_and_stored(broker, code) -> None:
         assert properties.pop("PUSH_REPLY_TIME") == str(header.store_timestamp)
         assert properties == REPLY
         assert replier.peek(opaque) is None
-        answer(asker, push)
+        asker.answer(push)
         reply = await replier.reply(opaque)
         sent = read_reply(code, reply)
         assert (reply.code, sent.queue_offset, sent.msg_region) == (0, 0, "DefaultRegion")
@@ -49,7 +44,7 @@ async def test_without_storing_the_answer_has_no_place(broker) -> None:
         asker, replier = bench.peer(), bench.peer()
         await asker.heartbeat("asker", producer="P")
         opaque = replier.post_send(TOPIC, b"yes", code=V2, properties=REPLY)
-        answer(asker, await asker.question(PUSH))
+        asker.answer(await asker.question(PUSH))
         sent = read_reply(V2, await replier.reply(opaque))
         assert (sent.msg_id, sent.queue_offset) == ("0", 0)
         assert bench.records(TOPIC) == []
@@ -69,7 +64,7 @@ async def test_a_requester_that_is_gone(broker) -> None:
 
         await asker.heartbeat("asker", producer="P")
         opaque = replier.post_send(TOPIC, b"yes", code=V2, properties=REPLY)
-        answer(asker, await asker.question(PUSH), code=1)
+        asker.answer(await asker.question(PUSH), code=1)
         assert (await replier.reply(opaque)).remark == "push reply message to asker fail."
 
         opaque = replier.post_send(TOPIC, b"yes", code=V2, properties=REPLY)
@@ -91,7 +86,7 @@ async def test_the_latest_connection_of_a_client_is_asked(broker) -> None:
         await new.heartbeat("asker", producer="P")
         await old.ask(RequestCode.UNREGISTER_CLIENT, client_id="asker", producer_group="P")
         opaque = replier.post_send(TOPIC, b"yes", code=V2, properties=REPLY)
-        answer(new, await new.question(PUSH))
+        new.answer(await new.question(PUSH))
         assert (await replier.reply(opaque)).code == 0
         await new.ask(RequestCode.UNREGISTER_CLIENT, client_id="asker", producer_group="P")
         assert (await replier.send(TOPIC, b"yes", code=V2, properties=REPLY)).code == 1

@@ -47,7 +47,7 @@ async def test_a_member_consumes_a_message_at_once(broker: OpenBench) -> None:
         assert bytes(question.body) == bytes(at_once(bench.store.lookups.record_steps(0)))
         assert question.fields["brokerName"] == "broker-a"
         assert question.fields["topicSysFlag"] == "0"
-        consumer.post_frame(encode(question.reply(0, None, {}, b'{"consumeResult":"CR_LATER"}')))
+        consumer.answer(question, 0, None, b'{"consumeResult":"CR_LATER"}')
         answer = await tool.reply(opaque)
         assert (answer.code, bytes(answer.body)) == (0, b'{"consumeResult":"CR_LATER"}')
         for wrong in ("00", "zz", sent.header.msg_id[:-1] + "7"):
@@ -84,11 +84,11 @@ async def test_members_say_how_far_they_are(broker: OpenBench) -> None:
         for peer, offsets in ((first, {queue(0): 3}), (second, {queue(1): 4})):
             question = await peer.question(221)
             assert (question.fields["topic"], question.fields["group"]) == ("T", "G")
-            peer.post_frame(encode(question.reply(0, None, {}, CLIENT_OFFSETS.dumps(offsets))))
+            peer.answer(question, 0, None, CLIENT_OFFSETS.dumps(offsets))
         assert CONSUMER_STATUS.loads((await tool.reply(opaque)).body) == {"c1": {queue(0): 3}, "c2": {queue(1): 4}}
         opaque = tool.post(223, topic="T", group="G", client_addr="c2")
         question = await second.question(221)
-        second.post_frame(encode(question.reply(1, "no", {}, b"")))
+        second.answer(question, 1, "no", b"")
         assert CONSUMER_STATUS.loads((await tool.reply(opaque)).body) == {}
         offline = await tool.ask(223, topic="T", group="H")
         assert (offline.code, "No Any Consumer online" in (offline.remark or "")) == (1, True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 
 from tianzhou.broker.handlers.handler import Handler, serves
 from tianzhou.broker.tables.clients import Client
@@ -95,13 +96,7 @@ class ClientRelayHandler(Handler):
         if online is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{group}]")
         members = [client for client in online.clients.values() if wanted in ("", client.client_id)]
-        for client in members:
-            if client.version < RESET_CLIENT_OFFSET_SINCE:
-                raise BrokerError(
-                    ResponseCode.SYSTEM_ERROR,
-                    f"the client {client.client_id} does not support this feature."
-                    f" version={version_name(client.version)}",
-                )
+        refuse_old(members)
         offsets_of_members = await asyncio.gather(*(self._status_of(client, header.topic, group) for client in members))
         table = {
             client.client_id: offsets
@@ -119,6 +114,20 @@ class ClientRelayHandler(Handler):
         except (RemotingError, ProtocolError, TooBusy) as error:
             _log.warning("consumer %s of group %s did not say how far it is: %s", client.client_id, group, error)
             return None
+
+
+def refuse_old(members: Iterable[Client]) -> None:
+    """Refuse members too old to be asked for their offsets, or to have them reset.
+
+    Raises:
+        BrokerError: SYSTEM_ERROR.
+    """
+    for client in members:
+        if client.version < RESET_CLIENT_OFFSET_SINCE:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"the client {client.client_id} does not support this feature. version={version_name(client.version)}",
+            )
 
 
 def free_connection(bounds: Bounds, client: Client) -> Connection:

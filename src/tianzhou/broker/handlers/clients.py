@@ -91,7 +91,7 @@ class ClientHandler(Handler):
             check(FILTER_LENGTH, longest, settings.max_filter_expression_length)
 
     def _heartbeat_steps(self, connection: Connection, command: Command, data: HeartbeatData) -> Iterator[str]:
-        """Add or refresh a client's groups one by one; yields expressions to compile, or empty texts, in between.
+        """Add or refresh a client's groups; yields expressions to compile, or empty texts, between them.
 
         Raises:
             TianzhouError: of the first group that was refused; all others were added.
@@ -313,7 +313,7 @@ def _name_problem(consumer: ConsumerData) -> str | None:
 
 
 def _read_expressions(subscriptions: Iterable[SubscriptionData]) -> Iterator[str]:
-    """Parse long expressions one by one into the caches; yields SQL92 expressions to compile, else empty texts."""
+    """Parse long expressions into the caches; yields SQL92 expressions to compile, else empty texts."""
     for data in subscriptions:
         if len(data.sub_string) <= SHORT:
             continue

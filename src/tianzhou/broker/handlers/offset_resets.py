@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tianzhou.broker.handlers.client_relay import refuse_old
 from tianzhou.broker.handlers.handler import Handler, serves
 from tianzhou.errors import BrokerError, ConnectionLost
 from tianzhou.escaping import shown
@@ -12,7 +13,7 @@ from tianzhou.model import MessageQueue, TopicConfig
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.turns import Pace, Slices
 from tianzhou.wire.bodies.offsets import CORRECTION_OFFSETS, OFFSET_LIST, OFFSET_TABLE
-from tianzhou.wire.codes import RESET_CLIENT_OFFSET_SINCE, LanguageCode, RequestCode, ResponseCode, version_name
+from tianzhou.wire.codes import LanguageCode, RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header, write_header
 
@@ -91,12 +92,7 @@ class OffsetResetHandler(Handler):
                 f"Consumer not online, so can not reset offset, Group: {group} Topic: {topic}"
                 f" Timestamp: {header.timestamp}",
             )
-        old = next((one for one in online.clients.values() if one.version < RESET_CLIENT_OFFSET_SINCE), None)
-        if old is not None:
-            raise BrokerError(
-                ResponseCode.SYSTEM_ERROR,
-                f"the client {old.client_id} does not support this feature. version={version_name(old.version)}",
-            )
+        refuse_old(online.clients.values())
         named = self._named(topic, targets)
         # A C++ client expects a list.
         listed = command.language == LanguageCode.CPP

@@ -21,7 +21,7 @@ from tianzhou.wire.codes import ResponseCode
 from tianzhou.wire.properties import decode_properties, get_property
 
 LOOKUPS: Final = 4
-"""Maximum properties of an expression that are looked up one by one; for more all are decoded."""
+"""Maximum properties of an expression that are each looked up in the text; for more all are decoded."""
 MAX_WORK: Final = 32_768
 """Maximum comparisons of a read, `BYTES_PER_STEP` bytes of properties counting as one; one record is always judged."""
 BYTES_PER_STEP: Final = 16

@@ -250,15 +250,8 @@ class StagingLedger:
         writer.decision, writer.decided_end, writer.coordinator = decision, note.end, decision.coordinator
         writer.touched_ms = max(writer.touched_ms, note.stored_ms)
         counts = {attempt.name: attempt.units.get(note.broker_name, 0) for attempt in decision.attempts}
-        units = [
-            unit
-            for name, count in counts.items()
-            if count and name in writer.attempts
-            for number, unit in sorted(writer.attempts[name].units.items())
-            if number < count
-        ]
         if any(counts.values()):
-            writer.publication = Publication(decision, note.place, units)
+            writer.publication = _publication(writer, note)
         else:
             writer.published = decision.batch
         self._drop(writer, decision.batch, keep=counts if writer.publication else ())
@@ -415,7 +408,8 @@ class StagingLedger:
         for found in units:
             self._revive(found, gone, pending)
         for name, note in pending.items():
-            self._resume(self._writers[name], note)
+            writer = self._writers[name]
+            writer.publication = _publication(writer, note)
         self._count()
 
     def _revive(self, found: StagedUnit, gone: Mapping[tuple[str, str], int], pending: Mapping[str, Decided]) -> None:
@@ -430,14 +424,17 @@ class StagingLedger:
                 return
         self.staged(found)
 
-    def _resume(self, writer: Writer, note: Decided) -> None:
-        units = []
-        for attempt in note.decision.attempts:
-            count = attempt.units.get(note.broker_name, 0)
-            waiting = writer.attempts.get(attempt.name)
-            if count and waiting is not None:
-                units += [unit for number, unit in sorted(waiting.units.items()) if number < count]
-        writer.publication = Publication(note.decision, note.place, units)
+
+def _publication(writer: Writer, note: Decided) -> Publication:
+    """Publication of a decided batch from its beginning, with its units that are here."""
+    units = [
+        unit
+        for attempt in note.decision.attempts
+        if attempt.name in writer.attempts
+        for number, unit in sorted(writer.attempts[attempt.name].units.items())
+        if number < attempt.units.get(note.broker_name, 0)
+    ]
+    return Publication(note.decision, note.place, units)
 
 
 def _attempts(states: Iterable[OpenAttempt]) -> dict[str, Attempt]:

@@ -28,7 +28,7 @@ class ConsumerOffsets:
         bounds: limits in force.
 
     Attributes:
-        light: as given.
+        light: whether groups of light queues have a table of their own.
         dirty: whether anything changed since `to_json` was last taken.
         on_reset: called with group, topic and queue when a reset waits for the next pull.
     """

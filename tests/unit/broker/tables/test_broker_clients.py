@@ -117,9 +117,8 @@ async def test_running_info_is_asked_of_the_client(broker: OpenBench) -> None:
         await asyncio.sleep(0.01)
         (question,) = consumer.received(307)
         assert question.fields["clientId"] == "c1"
-        from tianzhou.wire.command import encode
 
-        consumer.post_frame(encode(question.reply(0, "fine", {}, b"{}")))
+        consumer.answer(question, 0, "fine", b"{}")
         answer = await tool.reply(asked)
         assert (answer.code, answer.remark, answer.body) == (0, "fine", b"{}")
         assert (await tool.ask(307, consumer_group="G", client_id="c9")).code == 1
