@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -73,33 +74,28 @@ class World:
         return [bytes(part) for part in found.parts]
 
 
-def on_a_cold_disk(
-    folder: Path, body: Callable[[World], Awaitable[None]], asked: list[Command] | None = None, **settings: Any
-) -> None:
-    """Run with a broker that has half messages in its first segments of 16 KiB."""
+@asynccontextmanager
+async def on_a_cold_disk(folder: Path, asked: list[Command] | None = None, **settings: Any) -> AsyncIterator[World]:
+    """A broker that has half messages in its first segments of 16 KiB."""
     store = {
         "store_path_root_dir": str(folder / "store"), "mapped_file_size_commit_log": 16 << 10,
         "max_hash_slot_num": 4000, "delete_when": "", "clean_file_forcibly_enable": False,
     }  # fmt: skip
-
-    async def main() -> None:
-        with ColdDisk().installed() as disk:
-            async with small_broker(folder, store, **settings) as broker, RemotingClient(_noting(asked)) as client:
-                halves = []
-                for number in range(HALVES):
-                    properties = f"UNIQ_KEY\x01U{number}\x02TRAN_MSG\x01true\x02PGROUP\x01P\x02"
-                    reply = await send(client, broker.address, b"x" * 900, properties=properties, sys_flag=4)
-                    assert reply.code == ResponseCode.SUCCESS, reply.remark
-                    told = read_reply(RequestCode.SEND_MESSAGE_V2, reply)
-                    halves.append(Half(number, parse_offset_msg_id(told.msg_id)[2], told.queue_offset))
-                assert halves[-1].place > 2 * (16 << 10)
-                try:
-                    async with asyncio.timeout(60):
-                        await body(World(broker, client, disk, halves))
-                finally:
-                    disk.open()
-
-    asyncio.run(main())
+    with ColdDisk().installed() as disk:
+        async with small_broker(folder, store, **settings) as broker, RemotingClient(_noting(asked)) as client:
+            halves = []
+            for number in range(HALVES):
+                properties = f"UNIQ_KEY\x01U{number}\x02TRAN_MSG\x01true\x02PGROUP\x01P\x02"
+                reply = await send(client, broker.address, b"x" * 900, properties=properties, sys_flag=4)
+                assert reply.code == ResponseCode.SUCCESS, reply.remark
+                told = read_reply(RequestCode.SEND_MESSAGE_V2, reply)
+                halves.append(Half(number, parse_offset_msg_id(told.msg_id)[2], told.queue_offset))
+            assert halves[-1].place > 2 * (16 << 10)
+            try:
+                async with asyncio.timeout(60):
+                    yield World(broker, client, disk, halves)
+            finally:
+                disk.open()
 
 
 def _noting(asked: list[Command] | None) -> Any:
@@ -111,8 +107,8 @@ def _noting(asked: list[Command] | None) -> Any:
     return note if asked is not None else None
 
 
-def test_a_decision_about_a_cold_message_holds_up_nobody_and_is_made_once(tmp_path: Path) -> None:
-    async def body(world: World) -> None:
+async def test_a_decision_about_a_cold_message_holds_up_nobody_and_is_made_once(tmp_path: Path) -> None:
+    async with on_a_cold_disk(tmp_path) as world:
         world.forget(2)
         world.disk.shut()
         cold = world.halves[0]
@@ -129,11 +125,9 @@ def test_a_decision_about_a_cold_message_holds_up_nobody_and_is_made_once(tmp_pa
         assert sum(b"U0\x02" in message for message in world.committed()) == (not rolled_back)
         assert world.disk.fetches
 
-    on_a_cold_disk(tmp_path, body)
 
-
-def test_a_disk_that_cannot_be_read_leaves_the_decision_open(tmp_path: Path) -> None:
-    async def body(world: World) -> None:
+async def test_a_disk_that_cannot_be_read_leaves_the_decision_open(tmp_path: Path) -> None:
+    async with on_a_cold_disk(tmp_path) as world:
         world.forget(2)
         world.disk.broken = True
         refused = await world.end(world.halves[0], COMMIT)
@@ -143,13 +137,11 @@ def test_a_disk_that_cannot_be_read_leaves_the_decision_open(tmp_path: Path) -> 
         assert (await world.end(world.halves[0], COMMIT)).code == ResponseCode.SUCCESS
         assert len(world.committed()) == 1
 
-    on_a_cold_disk(tmp_path, body)
 
-
-def test_checks_of_cold_messages_hold_up_nobody(tmp_path: Path) -> None:
+async def test_checks_of_cold_messages_hold_up_nobody(tmp_path: Path) -> None:
     asked: list[Command] = []
 
-    async def body(world: World) -> None:
+    async with on_a_cold_disk(tmp_path, asked, transaction_time_out=1, transaction_check_interval=300) as world:
         world.forget(2)
         world.disk.shut()
         said = HeartbeatData("c1", ["P"], [])
@@ -167,12 +159,12 @@ def test_checks_of_cold_messages_hold_up_nobody(tmp_path: Path) -> None:
             half = Half(int(header.msg_id[1:]), header.commit_log_offset, header.tran_state_table_offset)
             assert (await world.end(half, COMMIT, check=True)).code == ResponseCode.SUCCESS
 
-    on_a_cold_disk(tmp_path, body, asked, transaction_time_out=1, transaction_check_interval=300)
-
 
 @pytest.mark.parametrize("cold", [False, True])
-def test_a_message_put_aside_is_resumed_from_a_cold_disk(tmp_path: Path, *, cold: bool) -> None:
-    async def body(world: World) -> None:
+async def test_a_message_put_aside_is_resumed_from_a_cold_disk(tmp_path: Path, *, cold: bool) -> None:
+    async with on_a_cold_disk(
+        tmp_path, transaction_time_out=1, transaction_check_interval=300, transaction_check_max=0
+    ) as world:
         said = HeartbeatData("c1", ["P"], [])
         assert (await world.ask(RequestCode.HEART_BEAT, HEARTBEAT.dumps(said))).code == ResponseCode.SUCCESS
         store = world.broker.store
@@ -192,5 +184,3 @@ def test_a_message_put_aside_is_resumed_from_a_cold_disk(tmp_path: Path, *, cold
         codes = sorted([(await task).code for task in resuming])
         assert codes == [ResponseCode.SUCCESS, ResponseCode.ILLEGAL_OPERATION]
         assert bool(world.disk.fetches) == cold
-
-    on_a_cold_disk(tmp_path, body, transaction_time_out=1, transaction_check_interval=300, transaction_check_max=0)

@@ -6,7 +6,8 @@ import asyncio
 import itertools
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, Self
 
 import pytest
@@ -17,6 +18,8 @@ from tianzhou.model import Message
 from tianzhou.store.log.flush import LogFlusher
 from tianzhou.testing import AsyncCluster, run_virtual
 from tianzhou.wire.bodies.staging import AttemptList, BatchDecision, StagedAttempt
+
+pytestmark = pytest.mark.runner.with_args(run_virtual)
 
 TOPIC = "rows"
 WRITER = "query"
@@ -33,13 +36,11 @@ def flush_in_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LogFlusher, "flush", flush)
 
 
-def in_cluster(body: Callable[[AsyncCluster], Awaitable[None]], brokers: int = 2, **settings: object) -> None:
-    async def main() -> None:
-        async with AsyncCluster(brokers=brokers, virtual=True, settings=settings) as cluster:
-            await cluster.create_topic(TOPIC, queues=2)
-            await body(cluster)
-
-    run_virtual(main())
+@asynccontextmanager
+async def in_cluster(brokers: int = 2, **settings: object) -> AsyncIterator[AsyncCluster]:
+    async with AsyncCluster(brokers=brokers, virtual=True, settings=settings) as cluster:
+        await cluster.create_topic(TOPIC, queues=2)
+        yield cluster
 
 
 class Driver:
@@ -99,22 +100,19 @@ def other_than(cluster: AsyncCluster, name: str) -> Any:
     return next(broker for broker in cluster.brokers.values() if broker.name != name)
 
 
-def test_a_batch_over_two_brokers_is_seen_at_once_on_both() -> None:
-    async def body(cluster: AsyncCluster) -> None:
-        async with Driver(cluster) as driver:
-            attempt = await driver.stage(0, rows_of(0))
-            assert set(attempt.units) == {"broker-a", "broker-b"}
-            assert await seen(cluster) == Counter()
-            await driver.commit(0, attempt)
-            assert await seen(cluster) == Counter(rows_of(0))
-            for broker in cluster.brokers.values():
-                assert len(await broker.messages(TOPIC)) == 4
-
-    in_cluster(body)
+async def test_a_batch_over_two_brokers_is_seen_at_once_on_both() -> None:
+    async with in_cluster() as cluster, Driver(cluster) as driver:
+        attempt = await driver.stage(0, rows_of(0))
+        assert set(attempt.units) == {"broker-a", "broker-b"}
+        assert await seen(cluster) == Counter()
+        await driver.commit(0, attempt)
+        assert await seen(cluster) == Counter(rows_of(0))
+        for broker in cluster.brokers.values():
+            assert len(await broker.messages(TOPIC)) == 4
 
 
-def test_a_driver_that_dies_after_the_decision_leaves_it_to_the_next() -> None:
-    async def body(cluster: AsyncCluster) -> None:
+async def test_a_driver_that_dies_after_the_decision_leaves_it_to_the_next() -> None:
+    async with in_cluster() as cluster:
         async with Driver(cluster) as driver:
             first = await driver.stage(0, rows_of(0))
             await driver.staging.decide(driver.wanted(0, first))
@@ -125,32 +123,27 @@ def test_a_driver_that_dies_after_the_decision_leaves_it_to_the_next() -> None:
             await driver.write(1, rows_of(1))
             assert await seen(cluster) == Counter(rows_of(0) + rows_of(1))
 
-    in_cluster(body)
+
+async def test_the_next_batch_waits_until_all_have_published_the_one_before() -> None:
+    async with in_cluster() as cluster, Driver(cluster) as driver:
+        await driver.staging.decide(driver.wanted(0, await driver.stage(0, rows_of(0))))
+        # Nobody asks for it to be published, and the job goes on with the next number.
+        await driver.write(1, rows_of(1))
+        assert await seen(cluster) == Counter(rows_of(0) + rows_of(1))
+        attempt = await driver.stage(2, rows_of(2))
+        await driver.staging.decide(driver.wanted(2, attempt))
+        another = await driver.stage(3, rows_of(3))
+        other = other_than(cluster, driver.coordinator)
+        await other.stop()
+        with pytest.raises(BrokerError, match=r"batch 2 .* is decided, but broker broker-. has not published"):
+            await driver.staging.decide(driver.wanted(3, another))
+        await other.start()
+        await driver.commit(3, another)
+        assert await seen(cluster) == Counter(rows_of(0) + rows_of(1) + rows_of(2) + rows_of(3))
 
 
-def test_the_next_batch_waits_until_all_have_published_the_one_before() -> None:
-    async def body(cluster: AsyncCluster) -> None:
-        async with Driver(cluster) as driver:
-            await driver.staging.decide(driver.wanted(0, await driver.stage(0, rows_of(0))))
-            # Nobody asks for it to be published, and the job goes on with the next number.
-            await driver.write(1, rows_of(1))
-            assert await seen(cluster) == Counter(rows_of(0) + rows_of(1))
-            attempt = await driver.stage(2, rows_of(2))
-            await driver.staging.decide(driver.wanted(2, attempt))
-            another = await driver.stage(3, rows_of(3))
-            other = other_than(cluster, driver.coordinator)
-            await other.stop()
-            with pytest.raises(BrokerError, match=r"batch 2 .* is decided, but broker broker-. has not published"):
-                await driver.staging.decide(driver.wanted(3, another))
-            await other.start()
-            await driver.commit(3, another)
-            assert await seen(cluster) == Counter(rows_of(0) + rows_of(1) + rows_of(2) + rows_of(3))
-
-    in_cluster(body)
-
-
-def test_a_writer_whose_batches_are_everywhere_needs_no_retired_broker() -> None:
-    async def body(cluster: AsyncCluster) -> None:
+async def test_a_writer_whose_batches_are_everywhere_needs_no_retired_broker() -> None:
+    async with in_cluster() as cluster:
         async with Driver(cluster) as driver:
             await driver.write(0, rows_of(0))
             coordinator, other = cluster.brokers[driver.coordinator], other_than(cluster, driver.coordinator)
@@ -161,11 +154,9 @@ def test_a_writer_whose_batches_are_everywhere_needs_no_retired_broker() -> None
             await driver.write(1, rows_of(1))
         assert await seen_at(coordinator) >= Counter(rows_of(1))
 
-    in_cluster(body)
 
-
-def test_what_is_decided_is_spread_before_it_is_forgotten() -> None:
-    async def body(cluster: AsyncCluster) -> None:
+async def test_what_is_decided_is_spread_before_it_is_forgotten() -> None:
+    async with in_cluster(stagedWriterReservedDays=0) as cluster:
         async with Driver(cluster) as driver:
             decision = await driver.staging.decide(driver.wanted(0, await driver.stage(0, rows_of(0))))
             assert len(decision.brokers) == 2
@@ -175,69 +166,58 @@ def test_what_is_decided_is_spread_before_it_is_forgotten() -> None:
                 await asyncio.sleep(1)
         assert await seen(cluster) == Counter(rows_of(0))
 
-    in_cluster(body, stagedWriterReservedDays=0)
+
+async def test_what_nobody_decides_is_asked_about() -> None:
+    async with in_cluster(stagedMessageTimeOut=60_000) as cluster, Driver(cluster) as driver:
+        decided = driver.wanted(0, await driver.stage(0, rows_of(0)))
+        await driver.staging.decide(decided)
+        async with Driver(cluster, "another") as lost:
+            left = await lost.stage(0, ["never"])
+            await asyncio.sleep(120)
+            assert await seen(cluster) == Counter(rows_of(0)), "decided, so it is published without a driver"
+            with pytest.raises(BrokerError, match=r"given up|has not, or no longer"):
+                await lost.commit(0, left)
+            await lost.write(0, ["again"])
+        assert await seen(cluster) == Counter([*rows_of(0), "again"])
 
 
-def test_what_nobody_decides_is_asked_about() -> None:
-    async def body(cluster: AsyncCluster) -> None:
-        async with Driver(cluster) as driver:
-            decided = driver.wanted(0, await driver.stage(0, rows_of(0)))
-            await driver.staging.decide(decided)
-            async with Driver(cluster, "another") as lost:
-                left = await lost.stage(0, ["never"])
-                await asyncio.sleep(120)
-                assert await seen(cluster) == Counter(rows_of(0)), "decided, so it is published without a driver"
-                with pytest.raises(BrokerError, match=r"given up|has not, or no longer"):
-                    await lost.commit(0, left)
-                await lost.write(0, ["again"])
-            assert await seen(cluster) == Counter([*rows_of(0), "again"])
-
-    in_cluster(body, stagedMessageTimeOut=60_000)
-
-
-def test_staged_messages_wait_while_their_coordinator_is_away() -> None:
-    async def body(cluster: AsyncCluster) -> None:
-        async with Driver(cluster) as driver:
-            coordinator = cluster.brokers[driver.coordinator]
-            decided = driver.wanted(0, await driver.stage(0, rows_of(0)))
-            await driver.staging.decide(decided)
-            await coordinator.kill()
-            await asyncio.sleep(200)
-            assert sum((await seen_at(other_than(cluster, driver.coordinator))).values()) == 0
-            with pytest.raises(ConnectFailed, match=r"is not registered|cannot connect"):
-                await driver.commit(0)
-            async with Driver(cluster) as again:
-                assert again.coordinator == driver.coordinator, "who decides is known while it is away"
-            await coordinator.start()
-            await asyncio.sleep(200)
-            assert await seen(cluster) == Counter(rows_of(0))
-
-    in_cluster(body, stagedMessageTimeOut=60_000)
+async def test_staged_messages_wait_while_their_coordinator_is_away() -> None:
+    async with in_cluster(stagedMessageTimeOut=60_000) as cluster, Driver(cluster) as driver:
+        coordinator = cluster.brokers[driver.coordinator]
+        decided = driver.wanted(0, await driver.stage(0, rows_of(0)))
+        await driver.staging.decide(decided)
+        await coordinator.kill()
+        await asyncio.sleep(200)
+        assert sum((await seen_at(other_than(cluster, driver.coordinator))).values()) == 0
+        with pytest.raises(ConnectFailed, match=r"is not registered|cannot connect"):
+            await driver.commit(0)
+        async with Driver(cluster) as again:
+            assert again.coordinator == driver.coordinator, "who decides is known while it is away"
+        await coordinator.start()
+        await asyncio.sleep(200)
+        assert await seen(cluster) == Counter(rows_of(0))
 
 
 async def seen_at(broker: Any) -> Counter[str]:
     return Counter(bytes(message.body).decode() for message in await broker.messages(TOPIC))
 
 
-def test_a_batch_that_is_given_up_is_gone_everywhere() -> None:
-    async def body(cluster: AsyncCluster) -> None:
-        async with Driver(cluster) as driver:
-            bad = await driver.stage(0, rows_of(0))
-            given = AttemptList(WRITER, 0, driver.coordinator, [bad.name])
-            assert await driver.staging.give_up(given, sorted(bad.units)) is None
-            for broker in cluster.brokers.values():
-                writer = broker.running.tables.staging.get(WRITER)
-                assert writer is None or not writer.attempts
-            with pytest.raises(BrokerError, match="given up"):
-                await driver.commit(0, bad)
-            await driver.write(0, rows_of(0))
-            assert await seen(cluster) == Counter(rows_of(0))
-
-    in_cluster(body)
+async def test_a_batch_that_is_given_up_is_gone_everywhere() -> None:
+    async with in_cluster() as cluster, Driver(cluster) as driver:
+        bad = await driver.stage(0, rows_of(0))
+        given = AttemptList(WRITER, 0, driver.coordinator, [bad.name])
+        assert await driver.staging.give_up(given, sorted(bad.units)) is None
+        for broker in cluster.brokers.values():
+            writer = broker.running.tables.staging.get(WRITER)
+            assert writer is None or not writer.attempts
+        with pytest.raises(BrokerError, match="given up"):
+            await driver.commit(0, bad)
+        await driver.write(0, rows_of(0))
+        assert await seen(cluster) == Counter(rows_of(0))
 
 
-def test_without_a_broker_that_stages_nothing_is_sent() -> None:
-    async def body(cluster: AsyncCluster) -> None:
+async def test_without_a_broker_that_stages_nothing_is_sent() -> None:
+    async with in_cluster() as cluster:
         for broker in cluster.brokers.values():
             table = broker.running._parts.router._table
             for code in [code for code in table if 31_000 < code < 32_000]:
@@ -247,21 +227,19 @@ def test_without_a_broker_that_stages_nothing_is_sent() -> None:
                 raise AssertionError("not refused")
         assert "rmq_sys_STAGED_TOPIC" not in broker.running.tables.topics
 
-    in_cluster(body)
-
 
 @pytest.mark.parametrize("seed", range(6))
-def test_every_row_once_whatever_dies(seed: int) -> None:
-    deaths(seed, batches=12)
+async def test_every_row_once_whatever_dies(seed: int) -> None:
+    await deaths(seed, batches=12)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 160))
-def test_every_row_once_whatever_dies_for_long(seed: int) -> None:
-    deaths(seed, batches=40)
+async def test_every_row_once_whatever_dies_for_long(seed: int) -> None:
+    await deaths(seed, batches=40)
 
 
-def deaths(seed: int, batches: int) -> None:
+async def deaths(seed: int, batches: int) -> None:
     """Drivers die between any two requests, brokers by kill -9 at any moment; at the end each row is there once."""
     rng = random.Random(seed)
     killed = Counter[str]()
@@ -292,7 +270,7 @@ def deaths(seed: int, batches: int) -> None:
                 await driver.write(done[0], rows_of(done[0]))
                 done[0] += 1
 
-    async def body(cluster: AsyncCluster) -> None:
+    async with in_cluster(brokers=3) as cluster:
         done = [0]
         killer = asyncio.ensure_future(kill(cluster))
         while done[0] < batches:
@@ -310,6 +288,4 @@ def deaths(seed: int, batches: int) -> None:
         found = await seen(cluster)
         wanted = Counter(row for batch in range(batches) for row in rows_of(batch))
         assert found == wanted, found - wanted + (wanted - found)
-
-    in_cluster(body, brokers=3)
     print(f"seed {seed}: {batches} batches, deaths {dict(killed)}")
