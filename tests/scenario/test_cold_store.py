@@ -90,7 +90,7 @@ def folder(tmp_path: Path) -> Path:
 async def test_others_are_served_while_one_request_waits_for_the_disk(name: str, folder: Path) -> None:
     code, header = REQUESTS[name]
 
-    async def main() -> None:
+    async with asyncio.timeout(60):
         with ColdDisk().installed() as disk:
             async with broker_in(folder) as broker, RemotingClient() as one, RemotingClient() as other:
                 address = broker.address
@@ -120,6 +120,3 @@ async def test_others_are_served_while_one_request_waits_for_the_disk(name: str,
                     assert MOVING.sub(b"", reply.body) == MOVING.sub(b"", expected.body)
                 if name in ("a key", "a unique key", "an offset id"):
                     assert len(list(decode_records(reply.body))) == 1
-
-    async with asyncio.timeout(60):
-        await main()

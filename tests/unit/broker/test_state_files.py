@@ -6,7 +6,6 @@ import asyncio
 import errno
 import json
 import logging
-from collections.abc import Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from tianzhou.store.files import config_file
 from tianzhou.store.settings import StoreSettings
 from tianzhou.supervision import Supervisor
 from tianzhou.testing.clock import VirtualClock
+from waiting import until_async
 
 FILES = ("topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json", "consumerFilter.json")
 
@@ -50,19 +50,12 @@ async def shelf(folder: Path) -> Any:
     one.files.load()
     writing = asyncio.ensure_future(one.files.run())
     try:
-        yield one
+        async with asyncio.timeout(30):
+            yield one
     finally:
         writing.cancel()
         await asyncio.gather(writing, return_exceptions=True)
         one.files.close()
-
-
-def run(main: Callable[[], Any]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(30):
-            await main()
-
-    asyncio.run(limited())
 
 
 def nested(levels: int) -> Any:
@@ -72,48 +65,42 @@ def nested(levels: int) -> Any:
     return value
 
 
-def test_a_group_nobody_can_write_down_keeps_no_other_change_from_the_disk(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with shelf(tmp_path) as one:
-            one.tables.groups.put(SubscriptionGroupConfig("deep", group_retry_policy=nested(300)), 1)
-            with pytest.raises(StoreError, match=r"no text can be made of .*deep.*lost when the broker stops"):
-                await one.files.settled()
-            assert one.troubles == ["state file subscriptionGroup.json"]
-            # Everything else goes on: topics, other groups, offsets.
-            one.tables.topics.put(TopicConfig("orders", 4, 4), 2)
+async def test_a_group_nobody_can_write_down_keeps_no_other_change_from_the_disk(tmp_path: Path) -> None:
+    async with shelf(tmp_path) as one:
+        one.tables.groups.put(SubscriptionGroupConfig("deep", group_retry_policy=nested(300)), 1)
+        with pytest.raises(StoreError, match=r"no text can be made of .*deep.*lost when the broker stops"):
             await one.files.settled()
-            assert "orders" in one.text("topics.json")["topicConfigTable"]
-            one.tables.groups.put(SubscriptionGroupConfig("plain"), 3)
+        assert one.troubles == ["state file subscriptionGroup.json"]
+        # Everything else goes on: topics, other groups, offsets.
+        one.tables.topics.put(TopicConfig("orders", 4, 4), 2)
+        await one.files.settled()
+        assert "orders" in one.text("topics.json")["topicConfigTable"]
+        one.tables.groups.put(SubscriptionGroupConfig("plain"), 3)
+        await one.files.settled()
+        groups = one.text("subscriptionGroup.json")["subscriptionGroupTable"]
+        assert "plain" in groups
+        assert "deep" not in groups
+        one.tables.offsets.commit("plain", "orders", 0, 17, 4)
+    assert any("deep" in what for what in one.files.unwritten)
+    again = Shelf(tmp_path)
+    again.files.load()
+    assert again.tables.offsets.committed("plain", "orders", 0) == 17
+    assert "plain" in again.tables.groups
+
+
+async def test_when_the_group_is_mended_the_trouble_is_over(tmp_path: Path) -> None:
+    async with shelf(tmp_path) as one:
+        one.tables.groups.put(SubscriptionGroupConfig("deep", group_retry_policy=nested(300)), 1)
+        with pytest.raises(StoreError):
             await one.files.settled()
-            groups = one.text("subscriptionGroup.json")["subscriptionGroupTable"]
-            assert "plain" in groups
-            assert "deep" not in groups
-            one.tables.offsets.commit("plain", "orders", 0, 17, 4)
-        assert any("deep" in what for what in one.files.unwritten)
-        again = Shelf(tmp_path)
-        again.files.load()
-        assert again.tables.offsets.committed("plain", "orders", 0) == 17
-        assert "plain" in again.tables.groups
-
-    run(main)
+        one.tables.groups.put(SubscriptionGroupConfig("deep"), 2)
+        await one.files.settled()
+        assert one.troubles == []
+        assert "deep" in one.text("subscriptionGroup.json")["subscriptionGroupTable"]
+    assert one.files.unwritten == []
 
 
-def test_when_the_group_is_mended_the_trouble_is_over(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with shelf(tmp_path) as one:
-            one.tables.groups.put(SubscriptionGroupConfig("deep", group_retry_policy=nested(300)), 1)
-            with pytest.raises(StoreError):
-                await one.files.settled()
-            one.tables.groups.put(SubscriptionGroupConfig("deep"), 2)
-            await one.files.settled()
-            assert one.troubles == []
-            assert "deep" in one.text("subscriptionGroup.json")["subscriptionGroupTable"]
-        assert one.files.unwritten == []
-
-    run(main)
-
-
-def test_a_full_disk_answers_who_waits_and_is_written_to_when_it_has_space(
+async def test_a_full_disk_answers_who_waits_and_is_written_to_when_it_has_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full = True
@@ -127,24 +114,19 @@ def test_a_full_disk_answers_who_waits_and_is_written_to_when_it_has_space(
     monkeypatch.setattr(config_file, "replace_file", replace_file)
     monkeypatch.setattr("tianzhou.broker.state_files.RETRY_S", 0.02)
 
-    async def main() -> None:
-        nonlocal full
-        async with shelf(tmp_path) as one:
-            one.tables.topics.put(TopicConfig("orders", 4, 4), 1)
-            with pytest.raises(StoreError, match=r"topics\.json cannot be written .*free space.*the change counts now"):
-                await one.files.settled()
-            assert one.troubles == ["state file topics.json"]
-            # A table whose file can be written does not wait for one whose file cannot.
-            one.tables.groups.put(SubscriptionGroupConfig("G"), 2)
+    async with shelf(tmp_path) as one:
+        one.tables.topics.put(TopicConfig("orders", 4, 4), 1)
+        with pytest.raises(StoreError, match=r"topics\.json cannot be written .*free space.*the change counts now"):
             await one.files.settled()
-            assert "G" in one.text("subscriptionGroup.json")["subscriptionGroupTable"]
-            full = False
-            while one.troubles:
-                await asyncio.sleep(0.01)
-            assert "orders" in one.text("topics.json")["topicConfigTable"]
-        assert one.files.unwritten == []
-
-    run(main)
+        assert one.troubles == ["state file topics.json"]
+        # A table whose file can be written does not wait for one whose file cannot.
+        one.tables.groups.put(SubscriptionGroupConfig("G"), 2)
+        await one.files.settled()
+        assert "G" in one.text("subscriptionGroup.json")["subscriptionGroupTable"]
+        full = False
+        await until_async(lambda: not one.troubles)
+        assert "orders" in one.text("topics.json")["topicConfigTable"]
+    assert one.files.unwritten == []
 
 
 def test_what_cannot_be_written_at_the_stop_is_told_and_the_rest_is_written(
