@@ -11,9 +11,9 @@ from tianzhou.admin.groups import Groups
 from tianzhou.admin.messages import Messages
 from tianzhou.admin.reach import Reach
 from tianzhou.admin.topics import Topics
-from tianzhou.client.borrowed_instance import shared_or_own
+from tianzhou.client.group_client import shared_or_own
 from tianzhou.client.instance import ClientInstance
-from tianzhou.client.options import ClientKeywords
+from tianzhou.client.option_keywords import ClientKeywords
 
 
 class Admin:

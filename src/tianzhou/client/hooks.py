@@ -162,6 +162,8 @@ EndTransactionHook = Hook[EndTransactionContext]
 ForbiddenHook = Callable[[SendContext], Any]
 FilterHook = Callable[[FilterContext], Any]
 StampHook = Callable[[Message, str], "Mapping[str, str] | None"]
+SharesChanged = Callable[[str, list[MessageQueue], list[MessageQueue]], None]
+"""Called with a topic, all its queues, and those of this member, after the member's share has changed."""
 
 
 @dataclass(slots=True)

@@ -29,7 +29,8 @@ from tianzhou.client.cluster.tasks import Tasks
 from tianzhou.client.cluster.tls import context_of
 from tianzhou.client.namespaces.namespaces import unwrap
 from tianzhou.client.namespaces.request_names import border
-from tianzhou.client.options import ClientKeywords, ClientOptions, check_option_names
+from tianzhou.client.option_keywords import ClientKeywords
+from tianzhou.client.options import ClientOptions, check_option_names
 from tianzhou.clock import Clock, SystemClock
 from tianzhou.errors import ClientError, LimitExceeded, ProtocolError, TianzhouError, TopicUnavailable
 from tianzhou.model import HeartbeatData, MessageQueue, TopicRoute

@@ -1,7 +1,6 @@
 """The options that all clients have: whom they ask, under which name, how safely and how often (client.md §1, §21).
 
-`ClientOptions` holds and checks them; `ClientKeywords` names them once more for type checkers, for constructors that
-take them as `**options: Unpack[ClientKeywords]`. A test holds the two together.
+Constructors take them as `**keywords: Unpack[ClientKeywords]`; `scripts/facade` writes these from the dataclass.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import inspect
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, TypedDict, TypeVar
+from typing import Any
 
 from tianzhou.client.cluster.address_server import DEFAULT_SUBGROUP
 from tianzhou.client.cluster.tls import Tls
@@ -21,39 +20,12 @@ from tianzhou.errors import ConfigError
 from tianzhou.limits import UNPACKED_BODY
 from tianzhou.remoting.client import RpcHook
 
-T = TypeVar("T")
 _PASSED_ON = frozenset({inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL})
-
-
-class ClientKeywords(TypedDict, total=False):
-    """Keyword arguments of `ClientInstance`, and of every client that makes one; see `ClientOptions`."""
-
-    client_id: str | None
-    namesrv_domain: str | None
-    namesrv_domain_subgroup: str
-    unit_name: str | None
-    unit_mode: bool
-    namespace: str | None
-    namespace_v2: str | None
-    vip_channel_enabled: bool
-    rpc_hooks: Iterable[RpcHook]
-    poll_name_server_interval_ms: int
-    heartbeat_broker_interval_ms: int
-    mq_client_api_timeout_ms: int
-    connect_timeout_ms: int
-    max_unpacked_body_bytes: int
-    tls: Tls
-    socks_proxy_config: str | Mapping[str, Mapping[str, str]] | None
-    access_key: str | None
-    secret_key: str | None
-    security_token: str | None
-    clock: Clock | None
-    rng: random.Random | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
-    """What a client instance is told.
+    """The options of a client instance.
 
     Args:
         namesrv_addr: name servers, `host:port` joined by `;` or a list; None takes the environment's
@@ -116,21 +88,6 @@ class ClientOptions:
 
     def __post_init__(self) -> None:
         check_number("max_unpacked_body_bytes", self.max_unpacked_body_bytes, 1)
-
-
-def split_options(keywords: Mapping[str, Any], kind: type[T]) -> tuple[T, dict[str, Any]]:
-    """Keyword arguments as the options of one kind, and those it does not have.
-
-    Args:
-        keywords: what a constructor was given.
-        kind: a dataclass of options, such as `ProducerOptions`.
-
-    Raises:
-        ConfigError: an option of that kind has a value it cannot have.
-    """
-    own = option_names(kind)
-    options = kind(**{name: value for name, value in keywords.items() if name in own})
-    return options, {name: value for name, value in keywords.items() if name not in own}
 
 
 def option_names(kind: Any) -> set[str]:

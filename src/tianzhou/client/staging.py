@@ -14,7 +14,7 @@ from typing import Any, Final, Unpack
 from tianzhou.client.cluster.remedies import broker_error, check
 from tianzhou.client.cluster.rpc import request
 from tianzhou.client.instance import ClientInstance
-from tianzhou.client.options import ClientKeywords
+from tianzhou.client.option_keywords import ClientKeywords
 from tianzhou.client.producer.message_builder import MessageBuilder
 from tianzhou.client.producer.options import ProducerOptions
 from tianzhou.client.producer.publish_plan import PublishPlans

@@ -1,4 +1,4 @@
-# Written by scripts/facade from the async classes; change those, then run it again.
+# Written by scripts/facade; change what it is written from, then run it again.
 """Blocking admin operations."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tianzhou.admin.groups import GroupLag, OffsetChange
 from tianzhou.admin.messages import FOREVER_MS, MAX_MESSAGES
 from tianzhou.admin.topics import TopicDescription
 from tianzhou.client.instance import ClientInstance
-from tianzhou.client.options import ClientKeywords
+from tianzhou.client.option_keywords import ClientKeywords
 from tianzhou.model import ClusterInfo, MessageExt, MessageQueue, SubscriptionGroupConfig, TopicConfig, TopicRoute
 from tianzhou.model.topic import PERM_READ, PERM_WRITE
 from tianzhou.sync.background import Blocking

@@ -1,4 +1,4 @@
-# Written by scripts/facade from the async classes; change those, then run it again.
+# Written by scripts/facade; change what it is written from, then run it again.
 """The blocking producer."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any, Self, Unpack
 
 from tianzhou import client
 from tianzhou.client.instance import ClientInstance
-from tianzhou.client.producer.options import ProducerKeywords
+from tianzhou.client.option_keywords import ProducerKeywords
 from tianzhou.client.producer.outbox.outbox_entry import OutboxStatus
 from tianzhou.client.producer.selector import QueueSelector
 from tianzhou.model import Message, MessageExt, MessageQueue, SendResult
@@ -38,7 +38,7 @@ class Producer(Blocking):
 
     @property
     def group(self) -> str:
-        """The producer group."""
+        """The producer or consumer group."""
         return self._async.group
 
     @property

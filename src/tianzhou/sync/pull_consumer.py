@@ -1,4 +1,4 @@
-# Written by scripts/facade from the async classes; change those, then run it again.
+# Written by scripts/facade; change what it is written from, then run it again.
 """The blocking pull consumer."""
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from tianzhou import client
-from tianzhou.client.consumer.pull.options import PullKeywords
 from tianzhou.client.consumer.pull.queue_pull import QueuePull
 from tianzhou.client.consumer.pull.queue_watch import QueuesListener
 from tianzhou.client.consumer.pulling import RawPull
 from tianzhou.client.instance import ClientInstance
+from tianzhou.client.option_keywords import PullKeywords
 from tianzhou.model import MessageExt, MessageQueue, PullResult
 from tianzhou.sync.background import Blocking
 
@@ -31,7 +31,7 @@ class QueueReader(Blocking):
 
     @property
     def group(self) -> str:
-        """The consumer group."""
+        """The producer or consumer group."""
         return self._async.group
 
     @property

@@ -1,4 +1,4 @@
-# Written by scripts/facade from the async classes; change those, then run it again.
+# Written by scripts/facade; change what it is written from, then run it again.
 """The blocking push consumer."""
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from typing import Self, Unpack
 
 from tianzhou import client
 from tianzhou.client.consumer.push.handlers import H, Handler
-from tianzhou.client.consumer.push.options import PushKeywords
 from tianzhou.client.consumer.subscription import ALL
 from tianzhou.client.instance import ClientInstance
+from tianzhou.client.option_keywords import PushKeywords
 from tianzhou.model import MessageExt, MessageQueue
 from tianzhou.sync.background import Blocking
 
@@ -55,13 +55,39 @@ class PushConsumer(Blocking):
 
     @property
     def group(self) -> str:
-        """The consumer group."""
+        """The producer or consumer group."""
         return self._async.group
 
     @property
     def instance(self) -> ClientInstance:
         """The client instance it works with; it belongs to the background loop."""
         return self._async.instance
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._run(self._async.__aexit__(kind, error, trace))
+
+    def start(self) -> None:
+        """Join the group and begin to pull.
+
+        Raises:
+            ClientError: it was started before, or the shared instance has a consumer of this group.
+            BrokerError: a broker cannot serve an SQL subscription.
+        """
+        self._run(self._async.start())
+
+    def stop(self) -> None:
+        """Let running handlers finish, store the offsets, leave the group, close what it owns.
+
+        A message given out by `for` and not followed by a request for the next one is not consumed: it will
+        be delivered again.
+        """
+        self._run(self._async.stop())
 
     @property
     def assignment(self) -> list[MessageQueue]:
@@ -117,32 +143,6 @@ class PushConsumer(Blocking):
             return handler
 
         return register
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._run(self._async.__aexit__(kind, error, trace))
-
-    def start(self) -> None:
-        """Join the group and begin to pull.
-
-        Raises:
-            ClientError: it was started before, or the shared instance has a consumer of this group.
-            BrokerError: a broker cannot serve an SQL subscription.
-        """
-        self._run(self._async.start())
-
-    def stop(self) -> None:
-        """Let running handlers finish, store the offsets, leave the group, close what it owns.
-
-        A message given out by `for` and not followed by a request for the next one is not consumed: it will
-        be delivered again.
-        """
-        self._run(self._async.stop())
 
     def suspend(self) -> None:
         """Stop pulling; what was pulled already is still consumed."""

@@ -1,4 +1,4 @@
-# Written by scripts/facade from the async classes; change those, then run it again.
+# Written by scripts/facade; change what it is written from, then run it again.
 """The blocking producer of messages that are bound to local transactions."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Unpack
 from tianzhou import client
 from tianzhou.client.hooks import EndTransactionHook
 from tianzhou.client.instance import ClientInstance
-from tianzhou.client.producer.options import ProducerKeywords
+from tianzhou.client.option_keywords import ProducerKeywords
 from tianzhou.client.producer.transactions import Check
 from tianzhou.sync.background import Blocking
 from tianzhou.sync.local_transactions import LocalTransactions

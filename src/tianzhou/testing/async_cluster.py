@@ -17,10 +17,8 @@ from typing import Any, Protocol, Self, TypeVar, Unpack
 
 from tianzhou import admin, client
 from tianzhou.broker.server import Broker
-from tianzhou.client.consumer.pull.options import PullKeywords
-from tianzhou.client.consumer.push.options import PushKeywords
 from tianzhou.client.instance import ClientInstance
-from tianzhou.client.producer.options import ProducerKeywords
+from tianzhou.client.option_keywords import ProducerKeywords, PullKeywords, PushKeywords
 from tianzhou.client.producer.transactions import Check
 from tianzhou.clock import Clock
 from tianzhou.errors import ClientError, ConfigError

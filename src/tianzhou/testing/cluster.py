@@ -14,10 +14,8 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack
 
 from tianzhou import sync
-from tianzhou.client.consumer.pull.options import PullKeywords
-from tianzhou.client.consumer.push.options import PushKeywords
 from tianzhou.client.instance import ClientInstance
-from tianzhou.client.producer.options import ProducerKeywords
+from tianzhou.client.option_keywords import ProducerKeywords, PullKeywords, PushKeywords
 from tianzhou.client.producer.transactions import Check
 from tianzhou.errors import ClientError
 from tianzhou.model import ConsumeFromWhere

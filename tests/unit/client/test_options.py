@@ -2,37 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, is_dataclass
 from typing import Any, ForwardRef
 
 import pytest
 
 from tianzhou.admin import Admin
-from tianzhou.client.consumer.options import ConsumerOptions
-from tianzhou.client.consumer.pull.options import PullKeywords, PullOptions
-from tianzhou.client.consumer.push.options import PushKeywords, PushOptions
+from tianzhou.client.consumer.pull.options import PullOptions
+from tianzhou.client.consumer.push.options import PushOptions
 from tianzhou.client.instance import ClientInstance
-from tianzhou.client.options import ClientKeywords, ClientOptions
-from tianzhou.client.producer.options import ProducerKeywords, ProducerOptions
+from tianzhou.client.option_keywords import (
+    ClientKeywords,
+    ProducerKeywords,
+    PullKeywords,
+    PushKeywords,
+    ScheduleKeywords,
+)
+from tianzhou.client.options import ClientOptions
+from tianzhou.client.producer.options import ProducerOptions
 from tianzhou.errors import ConfigError
 
 NOWHERE = "127.0.0.1:1"
 
 
 def annotated(kind: Any) -> dict[str, str]:
-    """Names and types as they are written, but for what comes from a class above."""
-    types = kind.__annotations__
-    return {name: t.__forward_arg__ if isinstance(t, ForwardRef) else t for name, t in types.items()}
+    """Names and types as they are written."""
+    if is_dataclass(kind):
+        return {option.name: str(option.type) for option in fields(kind)}
+    return {name: t.__forward_arg__ if isinstance(t, ForwardRef) else t for name, t in kind.__annotations__.items()}
 
 
 def test_keywords_and_options_have_the_same_names_and_types() -> None:
-    assert annotated(ClientKeywords) == {n: t for n, t in annotated(ClientOptions).items() if n != "namesrv_addr"}
-    assert annotated(ProducerKeywords) == annotated(ClientKeywords) | annotated(ProducerOptions)
-
-
-@pytest.mark.parametrize(("keywords", "options"), [(PushKeywords, PushOptions), (PullKeywords, PullOptions)])
-def test_those_of_consumers_have_them_too(keywords: Any, options: Any) -> None:
-    own = annotated(ConsumerOptions) | annotated(options)
-    assert annotated(keywords) == annotated(ClientKeywords) | own
+    of_clients = {name: t for name, t in annotated(ClientOptions).items() if name != "namesrv_addr"}
+    assert annotated(ClientKeywords) == of_clients
+    assert annotated(ProducerKeywords) == of_clients | annotated(ProducerOptions)
+    assert annotated(PushKeywords) == of_clients | annotated(PushOptions)
+    assert annotated(PullKeywords) == of_clients | annotated(PullOptions)
+    own = {"auto_commit", "auto_commit_interval_ms", "queues_changed"}
+    assert annotated(ScheduleKeywords).keys() == annotated(PullKeywords).keys() - own
 
 
 @pytest.mark.parametrize(("client", "name"), [(ClientInstance, "ClientInstance"), (Admin, "Admin")])

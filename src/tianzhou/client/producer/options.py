@@ -1,8 +1,4 @@
-"""The options of producers (client.md §4 to §6): one record that holds and checks them.
-
-`ProducerKeywords` names them once more for type checkers, with those of every client, for constructors that take
-`**keywords: Unpack[ProducerKeywords]`. A test holds the two together.
-"""
+"""The options of producers (client.md §4 to §6)."""
 
 from __future__ import annotations
 
@@ -11,54 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tianzhou.client.hooks import ForbiddenHook, SendHook, StampHook
-from tianzhou.client.options import ClientKeywords
 from tianzhou.client.retry import RETRY_ON_OTHER_BROKER
-from tianzhou.client.tracing.trace import TraceOptions
+from tianzhou.client.tracing.options import TraceOptions
 from tianzhou.client.validation import MAX_MESSAGE_SIZE, check_compression, check_number
 from tianzhou.model import names
 
 MIB = 1024 * 1024
 
 
-class ProducerKeywords(ClientKeywords, total=False):
-    """Keyword arguments of producers; see `ProducerOptions` and `ClientOptions`."""
-
-    send_msg_timeout_ms: int
-    send_msg_max_timeout_per_request_ms: int | None
-    retry_times_when_send_failed: int
-    retry_another_broker_when_not_store_ok: bool
-    retry_response_codes: Iterable[int]
-    compress_msg_body_over_howmuch: int
-    compress_level: int
-    compress_type: str
-    max_message_size: int
-    create_topic_key: str
-    default_topic_queue_nums: int
-    send_latency_fault_enable: bool
-    start_detector_enable: bool
-    detect_timeout_ms: int
-    detect_interval_ms: int
-    send_hooks: Iterable[SendHook]
-    check_forbidden_hooks: Iterable[ForbiddenHook]
-    stamp_hooks: Iterable[StampHook]
-    auto_batch: bool
-    batch_max_delay_ms: int
-    batch_max_bytes: int
-    total_batch_max_bytes: int
-    enable_backpressure_for_async_mode: bool
-    back_pressure_for_async_send_num: int
-    back_pressure_for_async_send_size: int
-    outbox: Path | str | None
-    outbox_max_bytes: int
-    trace: bool
-    trace_topic: str | None
-    trace_msg_batch_num: int
-    access_channel: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerOptions:
-    """What a producer is told, under RocketMQ's names.
+class ProducerOptions(TraceOptions):
+    """The options of a producer, under RocketMQ's names, besides those of `TraceOptions`.
 
     Args:
         send_msg_timeout_ms: limit of one send with all its attempts.
@@ -92,10 +51,6 @@ class ProducerOptions:
             `tianzhou.client.producer.outbox`. `send` then returns the status KEPT_IN_OUTBOX. Not for requests, replies
             and transactions. Off by default.
         outbox_max_bytes: most bytes that may wait there; above it `send` raises OutboxFull.
-        trace: note each send in the trace topic, see `tianzhou.client.tracing.trace`.
-        trace_topic: the trace topic; by default `RMQ_SYS_TRACE_TOPIC`.
-        trace_msg_batch_num: so many sends are noted in one message; 20 at most.
-        access_channel: `LOCAL`, or `CLOUD` for the trace form of the cloud service.
 
     Raises:
         ConfigError: a value is out of its range.
@@ -128,17 +83,12 @@ class ProducerOptions:
     back_pressure_for_async_send_size: int = 100 * MIB
     outbox: Path | str | None = None
     outbox_max_bytes: int = 256 * MIB
-    trace: bool = False
-    trace_topic: str | None = None
-    trace_msg_batch_num: int = 10
-    access_channel: str = "LOCAL"
 
     def __post_init__(self) -> None:
+        TraceOptions.__post_init__(self)
         check_compression(self.compress_type, self.compress_level)
         check_number("send_msg_timeout_ms", self.send_msg_timeout_ms, 1)
         check_number("retry_times_when_send_failed", self.retry_times_when_send_failed, 0)
-        if self.trace:
-            self.tracing.check()
         if self.auto_batch:
             check_number("batch_max_delay_ms", self.batch_max_delay_ms, 1, 30_000)
             check_number("batch_max_bytes", self.batch_max_bytes, 1, 2 * MIB)
@@ -148,8 +98,3 @@ class ProducerOptions:
             check_number("back_pressure_for_async_send_size", self.back_pressure_for_async_send_size, MIB)
         for hooks in ("send_hooks", "check_forbidden_hooks", "stamp_hooks"):
             object.__setattr__(self, hooks, tuple(getattr(self, hooks)))  # what can be read once is read here
-
-    @property
-    def tracing(self) -> TraceOptions:
-        """How sends are traced, when they are."""
-        return TraceOptions(self.trace_topic, self.trace_msg_batch_num, self.access_channel)

@@ -3,36 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self, Unpack
+from typing import Unpack
 
-from tianzhou.client.borrowed_instance import shared_or_own
 from tianzhou.client.cluster.member import StateCheck
+from tianzhou.client.group_client import GroupClient, Startable, options_and_instance
 from tianzhou.client.hooks import Hooks
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.namespaces.namespaces import wrap
-from tianzhou.client.options import split_options
+from tianzhou.client.option_keywords import ProducerKeywords
 from tianzhou.client.producer.detector import Detector
 from tianzhou.client.producer.latency_faults import LatencyFaults
 from tianzhou.client.producer.message_builder import MessageBuilder
-from tianzhou.client.producer.options import ProducerKeywords, ProducerOptions
+from tianzhou.client.producer.options import ProducerOptions
 from tianzhou.client.producer.outbox.outbox_entry import OutboxStatus
 from tianzhou.client.producer.publish_plan import PublishPlans
 from tianzhou.client.producer.send_request import SendRequest
 from tianzhou.client.producer.send_stack import SendStack
-from tianzhou.client.tracing.trace import (
-    MAX_MESSAGE_BYTES,
-    SEND_TIMEOUT_MS,
-    TraceDispatcher,
-    TraceOptions,
-    trace_group,
-)
+from tianzhou.client.tracing.options import TraceOptions
+from tianzhou.client.tracing.trace import MAX_MESSAGE_BYTES, SEND_TIMEOUT_MS, TraceDispatcher, trace_group
 from tianzhou.client.validation import DEFAULT_PRODUCER_GROUP, HOW_TO_START, check_group
 from tianzhou.errors import ClientError
 from tianzhou.model import Message, MessageQueue, SendResult
 
 
-class BaseProducer:
+class BaseProducer(GroupClient, Startable):
     """A member of a producer group, without the methods that send.
 
     Args:
@@ -56,15 +50,13 @@ class BaseProducer:
         **keywords: Unpack[ProducerKeywords],
     ) -> None:
         check_group(group, default=DEFAULT_PRODUCER_GROUP)
-        options, others = split_options(keywords, ProducerOptions)
-        self._group = group
+        options, own = options_and_instance(type(self), ProducerOptions, keywords, instance, namesrv_addr)
+        super().__init__(group, own)
         self._owns_instance = instance is None
-        self._instance = shared_or_own(instance, namesrv_addr, others, type(self), ProducerOptions)
         self._wire_group = wrap(self._instance.namespace, group)
         self._hooks = Hooks(list(options.send_hooks), list(options.check_forbidden_hooks))
-        self._trace: TraceDispatcher | None = None
-        if options.trace:
-            self._trace = trace_dispatcher(self._instance, group, "PRODUCE", options.tracing)
+        self._trace = trace_dispatcher(self._instance, group, "PRODUCE", options)
+        if self._trace is not None:
             self._hooks.send.append(self._trace.on_send)
             self._hooks.end_transaction.append(self._trace.on_end_transaction)
         self._faults = LatencyFaults(enabled=options.send_latency_fault_enable, detecting=options.start_detector_enable)
@@ -88,25 +80,6 @@ class BaseProducer:
         self._monotonic = self._instance.clock.monotonic
         self._ids = self._instance.ids
         self._mark, self._marked_ms = "", -1
-
-    @property
-    def group(self) -> str:
-        """The producer group."""
-        return self._group
-
-    @property
-    def instance(self) -> ClientInstance:
-        """The client instance it works with."""
-        return self._instance
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
 
     async def start(self) -> None:
         """Get ready to send.
@@ -175,8 +148,8 @@ class BaseProducer:
         raise ClientError(f"the producer of group {self._group} is not running; {HOW_TO_START}")
 
 
-def trace_dispatcher(instance: ClientInstance, group: str, kind: str, options: TraceOptions) -> TraceDispatcher:
-    """A dispatcher with a producer of its own.
+def trace_dispatcher(instance: ClientInstance, group: str, kind: str, options: TraceOptions) -> TraceDispatcher | None:
+    """A dispatcher of trace records with a producer of its own; None unless `options` ask for trace.
 
     Args:
         instance: the client instance of the producer or consumer that is traced.
@@ -184,6 +157,8 @@ def trace_dispatcher(instance: ClientInstance, group: str, kind: str, options: T
         kind: `PRODUCE` or `CONSUME`.
         options: how to trace.
     """
+    if not options.trace:
+        return None
     producer = BaseProducer(
         trace_group(group, kind),
         instance=instance,

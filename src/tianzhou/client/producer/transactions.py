@@ -14,7 +14,7 @@ from tianzhou.client.cluster import rpc
 from tianzhou.client.cluster.member import StateQuestion
 from tianzhou.client.hooks import EndTransactionContext, EndTransactionHook, begin, end
 from tianzhou.client.instance import ClientInstance
-from tianzhou.client.producer.options import ProducerKeywords
+from tianzhou.client.option_keywords import ProducerKeywords
 from tianzhou.client.producer.producer import Producer
 from tianzhou.client.producer.send_request import SendRequest
 from tianzhou.client.validation import check_is_message

@@ -17,15 +17,15 @@ from tianzhou.client.hooks import ConsumeOutcome, EndTransactionContext, Handler
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.namespaces.namespaces import unwrap
 from tianzhou.client.tracing import trace_records as records
+from tianzhou.client.tracing.options import TraceOptions
 from tianzhou.client.tracing.trace_records import Traced
-from tianzhou.errors import ConfigError, TianzhouError
+from tianzhou.errors import TianzhouError
 from tianzhou.model import Message, MessageExt, SendResult, SendStatus, names
 
 _log = logging.getLogger(__name__)
 
 GROUP_PREFIX = "_INNER_TRACE_PRODUCER-"
 CLOUD_TOPIC_PREFIX = "rmq_sys_TRACE_DATA_"
-ACCESS_CHANNELS = ("LOCAL", "CLOUD")
 MOST_WAITING = 2_048
 """Contexts above this are dropped."""
 MOST_PER_FLUSH = 20
@@ -36,32 +36,6 @@ LAST_FLUSH_S = 5.0
 """How long `stop` lets the last records go out."""
 
 _serial = itertools.count(1)
-
-
-class TraceOptions(NamedTuple):
-    """How to trace.
-
-    Args:
-        topic: where records go; by default `RMQ_SYS_TRACE_TOPIC`.
-        batch: so many contexts are sent together; 20 at most.
-        channel: `LOCAL`, or `CLOUD` for the form and topics of the cloud service.
-    """
-
-    topic: str | None = None
-    batch: int = 10
-    channel: str = "LOCAL"
-
-    def check(self) -> TraceOptions:
-        """The options themselves.
-
-        Raises:
-            ConfigError: one of them cannot be used.
-        """
-        if self.channel not in ACCESS_CHANNELS:
-            raise ConfigError(f"access_channel {self.channel!r} is unknown; use one of {', '.join(ACCESS_CHANNELS)}")
-        if self.batch < 1:
-            raise ConfigError(f"trace_msg_batch_num is {self.batch}; it has to be at least 1 (20 is the most used)")
-        return self
 
 
 class _Entry(NamedTuple):
@@ -103,9 +77,9 @@ class TraceDispatcher:
         self._instance = instance
         self._group = group
         self._producer = producer
-        self._cloud = options.channel == "CLOUD"
-        self._topic = options.topic or names.TRACE_TOPIC
-        self._batch = min(options.batch, MOST_PER_FLUSH)
+        self._cloud = options.access_channel == "CLOUD"
+        self._topic = options.trace_topic or names.TRACE_TOPIC
+        self._batch = min(options.trace_msg_batch_num, MOST_PER_FLUSH)
         self._now_ms = instance.clock.now_ms
         self._waiting: deque[_Entry] = deque()
         self._wake = asyncio.Event()

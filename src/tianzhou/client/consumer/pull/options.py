@@ -4,28 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tianzhou.client.consumer.options import ConsumerKeywords, ConsumerOptions, SharesChanged
+from tianzhou.client.consumer.options import ConsumerOptions
 from tianzhou.client.validation import check_number
-
-
-class ScheduleKeywords(ConsumerKeywords, total=False):
-    """Keyword arguments of `PullSchedule`, which has its own use for those that it leaves out; see `PullOptions`."""
-
-    pull_timeout_ms: int
-    topic_check_interval_ms: int
-
-
-class PullKeywords(ScheduleKeywords, total=False):
-    """Keyword arguments of `PullConsumer`; see `PullOptions`."""
-
-    auto_commit: bool
-    auto_commit_interval_ms: int
-    queues_changed: SharesChanged | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullOptions(ConsumerOptions):
-    """What a pull consumer is told, besides the options of `ConsumerOptions`.
+    """The options of a pull consumer, besides those of `ConsumerOptions`.
 
     The `consume_hooks` are called before `poll` returns messages, before and after at once because nobody tells what
     becomes of them.

@@ -6,14 +6,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
-from types import TracebackType
-from typing import Self, Unpack
+from typing import Unpack
 
-from tianzhou.client.borrowed_instance import shared_or_own
-from tianzhou.client.consumer.consume_trace import consume_trace
 from tianzhou.client.consumer.offset_store import offset_store
 from tianzhou.client.consumer.pull.auto_commit import AutoCommitter
-from tianzhou.client.consumer.pull.options import PullKeywords, PullOptions
+from tianzhou.client.consumer.pull.options import PullOptions
 from tianzhou.client.consumer.pull.prefetch import Prefetcher
 from tianzhou.client.consumer.pull.pull_member import PullMember
 from tianzhou.client.consumer.pull.queue_reader import QueueReader
@@ -22,9 +19,11 @@ from tianzhou.client.consumer.rebalancer import Rebalancer
 from tianzhou.client.consumer.send_back import SendBack
 from tianzhou.client.consumer.subscribe_rpc import announce
 from tianzhou.client.consumer.subscription import Begin, first_offset, original_topic
+from tianzhou.client.group_client import Startable, options_and_instance
 from tianzhou.client.hooks import ConsumeOutcome, HandlerCall, begin, end
 from tianzhou.client.instance import ClientInstance
-from tianzhou.client.options import split_options
+from tianzhou.client.option_keywords import PullKeywords
+from tianzhou.client.producer.producer_base import trace_dispatcher
 from tianzhou.client.validation import (
     DEFAULT_CONSUMER_GROUP,
     HOW_TO_START,
@@ -48,7 +47,7 @@ POLL_SUSPEND_MS = 15_000
 POLL_REQUEST_TIMEOUT_MS = 30_000
 
 
-class PullConsumer(QueueReader):
+class PullConsumer(QueueReader, Startable):
     """Reads queues at the caller's pace; an async context manager.
 
     Three ways to use it. `pull` with queue and offset keeps no state. `subscribe`, then `poll` and `commit`, shares
@@ -75,13 +74,11 @@ class PullConsumer(QueueReader):
         **keywords: Unpack[PullKeywords],
     ) -> None:
         check_group(group, default=DEFAULT_CONSUMER_GROUP)
-        options, client_options = split_options(keywords, PullOptions)
+        options, own = options_and_instance(type(self), PullOptions, keywords, instance, namesrv_addr)
         self._options = options
         self._owns_instance = instance is None
-        shared = shared_or_own(instance, namesrv_addr, client_options, type(self), PullOptions)
-        offsets = offset_store(shared, group, options)
-        super().__init__(group, shared, offsets, options.pull_timeout_ms, options.filter_hooks)
-        self._trace = consume_trace(shared, group, options)
+        super().__init__(group, own, offset_store(own, group, options), options.pull_timeout_ms, options.filter_hooks)
+        self._trace = trace_dispatcher(own, group, "CONSUME", options)
         self._hooks = [*options.consume_hooks, *([self._trace.on_consume] if self._trace is not None else [])]
         self._send_back = SendBack(self._instance, group)
         self._tags: dict[str, tuple[str, str | None]] = {}
@@ -114,15 +111,6 @@ class PullConsumer(QueueReader):
         self._announced = False
         self._running = False
         self._stopped = False
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
 
     async def start(self) -> None:
         """Get ready, and join the group when topics are subscribed.

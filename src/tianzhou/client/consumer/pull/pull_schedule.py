@@ -6,12 +6,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self, TypeAlias, Unpack
+from typing import TypeAlias, Unpack
 
 from tianzhou.client.cluster.tasks import Tasks
-from tianzhou.client.consumer.pull.options import ScheduleKeywords
 from tianzhou.client.consumer.pull.pull_consumer import PullConsumer
+from tianzhou.client.group_client import Startable
+from tianzhou.client.option_keywords import ScheduleKeywords
 from tianzhou.client.validation import check_number
 from tianzhou.errors import ClientError
 from tianzhou.model import MessageQueue
@@ -39,7 +39,7 @@ PullTask: TypeAlias = Callable[[MessageQueue, PullTurn], Awaitable[None]]
 """Called with a queue that is ours."""
 
 
-class PullSchedule:
+class PullSchedule(Startable):
     """Shares the queues of topics with the group and calls a callback for each of ours; an async context manager.
 
     A queue's calls follow one another; different queues are served side by side. What is read and which offsets are
@@ -94,15 +94,6 @@ class PullSchedule:
     def assignment(self) -> list[MessageQueue]:
         """The queues whose callback is called now."""
         return sorted(self._ours)
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
 
     async def start(self) -> None:
         """Join the group and begin to call.

@@ -10,6 +10,7 @@ from tianzhou.client.consumer.offset_store import OffsetStore
 from tianzhou.client.consumer.pull.queue_pull import QueuePull
 from tianzhou.client.consumer.pulling import RawPull
 from tianzhou.client.consumer.subscription import build_subscription
+from tianzhou.client.group_client import GroupClient
 from tianzhou.client.hooks import FilterContext, FilterHook, let_through
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.validation import check_queue
@@ -17,7 +18,7 @@ from tianzhou.errors import ClientError
 from tianzhou.model import MessageExt, MessageQueue, PullResult, SubscriptionData
 
 
-class QueueReader:
+class QueueReader(GroupClient):
     """The part of a `PullConsumer` that keeps no position.
 
     Args:
@@ -36,22 +37,11 @@ class QueueReader:
         pull_timeout_ms: int,
         filters: Iterable[FilterHook] = (),
     ) -> None:
-        self._group = group
-        self._instance = instance
+        super().__init__(group, instance)
         self._offsets = offsets
         self._pull_timeout_ms = pull_timeout_ms
         self._filters = tuple(filters)
         self._subscriptions: dict[tuple[str, str | None, str | None], SubscriptionData] = {}
-
-    @property
-    def group(self) -> str:
-        """The consumer group."""
-        return self._group
-
-    @property
-    def instance(self) -> ClientInstance:
-        """The client instance it works with."""
-        return self._instance
 
     async def _master(self, queue: MessageQueue) -> str:
         check_queue(queue)

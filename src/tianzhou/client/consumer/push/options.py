@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tianzhou.client.consumer.offset_tracker import PullLimits
-from tianzhou.client.consumer.options import ConsumerKeywords, ConsumerOptions, SharesChanged
+from tianzhou.client.consumer.options import ConsumerOptions
 from tianzhou.client.validation import check_number
 
 MIB = 1024 * 1024
@@ -15,32 +15,9 @@ DEFAULT_HISTORY_MS = 30 * 60_000
 """CONSUME_FROM_TIMESTAMP without a time begins so long before the consumer was made."""
 
 
-class PushKeywords(ConsumerKeywords, total=False):
-    """Keyword arguments of `PushConsumer`; see `PushOptions`."""
-
-    queues_changed: SharesChanged | None
-    orderly: bool
-    consume_concurrency: int
-    consume_message_batch_max_size: int
-    consume_timeout_ms: int
-    max_reconsume_times: int
-    suspend_current_queue_time_ms: int
-    pull_batch_size_in_bytes: int
-    pull_interval_ms: int
-    broker_suspend_max_time_ms: int
-    pull_threshold_for_queue: int
-    pull_threshold_for_topic: int
-    pull_threshold_size_for_queue_bytes: int
-    pull_threshold_size_for_topic_bytes: int
-    consume_concurrently_max_span: int
-    persist_consumer_offset_interval_ms: int
-    await_termination_ms: int
-    post_subscription_when_pull: bool
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushOptions(ConsumerOptions):
-    """What a push consumer is told, besides the options of `ConsumerOptions`.
+    """The options of a push consumer, besides those of `ConsumerOptions`.
 
     `consume_timestamp_ms` is half an hour ago by default. The `consume_hooks` are called around each call of a
     handler, or around each message that iteration gives out.

@@ -11,9 +11,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self, Unpack
 
-from tianzhou.client.borrowed_instance import shared_or_own
 from tianzhou.client.cluster.tasks import Tasks
-from tianzhou.client.consumer.consume_trace import consume_trace
 from tianzhou.client.consumer.offset_store import offset_store
 from tianzhou.client.consumer.push.assigned_queues import AssignedQueues
 from tianzhou.client.consumer.push.concurrent import ConcurrentDispatcher
@@ -21,15 +19,17 @@ from tianzhou.client.consumer.push.consume_rates import ConsumeRates
 from tianzhou.client.consumer.push.dispatcher import Consumption
 from tianzhou.client.consumer.push.handlers import H, Handler, Handlers
 from tianzhou.client.consumer.push.iteration import MessageIteration
-from tianzhou.client.consumer.push.options import PushKeywords, PushOptions, check_concurrency
+from tianzhou.client.consumer.push.options import PushOptions, check_concurrency
 from tianzhou.client.consumer.push.orderly import OrderlyDispatcher
 from tianzhou.client.consumer.push.push_member import PushMember
 from tianzhou.client.consumer.rebalancer import TAKE_OVER_DELAY_S, Rebalancer
 from tianzhou.client.consumer.send_back import SendBack
 from tianzhou.client.consumer.subscribe_rpc import announce
 from tianzhou.client.consumer.subscription import ALL, build_subscription
+from tianzhou.client.group_client import GroupClient, Startable, options_and_instance
 from tianzhou.client.instance import ClientInstance
-from tianzhou.client.options import split_options
+from tianzhou.client.option_keywords import PushKeywords
+from tianzhou.client.producer.producer_base import trace_dispatcher
 from tianzhou.client.validation import DEFAULT_CONSUMER_GROUP, HOW_TO_START, check_group, check_topic
 from tianzhou.errors import ClientError
 from tianzhou.model import (
@@ -42,7 +42,7 @@ from tianzhou.remoting.loop_stall import caught_up, stalled
 from tianzhou.wire.bodies.clients import ConsumerRunningInfo
 
 
-class PushConsumer:
+class PushConsumer(GroupClient, Startable):
     """A member of a consumer group; an async context manager and an async iterator of messages.
 
     Give it a handler per topic with `on`, or subscribe and iterate. Iterating, a message counts as consumed when
@@ -74,17 +74,17 @@ class PushConsumer:
         **keywords: Unpack[PushKeywords],
     ) -> None:
         check_group(group, default=DEFAULT_CONSUMER_GROUP)
-        self._group = group
+        options, own = options_and_instance(type(self), PushOptions, keywords, instance, namesrv_addr)
+        super().__init__(group, own)
+        self._options = options
         self._owns_instance = instance is None
-        self._options, client_options = split_options(keywords, PushOptions)
-        self._instance = shared_or_own(instance, namesrv_addr, client_options, type(self), PushOptions)
-        options, clock = self._options, self._instance.clock
+        clock = own.clock
         self._tasks = Tasks(f"consumer group {group}")
         self._subscriptions: dict[str, SubscriptionData] = {}
         if not options.is_broadcast:
             retry_topic = names.retry_topic(group)
             self._subscriptions[retry_topic] = build_subscription(retry_topic, version_ms=clock.now_ms())
-        self._trace = consume_trace(self._instance, group, options)
+        self._trace = trace_dispatcher(own, group, "CONSUME", options)
         self._handlers = Handlers(
             group,
             orderly=options.orderly,
@@ -145,16 +145,6 @@ class PushConsumer:
         if self._options.orderly:
             return OrderlyDispatcher(*parts, relock=self._queues.relock)
         return ConcurrentDispatcher(*parts)
-
-    @property
-    def group(self) -> str:
-        """The consumer group."""
-        return self._group
-
-    @property
-    def instance(self) -> ClientInstance:
-        """The client instance it works with."""
-        return self._instance
 
     @property
     def assignment(self) -> list[MessageQueue]:
@@ -227,10 +217,6 @@ class PushConsumer:
         return register
 
     # --- life ------------------------------------------------------------------------------------------------
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
