@@ -1,4 +1,4 @@
-"""What servers tell an admin inside a namespace, with its users' names (client.md §21).
+"""Replies to a client inside a namespace, with its users' names (client.md §21).
 
 Lists and tables hold everybody's names; of those only the namespace's own come through, and what belongs to the system.
 Others could not be asked about from inside, where every name is taken for one of the namespace's.
@@ -6,13 +6,14 @@ Others could not be asked about from inside, where every name is taken for one o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tianzhou.client.namespaces.namespaces import unwrap, wrap
-from tianzhou.model import MessageQueue
-from tianzhou.wire.bodies.clients import CONSUMER_CONNECTION, RUNNING_INFO
+from tianzhou.client.namespaces.renamed_bodies import Rename, renamed
+from tianzhou.model import MessageQueue, SubscriptionData
+from tianzhou.wire.bodies.clients import CONSUMER_CONNECTION, LOCKED_QUEUES, RUNNING_INFO
 from tianzhou.wire.bodies.groups import GROUP_LIST, SUBSCRIPTION_GROUP_TABLE
 from tianzhou.wire.bodies.offsets import CONSUME_STATS, TOPIC_STATS
 from tianzhou.wire.bodies.topics import TOPIC_CONFIG, TOPIC_LIST, TOPIC_TABLE
@@ -30,14 +31,14 @@ def answer_inside(namespace: str, code: int, reply: Command) -> None:
         code: what was asked.
         reply: the answer; it is changed.
     """
-    translate = _ANSWERS.get(code)
-    if translate is not None and reply.code == 0 and reply.body:
-        reply.body = translate(namespace, bytes(reply.body))
+    rename = _BODIES.get(code)
+    if rename is not None and reply.code == 0 and reply.body:
+        reply.body = rename(namespace, bytes(reply.body))
 
 
 def has_names(code: int) -> bool:
     """Whether replies to a request name topics or groups."""
-    return code in _ANSWERS
+    return code in _BODIES
 
 
 def is_inside(namespace: str, name: str) -> bool:
@@ -45,8 +46,21 @@ def is_inside(namespace: str, name: str) -> bool:
     return wrap(namespace, name) == name
 
 
-def _named(namespace: str, table: Mapping[str, V]) -> dict[str, V]:
+def _names(namespace: str, found: Iterable[str]) -> list[str]:
+    return [unwrap(namespace, name) for name in found if is_inside(namespace, name)]
+
+
+def _table(namespace: str, table: Mapping[str, V]) -> dict[str, V]:
     return {unwrap(namespace, name): value for name, value in table.items() if is_inside(namespace, name)}
+
+
+def _table_with(field: str) -> Rename:
+    """For tables whose values have their name as a field too."""
+
+    def rename(namespace: str, table: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: replace(value, **{field: name}) for name, value in _table(namespace, table).items()}
+
+    return rename
 
 
 def _queues(namespace: str, table: Mapping[MessageQueue, V]) -> dict[MessageQueue, V]:
@@ -57,77 +71,33 @@ def _queues(namespace: str, table: Mapping[MessageQueue, V]) -> dict[MessageQueu
     }
 
 
-def _topics(namespace: str, body: bytes) -> bytes:
-    said = TOPIC_LIST.loads(body)
-    found = [unwrap(namespace, name) for name in said.topic_list if is_inside(namespace, name)]
-    return TOPIC_LIST.dumps(replace(said, topic_list=found))
-
-
-def _topic(namespace: str, body: bytes) -> bytes:
-    config = TOPIC_CONFIG.loads(body)
-    return TOPIC_CONFIG.dumps(replace(config, topic_name=unwrap(namespace, config.topic_name)))
-
-
-def _topic_table(namespace: str, body: bytes) -> bytes:
-    said = TOPIC_TABLE.loads(body)
-    table = {
-        name: replace(config, topic_name=name) for name, config in _named(namespace, said.topic_config_table).items()
-    }
-    return TOPIC_TABLE.dumps(replace(said, topic_config_table=table))
-
-
-def _topic_stats(namespace: str, body: bytes) -> bytes:
-    said = TOPIC_STATS.loads(body)
-    return TOPIC_STATS.dumps(replace(said, offset_table=_queues(namespace, said.offset_table)))
+def _subscriptions(namespace: str, found: Iterable[SubscriptionData]) -> list[SubscriptionData]:
+    return [replace(subscription, topic=unwrap(namespace, subscription.topic)) for subscription in found]
 
 
 def _groups(namespace: str, body: bytes) -> bytes:
-    said = GROUP_LIST.loads(body)
-    return GROUP_LIST.dumps([unwrap(namespace, name) for name in said if is_inside(namespace, name)])
+    return GROUP_LIST.dumps(_names(namespace, GROUP_LIST.loads(body)))
 
 
-def _group_table(namespace: str, body: bytes) -> bytes:
-    said = SUBSCRIPTION_GROUP_TABLE.loads(body)
-    table = {
-        name: replace(config, group_name=name)
-        for name, config in _named(namespace, said.subscription_group_table).items()
-    }
-    return SUBSCRIPTION_GROUP_TABLE.dumps(replace(said, subscription_group_table=table))
+def _locked_queues(namespace: str, body: bytes) -> bytes:
+    queues = LOCKED_QUEUES.loads(body)
+    return LOCKED_QUEUES.dumps([queue._replace(topic=unwrap(namespace, queue.topic)) for queue in queues])
 
 
-def _consume_stats(namespace: str, body: bytes) -> bytes:
-    said = CONSUME_STATS.loads(body)
-    return CONSUME_STATS.dumps(replace(said, offset_table=_queues(namespace, said.offset_table)))
-
-
-def _connection(namespace: str, body: bytes) -> bytes:
-    said = CONSUMER_CONNECTION.loads(body)
-    table = {name: replace(one, topic=name) for name, one in _named(namespace, said.subscription_table).items()}
-    return CONSUMER_CONNECTION.dumps(replace(said, subscription_table=table))
-
-
-def _running_info(namespace: str, body: bytes) -> bytes:
-    said = RUNNING_INFO.loads(body)
-    subscriptions = [replace(one, topic=unwrap(namespace, one.topic)) for one in said.subscription_set]
-    return RUNNING_INFO.dumps(
-        replace(
-            said,
-            subscription_set=subscriptions,
-            mq_table=_queues(namespace, said.mq_table),
-            status_table=_named(namespace, said.status_table),
-        )
-    )
-
-
-_ANSWERS: Mapping[int, Callable[[str, bytes], bytes]] = {
-    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: _topics,
-    RequestCode.GET_TOPICS_BY_CLUSTER: _topics,
-    RequestCode.GET_TOPIC_CONFIG: _topic,
-    RequestCode.GET_ALL_TOPIC_CONFIG: _topic_table,
-    RequestCode.GET_TOPIC_STATS_INFO: _topic_stats,
+_BODIES: Mapping[int, Callable[[str, bytes], bytes]] = {
+    RequestCode.LOCK_BATCH_MQ: _locked_queues,
+    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: renamed(TOPIC_LIST, topic_list=_names),
+    RequestCode.GET_TOPICS_BY_CLUSTER: renamed(TOPIC_LIST, topic_list=_names),
+    RequestCode.GET_TOPIC_CONFIG: renamed(TOPIC_CONFIG, topic_name=unwrap),
+    RequestCode.GET_ALL_TOPIC_CONFIG: renamed(TOPIC_TABLE, topic_config_table=_table_with("topic_name")),
+    RequestCode.GET_TOPIC_STATS_INFO: renamed(TOPIC_STATS, offset_table=_queues),
     RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: _groups,
-    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: _group_table,
-    RequestCode.GET_CONSUME_STATS: _consume_stats,
-    RequestCode.GET_CONSUMER_CONNECTION_LIST: _connection,
-    RequestCode.GET_CONSUMER_RUNNING_INFO: _running_info,
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: renamed(
+        SUBSCRIPTION_GROUP_TABLE, subscription_group_table=_table_with("group_name")
+    ),
+    RequestCode.GET_CONSUME_STATS: renamed(CONSUME_STATS, offset_table=_queues),
+    RequestCode.GET_CONSUMER_CONNECTION_LIST: renamed(CONSUMER_CONNECTION, subscription_table=_table_with("topic")),
+    RequestCode.GET_CONSUMER_RUNNING_INFO: renamed(
+        RUNNING_INFO, subscription_set=_subscriptions, mq_table=_queues, status_table=_table
+    ),
 }
