@@ -154,6 +154,7 @@ class EndTransactionContext:
 
 
 C = TypeVar("C")
+T = TypeVar("T")
 After = Callable[[C], Any]
 Hook = Callable[[C], "After[C] | None"]
 SendHook = Hook[SendContext]
@@ -180,25 +181,22 @@ class Hooks:
 
 def begin(hooks: Iterable[Hook[C]], context: C) -> list[After[C]]:
     """Call what has to be called before; returns what has to be called after."""
-    afters = []
-    for hook in hooks:
-        try:
-            after = hook(context)
-        except Exception:  # noqa: BLE001 - whatever a hook raises, it must not disturb what it looks at
-            _log.warning("hook %r failed", hook, exc_info=True)
-            continue
-        if after is not None:
-            afters.append(after)
-    return afters
+    return [after for hook in hooks if (after := _guarded(hook, context)) is not None]
+
+
+def _guarded(hook: Callable[..., T], *arguments: Any) -> T | None:
+    """What a hook returns; None when it fails, which is logged."""
+    try:
+        return hook(*arguments)
+    except Exception:  # noqa: BLE001 - whatever a hook raises, it must not disturb what it looks at
+        _log.warning("hook %r failed", hook, exc_info=True)
+        return None
 
 
 def end(afters: Iterable[After[C]], context: C) -> None:
     """Call what has to be called after."""
     for after in afters:
-        try:
-            after(context)
-        except Exception:  # noqa: BLE001 - see begin
-            _log.warning("hook %r failed", after, exc_info=True)
+        _guarded(after, context)
 
 
 def stamps(hooks: Iterable[StampHook], message: Message, unique_key: str) -> dict[str, str]:
@@ -209,12 +207,7 @@ def stamps(hooks: Iterable[StampHook], message: Message, unique_key: str) -> dic
     """
     added: dict[str, str] = {}
     for hook in hooks:
-        try:
-            found = hook(message, unique_key)
-        except Exception:  # noqa: BLE001 - see begin
-            _log.warning("hook %r failed", hook, exc_info=True)
-            continue
-        if found:
+        if found := _guarded(hook, message, unique_key):
             _check_stamps(hook, found)
             added.update(found)
     return added
@@ -233,10 +226,7 @@ def _check_stamps(hook: StampHook, found: Mapping[str, str]) -> None:
 def let_through(hooks: Iterable[FilterHook], context: FilterContext) -> list[MessageExt]:
     """The messages that all hooks leave in; one that raises has taken out what it had until then."""
     for hook in hooks:
-        try:
-            hook(context)
-        except Exception:  # noqa: BLE001 - see begin
-            _log.warning("hook %r failed", hook, exc_info=True)
+        _guarded(hook, context)
     return context.messages
 
 

@@ -271,8 +271,8 @@ def test_a_queue_that_leaves_lets_its_handler_count_and_hands_out_no_more():
         bench.pull(pq, 0, 3)
         await asyncio.sleep(0.5)
         pq.leave()
-        assert pq.turn.taken
-        await pq.turn.ended()
+        assert not pq.no_handler.is_set()
+        await pq.no_handler.wait()
         await asyncio.sleep(5)
         assert (seen, pq.tracker.committable) == ([0], 1)
 
@@ -294,7 +294,7 @@ def test_a_queue_begun_anew_waits_for_its_former_handler():
         bench.pull(old, 0, 1)
         await asyncio.sleep(0.5)
         old.drop()
-        new = ProcessQueue(old.queue, 0, PullLimits(), 0, None, old.turn)
+        new = ProcessQueue(old.queue, 0, PullLimits(), 0, None, old.no_handler)
         new.succeed(old)
         bench.pull(new, 0, 2)
         await asyncio.sleep(10)

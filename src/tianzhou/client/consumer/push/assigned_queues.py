@@ -14,7 +14,7 @@ from tianzhou.client.consumer.offset_store import OffsetStore
 from tianzhou.client.consumer.offset_tracker import shared_limits
 from tianzhou.client.consumer.push.consume_rates import ConsumeRates
 from tianzhou.client.consumer.push.options import PushOptions
-from tianzhou.client.consumer.push.process_queue import ProcessQueue, Turn
+from tianzhou.client.consumer.push.process_queue import ProcessQueue, set_event
 from tianzhou.client.consumer.push.queue_locks import QueueLocks
 from tianzhou.client.consumer.subscription import Begin, first_offset, original_topic
 from tianzhou.client.hooks import FilterContext, let_through
@@ -81,10 +81,9 @@ class AssignedQueues:
         self._spawn = spawn
         self._retry_topic = names.retry_topic(group)
         self._locks = QueueLocks(instance, group)
-        self._turns: dict[MessageQueue, Turn] = {}
+        self._no_handler: dict[MessageQueue, asyncio.Event] = {}
         self._taking: set[MessageQueue] = set()
-        self._unpaused = asyncio.Event()
-        self._unpaused.set()
+        self._unpaused = set_event()
         self._open = True
         self._persist_due = self._persisting = False
         self.table: dict[MessageQueue, ProcessQueue] = {}
@@ -161,13 +160,13 @@ class AssignedQueues:
     async def _end_in_order(self, pq: ProcessQueue) -> None:
         clock = self._instance.clock
         deadline_s = (clock.monotonic() if pq.locked_s is None else pq.locked_s) + UNLOCK_DELAY_S
-        while pq.turn.taken and clock.monotonic() < deadline_s:
+        while not pq.no_handler.is_set() and clock.monotonic() < deadline_s:
             try:
                 async with asyncio.timeout(min(1.0, deadline_s - clock.monotonic())):
-                    await pq.turn.ended()
+                    await pq.no_handler.wait()
             except TimeoutError:
                 pq.unlock_tries += 1
-        if pq.turn.taken:
+        if not pq.no_handler.is_set():
             _log.warning(
                 "group %s gives %s up though its handler has not ended: another member may overtake it",
                 self._group,
@@ -231,8 +230,8 @@ class AssignedQueues:
     ) -> ProcessQueue:
         limits = self._options.limits if former is None else former.limits
         # A handler may still be at work from when the queue was ours before; in order, ours waits for its end.
-        turn = self._turns.setdefault(queue, Turn()) if self._options.orderly else None
-        pq = ProcessQueue(queue, start, limits, self._instance.clock.now_ms(), stored, turn)
+        no_handler = self._no_handler.setdefault(queue, set_event()) if self._options.orderly else None
+        pq = ProcessQueue(queue, start, limits, self._instance.clock.now_ms(), stored, no_handler)
         pq.last_pull_s = self._instance.clock.monotonic()
         if former is not None:
             pq.succeed(former)

@@ -42,12 +42,12 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
     """
 
     def start_workers(self, count: int) -> None:
-        """See `Consumption.start_workers`."""
+        """See `HandlerDispatcher.start_workers`."""
         super().start_workers(count)
         self._spawn(self._sweep())
 
     def put(self, pq: ProcessQueue, messages: list[MessageExt]) -> None:
-        """See `Consumption.put`."""
+        """See `HandlerDispatcher.put`."""
         if not messages:
             return
         if self._single:
@@ -243,24 +243,18 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
                     slot.task.cancel()
 
     def finish(self, work: Work) -> None:
-        """See `Consumption.finish`."""
+        """See `HandlerDispatcher.finish`."""
         work.pq.finish_all(work.messages)
         self._rates.of(work.messages[0].topic).consumed += len(work.messages)
 
     async def fail(self, work: Work, failure: Exception | None, context: ConsumeContext) -> None:
-        """Send messages back, or keep those that nobody takes and try again here.
-
-        Args:
-            work: the messages.
-            failure: what the handler raised, None when it asked for a later delivery.
-            context: when they are delivered again.
-        """
+        """Send messages back; those that no broker takes are consumed here again."""
         if failure is not None:
             _log.warning("%s: not consumed by group %s", _named(work), self._group, exc_info=failure)
         await self._give_back(work, context.delay_level)
 
     async def expire(self, work: Work) -> None:
-        """See `Consumption.expire`."""
+        """See `HandlerDispatcher.expire`."""
         _log.warning("%s: not consumed by group %s within %.0f s", _named(work), self._group, self._limit_s)
         await self._give_back(work, EXPIRED_DELAY_LEVEL)
 

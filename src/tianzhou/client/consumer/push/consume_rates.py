@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from tianzhou.wire.bodies.clients import ConsumeStatus
 
@@ -13,17 +13,7 @@ HOUR_SAMPLES = 7
 HOUR_STEP_S = 600.0
 
 
-class _Sample(NamedTuple):
-    at_s: float
-    pulls: int
-    pull_ms: float
-    pulled: int
-    calls: int
-    call_ms: float
-    consumed: int
-    failed: int
-
-
+@dataclass(slots=True)
 class TopicRates:
     """Counters of one topic; whoever does something adds to them.
 
@@ -37,43 +27,36 @@ class TopicRates:
         failed: messages not consumed.
     """
 
-    __slots__ = ("_hour", "_minute", "call_ms", "calls", "consumed", "failed", "pull_ms", "pulled", "pulls")
-
-    def __init__(self, now_s: float) -> None:
-        self.pulls = self.pulled = self.calls = self.consumed = self.failed = 0
-        self.pull_ms = self.call_ms = 0.0
-        first = self._now(now_s)
-        self._minute: deque[_Sample] = deque([first], MINUTE_SAMPLES)
-        self._hour: deque[_Sample] = deque([first], HOUR_SAMPLES)
-
-    def _now(self, now_s: float) -> _Sample:
-        return _Sample(
-            now_s,
-            self.pulls,
-            self.pull_ms,
-            self.pulled,
-            self.calls,
-            self.call_ms,
-            self.consumed,
-            self.failed,
-        )
+    pulls: int = 0
+    pull_ms: float = 0.0
+    pulled: int = 0
+    calls: int = 0
+    call_ms: float = 0.0
+    consumed: int = 0
+    failed: int = 0
 
     def called(self, seconds: float) -> None:
         """Count a call of a handler, and how long it took."""
         self.calls += 1
         self.call_ms += seconds * 1000
 
+
+class _History:
+    """A topic's counters now, and where they stood in the last minute and hour, with the times."""
+
+    def __init__(self, now_s: float) -> None:
+        self.rates = TopicRates()
+        self._minute = deque([(now_s, TopicRates())], MINUTE_SAMPLES)
+        self._hour = deque([(now_s, TopicRates())], HOUR_SAMPLES)
+
     def sample(self, now_s: float) -> None:
-        """Remember where the counters stand; call it every few seconds."""
-        if now_s - self._minute[-1].at_s >= MINUTE_STEP_S:
-            self._minute.append(self._now(now_s))
-        if now_s - self._hour[-1].at_s >= HOUR_STEP_S:
-            self._hour.append(self._now(now_s))
+        for samples, step_s in ((self._minute, MINUTE_STEP_S), (self._hour, HOUR_STEP_S)):
+            if now_s - samples[-1][0] >= step_s:
+                samples.append((now_s, replace(self.rates)))
 
     def status(self, now_s: float) -> ConsumeStatus:
-        """The figures as running info gives them: of the last minute, failures of the last hour."""
-        now, minute, hour = self._now(now_s), self._minute[0], self._hour[0]
-        seconds = max(now_s - minute.at_s, 1.0)
+        now, (minute_s, minute), (_, hour) = self.rates, self._minute[0], self._hour[0]
+        seconds = max(now_s - minute_s, 1.0)
         consume_ms = _mean(now.call_ms - minute.call_ms, now.calls - minute.calls)
         return ConsumeStatus(
             pull_rt=_mean(now.pull_ms - minute.pull_ms, now.pulls - minute.pulls),
@@ -98,26 +81,33 @@ class ConsumeRates:
 
     def __init__(self, now_s: float) -> None:
         self._began_s = now_s
-        self._topics: dict[str, TopicRates] = {}
+        self._topics: dict[str, _History] = {}
+
+    def _history(self, topic: str) -> _History:
+        history = self._topics.get(topic)
+        if history is None:
+            history = self._topics[topic] = _History(self._began_s)
+        return history
 
     def of(self, topic: str) -> TopicRates:
         """A topic's counters."""
-        rates = self._topics.get(topic)
-        if rates is None:
-            rates = self._topics[topic] = TopicRates(self._began_s)
-        return rates
+        return self._history(topic).rates
 
     def sample(self, now_s: float) -> None:
-        """See `TopicRates.sample`."""
-        for rates in self._topics.values():
-            rates.sample(now_s)
+        """Remember where the counters stand; call it every few seconds."""
+        for history in self._topics.values():
+            history.sample(now_s)
+
+    def status(self, topic: str, now_s: float) -> ConsumeStatus:
+        """A topic's figures as running info gives them: of the last minute, failures of the last hour."""
+        return self._history(topic).status(now_s)
 
     @property
     def consumed(self) -> int:
         """Messages consumed, of all topics."""
-        return sum(rates.consumed for rates in self._topics.values())
+        return sum(history.rates.consumed for history in self._topics.values())
 
     @property
     def failed(self) -> int:
         """Messages not consumed, of all topics."""
-        return sum(rates.failed for rates in self._topics.values())
+        return sum(history.rates.failed for history in self._topics.values())

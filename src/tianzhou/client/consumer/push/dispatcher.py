@@ -10,7 +10,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from tianzhou.client.consumer.push.consume_rates import ConsumeRates, TopicRates
 from tianzhou.client.consumer.push.handlers import ConsumeContext, Handlers
@@ -33,42 +33,6 @@ class Work(NamedTuple):
 
     pq: ProcessQueue
     messages: list[MessageExt]
-
-
-class Consumption(Protocol):
-    """How a consumer hands out messages: `ConcurrentDispatcher` without an order, `OrderlyDispatcher` with one."""
-
-    def put(self, pq: ProcessQueue, messages: list[MessageExt]) -> None:
-        """Queue pulled messages, whose topics are the original ones already."""
-        ...
-
-    async def next(self) -> Work | None:
-        """The next work whose queue is still ours; None when the consumer has stopped."""
-        ...
-
-    def finish(self, work: Work) -> None:
-        """Its messages are consumed."""
-        ...
-
-    async def fail(self, work: Work, failure: Exception | None, context: ConsumeContext) -> None:
-        """Its messages were not consumed; they are delivered again."""
-        ...
-
-    async def expire(self, work: Work) -> None:
-        """Its messages took too long."""
-        ...
-
-    def start_workers(self, count: int) -> None:
-        """Begin to call handlers, so many at the same time."""
-        ...
-
-    def resize(self, count: int) -> None:
-        """Change how many handlers run at the same time."""
-        ...
-
-    async def drain(self, timeout_s: float) -> None:
-        """Hand out nothing more, and let running handlers finish for so long."""
-        ...
 
 
 class HandlerDispatcher(ABC, Generic[T]):
@@ -110,16 +74,16 @@ class HandlerDispatcher(ABC, Generic[T]):
         self._open = True
 
     def start_workers(self, count: int) -> None:
-        """See `Consumption.start_workers`."""
+        """Begin to call handlers, `count` at the same time."""
         self._workers.resize(count)
 
     def resize(self, count: int) -> None:
-        """See `Consumption.resize`."""
+        """Change how many handlers run at the same time."""
         if self._workers.slots:
             self._workers.resize(count)
 
     async def drain(self, timeout_s: float) -> None:
-        """See `Consumption.drain`."""
+        """Hand out nothing more, and let running handlers finish for `timeout_s`."""
         self._open = False
         self._line.clear()
         for waiter in self._idle:
@@ -128,7 +92,7 @@ class HandlerDispatcher(ABC, Generic[T]):
         await self._workers.drain(timeout_s)
 
     async def next(self) -> Work | None:
-        """See `Consumption.next`."""
+        """The next work whose queue is still ours; None when the consumer has stopped."""
         self._turn += 1
         if self._turn >= TURN_MESSAGES:
             self._turn = 0
@@ -184,6 +148,28 @@ class HandlerDispatcher(ABC, Generic[T]):
         rates = self._rates.of(topic)
         rates.called(self._clock.monotonic() - began_s)
         return rates
+
+    @abstractmethod
+    def put(self, pq: ProcessQueue, messages: list[MessageExt]) -> None:
+        """Put pulled messages, whose topics are the original ones already, in line."""
+
+    @abstractmethod
+    def finish(self, work: Work) -> None:
+        """Count messages as consumed."""
+
+    @abstractmethod
+    async def fail(self, work: Work, failure: Exception | None, context: ConsumeContext) -> None:
+        """Have messages that were not consumed delivered again.
+
+        Args:
+            work: the messages.
+            failure: what the handler raised, None when it asked for a later delivery.
+            context: when they are delivered again.
+        """
+
+    @abstractmethod
+    async def expire(self, work: Work) -> None:
+        """Have messages that took too long delivered again."""
 
     @abstractmethod
     def _take(self) -> Work | None:

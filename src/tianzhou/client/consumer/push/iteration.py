@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from tianzhou.client.consumer.push.consume_rates import ConsumeRates
-from tianzhou.client.consumer.push.dispatcher import Consumption, Work
+from tianzhou.client.consumer.push.dispatcher import HandlerDispatcher, Work
 from tianzhou.client.consumer.push.handlers import ConsumeContext
 from tianzhou.client.consumer.push.options import PushOptions
 from tianzhou.client.hooks import After, ConsumeHook, ConsumeOutcome, HandlerCall, begin, end
@@ -31,7 +32,7 @@ class MessageIteration:
         self,
         group: str,
         options: PushOptions,
-        consuming: Consumption,
+        consuming: HandlerDispatcher[Any],
         hooks: Sequence[ConsumeHook],
         rates: ConsumeRates,
         clock: Clock,
@@ -45,7 +46,7 @@ class MessageIteration:
         self._current: Work | None = None
         self._call: HandlerCall | None = None
         self._afters: list[After[HandlerCall]] = []
-        self._asked = False
+        self._waiting = False
         self._since_s = 0.0
         self._expires_s = 0.0
 
@@ -61,16 +62,14 @@ class MessageIteration:
             StopAsyncIteration: the consumer has stopped.
             ClientError: another task waits for the next one already.
         """
-        if self._asked:
+        if self._waiting:
             raise ClientError(f"two tasks iterate the consumer of group {self._group}; iterate in one, or use handlers")
-        current = self._settle(ConsumeOutcome.SUCCESS, result=ConsumeResult.SUCCESS)
-        if current is not None and not current.pq.dropped:
-            self._consuming.finish(current)
-        self._asked = True
+        self._finish()
+        self._waiting = True
         try:
             work = await self._next_readable()
         finally:
-            self._asked = False
+            self._waiting = False
         if work is None:
             raise StopAsyncIteration
         self._current = work
@@ -89,12 +88,15 @@ class MessageIteration:
             await self._consuming.fail(work, error, ConsumeContext(work.pq.queue))
         return work
 
+    def _finish(self) -> None:
+        current = self._settle(ConsumeOutcome.SUCCESS, result=ConsumeResult.SUCCESS)
+        if current is not None and not current.pq.dropped:
+            self._consuming.finish(current)
+
     async def leave(self, error: BaseException | None) -> None:
         """The `async with` block has ended: what is given out is consumed, or not when an error ended the block."""
         if error is None:
-            current = self._settle(ConsumeOutcome.SUCCESS, result=ConsumeResult.SUCCESS)
-            if current is not None and not current.pq.dropped:
-                self._consuming.finish(current)
+            self._finish()
         elif isinstance(error, Exception):
             current = self._settle(ConsumeOutcome.EXCEPTION, error=error)
             if current is not None and not current.pq.dropped:

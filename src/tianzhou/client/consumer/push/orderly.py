@@ -92,7 +92,7 @@ class OrderlyDispatcher(HandlerDispatcher[ProcessQueue]):
     # --- the line --------------------------------------------------------------------------------------------
 
     def put(self, pq: ProcessQueue, messages: list[MessageExt]) -> None:
-        """See `Consumption.put`."""
+        """See `HandlerDispatcher.put`."""
         if messages and not pq.given_up:
             pq.waiting.extend(messages)
             self._line_up(pq)
@@ -121,10 +121,10 @@ class OrderlyDispatcher(HandlerDispatcher[ProcessQueue]):
             pq.scheduled = False
         elif not self._options.is_broadcast and not pq.is_locked(self._clock.monotonic()):
             self._spawn(self._wait_for_lock(pq))
-        elif pq.turn.taken:  # by what was in hand when the queue was begun anew
+        elif not pq.no_handler.is_set():  # by what was in hand when the queue was begun anew
             self._spawn(self._wait_for_turn(pq))
         else:
-            pq.turn.take()
+            pq.no_handler.clear()
             return Work(pq, pq.take(self._handlers.batch_size))
         return None
 
@@ -137,7 +137,7 @@ class OrderlyDispatcher(HandlerDispatcher[ProcessQueue]):
         self._to_the_end(pq)
 
     async def _wait_for_turn(self, pq: ProcessQueue) -> None:
-        await pq.turn.ended()
+        await pq.no_handler.wait()
         self._to_the_end(pq)
 
     async def _rest(self, pq: ProcessQueue, milliseconds: int) -> None:
@@ -151,7 +151,7 @@ class OrderlyDispatcher(HandlerDispatcher[ProcessQueue]):
         try:
             await self._consume_turn(work)
         finally:
-            work.pq.turn.end()
+            work.pq.no_handler.set()
 
     async def _consume_turn(self, work: Work) -> None:
         pq, messages = work
@@ -180,8 +180,8 @@ class OrderlyDispatcher(HandlerDispatcher[ProcessQueue]):
                 await self.fail(work, failure, context)
 
     def finish(self, work: Work) -> None:
-        """See `Consumption.finish`."""
-        work.pq.turn.end()
+        """See `HandlerDispatcher.finish`."""
+        work.pq.no_handler.set()
         self._commit(work.pq)
 
     def _commit(self, pq: ProcessQueue) -> None:
@@ -195,13 +195,7 @@ class OrderlyDispatcher(HandlerDispatcher[ProcessQueue]):
         self._line_up(pq)
 
     async def fail(self, work: Work, failure: Exception | None, context: ConsumeContext) -> None:
-        """Deliver messages again before all others of their queue, but give away what has failed too often.
-
-        Args:
-            work: the messages.
-            failure: what the handler raised, None when it asked for a moment.
-            context: how long the queue rests.
-        """
+        """Deliver messages again before all others of their queue, but give away what has failed too often."""
         pq, messages = work
         first = messages[0]
         if failure is not None:

@@ -20,31 +20,11 @@ LOCK_TRUST_S = 30.0
 """Seconds for which a consumer relies on a broker's lock it has not renewed (client.md §14)."""
 
 
-class Turn:
-    """Whether a handler has messages of a queue; in an orderly consumer, at most one has."""
-
-    __slots__ = ("_ended",)
-
-    def __init__(self) -> None:
-        self._ended = asyncio.Event()
-        self._ended.set()
-
-    @property
-    def taken(self) -> bool:
-        """Whether it is somebody's turn now."""
-        return not self._ended.is_set()
-
-    def take(self) -> None:
-        """It is the caller's turn."""
-        self._ended.clear()
-
-    def end(self) -> None:
-        """It is nobody's turn."""
-        self._ended.set()
-
-    async def ended(self) -> None:
-        """Wait until it is nobody's turn."""
-        await self._ended.wait()
+def set_event() -> asyncio.Event:
+    """An event that is set."""
+    event = asyncio.Event()
+    event.set()
+    return event
 
 
 class ProcessQueue:
@@ -56,7 +36,7 @@ class ProcessQueue:
         limits: how much of it may wait.
         now_ms: the present.
         committed: the offset the group has stored already, None for none.
-        turn: of the queue's handlers, when it was ours before and one may still be at work.
+        no_handler: is set while no handler has messages of the queue, of which one may from when it was ours before.
     """
 
     __slots__ = (
@@ -75,6 +55,7 @@ class ProcessQueue:
         "limits",
         "locked_s",
         "next_offset",
+        "no_handler",
         "pace",
         "pull_task",
         "pulls",
@@ -84,7 +65,6 @@ class ProcessQueue:
         "scheduled",
         "suggested_broker_id",
         "tracker",
-        "turn",
         "unlock_tries",
         "waiting",
         "warned_s",
@@ -97,7 +77,7 @@ class ProcessQueue:
         limits: PullLimits,
         now_ms: int,
         committed: int | None = None,
-        turn: Turn | None = None,
+        no_handler: asyncio.Event | None = None,
     ) -> None:
         self.queue = queue
         self.limits = limits
@@ -110,8 +90,7 @@ class ProcessQueue:
         self.last_pull_s = 0.0
         self.warned_s = -inf
         self.full = False
-        self.room = asyncio.Event()
-        self.room.set()
+        self.room = set_event()
         self.pulls: QueuePulls | None = None
         self.pull_task: asyncio.Task[None] | None = None
         self.pace = PullPace()
@@ -123,7 +102,7 @@ class ProcessQueue:
         # What follows is for orderly consumption only.
         self.waiting: deque[MessageExt] = deque()
         self.in_hand: list[MessageExt] = []
-        self.turn = turn or Turn()
+        self.no_handler = no_handler or set_event()
         self.scheduled = False
         self.locked_s: float | None = None
         self.unlock_tries = 0

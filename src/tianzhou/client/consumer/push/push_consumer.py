@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Self, Unpack
 
 from tianzhou.client.cluster.tasks import Tasks
 from tianzhou.client.consumer.offset_store import offset_store
 from tianzhou.client.consumer.push.assigned_queues import AssignedQueues
 from tianzhou.client.consumer.push.concurrent import ConcurrentDispatcher
 from tianzhou.client.consumer.push.consume_rates import ConsumeRates
-from tianzhou.client.consumer.push.dispatcher import Consumption
+from tianzhou.client.consumer.push.dispatcher import HandlerDispatcher
 from tianzhou.client.consumer.push.handlers import H, Handler, Handlers
 from tianzhou.client.consumer.push.iteration import MessageIteration
 from tianzhou.client.consumer.push.options import PushOptions, check_concurrency
@@ -106,7 +107,10 @@ class PushConsumer(GroupClient, Startable):
             rates=self._rates,
             spawn=self._tasks.spawn,
         )
-        self._consuming = self._make_consumption()
+        dispatcher = partial(OrderlyDispatcher, relock=self._queues.relock) if options.orderly else ConcurrentDispatcher
+        self._consuming: HandlerDispatcher[Any] = dispatcher(
+            group, options, self._handlers, self._send_back, self._rates, clock, self._tasks.spawn
+        )
         self._iterating = MessageIteration(group, options, self._consuming, self._handlers.hooks, self._rates, clock)
         self._sharing = Rebalancer(
             self._instance,
@@ -131,20 +135,6 @@ class PushConsumer(GroupClient, Startable):
         self._running = False
         self._has_workers = False
         self._stopped = False
-
-    def _make_consumption(self) -> Consumption:
-        parts = (
-            self._group,
-            self._options,
-            self._handlers,
-            self._send_back,
-            self._rates,
-            self._instance.clock,
-            self._tasks.spawn,
-        )
-        if self._options.orderly:
-            return OrderlyDispatcher(*parts, relock=self._queues.relock)
-        return ConcurrentDispatcher(*parts)
 
     @property
     def assignment(self) -> list[MessageQueue]:

@@ -89,7 +89,7 @@ class PushMember:
             properties=self._properties(),
             subscription_set=self.consumer_data().subscription_data_set,
             mq_table={queue: pq.info() for queue, pq in sorted(self._queues.table.items())},
-            status_table={topic: self._rates.of(topic).status(now_s) for topic in sorted(self._subscriptions)},
+            status_table={topic: self._rates.status(topic, now_s) for topic in sorted(self._subscriptions)},
         )
 
     async def consume_directly(self, message: MessageExt) -> DirectConsumption:
