@@ -1,4 +1,4 @@
-"""What all producers and consumers of a client share: connections, routes, heartbeats (client.md §3).
+"""The client instance, which producers and consumers share: connections, routes, heartbeats (client.md §3).
 
 By default every producer and consumer owns an instance, as in RocketMQ 5: two consumers of one group in one
 process then are two members. Pass one instance to several clients to have them share connections and heartbeats.
@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -90,8 +90,9 @@ class ClientInstance:
         self._consumers: dict[str, GroupMember] = {}
         self._borrowed: set[str] = set()
         self._missing = MissingTopics()
-        self._asked: dict[str, asyncio.Task[TopicRoute | None]] = {}
+        self._route_requests: dict[str, asyncio.Task[TopicRoute | None]] = {}
         self._tasks = Tasks(f"client {self.client_id}", (TianzhouError,))
+        self.spawn, self.keep = self._tasks.spawn, self._tasks.keep
         self.heartbeats = Heartbeats(
             self.client_id,
             self.remoting,
@@ -150,14 +151,6 @@ class ClientInstance:
         self.heartbeats.end()
         await self._tasks.end()
         await self.remoting.close()
-
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run something until it ends or the instance is closed; its errors are logged."""
-        return self._tasks.spawn(work)
-
-    def keep(self, name: str, work: Callable[[], Awaitable[None]]) -> asyncio.Task[Any]:
-        """Run work until it returns or the instance is closed; when it fails, it is begun again after a pause."""
-        return self._tasks.keep(name, work)
 
     @property
     def closed(self) -> bool:
@@ -258,11 +251,11 @@ class ClientInstance:
         Returns:
             The route, None when the topic does not exist; a borrowed route stays in use then.
         """
-        task = self._asked.get(topic)
+        task = self._route_requests.get(topic)
         if task is None:
             task = self.spawn(self._ask_route(topic))
-            self._asked[topic] = task
-            task.add_done_callback(lambda _: self._asked.pop(topic, None))
+            self._route_requests[topic] = task
+            task.add_done_callback(lambda _: self._route_requests.pop(topic, None))
         return await asyncio.shield(task)
 
     async def _ask_route(self, topic: str) -> TopicRoute | None:
@@ -286,9 +279,9 @@ class ClientInstance:
         )
         if reply.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
-        told_by = self._name_servers.in_use
-        route = ROUTE.loads(check(reply, told_by).body)
-        return check_route(route, f"the route of topic {topic} that name server {told_by} tells")
+        server = self._name_servers.in_use
+        route = ROUTE.loads(check(reply, server).body)
+        return check_route(route, f"the route of topic {topic} that name server {server} tells")
 
     async def queues_to_read(self, topic: str, *, refresh: bool = False) -> list[MessageQueue]:
         """A topic's readable queues, sorted; empty when it does not exist."""
@@ -301,10 +294,7 @@ class ClientInstance:
         Raises:
             TopicUnavailable: the broker has no master now.
         """
-        address = self.routes.master(broker_name)
-        if address is None:
-            await self.refresh_route(topic)
-            address = self.routes.master(broker_name)
+        address = await self._known(topic, lambda: self.routes.master(broker_name))
         if address is None:
             raise TopicUnavailable(f"broker {broker_name} of topic {topic} has no master now; is it running?")
         return self.send_address(address)
@@ -319,12 +309,17 @@ class ClientInstance:
         Raises:
             ClientError: no replica is known.
         """
-        address = self.routes.readable(queue.broker_name, broker_id)
-        if address is None:
-            await self.refresh_route(queue.topic)
-            address = self.routes.readable(queue.broker_name, broker_id)
+        address = await self._known(queue.topic, lambda: self.routes.readable(queue.broker_name, broker_id))
         if address is None:
             raise ClientError(f"no address is known of broker {queue.broker_name}, which has {queue}; is it running?")
+        return address
+
+    async def _known(self, topic: str, find: Callable[[], str | None]) -> str | None:
+        """What `find` finds in the known routes, or else once the topic's route was asked for again."""
+        address = find()
+        if address is None:
+            await self.refresh_route(topic)
+            address = find()
         return address
 
     async def any_broker_of(self, topic: str) -> str | None:

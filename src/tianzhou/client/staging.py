@@ -47,7 +47,6 @@ PUBLISH_TIMEOUT_MS: Final = 30_000
 KV_NAMESPACE: Final = "TIANZHOU_STAGING"
 """Where name servers keep which broker decides."""
 BUCKETS: Final = 16
-COMPRESS_OVER: Final = 4_096
 GROUP: Final = "tianzhou-staging"
 
 _BUSY: Final = frozenset((ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.GO_AWAY))
@@ -71,7 +70,7 @@ class MessageRefused(ClientError):
 
 
 class Staging:
-    """Asks brokers to stage, to decide and to publish.
+    """Requests to brokers to stage, to decide and to publish.
 
     Args:
         namesrv_addr: name servers, see `ClientInstance`.
@@ -110,63 +109,59 @@ class Staging:
             RemotingError: a broker that may know the writer does not answer.
         """
         bucket = crc32(writer.encode()) % BUCKETS
-        found = self._coordinators.get(bucket) or await self._kept(bucket)
+        found = self._coordinators.get(bucket) or await self._recorded(bucket)
         if found is None:
-            found, missing = await self._kept_anywhere(bucket)
+            found, missing = await self._recorded_anywhere(bucket)
             if found is not None:
                 # The others go on answering whoever asks there; one that takes nothing now is asked again some day.
-                await self._keep(bucket, found, missing)
+                await self._record(bucket, found, missing)
             else:
-                if not await self._keep(bucket, await self._choose(writer, bucket), missing):
+                if not await self._record(bucket, await self._choose(writer, bucket), missing):
                     raise ConnectFailed(f"no name server of {', '.join(missing)} keeps which broker decides")
                 # Somebody else may have chosen at the same time.
-                found, _ = await self._kept_anywhere(bucket)
+                found, _ = await self._recorded_anywhere(bucket)
             if found is None:
                 raise ConnectFailed("the name servers do not keep which broker decides; are they all the same version?")
         self._coordinators[bucket] = found
         return found
 
-    async def _kept(self, bucket: int) -> str | None:
+    async def _recorded(self, bucket: int) -> str | None:
+        """What the name server in use has recorded."""
         code = RequestCode.GET_KV_CONFIG
-        reply = await self.instance.ask_name_server(code, namespace=KV_NAMESPACE, key=f"coordinator-{bucket}")
-        if reply.code == ResponseCode.QUERY_NOT_FOUND:
-            return None
-        value: str | None = read_reply(code, check(reply)).value
-        return value
+        return _value(await self.instance.ask_name_server(code, namespace=KV_NAMESPACE, key=f"coordinator-{bucket}"))
 
-    async def _kept_anywhere(self, bucket: int) -> tuple[str | None, list[str]]:
-        """What any name server keeps, and the addresses of those that say they keep nothing."""
-        code = RequestCode.GET_KV_CONFIG
-        header: dict[str, Any] = {"namespace": KV_NAMESPACE, "key": f"coordinator-{bucket}"}
+    async def _recorded_anywhere(self, bucket: int) -> tuple[str | None, list[str]]:
+        """What any name server has recorded, and the addresses of those that have nothing."""
+        code, key = RequestCode.GET_KV_CONFIG, f"coordinator-{bucket}"
         found: str | None = None
         missing: list[str] = []
         failures: list[TianzhouError] = []
         for address in list(self.instance.name_servers):
             try:
-                reply = await self.instance.remoting.invoke(address, request(code, **header), self._timeout_ms)
-                if reply.code == ResponseCode.QUERY_NOT_FOUND:
+                command = request(code, namespace=KV_NAMESPACE, key=key)
+                value = _value(await self.instance.remoting.invoke(address, command, self._timeout_ms), address)
+                if value is None:
                     missing.append(address)
-                else:
-                    found = found or read_reply(code, check(reply, address)).value
+                found = found or value
             except TianzhouError as error:
                 failures.append(error)
         if found is None and not missing:
             raise failures[-1] if failures else ConnectFailed("there is no name server to ask which broker decides")
         return found, missing
 
-    async def _keep(self, bucket: int, broker_name: str, addresses: Sequence[str]) -> int:
-        """Have name servers keep a choice; returns how many do."""
-        kept = 0
+    async def _record(self, bucket: int, broker_name: str, addresses: Sequence[str]) -> int:
+        """Have name servers record a choice; returns how many have."""
+        count = 0
         for address in addresses:
             command = request(
                 RequestCode.PUT_KV_CONFIG, namespace=KV_NAMESPACE, key=f"coordinator-{bucket}", value=broker_name
             )
             try:
                 check(await self.instance.remoting.invoke(address, command, self._timeout_ms), address)
-                kept += 1
+                count += 1
             except TianzhouError as error:
                 _log.warning("name server %s does not keep that broker %s decides: %s", address, broker_name, error)
-        return kept
+        return count
 
     async def _choose(self, writer: str, bucket: int) -> str:
         await self._find_masters()
@@ -235,15 +230,15 @@ class Staging:
             if read_reply(code, self._checked(broker_name, reply)).published:
                 return
 
-    async def give_up(self, given: AttemptList, broker_names: Sequence[str]) -> BatchDecision | None:
+    async def give_up(self, attempts: AttemptList, broker_names: Sequence[str]) -> BatchDecision | None:
         """Have attempts forgotten, unless they were decided.
 
         Returns:
             What was decided about the batch; None when the attempts are refused from now on.
         """
-        body = ATTEMPTS.dumps(given)
-        reply = await self._ask(given.coordinator, RequestCode.SETTLE_ATTEMPTS, body)
-        settled = self._checked(given.coordinator, reply).body
+        body = ATTEMPTS.dumps(attempts)
+        reply = await self._ask(attempts.coordinator, RequestCode.SETTLE_ATTEMPTS, body)
+        settled = self._checked(attempts.coordinator, reply).body
         if settled:
             return DECISION.loads(settled)
         for name in broker_names:
@@ -415,6 +410,14 @@ class _Unit:
         self.size = 0
         self.number = 0
         self.sending: asyncio.Task[None] | None = None
+
+
+def _value(reply: Command, address: str = "") -> str | None:
+    """The value in the answer to a GET_KV_CONFIG, None when nothing is stored under the key."""
+    if reply.code == ResponseCode.QUERY_NOT_FOUND:
+        return None
+    value: str | None = read_reply(RequestCode.GET_KV_CONFIG, check(reply, address)).value
+    return value
 
 
 def queue_by_id(queues: Sequence[MessageQueue], topic: str, queue_id: int) -> MessageQueue:

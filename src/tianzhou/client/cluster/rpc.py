@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tianzhou.client.cluster.remedies import broker_error, check
+from tianzhou.client.cluster.remedies import check
 from tianzhou.errors import ProtocolError
 from tianzhou.limits import MEMBERS_OF_ANSWER
 from tianzhou.model import HeartbeatData, MessageExt, MessageQueue, SubscriptionData
@@ -51,22 +51,16 @@ async def call(
     return check(await remoting.invoke(address, request(code, body, **header), timeout_ms), address)
 
 
-async def query_offset(
-    remoting: RemotingClient, address: str, group: str, queue: MessageQueue, timeout_ms: float = OFFSET_TIMEOUT_MS
-) -> int | None:
+def _named(queue: MessageQueue) -> dict[str, Any]:
+    """The header fields that name a queue."""
+    return {"topic": queue.topic, "queue_id": queue.queue_id, "bname": queue.broker_name}
+
+
+async def query_offset(remoting: RemotingClient, address: str, group: str, queue: MessageQueue) -> int | None:
     """The group's committed offset of a queue, None when it has none (wire.md §7.3)."""
     code = RequestCode.QUERY_CONSUMER_OFFSET
-    reply = await remoting.invoke(
-        address,
-        request(
-            code,
-            consumer_group=group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            bname=queue.broker_name,
-        ),
-        timeout_ms,
-    )
+    command = request(code, consumer_group=group, **_named(queue))
+    reply = await remoting.invoke(address, command, OFFSET_TIMEOUT_MS)
     if reply.code == ResponseCode.QUERY_NOT_FOUND:
         return None
     offset = int(read_reply(code, check(reply, address)).offset)
@@ -75,26 +69,12 @@ async def query_offset(
 
 def update_offset_request(group: str, queue: MessageQueue, offset: int) -> Command:
     """The request that commits an offset."""
-    return request(
-        RequestCode.UPDATE_CONSUMER_OFFSET,
-        consumer_group=group,
-        topic=queue.topic,
-        queue_id=queue.queue_id,
-        commit_offset=offset,
-        bname=queue.broker_name,
-    )
+    return request(RequestCode.UPDATE_CONSUMER_OFFSET, consumer_group=group, commit_offset=offset, **_named(queue))
 
 
-async def update_offset(
-    remoting: RemotingClient,
-    address: str,
-    group: str,
-    queue: MessageQueue,
-    offset: int,
-    timeout_ms: float = OFFSET_TIMEOUT_MS,
-) -> None:
+async def update_offset(remoting: RemotingClient, address: str, group: str, queue: MessageQueue, offset: int) -> None:
     """Commit an offset and have it confirmed."""
-    check(await remoting.invoke(address, update_offset_request(group, queue, offset), timeout_ms), address)
+    check(await remoting.invoke(address, update_offset_request(group, queue, offset), OFFSET_TIMEOUT_MS), address)
 
 
 async def max_offset(
@@ -121,30 +101,14 @@ async def search_offset(
     timeout_ms: float = API_TIMEOUT_MS,
 ) -> int:
     """The first offset stored at or after a time, or with `upper` the last at or before it (wire.md §7.3)."""
-    return await _offset(
-        remoting,
-        address,
-        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
-        queue,
-        timeout_ms,
-        timestamp=timestamp_ms,
-        boundary_type="UPPER" if upper else "LOWER",
-    )
+    code, side = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, "UPPER" if upper else "LOWER"
+    return await _offset(remoting, address, code, queue, timeout_ms, timestamp=timestamp_ms, boundary_type=side)
 
 
 async def _offset(
     remoting: RemotingClient, address: str, code: int, queue: MessageQueue, timeout_ms: float, **header: Any
 ) -> int:
-    reply = await call(
-        remoting,
-        address,
-        code,
-        timeout_ms=timeout_ms,
-        topic=queue.topic,
-        queue_id=queue.queue_id,
-        bname=queue.broker_name,
-        **header,
-    )
+    reply = await call(remoting, address, code, timeout_ms=timeout_ms, **_named(queue), **header)
     return int(read_reply(code, reply).offset)
 
 
@@ -153,15 +117,7 @@ async def earliest_store_time(
 ) -> int | None:
     """When the queue's first message was stored, milliseconds since the epoch; None when it holds none."""
     code = RequestCode.GET_EARLIEST_MSG_STORETIME
-    reply = await call(
-        remoting,
-        address,
-        code,
-        timeout_ms=timeout_ms,
-        topic=queue.topic,
-        queue_id=queue.queue_id,
-        bname=queue.broker_name,
-    )
+    reply = await call(remoting, address, code, timeout_ms=timeout_ms, **_named(queue))
     timestamp = int(read_reply(code, reply).timestamp)
     return timestamp if timestamp >= 0 else None
 
@@ -190,47 +146,23 @@ async def heartbeat(
 
 
 async def unregister(
-    remoting: RemotingClient,
-    address: str,
-    client_id: str,
-    *,
-    producer_group: str | None = None,
-    consumer_group: str | None = None,
-    timeout_ms: float = API_TIMEOUT_MS,
+    remoting: RemotingClient, address: str, client_id: str, *, timeout_ms: float = API_TIMEOUT_MS, **group: str
 ) -> None:
-    """Tell a broker that a group has lost this client (wire.md §7.2)."""
-    await call(
-        remoting,
-        address,
-        RequestCode.UNREGISTER_CLIENT,
-        timeout_ms=timeout_ms,
-        client_id=client_id,
-        producer_group=producer_group,
-        consumer_group=consumer_group,
-    )
+    """Tell a broker that `producer_group=…` or `consumer_group=…` has lost this client (wire.md §7.2)."""
+    code = RequestCode.UNREGISTER_CLIENT
+    await call(remoting, address, code, timeout_ms=timeout_ms, client_id=client_id, **group)
 
 
 async def check_client_config(
-    remoting: RemotingClient,
-    address: str,
-    client_id: str,
-    group: str,
-    subscription: SubscriptionData,
-    timeout_ms: float = API_TIMEOUT_MS,
+    remoting: RemotingClient, address: str, client_id: str, group: str, subscription: SubscriptionData
 ) -> None:
     """Ask a broker whether it can evaluate a subscription (wire.md §7.2).
 
     Raises:
         BrokerError: the expression does not compile, or property filters are switched off.
     """
-    question = ClientConfigCheck(client_id, group, subscription)
-    await call(
-        remoting,
-        address,
-        RequestCode.CHECK_CLIENT_CONFIG,
-        body=CLIENT_CONFIG_CHECK.dumps(question),
-        timeout_ms=timeout_ms,
-    )
+    body = CLIENT_CONFIG_CHECK.dumps(ClientConfigCheck(client_id, group, subscription))
+    await call(remoting, address, RequestCode.CHECK_CLIENT_CONFIG, body=body)
 
 
 async def send_back(
@@ -239,9 +171,8 @@ async def send_back(
     group: str,
     message: MessageExt,
     *,
-    delay_level: int = 0,
-    max_reconsume_times: int = 16,
-    timeout_ms: float = OFFSET_TIMEOUT_MS,
+    delay_level: int,
+    max_reconsume_times: int,
 ) -> None:
     """Have a broker deliver a message to the group again later (wire.md §7.6).
 
@@ -252,13 +183,12 @@ async def send_back(
         message: the message, as delivered.
         delay_level: 0 lets the broker decide, -1 gives up on the message, above 0 is a level.
         max_reconsume_times: after so many attempts it goes to the dead letters.
-        timeout_ms: how long to wait for the answer.
     """
     await call(
         remoting,
         address,
         RequestCode.CONSUMER_SEND_MSG_BACK,
-        timeout_ms=timeout_ms,
+        timeout_ms=OFFSET_TIMEOUT_MS,
         offset=message.commitlog_offset,
         group=group,
         delay_level=delay_level,
@@ -271,12 +201,7 @@ async def send_back(
 
 
 async def lock_queues(
-    remoting: RemotingClient,
-    address: str,
-    client_id: str,
-    group: str,
-    queues: Iterable[MessageQueue],
-    timeout_ms: float = LOCK_TIMEOUT_MS,
+    remoting: RemotingClient, address: str, client_id: str, group: str, queues: Iterable[MessageQueue]
 ) -> list[MessageQueue]:
     """Lock queues of one broker for ordered consumption, or renew the locks (wire.md §7.4).
 
@@ -284,21 +209,16 @@ async def lock_queues(
         The queues whose locks are ours now.
     """
     body = LOCK_REQUEST.dumps(LockRequest(client_id, group, list(queues)))
-    reply = await call(remoting, address, RequestCode.LOCK_BATCH_MQ, body=body, timeout_ms=timeout_ms)
+    reply = await call(remoting, address, RequestCode.LOCK_BATCH_MQ, body=body, timeout_ms=LOCK_TIMEOUT_MS)
     return LOCKED_QUEUES.loads(reply.body)
 
 
 async def unlock_queues(
-    remoting: RemotingClient,
-    address: str,
-    client_id: str,
-    group: str,
-    queues: Iterable[MessageQueue],
-    timeout_ms: float = LOCK_TIMEOUT_MS,
+    remoting: RemotingClient, address: str, client_id: str, group: str, queues: Iterable[MessageQueue]
 ) -> None:
     """Free our locks on queues of one broker, and have it confirmed (wire.md §7.4)."""
     body = LOCK_REQUEST.dumps(LockRequest(client_id, group, list(queues)))
-    await call(remoting, address, RequestCode.UNLOCK_BATCH_MQ, body=body, timeout_ms=timeout_ms)
+    await call(remoting, address, RequestCode.UNLOCK_BATCH_MQ, body=body, timeout_ms=LOCK_TIMEOUT_MS)
 
 
 async def view_message(
@@ -334,7 +254,6 @@ async def query_messages(
     end_ms: int,
     unique_key: bool = False,
     broker_name: str = "",
-    timeout_ms: float = QUERY_TIMEOUT_MS,
 ) -> list[MessageExt]:
     """Messages a broker's index has under a key; the index is by hash, so callers check the key (wire.md §7.5)."""
     code = RequestCode.QUERY_MESSAGE
@@ -350,10 +269,9 @@ async def query_messages(
             # Unsaid when it is false: brokers do not agree on whether it belongs to what is signed.
             unique_key_query=unique_key or None,
         ),
-        timeout_ms,
+        QUERY_TIMEOUT_MS,
     )
     if reply.code == ResponseCode.QUERY_NOT_FOUND:
         return []
-    if reply.code != ResponseCode.SUCCESS:
-        raise broker_error(reply, address)
-    return [message for record in decode_records(reply.body) for message in to_message(record, broker_name)]
+    records = decode_records(check(reply, address).body)
+    return [message for record in records for message in to_message(record, broker_name)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias, Unpack
@@ -100,7 +100,7 @@ class TransactionProducer(Producer):
         self._check_concurrency = check_concurrency
         self._hold_max = check_request_hold_max
         self._hooks.end_transaction += end_transaction_hooks
-        self._state_check = self._asked
+        self._state_check = self._note_question
         self._questions: asyncio.Queue[StateQuestion] = asyncio.Queue(check_request_hold_max)
         self._workers: list[asyncio.Task[None]] = []
         self._executor: ThreadPoolExecutor | None = None
@@ -157,7 +157,8 @@ class TransactionProducer(Producer):
     async def prepare(self, message: Message) -> Half:
         """Store a message that is not delivered yet: the first half of `send_in_transaction`."""
         check_is_message(message)
-        half = replace(message, delay_level=0, properties=_without(message.properties, names.DELAY))
+        half = replace(message, delay_level=0, properties={**message.properties})
+        half.properties.pop(names.DELAY, None)
         prepared = self._builder.single(half, {names.TRAN_MSG: "true", names.PGROUP: self._wire_group})
         result = await self._stack.send_without_outbox(SendRequest(prepared, self._timeout_ms))
         known = {names.UNIQ_KEY: result.msg_id}
@@ -176,22 +177,11 @@ class TransactionProducer(Producer):
         topic = self._plans.wire_topic(half.message.topic)
         try:
             address = await self._instance.master(broker_name, topic)
-            request = rpc.request(
-                RequestCode.END_TRANSACTION,
-                topic=topic,
-                producer_group=self._wire_group,
-                tran_state_table_offset=result.queue_offset,
-                commit_log_offset=parse_offset_msg_id(result.offset_msg_id or result.msg_id)[2],
-                commit_or_rollback=state.value,
-                from_transaction_check=False,
-                msg_id=result.msg_id,
-                transaction_id=result.transaction_id,
-                bname=broker_name,
-            )
-            request.remark = remark
             context = EndTransactionContext(
                 self._group, half.message, address, result.msg_id, result.transaction_id, state, from_check=False
             )
+            commitlog_offset = parse_offset_msg_id(result.offset_msg_id or result.msg_id)[2]
+            request = self._end_request(context, result.queue_offset, commitlog_offset, broker_name, remark)
             afters = begin(self._hooks.end_transaction, context)
             await self._remoting.invoke_oneway(address, request)
             end(afters, context)
@@ -201,7 +191,7 @@ class TransactionProducer(Producer):
 
     # --- being asked -----------------------------------------------------------------------------------------
 
-    def _asked(self, question: StateQuestion) -> None:
+    def _note_question(self, question: StateQuestion) -> None:
         try:
             self._questions.put_nowait(question)
         except asyncio.QueueFull:
@@ -229,38 +219,42 @@ class TransactionProducer(Producer):
             _log.warning("the check of transaction %s failed", message.transaction_id, exc_info=True)
             state = TransactionState.UNKNOWN
             remark = f"checkLocalTransactionState Exception: {_described(error)}"
-        request = rpc.request(
-            RequestCode.END_TRANSACTION,
-            # The question names the half topic; what Apache's broker checks permissions of is the real one.
-            topic=self._plans.wire_topic(message.topic),
-            producer_group=self._wire_group,
-            tran_state_table_offset=question.half_queue_offset,
-            commit_log_offset=question.commitlog_offset,
-            commit_or_rollback=state.value,
-            from_transaction_check=True,
-            msg_id=message.msg_id,
-            transaction_id=question.transaction_id,
-            bname=question.broker_name or None,
-        )
-        request.remark = remark
         context = EndTransactionContext(
-            self._group,
-            message,
-            question.address,
-            message.msg_id,
-            question.transaction_id,
-            state,
-            from_check=True,
+            self._group, message, question.address, message.msg_id, question.transaction_id, state, from_check=True
+        )
+        request = self._end_request(
+            context, question.half_queue_offset, question.commitlog_offset, question.broker_name or None, remark
         )
         afters = begin(self._hooks.end_transaction, context)
         try:
-            self._answer_on(question, request)
+            question.connection.invoke_oneway(self._remoting.prepare(question.address, request))
         except TianzhouError as error:
             _log.warning("the state of transaction %s was not sent: %s", message.msg_id, error)
         end(afters, context)
 
-    def _answer_on(self, question: StateQuestion, request: Command) -> None:
-        question.connection.invoke_oneway(self._remoting.prepare(question.address, request))
+    def _end_request(
+        self,
+        context: EndTransactionContext,
+        half_queue_offset: int,
+        commitlog_offset: int,
+        broker_name: str | None,
+        remark: str | None,
+    ) -> Command:
+        request = rpc.request(
+            RequestCode.END_TRANSACTION,
+            # A check names the half topic; what Apache's broker checks permissions of is the real one.
+            topic=self._plans.wire_topic(context.message.topic),
+            producer_group=self._wire_group,
+            tran_state_table_offset=half_queue_offset,
+            commit_log_offset=commitlog_offset,
+            commit_or_rollback=context.state.value,
+            from_transaction_check=context.from_check,
+            msg_id=context.msg_id,
+            transaction_id=context.transaction_id,
+            bname=broker_name,
+        )
+        request.remark = remark
+        return request
 
     async def _call(self, function: Callable[..., Any], *arguments: Any) -> TransactionState:
         outcome: Any
@@ -288,10 +282,6 @@ def as_state(outcome: object, function: object) -> TransactionState:
     raise TypeError(
         f"{function!r} returned {outcome!r}; return TransactionState.COMMIT, ROLLBACK or UNKNOWN (None for UNKNOWN)"
     )
-
-
-def _without(properties: Mapping[str, str], name: str) -> dict[str, str]:
-    return {key: value for key, value in properties.items() if key != name}
 
 
 def _described(error: BaseException) -> str:
