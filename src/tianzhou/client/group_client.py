@@ -1,4 +1,4 @@
-"""What producers and consumers have in common: a group, a client instance, start and stop (client.md §3)."""
+"""The base of producers and consumers: a group, a client instance, start and stop (client.md §3)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def options_and_instance(
     instance: ClientInstance | None,
     namesrv_addr: str | Sequence[str] | None,
 ) -> tuple[K, ClientInstance]:
-    """What a client's constructor makes of its keyword arguments.
+    """The options in a constructor's keyword arguments, and the instance to work with.
 
     Args:
         client: the class of the client, for the error texts.

@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class MessageKind(enum.IntEnum):
-    """What a message is, by RocketMQ's numbers (wire.md §13)."""
+    """Kind of a message, by RocketMQ's numbers (wire.md §13)."""
 
     NORMAL = 0
     TRANSACTION_HALF = 1
@@ -48,7 +48,7 @@ class MessageKind(enum.IntEnum):
 
 
 class ConsumeOutcome(enum.IntEnum):
-    """How a call of a handler ended, by RocketMQ's numbers (wire.md §13)."""
+    """Outcome of a handler's call, by RocketMQ's numbers (wire.md §13)."""
 
     SUCCESS = 0
     TIME_OUT = 1
@@ -115,7 +115,7 @@ class HandlerCall:
 
 @dataclass(slots=True)
 class FilterContext:
-    """What a pull has brought, before anybody gets it; their tags are those subscribed to.
+    """The messages of a pull, before the consumer gets them; their tags are those subscribed to.
 
     Attributes:
         group: the consumer group.
@@ -140,8 +140,8 @@ class EndTransactionContext:
         address: the broker's `host:port`.
         msg_id: the message's unique key.
         transaction_id: the broker's name for the transaction.
-        state: what the broker is told.
-        from_check: whether the broker asked.
+        state: the state that is sent.
+        from_check: whether it answers a check.
     """
 
     group: str
@@ -185,7 +185,7 @@ def begin(hooks: Iterable[Hook[C]], context: C) -> list[After[C]]:
 
 
 def _guarded(hook: Callable[..., T], *arguments: Any) -> T | None:
-    """What a hook returns; None when it fails, which is logged."""
+    """The result of a hook; None when it fails, which is logged."""
     try:
         return hook(*arguments)
     except Exception:  # noqa: BLE001 - whatever a hook raises, it must not disturb what it looks at

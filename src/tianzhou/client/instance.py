@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 MISSING_ROUTE_INTERVAL_S = 2.0
-"""How often topics that consumers want and nobody has created yet are asked for."""
+"""Pause between requests for the routes of subscribed topics that do not exist yet."""
 
 
 class ClientInstance:
@@ -190,7 +190,7 @@ class ClientInstance:
         self._consumers[member.group] = member
 
     def state_check(self, group: str) -> StateCheck | None:
-        """Who knows the state of a producer group's transactions; None when nobody does here."""
+        """The check of a producer group's transactions; None when the group has none here."""
         return self._producers.get(group)
 
     def consumer(self, group: str) -> GroupMember | None:
@@ -300,7 +300,7 @@ class ClientInstance:
         return self.send_address(address)
 
     def send_address(self, address: str) -> str:
-        """Where a broker takes sends and questions: its address, or its fast port (client.md §21)."""
+        """Address at which a broker takes sends and small requests: its own, or its fast port (client.md §21)."""
         return vip_address(address) if self.options.vip_channel_enabled else address
 
     async def reader(self, queue: MessageQueue, broker_id: int = 0) -> str:
@@ -315,7 +315,7 @@ class ClientInstance:
         return address
 
     async def _known(self, topic: str, find: Callable[[], str | None]) -> str | None:
-        """What `find` finds in the known routes, or else once the topic's route was asked for again."""
+        """The result of `find` on the known routes, or else after refreshing the topic's route."""
         address = find()
         if address is None:
             await self.refresh_route(topic)
@@ -381,7 +381,7 @@ class ClientInstance:
         return answer(self, connection, command)
 
     def wake_consumers(self, group: str) -> None:
-        """A broker says that the group's members have changed (request 40)."""
+        """Rebalance a group whose members have changed, as a broker says (request 40)."""
         member = self.consumer(group)
         if member is not None:
             member.wake_rebalance()

@@ -29,19 +29,19 @@ class ClientOptions:
 
     Args:
         namesrv_addr: name servers, `host:port` joined by `;` or a list; None takes the environment's
-            `NAMESRV_ADDR`, or else asks `namesrv_domain`.
+            `NAMESRV_ADDR`, or else looks them up at `namesrv_domain`.
         client_id: the id to go by; None makes one that is unique on this machine.
         namesrv_domain: an address server that lists the name servers, when no address is given.
         namesrv_domain_subgroup: which of its lists.
         unit_name: appended to the id and to the address server's URL, where RocketMQ deployments use units.
         unit_mode: whether producers and consumers say that they work in unit mode.
-        namespace: wraps the names of topics and groups, see `tianzhou.client.namespaces`; by default what a name
-            server address of the form `http://MQ_INST_….…` says.
+        namespace: wraps the names of topics and groups, see `tianzhou.client.namespaces`; by default that of a
+            name server address of the form `http://MQ_INST_….…`.
         namespace_v2: travels with each request and leaves the names as they are; brokers of RocketMQ 5 know it.
-        vip_channel_enabled: send to, and ask, the brokers' port minus two; pulls use the usual port.
+        vip_channel_enabled: requests but for pulls go to the brokers' port minus two.
         rpc_hooks: called around each request, see `tianzhou.remoting.client.RpcHook`.
-        poll_name_server_interval_ms: how often known routes are asked for again.
-        heartbeat_broker_interval_ms: how often brokers are told that this client lives.
+        poll_name_server_interval_ms: pause between refreshes of known routes.
+        heartbeat_broker_interval_ms: pause between heartbeats.
         mq_client_api_timeout_ms: limit of small requests.
         connect_timeout_ms: limit of connection attempts.
         max_unpacked_body_bytes: most bytes a compressed message body may have unpacked, as it is when it is looked at;

@@ -1,4 +1,4 @@
-"""When to try again, and where (client.md §5.1, §12.3; wire.md §2). Pure."""
+"""Decisions about another attempt, and where (client.md §5.1, §12.3; wire.md §2). Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SEND_BACK_RETRY_MS = 5000
 
 @dataclass(slots=True, frozen=True)
 class RetryPolicy:
-    """How a send is repeated.
+    """Repetition of a send.
 
     Args:
         times: attempts beyond the first.
@@ -62,7 +62,7 @@ class RetryPolicy:
 
 
 def pull_delay_ms(error: Exception) -> int:
-    """How long a pull loop waits after an error."""
+    """Milliseconds a pull loop waits after an error."""
     if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
         return PULL_FLOW_CONTROL_DELAY_MS
     return PULL_ERROR_DELAY_MS

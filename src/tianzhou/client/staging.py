@@ -1,6 +1,6 @@
 """Writing exactly once: messages are staged at their brokers, and a batch becomes visible by one decision.
 
-The protocol is docs/adr/0006. Every request here may be repeated, so whatever gets no answer is asked again until the
+The protocol is docs/adr/0006. Every request here may be repeated, so whatever gets no answer is repeated until the
 time is over. `tianzhou.spark` is built on this.
 """
 
@@ -40,12 +40,12 @@ from tianzhou.wire.staging import StagedMessage, encode_unit
 _log = logging.getLogger(__name__)
 
 UNIT_BYTES: Final = 1 << 20
-"""A unit of so many bytes is sent off."""
+"""Size from which a unit is sent."""
 PAUSE_S: Final = 0.1
 PUBLISH_TIMEOUT_MS: Final = 30_000
-"""Limit of one question whether a batch is published; a broker answers after two seconds whatever it is at."""
+"""Limit of one request whether a batch is published; a broker answers after two seconds whatever it is at."""
 KV_NAMESPACE: Final = "TIANZHOU_STAGING"
-"""Where name servers keep which broker decides."""
+"""Namespace of the KV entries that name the brokers that decide."""
 BUCKETS: Final = 16
 GROUP: Final = "tianzhou-staging"
 
@@ -74,7 +74,7 @@ class Staging:
 
     Args:
         namesrv_addr: name servers, see `ClientInstance`.
-        timeout_ms: how long a question may take, repetitions included.
+        timeout_ms: limit of a request with its repetitions.
         options: further ones of its instance, see `ClientOptions`.
     """
 
@@ -126,12 +126,12 @@ class Staging:
         return found
 
     async def _recorded(self, bucket: int) -> str | None:
-        """What the name server in use has recorded."""
+        """The broker that the name server in use has recorded."""
         code = RequestCode.GET_KV_CONFIG
         return _value(await self.instance.ask_name_server(code, namespace=KV_NAMESPACE, key=f"coordinator-{bucket}"))
 
     async def _recorded_anywhere(self, bucket: int) -> tuple[str | None, list[str]]:
-        """What any name server has recorded, and the addresses of those that have nothing."""
+        """The broker that any name server has recorded, and the addresses of those that have nothing."""
         code, key = RequestCode.GET_KV_CONFIG, f"coordinator-{bucket}"
         found: str | None = None
         missing: list[str] = []
@@ -179,10 +179,10 @@ class Staging:
             raise failure or ConnectFailed("the name server knows no broker that has a master now; is it running?")
         return able[bucket % len(able)]
 
-    # questions
+    # requests
 
     async def state(self, broker_name: str, writer: str) -> StagingState:
-        """What a broker knows of a writer.
+        """A broker's state of a writer.
 
         Raises:
             CannotStage: it cannot stage.
@@ -199,7 +199,7 @@ class Staging:
         return found
 
     async def able(self, broker_name: str) -> StagingState:
-        """That a broker can stage; asked once.
+        """The state of a broker that can stage; requested once.
 
         Raises:
             CannotStage: it cannot.
@@ -211,7 +211,7 @@ class Staging:
         return await self._ask(broker_name, RequestCode.STAGE_MESSAGES, unit, **header)
 
     async def decide(self, wanted: BatchDecision) -> BatchDecision:
-        """What is decided about a batch, now or earlier; see `StagingPublisher.decide`."""
+        """Decide about a batch, and return what is decided, now or earlier; see `StagingPublisher.decide`."""
         body = DECISION.dumps(wanted)
         reply = await self._ask(wanted.coordinator, RequestCode.DECIDE_BATCH, body)
         return DECISION.loads(self._checked(wanted.coordinator, reply).body)
@@ -291,7 +291,7 @@ class StagingTask:
     """Stages the messages of one attempt of a task.
 
     Args:
-        staging: asks the brokers.
+        staging: sends the requests.
         writer: who writes.
         batch: number of the batch.
         coordinator: the broker that decides, see `Staging.coordinator`.
@@ -399,7 +399,7 @@ class StagingTask:
 
 
 class _Unit:
-    """What is collected for a broker."""
+    """The messages collected for a broker."""
 
     __slots__ = ("indexes", "limit", "messages", "number", "sending", "size")
 

@@ -1,4 +1,4 @@
-"""What is refused before anything is sent (client.md §6.1). Pure; each text names limit, value and fix."""
+"""Checks before anything is sent (client.md §6.1). Pure; each text names limit, value and fix."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def check_choice(name: str, value: object, kind: type[enum.Enum]) -> None:
 
 
 def check_compression(kind: str, level: int) -> None:
-    """Check how a producer is told to compress.
+    """Check the compression options of a producer.
 
     Raises:
         ConfigError: the kind is unknown, or the level out of range.

@@ -69,7 +69,7 @@ class Producer(Blocking):
 
     @property
     def outbox(self) -> OutboxStatus | None:
-        """What waits in the outbox; None without one."""
+        """Status of the outbox; None without one."""
         return self._call(lambda: self._async.outbox)
 
     def queues(self, topic: str) -> list[MessageQueue]:

@@ -66,7 +66,7 @@ class QueueReader(Blocking):
         return self._run(self._async.offset_by_time(queue, timestamp_ms, upper=upper))
 
     def earliest_store_time(self, queue: MessageQueue) -> int | None:
-        """When the queue's first message was stored, milliseconds since the epoch; None when it holds none."""
+        """Store time of the queue's first message, milliseconds since the epoch; None when it holds none."""
         return self._run(self._async.earliest_store_time(queue))
 
     def committed(self, queue: MessageQueue) -> int | None:
@@ -102,12 +102,12 @@ class QueueReader(Blocking):
         Args:
             queue: the queue.
             offset: the first wanted offset.
-            max_messages: at most so many; brokers give at most 32 at once from memory, 8 from disk.
+            max_messages: most messages; brokers give at most 32 at once from memory, 8 from disk.
             tags: tag expression, `A || B`.
             sql: SQL92 expression instead of tags.
             suspend_ms: how long the broker may hold the request while there is no new message.
             timeout_ms: limit of the request; by default the consumer's `pull_timeout_ms` beyond `suspend_ms`.
-            max_bytes: at most so many bytes of records, where the broker knows this wish.
+            max_bytes: most bytes of records, where the broker knows this wish.
             broker_id: the replica to ask, 0 for the master.
 
         Raises:

@@ -18,7 +18,7 @@ from tianzhou.sync.local_transactions import LocalTransactions
 class TransactionProducer(LocalTransactions):
     """A producer whose messages can be bound to local transactions.
 
-        def state(message):                      # asked when the answer got lost
+        def state(message):                      # called when the answer got lost
             return TransactionState.COMMIT if paid(message.transaction_id) else TransactionState.ROLLBACK
 
         with TransactionProducer("orders", "localhost:9876", check=state) as producer:
@@ -31,7 +31,7 @@ class TransactionProducer(LocalTransactions):
         namesrv_addr: name servers, see `ClientInstance`.
         check: says what became of a transaction, see `Check`; sync ones run in threads.
         check_concurrency: how many checks run at the same time.
-        check_request_hold_max: most checks that wait; what comes above is dropped, and asked again by the broker.
+        check_request_hold_max: most checks that wait; those above are dropped, and repeated by the broker.
         end_transaction_hooks: called around each END_TRANSACTION, see `tianzhou.client.hooks`.
         instance: an instance to share; by default the producer owns one.
         keywords: as of `Producer`.
@@ -66,7 +66,7 @@ class TransactionProducer(LocalTransactions):
         )
 
     def start(self) -> None:
-        """Get ready to send, and to be asked; see `Producer.start`."""
+        """Get ready to send, and to answer checks; see `Producer.start`."""
         self._run(self._async.start())
 
     def stop(self) -> None:

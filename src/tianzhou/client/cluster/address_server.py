@@ -15,7 +15,7 @@ _MOST_BYTES = 65_536
 
 
 def lookup_url(domain: str, subgroup: str = DEFAULT_SUBGROUP, unit_name: str | None = None) -> str:
-    """Where an address server lists the name servers.
+    """URL at which an address server lists the name servers.
 
     Args:
         domain: its host, or `host:port`; the port is 8080 unless given.

@@ -34,7 +34,7 @@ from tianzhou.wire.ids import parse_offset_msg_id
 from tianzhou.wire.pulled import to_message
 
 LAST_OFFSET = 2**62
-"""No queue ever gets so far; behind it comes what no header field can say."""
+"""No queue ever gets this far; behind it comes what no header field can hold."""
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class Client(Protocol):
         ...
 
     def state_check(self, group: str) -> StateCheck | None:
-        """Who knows the state of a producer group's transactions."""
+        """The check of a producer group's transactions."""
         ...
 
 
@@ -157,7 +157,7 @@ def _running_info(client: Client, command: Command) -> Command:
 
 
 def stack_dump() -> str:
-    """What every thread of this process is doing."""
+    """The stacks of this process's threads."""
     parts = []
     for ident, frame in sys._current_frames().items():
         parts.append(f"TID: {ident}\n" + "".join(traceback.format_stack(frame)))
@@ -171,7 +171,7 @@ async def _consume_directly(client: Client, command: Command) -> Command:
         return _no_consumer(command, client, header.consumer_group)
     record, limit_bytes = decode_record(command.body), client.max_unpacked_body_bytes
     if _offset_of(header.msg_id) != record.physical_offset:
-        # What the broker itself has looked up by the id it was asked for is what the id says.
+        # A record that the broker itself has looked up by an id has the offset of the id.
         return command.reply(
             ResponseCode.SYSTEM_ERROR,
             f"the message is not the one of msgId={shown(header.msg_id or 'null')}; ask with one",

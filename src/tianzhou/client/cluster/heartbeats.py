@@ -1,4 +1,4 @@
-"""Telling brokers that a client lives, and what it produces and consumes (client.md §3.4)."""
+"""Heartbeats: that a client lives, and what it produces and consumes (client.md §3.4)."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _log = logging.getLogger(__name__)
 
 
 class Heartbeats:
-    """Greets the brokers of all known routes, again and again.
+    """Sends heartbeats to the brokers of all known routes.
 
     Args:
-        client_id: who lives.
+        client_id: of the client.
         remoting: carries the requests.
         routes: knows the brokers.
-        data: what to announce now; nobody is told while there are neither producers nor consumers.
+        data: what to announce now; None, when there are neither producers nor consumers, sends nothing.
         spawn: runs a coroutine as a task of the client.
-        greeted_again: told when a broker was greeted over a new connection.
-        interval_s: how often brokers are told.
+        greeted_again: called when a broker has had a heartbeat over a new connection.
+        interval_s: pause between heartbeats.
         timeout_ms: limit of one heartbeat.
     """
 
@@ -56,13 +56,13 @@ class Heartbeats:
         self._ended = False
 
     async def run(self) -> None:
-        """Tell all brokers now and then, until cancelled."""
+        """Send heartbeats at intervals, until cancelled."""
         while True:
             await asyncio.sleep(self._interval_s)
             await self.all()
 
     def end(self) -> None:
-        """Tell nobody anything any more of one's own accord."""
+        """Send no more heartbeats by oneself."""
         self._ended = True
 
     async def all(self, *, strangers_only: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Who this client is: addresses of name servers, client ids, unique ids (client.md §1.1, wire.md §4.7, §14)."""
+"""Identity of a client: addresses of name servers, client ids, unique ids (client.md §1.1, wire.md §4.7, §14)."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ VIP_PORT_BELOW = 2
 _serial = itertools.count()
 
 
-def name_server_addresses(given: str | Sequence[str] | None) -> list[str]:
+def name_server_addresses(addresses: str | Sequence[str] | None) -> list[str]:
     """The name servers to talk to.
 
     Args:
-        given: addresses `host:port`, one text joined by `;` or several; None takes the environment's
+        addresses: `host:port`, one text joined by `;` or several; None takes the environment's
             `NAMESRV_ADDR`.
 
     Raises:
         ConfigError: there is none, or one is no address.
     """
-    if given is None:
-        given = os.environ.get(NAMESRV_ENV, "")
-    parts = given.replace(",", ";").split(";") if isinstance(given, str) else list(given)
+    if addresses is None:
+        addresses = os.environ.get(NAMESRV_ENV, "")
+    parts = addresses.replace(",", ";").split(";") if isinstance(addresses, str) else list(addresses)
     result = []
     for part in parts:
         address = part.strip().rpartition("/")[2]
@@ -47,15 +47,15 @@ def name_server_addresses(given: str | Sequence[str] | None) -> list[str]:
     return result
 
 
-def endpoint_namespace(given: str | Sequence[str] | None) -> str | None:
+def endpoint_namespace(addresses: str | Sequence[str] | None) -> str | None:
     """The namespace a name server address of the form `http://MQ_INST_….…:9876` stands for, None without one."""
-    first = given if isinstance(given, str) else next(iter(given or ()), "")
+    first = addresses if isinstance(addresses, str) else next(iter(addresses or ()), "")
     match = _ENDPOINT.match(first.strip())
     return match[1] if match else None
 
 
 def vip_address(address: str) -> str:
-    """A broker's fast port: the usual one minus two (client.md §21)."""
+    """A broker's fast port: its own minus two (client.md §21)."""
     host, _, port = address.rpartition(":")
     return f"{host}:{int(port) - VIP_PORT_BELOW}"
 

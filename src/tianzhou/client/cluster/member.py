@@ -1,4 +1,4 @@
-"""What a client instance wants of the consumers it serves."""
+"""The consumers of a client instance, as the instance sees them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tianzhou.wire.bodies.clients import ConsumerRunningInfo, DirectConsumption
 
 
 class StateQuestion(NamedTuple):
-    """A broker asks what became of a local transaction (CHECK_TRANSACTION_STATE, wire.md §7.7).
+    """A broker's check of a local transaction (CHECK_TRANSACTION_STATE, wire.md §7.7).
 
     Attributes:
         message: the half message.
         transaction_id: the broker's name for the transaction.
         half_queue_offset: where the broker keeps it; goes back with the answer.
         commitlog_offset: likewise.
-        broker_name: who asks.
-        address: who asks, `host:port`.
+        broker_name: the broker that checks.
+        address: of that broker, `host:port`.
         connection: the connection it came on, on which the answer goes back.
     """
 
@@ -37,7 +37,7 @@ StateCheck = Callable[[StateQuestion], None]
 
 
 class GroupMember(Protocol):
-    """A consumer, as its instance sees it: announced in heartbeats, told of changes, asked by the broker."""
+    """A consumer, as its instance sees it: announced in heartbeats, notified of changes, queried by the broker."""
 
     @property
     def group(self) -> str:
@@ -45,7 +45,7 @@ class GroupMember(Protocol):
         ...
 
     def consumer_data(self) -> ConsumerData | None:
-        """What heartbeats say about it; None while there is nothing to announce."""
+        """Its part of a heartbeat; None while there is nothing to announce."""
         ...
 
     def topics(self) -> set[str]:
@@ -53,7 +53,7 @@ class GroupMember(Protocol):
         ...
 
     def wake_rebalance(self) -> None:
-        """The group's members or a route have changed: share the queues anew, soon."""
+        """The group's members or a route have changed: rebalance soon."""
         ...
 
     async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
@@ -61,7 +61,7 @@ class GroupMember(Protocol):
         ...
 
     def consume_offsets(self, topic: str) -> dict[MessageQueue, int]:
-        """What is committable of a topic's queues (request 221)."""
+        """The committable offsets of a topic's queues (request 221)."""
         ...
 
     def running_info(self) -> ConsumerRunningInfo:

@@ -1,4 +1,4 @@
-"""Saying once that a topic somebody consumes does not exist, and once that it does (client.md §3.5)."""
+"""One log line for a subscribed topic that does not exist, and one when it does (client.md §3.5)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _log = logging.getLogger(__name__)
 
 
 class MissingTopics:
-    """The topics whose absence was told."""
+    """Logs the absence of topics, once for each."""
 
     def __init__(self) -> None:
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     def missing(self, topic: str, groups: Iterable[str], name_servers: Iterable[str]) -> None:
         """A name server knows no such topic.
@@ -22,13 +22,13 @@ class MissingTopics:
         Args:
             topic: the topic.
             groups: the consumer groups here that subscribe to it.
-            name_servers: who is asked.
+            name_servers: their addresses.
         """
         waiting = sorted(groups)
         # Brokers make retry topics when they first hear of a group.
-        if topic in self._told or not waiting or topic.startswith(names.RETRY_PREFIX):
+        if topic in self._logged or not waiting or topic.startswith(names.RETRY_PREFIX):
             return
-        self._told.add(topic)
+        self._logged.add(topic)
         _log.warning(
             "topic %s does not exist, say name servers %s: group %s gets nothing of it until it is created",
             topic,
@@ -38,6 +38,6 @@ class MissingTopics:
 
     def found(self, topic: str) -> None:
         """A name server knows the topic."""
-        if topic in self._told:
-            self._told.discard(topic)
+        if topic in self._logged:
+            self._logged.discard(topic)
             _log.info("topic %s exists now", topic)

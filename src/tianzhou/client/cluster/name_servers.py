@@ -22,11 +22,11 @@ class NameServers:
     """Addresses of name servers, given or looked up, and which of them is in use.
 
     Args:
-        given: addresses `host:port`, see `name_server_addresses`.
+        addresses: `host:port`, see `name_server_addresses`.
         domain: an address server that lists them, when none is given.
         subgroup: which of its lists.
         unit_name: appended to its URL.
-        rng: chooses which is asked first.
+        rng: chooses which comes first.
 
     Raises:
         ConfigError: there is none, or one is no address.
@@ -34,16 +34,16 @@ class NameServers:
 
     def __init__(
         self,
-        given: str | Sequence[str] | None,
+        addresses: str | Sequence[str] | None,
         domain: str | None,
         subgroup: str,
         unit_name: str | None,
         rng: random.Random,
     ) -> None:
         self._url: str | None = None
-        if domain and not given and not os.environ.get(NAMESRV_ENV):
+        if domain and not addresses and not os.environ.get(NAMESRV_ENV):
             self._url = address_server.lookup_url(domain, subgroup, unit_name)
-        self.addresses = [] if self._url else name_server_addresses(given)
+        self.addresses = [] if self._url else name_server_addresses(addresses)
         self._turn = rng.randrange(len(self.addresses)) if self.addresses else 0
 
     @property
@@ -53,7 +53,7 @@ class NameServers:
 
     @property
     def in_use(self) -> str:
-        """The one that is asked now."""
+        """The one that requests go to now."""
         return self.addresses[self._turn % len(self.addresses)]
 
     async def look_up(self) -> None:

@@ -1,4 +1,4 @@
-"""What a caller can do about an answer that is no success (wire.md §2). Pure."""
+"""Errors for replies that are no success, with what a caller can do (wire.md §2). Pure."""
 
 from __future__ import annotations
 
@@ -54,18 +54,18 @@ def broker_error(reply: Command, address: str = "") -> BrokerError:
     if _NO_SQL in remark:
         hint = "set enablePropertyFilter=true at the broker"
     elif reply.code == ResponseCode.NO_PERMISSION and "configuration file" in remark:
-        hint = ""  # the server has said which key it is
+        hint = ""  # the remark says which key it is
     elif reply.code == ResponseCode.SYSTEM_ERROR and (not reply.remark or _DEFECT.search(remark)):
         hint = "the server's log has the cause"
-    elif reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and (said := _NOT_SUPPORTED.search(remark)):
-        hint = _whose(int(said[1]), said[2]) or hint
+    elif reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and (found := _NOT_SUPPORTED.search(remark)):
+        hint = _wrong_server(int(found[1]), found[2]) or hint
     return BrokerError(reply.code, remark, hint=hint, address=address)
 
 
-def _whose(code: int, rest: str) -> str:
-    """What is wrong with whom a request was sent to, where its code tells."""
+def _wrong_server(code: int, rest: str) -> str:
+    """The hint that a request went to the wrong kind of server, where its code shows that."""
     if rest:
-        return _PORTS  # the server has said what it is
+        return _PORTS  # the remark says what the server is
     wanted = server_of(code)
     if code in OF_NAME_SERVERS:
         return f"{request_name(code)} is asked of a {wanted}, and this seems to be a broker; {_PORTS}"

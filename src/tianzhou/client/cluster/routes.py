@@ -1,4 +1,4 @@
-"""Where topics live, as the name servers told it (client.md §3.5, wire.md §8.1). A pure table.
+"""Routes of topics, as the name servers gave them (client.md §3.5, wire.md §8.1). A pure table.
 
 `instance.py` asks for routes and puts the answers here; producers and consumers read.
 """
@@ -19,8 +19,8 @@ def check_route(route: TopicRoute, whose: str) -> TopicRoute:
     """The route itself, when it can be worked with.
 
     Args:
-        route: what a name server told.
-        whose: the topic and who told it, for errors.
+        route: of a name server.
+        whose: the topic and the name server, for errors.
 
     Raises:
         LimitExceeded: it has more queues or brokers than any cluster has.
@@ -84,7 +84,7 @@ def borrowed(route: TopicRoute, queue_nums: int) -> TopicRoute:
 
     Args:
         route: the auto-create topic's route.
-        queue_nums: how many queues the producer asks for per broker.
+        queue_nums: queues per broker that the producer requests.
     """
     datas = []
     for data in route.queue_datas:
@@ -100,7 +100,7 @@ class RouteTable:
         self._routes: dict[str, TopicRoute] = {}
         self._brokers: dict[str, dict[int, str]] = {}
         self.version = 0
-        """Grows with every change, so that derived tables know when to be built anew."""
+        """Grows with every change, so that derived tables know when they are out of date."""
 
     def __contains__(self, topic: object) -> bool:
         return topic in self._routes
@@ -130,7 +130,7 @@ class RouteTable:
         return True
 
     def forget(self, topic: str) -> None:
-        """Drop a topic's route, so that it is asked for again."""
+        """Drop a topic's route, so that it is requested again."""
         if self._routes.pop(topic, None) is not None:
             self.version += 1
 

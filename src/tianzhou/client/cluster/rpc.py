@@ -115,7 +115,7 @@ async def _offset(
 async def earliest_store_time(
     remoting: RemotingClient, address: str, queue: MessageQueue, timeout_ms: float = API_TIMEOUT_MS
 ) -> int | None:
-    """When the queue's first message was stored, milliseconds since the epoch; None when it holds none."""
+    """Store time of the queue's first message, milliseconds since the epoch; None when it holds none."""
     code = RequestCode.GET_EARLIEST_MSG_STORETIME
     reply = await call(remoting, address, code, timeout_ms=timeout_ms, **_named(queue))
     timestamp = int(read_reply(code, reply).timestamp)
@@ -182,7 +182,7 @@ async def send_back(
         group: the consumer group.
         message: the message, as delivered.
         delay_level: 0 lets the broker decide, -1 gives up on the message, above 0 is a level.
-        max_reconsume_times: after so many attempts it goes to the dead letters.
+        max_reconsume_times: attempts after which it goes to the dead letters.
     """
     await call(
         remoting,

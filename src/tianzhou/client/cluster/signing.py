@@ -1,4 +1,4 @@
-"""Signed requests, for brokers that check who asks: RocketMQ's ACL (client.md §21).
+"""Signed requests, for brokers with access control: RocketMQ's ACL (client.md §21).
 
 A producer, consumer or admin that is given `access_key` and `secret_key` signs each of its requests, heartbeats and
 one-way ones included. The secret itself never travels.
@@ -20,11 +20,11 @@ SECURITY_TOKEN = "SecurityToken"
 SIGNATURE = "Signature"
 _UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 _UNSIGNED = frozenset({SIGNATURE, _UNIQUE_KEY_QUERY})
-"""What brokers leave out: the signature itself, and what Java's client adds to a query behind its signature."""
+"""Fields that brokers leave out: the signature itself, and what Java's client adds to a query behind its signature."""
 
 
 def signature(fields: Mapping[str, str], body: bytes, secret_key: str) -> str:
-    """What proves that who knows the secret has made a request.
+    """The signature of a request by the owner of a secret.
 
     Args:
         fields: its header fields; a signature among them does not count, nor the mark of a query by unique key.
@@ -40,7 +40,7 @@ def signing(access_key: str | None, secret_key: str | None, security_token: str 
     """A hook that signs requests; None when there is nothing to sign with.
 
     Args:
-        access_key: who asks.
+        access_key: names the account.
         secret_key: the secret that belongs to it.
         security_token: goes along, where a cloud service wants one.
 

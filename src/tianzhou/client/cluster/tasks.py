@@ -43,7 +43,7 @@ class Tasks:
         return self.spawn(self._supervisor.keep(name, work))
 
     async def end(self) -> None:
-        """Cancel them, but for the one that asks, and wait until they have ended."""
+        """Cancel them, but for the calling one, and wait until they have ended."""
         tasks = [task for task in self._running if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()

@@ -11,18 +11,18 @@ from tianzhou.errors import ConfigError
 from tianzhou.remoting.tls import TlsSettings, client_context, load_tls
 
 ENABLE_ENV: Final = "TIANZHOU_TLS_ENABLE"
-"""What RocketMQ's system property `tls.enable` is: `true` has every client speak TLS that is not told otherwise."""
+"""As RocketMQ's system property `tls.enable`: `true` has every client speak TLS whose option `tls` is None."""
 CONFIG_FILE_ENV: Final = "TIANZHOU_TLS_CONFIG_FILE"
-"""What RocketMQ's system property `tls.config.file` is; by default `/etc/rocketmq/tls.properties`, if it is there."""
+"""As RocketMQ's system property `tls.config.file`; by default `/etc/rocketmq/tls.properties`, if it is there."""
 
 Tls: TypeAlias = bool | ssl.SSLContext | TlsSettings | None
-"""What clients take: None leaves it to the environment, False speaks plain, see `context_of` for the others."""
+"""The option `tls` of clients: None leaves it to the environment, False is plain, see `context_of` for the others."""
 
 _SWITCH: Final = {"": False, "false": False, "true": True}
 
 
 def context_of(tls: Tls, environment: Mapping[str, str] | None = None) -> ssl.SSLContext | None:
-    """What a client speaks TLS with; None speaks plain.
+    """The context a client speaks TLS with; None speaks plain.
 
     **True is RocketMQ's `tls.enable`, and RocketMQ's rules trust everybody**: without a configuration file that says
     `tls.client.authServer=true` the connection is encrypted, and whoever answers at the address is believed. A

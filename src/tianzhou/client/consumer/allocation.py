@@ -1,4 +1,4 @@
-"""How a group's queues are shared among its members (client.md §10.5, wire.md §14).
+"""Strategies that share a group's queues among its members (client.md §10.5, wire.md §14).
 
 Every member computes the same answer from the same two sorted lists, whatever its language; nobody tells it.
 Pure: no clock, no network.
@@ -207,7 +207,7 @@ def _by_room(items: Iterable[T], room_of: Callable[[T], str]) -> dict[str, list[
 
 
 class FixedQueues:
-    """What the user decided, whoever else is there.
+    """The queues the user has chosen, whoever else is there.
 
     Args:
         queues: the queues of this member.
@@ -226,6 +226,6 @@ class FixedQueues:
 def changes(
     owned: Iterable[MessageQueue], assigned: Iterable[MessageQueue]
 ) -> tuple[list[MessageQueue], list[MessageQueue]]:
-    """What a new assignment means for a member: queues to give up, and queues to take, each in order."""
+    """Changes of a new assignment for a member: queues to give up, and queues to take, each in order."""
     before, after = set(owned), set(assigned)
     return sorted_queues(before - after), sorted_queues(after - before)

@@ -1,4 +1,4 @@
-"""Where a group's progress is kept: at the brokers, or in a local file when broadcasting (client.md §16)."""
+"""Stores of a group's offsets: at the brokers, or in a local file when broadcasting (client.md §16)."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class LocalOffsets:
         """Of a client that goes by the same name after a restart.
 
         Args:
-            instance: says from where name servers are reached.
+            instance: its name servers decide which of this machine's addresses is used.
             directory: see above.
             instance_name: tells clients of one machine apart.
             group: the consumer group.

@@ -1,4 +1,4 @@
-"""What of a queue may be committed, and when pulling it has to pause (client.md §11, §12.1). Pure."""
+"""The offset that may be committed of a queue, and when pulling it has to pause (client.md §11, §12.1). Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PASSED = 512
 
 @dataclass(slots=True, frozen=True)
 class PullLimits:
-    """How much of one queue may wait to be consumed; reaching a limit is allowed, exceeding it pauses pulling.
+    """Limits for what waits of one queue to be consumed; reaching one is allowed, exceeding it pauses pulling.
 
     Args:
         messages: number of messages.
@@ -47,7 +47,7 @@ class OffsetTracker:
     """The unfinished messages of one queue, and the offset up to which all is done.
 
     The committed offset is the lowest unfinished one, so a crash repeats messages and never skips any. Messages come
-    in the order of their offsets, and mostly end in it, so what is kept is a list and where in it the unfinished
+    in the order of their offsets, and mostly end in it, so there is a list and the place in it where the unfinished
     begin; only what ends before others is noted by itself.
 
     Args:
@@ -73,7 +73,7 @@ class OffsetTracker:
         return self._place(offset) >= 0 and offset not in self._early
 
     def _place(self, offset: int) -> int:
-        """Where in the list an offset is that has not been passed, -1 for nowhere."""
+        """Index of an offset in the list, -1 when it is not there or has been passed."""
         place = bisect_left(self._offsets, offset, self._at)
         return place if place < len(self._offsets) and self._offsets[place] == offset else -1
 
@@ -187,7 +187,7 @@ class OffsetTracker:
             self._end = offset
 
     def pause_reason(self, limits: PullLimits) -> str | None:
-        """Why no more may be pulled now, None when more may."""
+        """The reason for which no more may be pulled now, None when more may."""
         count, span = len(self), self.span
         if count > limits.messages:
             return f"{count} messages wait, the limit is {limits.messages}"

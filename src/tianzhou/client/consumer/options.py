@@ -23,11 +23,11 @@ class ConsumerOptions(TraceOptions):
         consume_timestamp_ms: the time for CONSUME_FROM_TIMESTAMP, milliseconds since the epoch.
         allocate_message_queue_strategy: how members share the queues, by default `Averagely()`; all have to use the
             same.
-        pull_batch_size: most messages asked for at once.
-        local_offset_dir: where offsets are kept when broadcasting; by default `~/.rocketmq_offsets`.
+        pull_batch_size: most messages of a pull.
+        local_offset_dir: folder of the offsets when broadcasting; by default `~/.rocketmq_offsets`.
         instance_name: names this member in that folder when broadcasting; keep it the same over restarts.
         queues_changed: called with a topic, all its queues and those that are ours, after our share has changed.
-        filter_hooks: called with what each pull brings, to take out what nobody shall get.
+        filter_hooks: called with what each pull brings, to take out messages the consumer is not to get.
         consume_hooks: called around the consuming of messages, see `tianzhou.client.hooks`.
 
     Raises:
@@ -61,5 +61,5 @@ class ConsumerOptions(TraceOptions):
 
     @property
     def strategy(self) -> AllocateStrategy:
-        """How members share the queues."""
+        """The strategy by which members share the queues."""
         return self.allocate_message_queue_strategy or Averagely()

@@ -1,4 +1,4 @@
-"""How long a pull loop rests after an answer that brought nothing (client.md §12.3). Pure.
+"""Rests of a pull loop after replies without messages (client.md §12.3). Pure.
 
 A broker holds a pull while there is nothing to be had, so answers that come at once and lead nowhere are rare: a
 consumer that asked again each time would ask a broken or hostile broker tens of thousands of times a second.
@@ -9,18 +9,18 @@ from __future__ import annotations
 FREE_ANSWERS = 8
 """Empty replies in a row that are followed up at once."""
 LEAP = 64
-"""An answer that leads so far on is what a filter that passes messages over looks like."""
+"""A reply that moves the offset by this much or more comes of a filter that passes messages over."""
 SHORTEST_REST_S = 0.01
 LONGEST_REST_S = 1.0
 LONGEST_REST_WHERE_IT_MOVES_S = 0.1
-"""Where answers lead on, a message may be near and must not wait for long."""
+"""For replies that move the offset: a message may be near and must not wait for long."""
 HELD_S = 0.5
-"""A broker that took so long has waited for messages."""
+"""A broker that took this long or longer has waited for messages."""
 _DOUBLINGS = 7
 
 
 class PullPace:
-    """The answers in a row that brought nothing of one queue."""
+    """Counts replies in a row without messages, of one queue."""
 
     __slots__ = ("fruitless",)
 
@@ -28,7 +28,7 @@ class PullPace:
         self.fruitless = 0
 
     def rest_s(self, moved: int, took_s: float) -> float:
-        """How long to wait before the next pull.
+        """Seconds to wait before the next pull.
 
         Args:
             moved: by how much the answer, which brought no message, led on; 0 or less when it did not.

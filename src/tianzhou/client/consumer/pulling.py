@@ -21,12 +21,12 @@ from tianzhou.wire.pulled import MAX_UNPACKED, decode_messages
 from tianzhou.wire.templates import PullTemplate
 
 FARTHEST_AHEAD = 1_000_000
-"""How far behind the end a broker told the next offset may be: messages come while it answers."""
+"""Limit for the distance of the next offset behind the queue's end in a reply: messages come meanwhile."""
 STATUSES = {status.value: status for status in PullStatus}
 
 
 class RawPull(NamedTuple):
-    """What a pull brought, its records still as bytes.
+    """The reply to a pull, its records still as bytes.
 
     Attributes:
         status: see `PullStatus`.
@@ -34,7 +34,7 @@ class RawPull(NamedTuple):
         min_offset: the queue's first offset.
         max_offset: the offset the queue's next message will get.
         body: the records one behind the other (wire.md §5), empty unless FOUND.
-        suggested_broker_id: which replica the broker would like to be asked next.
+        suggested_broker_id: the replica that the broker proposes for the next pull.
     """
 
     status: PullStatus
@@ -68,8 +68,8 @@ async def pull(
         group: the consumer group.
         queue: the queue.
         offset: the first wanted offset.
-        max_messages: at most so many; brokers have limits of their own.
-        max_bytes: at most so many bytes of records, where brokers know this wish.
+        max_messages: most messages; brokers have limits of their own.
+        max_bytes: most bytes of records, where brokers know this wish.
         subscription: sent along, so that the broker needs no heartbeat; None relies on the heartbeat.
         sub_version: version of the subscription the heartbeat announced.
         commit_offset: committed on the way when given.
@@ -112,7 +112,7 @@ async def pull(
     return _raw(reply, address, offset)
 
 
-def _raw(reply: Command, address: str, asked: int) -> RawPull:
+def _raw(reply: Command, address: str, offset: int) -> RawPull:
     status = STATUSES.get(reply.code)
     if status is None:
         raise broker_error(reply, address)
@@ -120,9 +120,9 @@ def _raw(reply: Command, address: str, asked: int) -> RawPull:
     if type(header) is not PullReplyHeader:
         header = read_reply(RequestCode.PULL_MESSAGE, reply)
     following = header.next_begin_offset
-    if not 0 <= following <= max(asked, header.max_offset) + FARTHEST_AHEAD:
+    if not 0 <= following <= max(offset, header.max_offset) + FARTHEST_AHEAD:
         raise ProtocolError(
-            f"{address} answers a pull at offset {asked} with {following} as the next one, though the queue ends at"
+            f"{address} answers a pull at offset {offset} with {following} as the next one, though the queue ends at"
             f" {header.max_offset}"
         )
     return RawPull(
@@ -136,7 +136,7 @@ def _raw(reply: Command, address: str, asked: int) -> RawPull:
 
 
 class QueuePulls:
-    """The pulls of one queue, of which only few numbers change: what `pull` asks, for less.
+    """The pulls of one queue, of which only few numbers change: as `pull`, for less.
 
     Args:
         group: the consumer group.

@@ -28,11 +28,11 @@ TAKE_OVER_DELAY_S = 0.5
 `MIN_INTERVAL_S` at most, lets its handlers end and stores its offset."""
 
 EARLY_S = 0.001
-"""A timer of the loop may come so much early."""
+"""Seconds by which a timer of the loop may come early."""
 
 
 class _Share(NamedTuple):
-    """What of a topic should be ours."""
+    """A member's share of a topic's queues."""
 
     queues: list[MessageQueue]
     members: int
@@ -49,7 +49,7 @@ class Rebalancer:
     Args:
         instance: knows routes, brokers and our client id.
         group: the consumer group.
-        options: how members share, with broadcasting each takes all, and who is told when our share has changed.
+        options: how members share, with broadcasting each takes all, and the callback for a changed share.
         topics: the topics to share queues of.
         owned: the queues that are ours now.
         take: takes a queue over; False when that has to be tried again.
@@ -81,10 +81,10 @@ class Rebalancer:
         self._take_over_s = take_over_s
         self._wake = asyncio.Event()
         self._due: dict[MessageQueue, float] = {}
-        """When a queue that was another member's may be taken, in the loop's time."""
+        """Earliest time to take a queue that was another member's, of the loop's clock."""
 
     def wake(self) -> None:
-        """Share anew, soon."""
+        """Begin a round soon."""
         self._wake.set()
 
     async def run(self) -> None:
@@ -127,7 +127,7 @@ class Rebalancer:
         return balanced
 
     async def _guarded(self, topic: str, work: Awaitable[T]) -> T | None:
-        """What the work returns; None when it fails, which is logged."""
+        """The result of the work; None when it fails, which is logged."""
         try:
             return await work
         except TianzhouError as error:
@@ -137,7 +137,7 @@ class Rebalancer:
         return None
 
     async def _look(self, topic: str) -> _Share | None:
-        """What of a topic should be ours; None when that cannot be learnt now."""
+        """Our share of a topic; None when it cannot be determined now."""
         queues = await self._instance.queues_to_read(topic)
         if not queues:
             return _Share([], 1, [], [])  # it does not exist yet; the instance looks for it and wakes us

@@ -1,4 +1,4 @@
-"""Handing messages back to be delivered again later (client.md §13.4)."""
+"""Messages sent back to be delivered again later (client.md §13.4)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SendBack:
     Args:
         instance: reaches the brokers.
         group: the consumer group.
-        max_reconsume_times: after so many attempts a message goes to the dead letters; -1 for the default, 16.
+        max_reconsume_times: attempts after which a message goes to the dead letters; -1 for the default, 16.
     """
 
     def __init__(self, instance: ClientInstance, group: str, max_reconsume_times: int = -1) -> None:
@@ -34,7 +34,7 @@ class SendBack:
         self._producer: Producer | None = None
 
     async def give(self, message: MessageExt, delay_level: int = 0) -> bool:
-        """Hand a message back: to the broker that stores it, or else into the retry topic as a new message.
+        """Send a message back: to the broker that stores it, or else into the retry topic as a new message.
 
         Args:
             message: the message, under its original topic.

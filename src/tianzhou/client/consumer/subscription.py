@@ -75,14 +75,14 @@ def tag_wanted(wanted: Collection[str], tag: str | None) -> bool:
 
 
 class Begin(enum.Enum):
-    """What to ask a broker for to learn a queue's first offset."""
+    """The request that gives a queue's first offset."""
 
     MAX_OFFSET = enum.auto()
     AT_TIMESTAMP = enum.auto()
 
 
 def first_offset(where: ConsumeFromWhere, stored: int | None, topic: str) -> int | Begin:
-    """Where a group begins on a queue (client.md §16.3).
+    """Offset at which a group begins on a queue (client.md §16.3).
 
     Args:
         where: the group's wish, for queues it has no offset of.

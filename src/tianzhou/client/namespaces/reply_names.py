@@ -28,7 +28,7 @@ def answer_inside(namespace: str, code: int, reply: Command) -> None:
 
     Args:
         namespace: the namespace.
-        code: what was asked.
+        code: of the request.
         reply: the answer; it is changed.
     """
     rename = _BODIES.get(code)

@@ -1,4 +1,4 @@
-"""Where names change between a namespace's users and the servers (client.md §21).
+"""Requests inside a namespace, with the servers' names (client.md §21).
 
 Inside the client everything goes by the users' names. Requests are translated here on their way out, what brokers
 send on its way in; producers' frames have the servers' names in their templates already.
@@ -110,7 +110,7 @@ def message_inside(namespace: str | None, message: MessageExt) -> MessageExt:
 
 
 def running_info_outside(namespace: str | None, info: ConsumerRunningInfo) -> ConsumerRunningInfo:
-    """What a consumer tells about itself, with the servers' names."""
+    """A consumer's running info with the servers' names."""
     if not namespace:
         return info
     return replace(

@@ -1,4 +1,4 @@
-"""How much a producer may have on its way at a time (client.md §5.2)."""
+"""Back-pressure: limits for what a producer has on its way (client.md §5.2)."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from tianzhou.model import Message, MessageQueue, SendResult, names
 from tianzhou.wire.properties import check_properties_size, encode_properties
 
 ENTRY_BYTES = 22
-"""What a batch adds to each message (wire.md §4.5)."""
+"""Bytes that a batch adds to each message (wire.md §4.5)."""
 _ID_LENGTH = 32
 _ALONE = frozenset(
     {names.PGROUP, names.MSG_TYPE, names.START_DELIVER_TIME, "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"}
@@ -57,7 +57,7 @@ class Accumulator:
         self._batches: dict[_Key, _Batch] = {}
         self._sends: set[asyncio.Task[None]] = set()
         self.held_bytes = 0
-        """How much waits, or is on its way."""
+        """Bytes of messages that wait or are on their way."""
 
     def takes(self, message: Message) -> bool:
         """Whether a message may travel with others, and there is room for it to wait."""

@@ -122,7 +122,7 @@ class Delivery:
         await self._transport.send_oneway(self._wanted(plan, request) or plan.next_target(), request.prepared)
 
     def _wanted(self, plan: PublishPlan, request: SendRequest) -> Target | None:
-        """Where a message has to go, None when any queue will do."""
+        """The target a message has to go to, None when any queue will do."""
         prepared, queue = request.prepared, request.queue
         first = next(iter(prepared.messages), None)
         if queue is None and first is not None and (prepared.code != BATCH or request.selector is not None):
@@ -150,7 +150,7 @@ class Delivery:
         now_s = self._monotonic()
         reachable = True
         if isinstance(error, RemotingError):
-            # Without a detector nobody would turn it on again.
+            # Without a detector it would never be reachable again.
             reachable = not self._faults.detecting
         elif isinstance(error, BrokerError):
             reachable = False

@@ -1,4 +1,4 @@
-"""Asks brokers that did not answer whether they do again (client.md §5.5)."""
+"""Probes of brokers that did not answer (client.md §5.5)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Detector:
     Args:
         instance: reaches the brokers.
         faults: what is known about them.
-        timeout_ms: limit of one question.
-        interval_ms: how often a broker is asked.
+        timeout_ms: limit of one probe.
+        interval_ms: pause between two probes of a broker.
     """
 
     def __init__(self, instance: ClientInstance, faults: LatencyFaults, timeout_ms: int, interval_ms: int) -> None:
@@ -50,7 +50,7 @@ class Detector:
             await self.detect()
 
     async def detect(self) -> None:
-        """Ask each broker whose turn it is."""
+        """Probe each broker that is due."""
         routes = self._instance.routes
         now_ms = self._instance.clock.monotonic() * 1000
         for broker_name in self._faults.due(now_ms, self._interval_ms):

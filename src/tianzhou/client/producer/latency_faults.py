@@ -1,4 +1,4 @@
-"""Which brokers to leave alone for a while after slow or failed sends (client.md §5.5).
+"""Brokers that are avoided for a while after slow or failed sends (client.md §5.5).
 
 Pure: time is an argument, milliseconds of any monotonic clock.
 """
@@ -29,15 +29,15 @@ class _Fault:
     latency_ms: float
     available_from_ms: float
     reachable: bool
-    asked_ms: float = 0
+    probe_ms: float = 0
 
 
 class LatencyFaults:
-    """What is known about the brokers sent to.
+    """The faults of brokers, as sends have met them.
 
     Args:
         enabled: off, nothing is remembered and every broker is fit for use.
-        detecting: somebody asks brokers that did not answer whether they do again.
+        detecting: a `Detector` probes brokers that did not answer.
     """
 
     def __init__(self, *, enabled: bool = True, detecting: bool = False) -> None:
@@ -81,10 +81,10 @@ class LatencyFaults:
         return fault is None or fault.reachable
 
     def due(self, now_ms: float, interval_ms: float) -> list[str]:
-        """The brokers to ask now whether they answer; each is due again after the interval."""
-        due = [name for name, fault in self._faults.items() if now_ms >= fault.asked_ms]
+        """The brokers to probe now; each is due again after the interval."""
+        due = [name for name, fault in self._faults.items() if now_ms >= fault.probe_ms]
         for name in due:
-            self._faults[name].asked_ms = now_ms + interval_ms
+            self._faults[name].probe_ms = now_ms + interval_ms
         return due
 
     def answered(self, broker_name: str) -> None:

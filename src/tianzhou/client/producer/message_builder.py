@@ -142,7 +142,7 @@ class MessageBuilder:
         return StagedMessage(wrap(self._namespace, message.topic), queue_id, message.flag, sys_flag, encoded, body)
 
     def outbox_entries(self, prepared: PreparedMessage, queue: MessageQueue | None) -> list[OutboxEntry]:
-        """What goes into an outbox for messages made by `single` or `batch`.
+        """The entries of an outbox for messages made by `single` or `batch`.
 
         Args:
             prepared: the messages, none of them a reply or part of a transaction.
@@ -188,7 +188,7 @@ class MessageBuilder:
         Args:
             message: the message, as delivered.
             group: the consumer group.
-            max_reconsume_times: after so many attempts it goes to the dead letters.
+            max_reconsume_times: attempts after which it goes to the dead letters.
             delay_level: when it is delivered again.
         """
         body, sys_flag = self.pack(message.body)

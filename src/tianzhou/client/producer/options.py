@@ -26,16 +26,16 @@ class ProducerOptions(TraceOptions):
             whose predecessor was lost on the way back stores the message twice; both have the same unique key.
         retry_another_broker_when_not_store_ok: repeat also when flush or replication was not confirmed.
         retry_response_codes: the answers worth another attempt.
-        compress_msg_body_over_howmuch: bodies of so many bytes or more are compressed.
+        compress_msg_body_over_howmuch: bodies of this many bytes or more are compressed.
         compress_level: 0 to 9.
         compress_type: `ZLIB`, `LZ4` or `ZSTD`; consumers before RocketMQ 5 know only ZLIB.
         max_message_size: longest body in bytes; brokers have a limit of their own.
         create_topic_key: the topic whose route and permission an unknown topic borrows.
-        default_topic_queue_nums: queues asked for when a topic is created by sending to it.
+        default_topic_queue_nums: queues requested when a topic is created by sending to it.
         send_latency_fault_enable: avoid brokers for a while that were slow or failed.
-        start_detector_enable: with the above, ask brokers that did not answer whether they do again.
-        detect_timeout_ms: how long such a question may take.
-        detect_interval_ms: how often a broker is asked.
+        start_detector_enable: with the above, probe brokers that did not answer.
+        detect_timeout_ms: limit of one probe.
+        detect_interval_ms: pause between two probes of a broker.
         send_hooks: called around each attempt, see `tianzhou.client.hooks`.
         check_forbidden_hooks: called before each attempt; one that raises prevents it.
         stamp_hooks: called with each message before the first attempt; what they return is stored as its properties.
@@ -43,7 +43,7 @@ class ProducerOptions(TraceOptions):
             ones, requests, replies and parts of transactions.
         batch_max_delay_ms: how long a message waits at most, 1 to 30,000.
         batch_max_bytes: a batch of more bytes is sent at once, 1 to 2 MiB.
-        total_batch_max_bytes: with so much waiting, messages are sent alone.
+        total_batch_max_bytes: when more waits, messages are sent alone.
         enable_backpressure_for_async_mode: let senders wait while too much is on its way.
         back_pressure_for_async_send_num: most messages on their way, at least 10.
         back_pressure_for_async_send_size: most bytes of bodies on their way, at least 1 MiB.

@@ -1,6 +1,6 @@
 """Sends messages (client.md §4 to §7).
 
-The path of one message is kept short: the topic's queues with address and frame template are at hand, a unique
+The path of one message is short: the topic's queues with address and frame template are at hand, a unique
 id and the few changing header fields are formatted, and the frame joins all others of this loop turn in one
 write. Everything that can go wrong is met off that path, and so is every option that asks for more.
 """
@@ -193,7 +193,7 @@ class Producer(BaseProducer):
         Args:
             message: the message, as delivered.
             group: the consumer group.
-            max_reconsume_times: after so many attempts it goes to the dead letters.
+            max_reconsume_times: attempts after which it goes to the dead letters.
             delay_level: when it is delivered again.
             timeout_ms: limit of all attempts together.
         """

@@ -1,4 +1,4 @@
-"""What all producers share: a place in a producer group, from start to stop, and the layers of a send."""
+"""The base of all producers: a member of a producer group, from start to stop, and the layers of a send."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class BaseProducer(GroupClient, Startable):
 
     @property
     def outbox(self) -> OutboxStatus | None:
-        """What waits in the outbox; None without one."""
+        """Status of the outbox; None without one."""
         return self._stack.outbox.status() if self._stack.outbox is not None else None
 
     async def queues(self, topic: str) -> list[MessageQueue]:

@@ -1,4 +1,4 @@
-"""What a producer keeps at hand to send: per topic its queues, their addresses and frame templates (client.md §5)."""
+"""Plans of a producer for its sends: per topic the queues, their addresses and frame templates (client.md §5)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Target(NamedTuple):
 
 
 class PublishPlan:
-    """What sending to one topic needs, derived from its route once.
+    """The targets of one topic's messages, derived from its route once.
 
     Args:
         route: the topic's route.
@@ -121,7 +121,7 @@ class PublishPlans:
         return plan
 
     def target(self, queue: MessageQueue, topic: str) -> Target:
-        """How to reach a queue.
+        """The target of messages to a queue.
 
         Args:
             queue: the queue.

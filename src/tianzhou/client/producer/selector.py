@@ -1,4 +1,4 @@
-"""Which queue a message goes to (client.md §5.4, §5.5). Pure: randomness is an argument."""
+"""The choice of a message's queue (client.md §5.4, §5.5). Pure: randomness is an argument."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes down a producer's stack: a message made ready, where it has to go and for how long (client.md §5)."""
+"""A send as it goes down a producer's stack: a message made ready, its destination and its limit (client.md §5)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class PreparedMessage(NamedTuple):
 
 
 class SendRequest(NamedTuple):
-    """A send as one layer asks it of the next.
+    """A send as one layer hands it to the next.
 
     Attributes:
         prepared: what is sent.
@@ -68,4 +68,4 @@ class SendRequest(NamedTuple):
 
 
 Layer: TypeAlias = Callable[[SendRequest], Awaitable[SendResult]]
-"""What sends, by itself or with the layers below it."""
+"""Sends, by itself or with the layers below it."""

@@ -35,7 +35,7 @@ class SendStack:
     Args:
         instance: reaches the brokers.
         group: the producer group, as users know it.
-        options: what the producer is told.
+        options: of the producer.
         builder: makes what is sent.
         plans: the queues of each topic.
         faults: what is known about slow brokers.

@@ -35,7 +35,7 @@ from tianzhou.wire.ids import parse_offset_msg_id
 _log = logging.getLogger(__name__)
 
 LocalTransaction: TypeAlias = Callable[[Message, Any], "TransactionState | Awaitable[TransactionState | None] | None"]
-"""Does the local work of a message; `message.transaction_id` is what a check will be asked about."""
+"""Does the local work of a message; a check later gets the same `message.transaction_id`."""
 
 Check: TypeAlias = Callable[[MessageExt], "TransactionState | Awaitable[TransactionState | None] | None"]
 """Says what became of the local transaction `message.transaction_id`."""
@@ -61,7 +61,7 @@ class Half(NamedTuple):
 class TransactionProducer(Producer):
     """A producer whose messages can be bound to local transactions.
 
-        async def state(message):                      # asked when the answer got lost
+        async def state(message):                      # called when the answer got lost
             return TransactionState.COMMIT if await paid(message.transaction_id) else TransactionState.ROLLBACK
 
         async with TransactionProducer("orders", "localhost:9876", check=state) as producer:
@@ -72,7 +72,7 @@ class TransactionProducer(Producer):
         namesrv_addr: name servers, see `ClientInstance`.
         check: says what became of a transaction, see `Check`; sync ones run in threads.
         check_concurrency: how many checks run at the same time.
-        check_request_hold_max: most checks that wait; what comes above is dropped, and asked again by the broker.
+        check_request_hold_max: most checks that wait; those above are dropped, and repeated by the broker.
         end_transaction_hooks: called around each END_TRANSACTION, see `tianzhou.client.hooks`.
         instance: an instance to share; by default the producer owns one.
         keywords: as of `Producer`.
@@ -106,7 +106,7 @@ class TransactionProducer(Producer):
         self._executor: ThreadPoolExecutor | None = None
 
     async def start(self) -> None:
-        """Get ready to send, and to be asked; see `Producer.start`."""
+        """Get ready to send, and to answer checks; see `Producer.start`."""
         await super().start()
         if not self._workers:
             self._workers = [
@@ -189,7 +189,7 @@ class TransactionProducer(Producer):
             _log.warning("the end of transaction %s was not sent, the broker will ask: %s", result.msg_id, error)
         return TransactionSendResult(result, state)
 
-    # --- being asked -----------------------------------------------------------------------------------------
+    # --- checks ----------------------------------------------------------------------------------------------
 
     def _note_question(self, question: StateQuestion) -> None:
         try:
@@ -270,7 +270,7 @@ class TransactionProducer(Producer):
 
 
 def as_state(outcome: object, function: object) -> TransactionState:
-    """What user code returned, as a state.
+    """The state that user code returned.
 
     Raises:
         TypeError: it is none.

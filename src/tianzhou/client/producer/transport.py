@@ -74,7 +74,7 @@ class Transport:
         return target._replace(address=self._instance.send_address(master))
 
     def result(self, reply: Command, target: Target, unique_keys: str) -> SendResult:
-        """What a broker's reply says.
+        """The result in a broker's reply.
 
         Raises:
             BrokerError: the message was refused.

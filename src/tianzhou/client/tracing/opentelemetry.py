@@ -137,7 +137,7 @@ class Spans:
         return after
 
     def on_end_transaction(self, context: EndTransactionContext) -> Callable[[EndTransactionContext], None]:
-        """An end-of-transaction hook: a span for each end, below the message's own when a broker has asked."""
+        """An end-of-transaction hook: a span for each end, below the message's own of a check."""
         message = context.message
         parent = self._propagator.extract(message.properties) if isinstance(message, MessageExt) else None
         span = self._tracer.start_span(

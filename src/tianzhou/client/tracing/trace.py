@@ -33,7 +33,7 @@ FLUSH_EVERY_S = 5.0
 SEND_TIMEOUT_MS = 5_000
 MAX_MESSAGE_BYTES = 128_000
 LAST_FLUSH_S = 5.0
-"""How long `stop` lets the last records go out."""
+"""Limit in seconds for the last records when a dispatcher stops."""
 
 _serial = itertools.count(1)
 
@@ -48,7 +48,7 @@ class _Entry(NamedTuple):
 
 
 class TraceProducer(Protocol):
-    """What a dispatcher needs of the producer that sends its records."""
+    """The producer that sends the records of a dispatcher."""
 
     async def start(self) -> None:
         """Get ready."""

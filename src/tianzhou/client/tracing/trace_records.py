@@ -21,7 +21,7 @@ STATE_NAMES = {
 
 
 class Traced(NamedTuple):
-    """What records say about a message.
+    """A message as records name it.
 
     Attributes:
         topic: its topic, without a namespace.
@@ -36,7 +36,7 @@ class Traced(NamedTuple):
     keys: str | None
 
     def index_keys(self) -> set[str]:
-        """What a trace message is found by later."""
+        """Keys by which a trace message is found later."""
         return {self.msg_id, *(self.keys or "").split()}
 
 
@@ -152,7 +152,7 @@ def end_transaction(
     state: TransactionState,
     from_check: bool,
 ) -> str:
-    """A broker was told how a transaction ended.
+    """A transaction was ended at its broker.
 
     Args:
         message: the message.
@@ -161,8 +161,8 @@ def end_transaction(
         group: the producer group.
         store_host: the broker's `host:port`.
         transaction_id: the broker's name for the transaction.
-        state: what the broker was told.
-        from_check: whether it had asked.
+        state: the state that was sent.
+        from_check: whether the broker had checked.
     """
     return _record(
         "EndTransaction",

@@ -1,4 +1,4 @@
-"""What a polling consumer commits, and when (client.md §18)."""
+"""Commits of a polling consumer (client.md §18)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REST_S = 0.2
 
 
 class AutoCommitter:
-    """The positions of the assigned queues, stored on demand, now and then, and when queues change hands.
+    """The positions of the assigned queues, stored on demand, at intervals, and when queues change hands.
 
     Args:
         group: the consumer group.
@@ -28,7 +28,7 @@ class AutoCommitter:
         store: stores offsets and waits until they are stored; raises ClientError when some could not be.
         polling: knows the positions.
         clock: source of time.
-        interval_ms: how often to commit without being asked; None for never.
+        interval_ms: pause between automatic commits; None for none.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class AutoCommitter:
 
     @property
     def automatic(self) -> bool:
-        """Whether positions are committed without being asked."""
+        """Whether positions are committed automatically."""
         return self._interval_ms is not None
 
     async def stored(self, queue: MessageQueue) -> int | None:
@@ -86,7 +86,7 @@ class AutoCommitter:
             self._stored |= offsets
 
     async def before_poll(self) -> None:
-        """What former polls returned counts as done by now; commit it when that is due."""
+        """Commit what former polls returned, which counts as done by now, when that is due."""
         if self._interval_ms is None:
             return
         now_s = self._clock.monotonic()

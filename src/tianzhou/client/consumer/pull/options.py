@@ -17,9 +17,9 @@ class PullOptions(ConsumerOptions):
 
     Args:
         pull_timeout_ms: limit of a pull that does not wait for messages.
-        auto_commit: whether `poll` commits now and then what former polls returned.
-        auto_commit_interval_ms: how often.
-        topic_check_interval_ms: how often `watch_queues` looks.
+        auto_commit: whether `poll` commits at intervals what former polls returned.
+        auto_commit_interval_ms: that interval.
+        topic_check_interval_ms: pause between two comparisons of `watch_queues`.
     """
 
     pull_timeout_ms: int = 10_000

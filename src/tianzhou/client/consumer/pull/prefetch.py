@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class _InHand(NamedTuple):
-    """What the caller was given last, and may still work on."""
+    """The messages that `next` returned last; the caller may still work on them."""
 
     queue: MessageQueue
     first_offset: int

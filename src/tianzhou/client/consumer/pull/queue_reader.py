@@ -26,7 +26,7 @@ class QueueReader(GroupClient):
         instance: reaches the brokers.
         offsets: where the group's offsets are kept.
         pull_timeout_ms: limit of a pull that does not wait for messages.
-        filters: take out what nobody shall get.
+        filters: take out messages that the consumer is not to get.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class QueueReader(GroupClient):
         )
 
     async def earliest_store_time(self, queue: MessageQueue) -> int | None:
-        """When the queue's first message was stored, milliseconds since the epoch; None when it holds none."""
+        """Store time of the queue's first message, milliseconds since the epoch; None when it holds none."""
         address = await self._master(queue)
         return await rpc.earliest_store_time(self._instance.remoting, address, queue, self._instance.api_timeout_ms)
 
@@ -130,12 +130,12 @@ class QueueReader(GroupClient):
         Args:
             queue: the queue.
             offset: the first wanted offset.
-            max_messages: at most so many; brokers give at most 32 at once from memory, 8 from disk.
+            max_messages: most messages; brokers give at most 32 at once from memory, 8 from disk.
             tags: tag expression, `A || B`.
             sql: SQL92 expression instead of tags.
             suspend_ms: how long the broker may hold the request while there is no new message.
             timeout_ms: limit of the request; by default the consumer's `pull_timeout_ms` beyond `suspend_ms`.
-            max_bytes: at most so many bytes of records, where the broker knows this wish.
+            max_bytes: most bytes of records, where the broker knows this wish.
             broker_id: the replica to ask, 0 for the master.
 
         Raises:

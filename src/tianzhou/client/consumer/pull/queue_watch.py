@@ -14,15 +14,15 @@ from tianzhou.model import MessageQueue
 _log = logging.getLogger(__name__)
 
 QueuesListener: TypeAlias = Callable[[str, list[MessageQueue]], None]
-"""Told of a topic and its readable queues, sorted."""
+"""Called with a topic and its readable queues, sorted."""
 
 
 class QueueWatch:
-    """Asks for the queues of topics again and again, and tells listeners of changes.
+    """Compares the queues of topics at intervals, and calls listeners when they have changed.
 
     Args:
         instance: knows the name servers.
-        interval_s: how often to ask.
+        interval_s: pause between two comparisons.
     """
 
     def __init__(self, instance: ClientInstance, interval_s: float) -> None:
@@ -32,11 +32,11 @@ class QueueWatch:
         self._known: dict[str, list[MessageQueue]] = {}
 
     def add(self, topic: str, listener: QueuesListener) -> None:
-        """Tell `listener` of changes of a topic's queues; it replaces a former one of this topic."""
+        """Call `listener` when a topic's queues have changed; it replaces a former one of this topic."""
         self._listeners[topic] = listener
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Compare until cancelled."""
         while True:
             for topic in list(self._listeners):
                 try:

@@ -26,11 +26,11 @@ from tianzhou.model import MessageExt, MessageQueue, PullStatus, SubscriptionDat
 _log = logging.getLogger(__name__)
 
 PULL_ANSWER_MS = 15_000
-"""What a pull may take beyond the time the broker holds it."""
+"""Time a pull may take beyond that for which the broker holds it."""
 PULL_EXPIRY_S = 120
 LOCK_INTERVAL_S = 20.0
 BROKER_LOCK_LIFE_S = 60.0
-"""A broker gives a lock to another member when it was not renewed for so long."""
+"""A broker gives a lock to another member when it was not renewed for this long."""
 LEAVE_AT_ONCE_S = 0.5
 """Seconds for which rebalancing waits for running handlers and for offsets before it goes on with other queues."""
 REST_S = 0.2
@@ -50,7 +50,7 @@ class AssignedQueues:
         offsets: where progress is kept.
         subscription: the subscription of a topic, None when it is not subscribed.
         hand_out: takes the messages that were pulled.
-        lost: told when a queue was given up because another member has its lock.
+        lost: called when a queue was given up because another member has its lock.
         rates: counts pulls.
         spawn: runs a coroutine as a task of the consumer.
     """
@@ -92,8 +92,8 @@ class AssignedQueues:
     # --- taking and giving up --------------------------------------------------------------------------------
 
     @property
-    def kept(self) -> list[MessageQueue]:
-        """The queues that are ours and stay it, so far as is known."""
+    def staying(self) -> list[MessageQueue]:
+        """The queues that are ours and are not being given up."""
         return [queue for queue, pq in self.table.items() if not pq.leaving]
 
     async def take(self, queue: MessageQueue) -> bool:
@@ -185,7 +185,7 @@ class AssignedQueues:
 
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Continue those of the queues that are ours at other offsets; what is in hand does not count."""
-        ours = {queue: offset for queue, offset in offsets.items() if queue in self.kept}
+        ours = {queue: offset for queue, offset in offsets.items() if queue in self.staying}
         for queue, offset in ours.items():
             self._restart(self.table[queue], offset)
         await self._offsets.persist(ours, confirm=True)
@@ -255,8 +255,8 @@ class AssignedQueues:
             pq.limit(limits)
 
     def revive(self) -> None:
-        """Start the pull loops anew that have ended or hung for two minutes; warn of queues that stay full."""
-        # Of the clock that nobody sets: one that is set on would have every queue begin anew.
+        """Restart the pull loops that have ended or hung for two minutes; warn of queues that stay full."""
+        # Of the clock that nobody sets: one that is set on would restart every queue.
         now_s = self._instance.clock.monotonic()
         for pq in list(self.table.values()):
             if pq.given_up:
@@ -278,7 +278,7 @@ class AssignedQueues:
         while self._options.locks:
             await asyncio.sleep(LOCK_INTERVAL_S)
             await self._renew([pq for pq in self.table.values() if not pq.given_up])
-            # What a broker granted or kept without our hearing of it would keep others out.
+            # A lock that a broker has granted though its reply was lost would keep others out.
             await self._locks.unlock(self._locks.held - self.table.keys() - self._taking)
 
     async def relock(self, pq: ProcessQueue) -> bool | None:

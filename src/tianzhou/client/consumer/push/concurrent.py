@@ -25,7 +25,7 @@ SLOWEST_SWEEP_S = 1.0
 
 
 class PulledMessages:
-    """What a pull has brought of a queue and waits for handlers, as what single calls get, the next one last."""
+    """The messages of a pull that wait for handlers, one item for each call, the next one last."""
 
     __slots__ = ("pq", "rest")
 
@@ -81,9 +81,9 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
         return self._options.consume_timeout_ms / 1000
 
     async def _work(self, slot: Slot) -> None:
-        await (self._work_one_by_one(slot) if self._single else super()._work(slot))
+        await (self._work_single(slot) if self._single else super()._work(slot))
 
-    async def _work_one_by_one(self, slot: Slot) -> None:  # noqa: C901 - one loop: no call that can be avoided
+    async def _work_single(self, slot: Slot) -> None:  # noqa: C901 - one loop: no call that can be avoided
         # What `HandlerDispatcher._work` does with `next` and `_consume`, in one piece for handlers that nothing is done
         # around: most of them do not wait, and then what is between two calls is most of what a message costs.
         line, plain, rates_of = self._line, self._handlers.plain, self._rates.of
@@ -204,7 +204,7 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
         context: ConsumeContext,
         slot: Slot,
     ) -> None:
-        """What follows from a handler's answer."""
+        """Act on a handler's answer."""
         expired = False
         if isinstance(failure, asyncio.CancelledError):
             if not slot.expired or slot.task is None:
@@ -265,7 +265,7 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
             for message in work.messages:
                 work.pq.finish(message.queue_offset)
             return
-        kept = []
+        refused = []
         for message in work.messages:
             if message.queue_offset not in work.pq.tracker:
                 continue
@@ -273,9 +273,9 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
                 work.pq.finish(message.queue_offset)
             else:
                 message.reconsume_times += 1
-                kept.append(message)
-        if kept and self._open:
-            self._spawn(self._again(Work(work.pq, kept)))
+                refused.append(message)
+        if refused and self._open:
+            self._spawn(self._again(Work(work.pq, refused)))
 
     async def _again(self, work: Work) -> None:
         await asyncio.sleep(SEND_BACK_RETRY_MS / 1000)

@@ -1,4 +1,4 @@
-"""How fast a consumer is in each topic, over the last minute and hour (client.md §17.3). Pure."""
+"""Rates of a consumer in each topic, over the last minute and hour (client.md §17.3). Pure."""
 
 from __future__ import annotations
 

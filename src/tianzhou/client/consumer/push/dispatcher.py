@@ -25,7 +25,7 @@ from tianzhou.wire.delivered import add_property
 T = TypeVar("T")
 
 TURN_MESSAGES = 100
-"""After so many messages consumed without waiting, the loop's other tasks get their turn."""
+"""Messages consumed without waiting after which the loop's other tasks get their turn."""
 
 
 class Work(NamedTuple):

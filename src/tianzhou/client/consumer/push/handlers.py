@@ -34,7 +34,7 @@ ORDERLY = frozenset(ConsumeResult) - {ConsumeResult.RECONSUME_LATER}
 
 @dataclass(slots=True)
 class ConsumeContext:
-    """What a handler gets beside the messages; what it sets here goes with its answer.
+    """The second argument of a handler; what it sets here goes with its answer.
 
     Attributes:
         queue: the queue the messages are from.
@@ -166,7 +166,7 @@ class Handlers:
         return self.answer(topic, outcome)
 
     def answer(self, topic: str, outcome: Any) -> ConsumeResult | None:
-        """What the topic's handler has answered; what is no answer means consumed, and is warned of once.
+        """A topic's handler's answer; a value that is none means consumed, and is warned of once.
 
         Raises:
             ClientError: it is an answer that this consumer cannot follow.
@@ -232,7 +232,7 @@ def _wants_context(handler: Handler) -> bool:
 
 
 def outcome_of(result: ConsumeResult | None) -> ConsumeOutcome:
-    """What hooks and traces call an answer."""
+    """An answer as hooks and traces name it."""
     if result in {ConsumeResult.RECONSUME_LATER, ConsumeResult.SUSPEND_CURRENT_QUEUE_A_MOMENT, ConsumeResult.ROLLBACK}:
         return ConsumeOutcome.FAILED
     return ConsumeOutcome.SUCCESS

@@ -43,7 +43,7 @@ _AGAIN = frozenset(
 
 
 class Claim(enum.Enum):
-    """What became of the wish to process an id."""
+    """The outcome of a claim."""
 
     GRANTED = enum.auto()
     RUNNING = enum.auto()
@@ -57,11 +57,11 @@ class ProcessedIds(Protocol):
     """Whether calls wait for a disk or a network; from async handlers they are made in a thread then."""
 
     def claim(self, key: str, now_ms: int, claim_ms: int) -> Claim:
-        """Claim an id, for so long unless it is finished before; atomic among all who share the store."""
+        """Claim an id for `claim_ms` unless it is finished before; atomic among all who share the store."""
         ...
 
     def finish(self, key: str, now_ms: int, window_ms: int) -> None:
-        """The id is done; remember it for so long."""
+        """Note that the id is done, for `window_ms`."""
         ...
 
     def release(self, key: str) -> None:
@@ -73,7 +73,7 @@ class MemoryIds:
     """Ids in the memory of this process.
 
     Args:
-        most: above so many ids the oldest are forgotten, whatever the window.
+        most: most ids; above it the oldest are forgotten, whatever the window.
     """
 
     blocking = False
@@ -142,7 +142,7 @@ def idempotent(
         window_s: how long an id is remembered after it was done.
         key: a message's id.
         scope: goes before each id; give each use of a shared store its own, above all each consumer group.
-        lease_s: after so long, a run that has not ended is taken for dead, and the id is processed again; choose more
+        lease_s: a run that has not ended after this time is taken for dead, and the id is processed again; choose more
             than the longest run. None never gives an id of a dead run out again within the window.
         clock: source of time.
 
@@ -186,7 +186,7 @@ def idempotent(
 
 
 class _Claimed:
-    """What a handler is given, and the ids that stand for it."""
+    """The argument of a handler, and the ids claimed for it."""
 
     __slots__ = ("argument", "fresh", "given", "ids", "running")
 
@@ -199,7 +199,7 @@ class _Claimed:
 
 
 class _Guard:
-    """What `idempotent` does around a handler, without caring whether it is async."""
+    """The steps of `idempotent` around a handler, for async and sync ones."""
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ MIB = 1024 * 1024
 ANY_SPAN = 2**62
 BROKER_SUSPEND_MS = 15_000
 DEFAULT_HISTORY_MS = 30 * 60_000
-"""CONSUME_FROM_TIMESTAMP without a time begins so long before the consumer was made."""
+"""CONSUME_FROM_TIMESTAMP without a time begins this long before the consumer was made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,17 +27,17 @@ class PushOptions(ConsumerOptions):
         consume_concurrency: how many handlers run at the same time.
         consume_message_batch_max_size: most messages a handler gets at once; above 1 it gets lists.
         consume_timeout_ms: a message not consumed in this time is sent back; not with `orderly`.
-        max_reconsume_times: after so many attempts a message goes to the dead letters; -1 for the default, 16, and
+        max_reconsume_times: attempts after which a message goes to the dead letters; -1 for the default, 16, and
             for no limit with `orderly`.
         suspend_current_queue_time_ms: with `orderly`, how long a queue rests before its messages are delivered again.
-        pull_batch_size_in_bytes: most bytes asked for at once, where brokers know this wish.
+        pull_batch_size_in_bytes: most bytes of a pull, where brokers know this wish.
         pull_interval_ms: pause between pulls of a queue.
         broker_suspend_max_time_ms: how long a broker may hold a pull while there is no new message.
-        pull_threshold_for_queue: pulling a queue pauses above so many unfinished messages.
-        pull_threshold_for_topic: so many unfinished messages are shared by all queues; -1 for no such limit.
-        pull_threshold_size_for_queue_bytes: pulling a queue pauses above so many unfinished bytes.
-        pull_threshold_size_for_topic_bytes: so many unfinished bytes are shared by all queues; -1 for no such limit.
-        consume_concurrently_max_span: pulling a queue pauses above so large a span of unfinished offsets; not with
+        pull_threshold_for_queue: pulling a queue pauses above this number of unfinished messages.
+        pull_threshold_for_topic: unfinished messages that all queues share; -1 for no such limit.
+        pull_threshold_size_for_queue_bytes: pulling a queue pauses above this number of unfinished bytes.
+        pull_threshold_size_for_topic_bytes: unfinished bytes that all queues share; -1 for no such limit.
+        consume_concurrently_max_span: pulling a queue pauses above this span of unfinished offsets; not with
             `orderly`.
         persist_consumer_offset_interval_ms: how often offsets are stored.
         await_termination_ms: how long `stop` lets running handlers finish.
@@ -85,7 +85,7 @@ class PushOptions(ConsumerOptions):
 
     @property
     def limits(self) -> PullLimits:
-        """How much of a queue may wait."""
+        """Limits for what waits of a queue."""
         span = ANY_SPAN if self.orderly else self.consume_concurrently_max_span
         return PullLimits(self.pull_threshold_for_queue, self.pull_threshold_size_for_queue_bytes, span)
 

@@ -33,7 +33,7 @@ UNLIMITED_TIMES = 2**31 - 1
 
 
 class Step(enum.Enum):
-    """What follows from a handler's answer."""
+    """The step after a handler's answer."""
 
     COMMIT = enum.auto()
     KEEP = enum.auto()
@@ -42,7 +42,7 @@ class Step(enum.Enum):
 
 
 def step_after(result: ConsumeResult | None, *, raised: bool, auto_commit: bool) -> Step:
-    """What follows from a handler's answer: the table of client.md §14."""
+    """The step after a handler's answer: the table of client.md §14."""
     if raised or result is ConsumeResult.SUSPEND_CURRENT_QUEUE_A_MOMENT:
         return Step.REPEAT
     if auto_commit or result is ConsumeResult.COMMIT:
@@ -51,7 +51,7 @@ def step_after(result: ConsumeResult | None, *, raised: bool, auto_commit: bool)
 
 
 def rest_ms(wanted_ms: int | None, default_ms: int) -> int:
-    """How long a queue rests before its messages are delivered again."""
+    """Milliseconds a queue rests before its messages are delivered again."""
     chosen = default_ms if wanted_ms is None or wanted_ms < 0 else wanted_ms
     return min(max(chosen, SHORTEST_REST_MS), LONGEST_REST_MS)
 
@@ -121,7 +121,7 @@ class OrderlyDispatcher(HandlerDispatcher[ProcessQueue]):
             pq.scheduled = False
         elif not self._options.is_broadcast and not pq.is_locked(self._clock.monotonic()):
             self._spawn(self._wait_for_lock(pq))
-        elif not pq.no_handler.is_set():  # by what was in hand when the queue was begun anew
+        elif not pq.no_handler.is_set():  # by what was in hand when the queue was restarted
             self._spawn(self._wait_for_turn(pq))
         else:
             pq.no_handler.clear()

@@ -105,7 +105,7 @@ def _check(function: object) -> str:
 
 def _fresh_pool(processes: int) -> ProcessPoolExecutor:
     # Imported here, because few programs need it. Copies of this process would have its event loop, connections and
-    # locks, so the others are started anew.
+    # locks, so the others start from nothing.
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 

@@ -209,7 +209,7 @@ class ProcessQueue:
         self.last_lock_ms = former.last_lock_ms
 
     def locked(self, since_s: float, now_ms: int) -> None:
-        """Note that a broker has granted or renewed our lock, which was asked for at `since_s`."""
+        """Note that a broker has granted or renewed our lock, requested at `since_s`."""
         self.locked_s = since_s
         self.last_lock_ms = now_ms
 

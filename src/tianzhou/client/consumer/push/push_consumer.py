@@ -1,4 +1,4 @@
-"""A consumer that is handed messages: by handlers, or by `async for` (client.md §8, §9).
+"""A consumer to which messages are pushed: by handlers, or by `async for` (client.md §8, §9).
 
 Its parts: `rebalancer` decides which queues are ours, `assigned_queues` keeps them filled, `concurrent` or `orderly`
 runs the handlers, `send_back` returns what was not consumed.
@@ -117,7 +117,7 @@ class PushConsumer(GroupClient, Startable):
             group,
             options,
             topics=lambda: set(self._subscriptions),
-            owned=lambda: self._queues.kept,
+            owned=lambda: self._queues.staying,
             take=self._queues.take,
             give_up=self._queues.give_up,
             take_over_s=0.0 if options.orderly else TAKE_OVER_DELAY_S,
@@ -139,7 +139,7 @@ class PushConsumer(GroupClient, Startable):
     @property
     def assignment(self) -> list[MessageQueue]:
         """The queues that are ours now, those of the retry topic included."""
-        return sorted(self._queues.kept)
+        return sorted(self._queues.staying)
 
     @property
     def consume_concurrency(self) -> int:
@@ -319,9 +319,9 @@ class PushConsumer(GroupClient, Startable):
     # --- as a member of the group ----------------------------------------------------------------------------
 
     def wake_rebalance(self) -> None:
-        """Share the queues anew, soon."""
+        """Rebalance soon."""
         self._sharing.wake()
 
     def running_info(self) -> ConsumerRunningInfo:
-        """What operators are told when they ask how it is (client.md §17.1)."""
+        """The running info that operators see (client.md §17.1)."""
         return self._member.running_info()

@@ -1,4 +1,4 @@
-"""What a push consumer tells and lets be done to it as a member of its group (client.md §3.4, §17)."""
+"""A push consumer as the brokers and operators see it (client.md §3.4, §17)."""
 
 from __future__ import annotations
 

@@ -35,18 +35,18 @@ class QueueLocks:
             For each queue whose broker has answered, whether its lock is ours now.
         """
 
-        async def one(broker_name: str, asked: list[MessageQueue]) -> dict[MessageQueue, bool]:
+        async def one(broker_name: str, wanted: list[MessageQueue]) -> dict[MessageQueue, bool]:
             try:
-                address = await self._instance.master(broker_name, asked[0].topic)
-                self.held.update(asked)
+                address = await self._instance.master(broker_name, wanted[0].topic)
+                self.held.update(wanted)
                 granted = await rpc.lock_queues(
-                    self._instance.remoting, address, self._instance.client_id, self._group, asked
+                    self._instance.remoting, address, self._instance.client_id, self._group, wanted
                 )
             except TianzhouError as error:
                 _log.warning("locks of group %s at broker %s: no answer: %s", self._group, broker_name, error)
                 return {}
-            self.held.difference_update(set(asked) - set(granted))
-            return {queue: queue in granted for queue in asked}
+            self.held.difference_update(set(wanted) - set(granted))
+            return {queue: queue in granted for queue in wanted}
 
         answers: dict[MessageQueue, bool] = {}
         for answer in await asyncio.gather(*(one(*pair) for pair in _by_broker(queues).items())):

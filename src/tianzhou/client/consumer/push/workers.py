@@ -52,7 +52,7 @@ class Workers:
         self.slots: list[Slot] = []
 
     def resize(self, count: int) -> None:
-        """Have so many workers; those that are too many end when they have nothing in hand."""
+        """Change the number of workers; those that are too many end when they have nothing in hand."""
         while len(self.slots) < count:
             slot = Slot()
             slot.task = self._spawn(self._serve(slot))
@@ -75,7 +75,7 @@ class Workers:
                 return
 
     async def drain(self, timeout_s: float) -> None:
-        """Let them finish for so long; they have been told that nothing more comes."""
+        """Wait for them to end, for `timeout_s` at most; nothing more comes."""
         tasks = [slot.task for slot in self.slots if slot.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=timeout_s)

@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 PEEK_BYTES = 512 * 1024
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
 MOST_REFUSALS = 16
-"""A message that brokers refuse so often is set aside, so that those behind it get their turn."""
+"""Refusals after which a message is set aside, so that those behind it get their turn."""
 REFUSED_FILE = "refused.jsonl"
 LAST_SEND_S = 3.0
 _HOPELESS = frozenset({ResponseCode.MESSAGE_ILLEGAL})
@@ -48,9 +48,9 @@ class Outbox:
 
     Args:
         instance: of the producer.
-        folder: where messages are kept; each producer needs its own.
+        folder: of the file with the messages; each producer needs its own.
         max_bytes: most bytes that may wait.
-        send: sends kept messages of one topic and queue together.
+        send: sends entries of one topic and queue together.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Outbox:
         return self._file.count if self._file is not None else 0
 
     def status(self) -> OutboxStatus:
-        """What is in it now."""
+        """Its status now."""
         file = self._file
         return OutboxStatus(
             self._folder,
@@ -110,7 +110,7 @@ class Outbox:
         if self._file.count:
             _log.info("outbox %s: %d messages wait from before", self._folder, self._file.count)
             if first := await asyncio.to_thread(self._file.peek, 1):
-                self._oldest_ms = self._kept(first[0]).born_ms
+                self._oldest_ms = self._entry(first[0]).born_ms
             self._filled.set()
         self._task = self._instance.keep(f"outbox {self._folder}", self._run)
 
@@ -214,21 +214,21 @@ class Outbox:
             frames = await asyncio.to_thread(file.peek, PEEK_BYTES)
         if not frames:
             return True
-        kept = [self._kept(frame) for frame in frames]
-        self._oldest_ms = kept[0].born_ms
-        count = 1 if self._refusals else together(kept)
+        entries = [self._entry(frame) for frame in frames]
+        self._oldest_ms = entries[0].born_ms
+        count = 1 if self._refusals else together(entries)
         try:
-            await self._send(kept[:count])
+            await self._send(entries[:count])
         except TianzhouError as error:
             if await self.is_silence(error):
                 raise
-            return await self._refuse(file, frames, kept, count, error)
+            return await self._refuse(file, frames, entries, count, error)
         self._sent += count
-        await self._advance(file, frames[:count], kept)
+        await self._advance(file, frames[:count], entries)
         return True
 
     async def _refuse(
-        self, file: OutboxFile, frames: list[Frame], kept: list[OutboxEntry], count: int, error: TianzhouError
+        self, file: OutboxFile, frames: list[Frame], entries: list[OutboxEntry], count: int, error: TianzhouError
     ) -> bool:
         """A broker, or this client, refuses what is first: try it alone, later again, and at last set it aside."""
         self._last_error = str(error)
@@ -239,25 +239,25 @@ class Outbox:
         if code in _NOT_NOW or (code not in _HOPELESS and self._refusals < MOST_REFUSALS):
             _log.info("outbox %s: the first message was refused and is tried again: %s", self._folder, error)
             return False
-        _log.error("outbox %s: message %s is set aside: %s", self._folder, kept[0].properties[names.UNIQ_KEY], error)
+        _log.error("outbox %s: message %s is set aside: %s", self._folder, entries[0].properties[names.UNIQ_KEY], error)
         self._refused += 1
-        line = msgspec.json.encode({"error": str(error), "message": msgspec.structs.asdict(kept[0])})
+        line = msgspec.json.encode({"error": str(error), "message": msgspec.structs.asdict(entries[0])})
         await asyncio.to_thread(self._set_aside, line)
-        await self._advance(file, frames[:1], kept)
+        await self._advance(file, frames[:1], entries)
         return True
 
     def _set_aside(self, line: bytes) -> None:
         with (self._folder / REFUSED_FILE).open("ab") as aside:
             aside.write(line + b"\n")
 
-    async def _advance(self, file: OutboxFile, frames: list[Frame], kept: list[OutboxEntry]) -> None:
+    async def _advance(self, file: OutboxFile, frames: list[Frame], entries: list[OutboxEntry]) -> None:
         self._refusals = 0
         async with self._disk:
             await asyncio.to_thread(file.advance, frames)
-        if len(kept) > len(frames):
-            self._oldest_ms = kept[len(frames)].born_ms
+        if len(entries) > len(frames):
+            self._oldest_ms = entries[len(frames)].born_ms
         if not file.count:
             _log.warning("outbox %s is empty again: all its messages are at brokers", self._folder)
 
-    def _kept(self, frame: Frame) -> OutboxEntry:
+    def _entry(self, frame: Frame) -> OutboxEntry:
         return self._decode(frame.payload)

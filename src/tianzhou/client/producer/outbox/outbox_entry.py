@@ -58,7 +58,7 @@ class OutboxEntry(msgspec.Struct, array_like=True, gc=False):
 
 
 class OutboxStatus(NamedTuple):
-    """What is in an outbox.
+    """Status of an outbox.
 
     Attributes:
         path: its folder.
@@ -81,8 +81,8 @@ class OutboxStatus(NamedTuple):
     last_error: str | None
 
 
-def together(kept: Sequence[OutboxEntry]) -> int:
-    """How many of the first messages may be sent as one batch: same topic, queue, order and way to wait."""
+def together(entries: Sequence[OutboxEntry]) -> int:
+    """Number of the first messages that may be sent as one batch: same topic, queue, order and way to wait."""
 
     def kind(message: OutboxEntry) -> tuple[object, ...]:
         properties = message.properties
@@ -93,11 +93,11 @@ def together(kept: Sequence[OutboxEntry]) -> int:
             properties.get(names.WAIT),
         )
 
-    if _goes_alone(kept[0]):
+    if _goes_alone(entries[0]):
         return 1
     count = 1
-    for message in kept[1:MOST_TOGETHER]:
-        if _goes_alone(message) or kind(message) != kind(kept[0]):
+    for message in entries[1:MOST_TOGETHER]:
+        if _goes_alone(message) or kind(message) != kind(entries[0]):
             break
         count += 1
     return count

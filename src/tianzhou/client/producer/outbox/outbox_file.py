@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 DATABASE, LOCK = "outbox.db", "lock"
 OVERHEAD_BYTES = 8
-"""What a message counts beside its payload."""
+"""Bytes that a message counts beside its payload."""
 MOST_FRAMES = 256
 SPACE_WORTH_FREEING_BYTES = 1024 * 1024
 _TABLE = "CREATE TABLE IF NOT EXISTS waiting(id INTEGER PRIMARY KEY, crc INTEGER NOT NULL, payload BLOB NOT NULL)"
@@ -117,7 +117,7 @@ class OutboxFile:
         self._add(len(payloads), size)
 
     def take(self) -> list[bytes]:
-        """What has been appended since the last time."""
+        """The payloads appended since the last time."""
         taken, self._unwritten = self._unwritten, []
         return taken
 
@@ -215,7 +215,7 @@ class OutboxFile:
             self.bytes += size
 
     def _failure(self, error: sqlite3.Error) -> str:
-        if isinstance(error, sqlite3.OperationalError):  # the disk is full or fails, or somebody is in the way
+        if isinstance(error, sqlite3.OperationalError):  # the disk is full or fails, or another process is in the way
             return f"{self._path} cannot be used now ({error})"
         return (
             f"outbox {self._path} is damaged ({error}); stop the producer, move the files {DATABASE}* out of the "
