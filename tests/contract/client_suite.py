@@ -35,6 +35,7 @@ from tianzhou.client import ClientInstance
 from tianzhou.client.consumer.pull.queue_pull import QueuePull
 from tianzhou.client.consumer.pulling import messages_of
 from tianzhou.errors import BrokerError, ClientError, ConnectFailed, ProtocolError
+from waiting import until_async
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 DELAY_LEVELS = "1s 1s 1s 1s 1s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m"
@@ -55,11 +56,10 @@ def fresh(noun: str) -> str:
     return f"{noun}{os.getpid()}x{int(time.time() * 1000) % 100_000_000}x{next(_serial)}"
 
 
-async def until(condition: Callable[[], object], what: str, within_s: float = WITHIN_S) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {within_s} s: {what}"
-        await asyncio.sleep(0.01)
+async def send_numbers(producer: Producer, topic: str, *numbers: int) -> None:
+    """Send the numbers of `range(*numbers)` one after the other, as text."""
+    for number in range(*numbers):
+        await producer.send(Message(topic, b"%d" % number))
 
 
 async def make_topic(namesrv: str, queues: int = 4) -> str:
@@ -152,13 +152,11 @@ async def offsets_tell_the_ends_and_times_of_a_queue(namesrv: str, folder: Path)
         (queue,) = await consumer.queues(topic)
         assert (await consumer.min_offset(queue), await consumer.max_offset(queue)) == (0, 0)
         assert await consumer.earliest_store_time(queue) is None
-        for i in range(3):
-            await producer.send(Message(topic, b"%d" % i))
+        await send_numbers(producer, topic, 3)
         await asyncio.sleep(0.05)
         between = int(time.time() * 1000)
         await asyncio.sleep(0.05)
-        for i in range(2):
-            await producer.send(Message(topic, b"%d" % i))
+        await send_numbers(producer, topic, 2)
         await until_indexed(consumer, queue, 5)
         assert (await consumer.min_offset(queue), await consumer.max_offset(queue)) == (0, 5)
         assert await consumer.offset_by_time(queue, between) == 3
@@ -348,18 +346,18 @@ async def members_share_the_messages_and_keep_their_progress(namesrv: str, folde
 
     async with Producer(fresh("P"), namesrv) as producer:
         async with member() as first:
-            await until(lambda: len(owned(first)) == 6, "the first member has all queues")
+            await until_async(lambda: len(owned(first)) == 6, "the first member has all queues")
             await asyncio.gather(*(producer.send(Message(topic, b"%d" % i)) for i in range(500)))
-            await until(lambda: len(seen) == 500, "the first half is consumed")
+            await until_async(lambda: len(seen) == 500, "the first half is consumed")
             async with member() as second:
-                await until(lambda: len(owned(first)) == len(owned(second)) == 3, "both have three", 5)
+                await until_async(lambda: len(owned(first)) == len(owned(second)) == 3, "both have three", within_s=5)
                 assert not owned(first) & owned(second)
                 await asyncio.gather(*(producer.send(Message(topic, b"%d" % i)) for i in range(500, 1000)))
-                await until(lambda: len(seen) == 1000, "the second half is consumed")
-            await until(lambda: len(owned(first)) == 6, "the one that stays has all again", 5)
+                await until_async(lambda: len(seen) == 1000, "the second half is consumed")
+            await until_async(lambda: len(owned(first)) == 6, "the one that stays has all again", within_s=5)
         await asyncio.gather(*(producer.send(Message(topic, b"%d" % i)) for i in range(1000, 1100)))
         async with member():
-            await until(lambda: len(seen) == 1100, "a later member continues")
+            await until_async(lambda: len(seen) == 1100, "a later member continues")
     assert set(seen) == {b"%d" % i for i in range(1100)}
     # All hand-overs happen while nothing is under way, and who joins waits until the owner has stored its offset. One
     # pull that a loaded broker serves late can put a queue back by what it brought; nothing else is delivered again.
@@ -391,8 +389,8 @@ async def what_fails_is_delivered_again(namesrv: str, folder: Path) -> None:
     async with Producer(fresh("P"), namesrv) as producer, consumer:
         for body in (b"fine", b"raises", b"later", b"nonsense"):
             await producer.send(Message(topic, body, keys="k"))
-        await until(lambda: len(attempts) == 4, "all were tried")
-        await until(lambda: sum(map(len, attempts.values())) == 6, "two were tried again")
+        await until_async(lambda: len(attempts) == 4, "all were tried")
+        await until_async(lambda: sum(map(len, attempts.values())) == 6, "two were tried again")
     assert attempts.pop(b"fine") == attempts.pop(b"nonsense") == [(topic, 0)]
     assert list(attempts.values()) == [[(topic, 0), (topic, 1)]] * 2
 
@@ -411,7 +409,7 @@ async def a_message_nobody_can_consume_ends_as_a_dead_letter(namesrv: str, folde
 
     async with Producer(fresh("P"), namesrv) as producer, consumer:
         sent = await producer.send(Message(topic, b"poison", keys="k"))
-        await until(lambda: tries == 2, "it was tried twice")
+        await until_async(lambda: tries == 2, "it was tried twice")
         async with Admin(namesrv) as admin:
             for _ in range(500):
                 if await admin.topics.exists(f"%DLQ%{group}"):
@@ -438,7 +436,7 @@ async def only_wanted_tags_are_delivered(namesrv: str, folder: Path) -> None:
     async with Producer(fresh("P"), namesrv) as producer, consumer:
         for i, tag in enumerate(["Aa", "BB", "C", None, "D"] * 20):
             await producer.send(Message(topic, b"%d" % i, tags=tag))
-        await until(lambda: len(seen) >= 40, "the wanted ones came")
+        await until_async(lambda: len(seen) >= 40, "the wanted ones came")
         async with Admin(namesrv) as admin:
             await until_async(lambda: lag_of(admin, group, topic), "all is passed, the unwanted too")
     assert sorted(map(int, seen)) == [i for i in range(100) if i % 5 in {0, 2}]
@@ -447,13 +445,6 @@ async def only_wanted_tags_are_delivered(namesrv: str, folder: Path) -> None:
 
 async def lag_of(admin: Admin, group: str, topic: str) -> bool:
     return (await admin.groups.lag(group, topic)).total == 0
-
-
-async def until_async(condition: Callable[[], Awaitable[bool]], what: str, within_s: float = WITHIN_S) -> None:
-    deadline = time.monotonic() + within_s
-    while not await condition():
-        assert time.monotonic() < deadline, f"not within {within_s} s: {what}"
-        await asyncio.sleep(0.05)
 
 
 @check
@@ -470,14 +461,12 @@ async def broadcast_reaches_every_member(namesrv: str, folder: Path) -> None:
 
     async with Producer(fresh("P"), namesrv) as producer:
         async with member("one") as one, member("two") as two:
-            await until(lambda: len(one.assignment) == len(two.assignment) == 2, "both have all queues")
-            for i in range(50):
-                await producer.send(Message(topic, b"%d" % i))
-            await until(lambda: len(seen["one"]) == len(seen["two"]) == 50, "both got all")
-        for i in range(50, 60):
-            await producer.send(Message(topic, b"%d" % i))
+            await until_async(lambda: len(one.assignment) == len(two.assignment) == 2, "both have all queues")
+            await send_numbers(producer, topic, 50)
+            await until_async(lambda: len(seen["one"]) == len(seen["two"]) == 50, "both got all")
+        await send_numbers(producer, topic, 50, 60)
         async with member("one"):
-            await until(lambda: len(seen["one"]) == 60, "one continues where it stopped")
+            await until_async(lambda: len(seen["one"]) == 60, "one continues where it stopped")
     assert sorted(seen["one"]) == sorted(b"%d" % i for i in range(60))
     assert len(seen["two"]) == 50
 
@@ -508,7 +497,7 @@ async def a_group_begins_where_it_wants(namesrv: str, folder: Path) -> None:
             consumer = PushConsumer(group, namesrv, consume_from_where=where, consume_timestamp_ms=between)
             consumer.subscribe(topic, handler=lambda message, seen=seen: seen.append(message.body))
             async with consumer:
-                await until(lambda seen=seen, expected=expected: len(seen) >= len(expected), "it came")
+                await until_async(lambda seen=seen, expected=expected: len(seen) >= len(expected), "it came")
             assert sorted(seen) == sorted(expected)
 
 
@@ -522,8 +511,7 @@ async def iterating_consumes_what_was_passed(namesrv: str, folder: Path) -> None
         return consumer
 
     async with Producer(fresh("P"), namesrv) as producer:
-        for i in range(10):
-            await producer.send(Message(topic, b"%d" % i))
+        await send_numbers(producer, topic, 10)
     seen: list[bytes] = []
     async with member() as consumer:
         async for message in consumer:
@@ -565,7 +553,7 @@ async def batches_reach_a_handler_as_lists(namesrv: str, folder: Path) -> None:
     async with Producer(fresh("P"), namesrv) as producer:
         await producer.send_batch([Message(topic, b"%d" % i) for i in range(64)])
         async with consumer:
-            await until(lambda: sum(sizes) == 64, "all came")
+            await until_async(lambda: sum(sizes) == 64, "all came")
     assert max(sizes) == 10
 
 
@@ -577,9 +565,8 @@ async def a_topic_may_come_after_its_consumer(namesrv: str, folder: Path) -> Non
     consumer.subscribe(topic, handler=lambda message: seen.append(message.body))
     async with consumer, Producer(fresh("P"), namesrv) as producer:
         await asyncio.sleep(0.2)
-        for i in range(20):
-            await producer.send(Message(topic, b"%d" % i))
-        await until(lambda: len(seen) == 20, "the new topic is consumed")
+        await send_numbers(producer, topic, 20)
+        await until_async(lambda: len(seen) == 20, "the new topic is consumed")
 
 
 @check
@@ -599,11 +586,11 @@ async def a_slow_handler_bounds_what_is_pulled(namesrv: str, folder: Path) -> No
         await producer.send_batch([Message(topic, b"%d" % i) for i in range(400)])
         async with consumer:
             cached = lambda: max((i.cached_msg_count for i in consumer.running_info().mq_table.values()), default=0)  # noqa: E731
-            await until(lambda: cached() > 50, "the limit is passed once")
+            await until_async(lambda: cached() > 50, "the limit is passed once")
             await asyncio.sleep(0.3)
             assert cached() <= 50 + 32
             gate.set()
-            await until(lambda: seen == 400, "the rest follows")
+            await until_async(lambda: seen == 400, "the rest follows")
 
 
 @check
@@ -620,7 +607,7 @@ async def a_message_that_takes_too_long_is_sent_back(namesrv: str, folder: Path)
 
     async with Producer(fresh("P"), namesrv) as producer, consumer:
         await producer.send(Message(topic, b"slow"))
-        await until(lambda: tries == [0, 1], "it came again")
+        await until_async(lambda: tries == [0, 1], "it came again")
 
 
 @check
@@ -631,14 +618,14 @@ async def a_lost_connection_is_replaced(namesrv: str, folder: Path) -> None:
     consumer.subscribe(topic, handler=lambda message: seen.add(message.body))
     async with Producer(fresh("P"), namesrv) as producer, consumer, Admin(namesrv) as admin:
         await producer.send(Message(topic, b"before"))
-        await until(lambda: seen == {b"before"}, "it works")
+        await until_async(lambda: seen == {b"before"}, "it works")
         for client in (producer, consumer):
             for address in client.instance.routes.addresses():
                 connection = client.instance.remoting.connected(address)
                 if connection is not None:
                     connection.abort()
         await producer.send(Message(topic, b"after"))
-        await until(lambda: seen == {b"before", b"after"}, "it works again")
+        await until_async(lambda: seen == {b"before", b"after"}, "it works again")
         members = await admin.groups.connections(group)
         assert members is not None
         assert [c.client_id for c in members.connection_set] == [consumer.instance.client_id]
@@ -664,7 +651,7 @@ async def an_instance_can_be_shared(namesrv: str, folder: Path) -> None:
         consumer.subscribe(topic, handler=lambda message: seen.append(message.body))
         async with Producer(group, instance=instance) as producer, consumer, Admin(instance=instance) as admin:
             await producer.send(Message(topic, b"x"))
-            await until(lambda: seen == [b"x"], "it came")
+            await until_async(lambda: seen == [b"x"], "it came")
             assert topic in await admin.topics.names()
             with pytest.raises(ClientError, match="has a producer of group"):
                 await Producer(group, instance=instance).start()
@@ -679,8 +666,7 @@ async def an_instance_can_be_shared(namesrv: str, folder: Path) -> None:
 async def polling_keeps_a_position_per_queue(namesrv: str, folder: Path) -> None:
     topic, group = await make_topic(namesrv, 2), fresh("G")
     async with Producer(fresh("P"), namesrv) as producer:
-        for i in range(100):
-            await producer.send(Message(topic, b"%d" % i))
+        await send_numbers(producer, topic, 100)
     async with PullConsumer(group, namesrv, consume_from_where=FIRST, auto_commit=False) as consumer:
         queues = await consumer.queues(topic)
         with pytest.raises(ClientError, match="subscribe or assign first"):
@@ -745,8 +731,7 @@ async def topics_are_made_changed_and_deleted(namesrv: str, folder: Path) -> Non
         (updated,) = (await admin.topics.update(topic, write_queue_nums=3)).values()
         assert (updated.read_queue_nums, updated.write_queue_nums) == (3, 3)
         async with Producer(fresh("P"), namesrv) as producer:
-            for i in range(6):
-                await producer.send(Message(topic, b"%d" % i))
+            await send_numbers(producer, topic, 6)
         stats = await admin.topics.stats(topic)
         assert [(o.min_offset, o.max_offset) for o in stats.offset_table.values()] == [(0, 2)] * 3
         await admin.topics.update(topic, perm=4)
@@ -785,8 +770,7 @@ async def groups_are_made_changed_and_deleted(namesrv: str, folder: Path) -> Non
 async def offsets_are_reset_with_and_without_members(namesrv: str, folder: Path) -> None:
     topic, group = await make_topic(namesrv, 2), fresh("G")
     async with Producer(fresh("P"), namesrv) as producer, Admin(namesrv) as admin:
-        for i in range(40):
-            await producer.send(Message(topic, b"%d" % i))
+        await send_numbers(producer, topic, 40)
         await admin.groups.create(group)
         with pytest.raises(ClientError, match="give one of"):
             await admin.groups.reset(group, topic)
@@ -806,9 +790,9 @@ async def offsets_are_reset_with_and_without_members(namesrv: str, folder: Path)
         consumer = PushConsumer(group, namesrv, broker_suspend_max_time_ms=1_000)
         consumer.subscribe(topic, handler=lambda message: seen.update([message.body]))
         async with consumer:
-            await until(lambda: len(seen) == 40, "an offline reset took effect")
+            await until_async(lambda: len(seen) == 40, "an offline reset took effect")
             await admin.groups.reset(group, topic, to_offset=18)
-            await until(lambda: sum(seen.values()) == 44, "a reset of connected members took effect", 40)
+            await until_async(lambda: sum(seen.values()) == 44, "a reset of connected members took effect", within_s=40)
             lag = await admin.groups.lag(group, topic, clients=True)
             assert {entry.client_id for entry in lag.queues} == {consumer.instance.client_id}
 
@@ -819,7 +803,7 @@ async def members_answer_what_brokers_ask(namesrv: str, folder: Path) -> None:
     consumer = PushConsumer(group, namesrv, consume_from_where=FIRST)
     consumer.subscribe(topic, "a", lambda message: None)
     async with Admin(namesrv) as admin, consumer:
-        await until(lambda: len(consumer.assignment) >= 2, "it has its queues")
+        await until_async(lambda: len(consumer.assignment) >= 2, "it has its queues")
         members = await admin.groups.connections(group)
         assert members is not None
         assert [c.language for c in members.connection_set] == ["PYTHON"]
@@ -846,7 +830,7 @@ async def members_consume_single_messages_on_demand(namesrv: str, folder: Path) 
     async with Producer(fresh("P"), namesrv) as producer, Admin(namesrv) as admin, consumer:
         good = await producer.send(Message(topic, b"good", tags="b"))
         bad = await producer.send(Message(topic, b"bad", tags="b"))
-        await until(lambda: len(consumer.assignment) >= 2, "it has its queues")
+        await until_async(lambda: len(consumer.assignment) >= 2, "it has its queues")
         client_id = consumer.instance.client_id
         result = await admin.groups.consume_directly(group, client_id, good.offset_msg_id, topic)
         assert result.consume_result == "CR_SUCCESS"
@@ -860,7 +844,7 @@ async def messages_are_found_by_id_key_and_position(namesrv: str, folder: Path) 
     topic = await make_topic(namesrv, 2)
     async with Producer(fresh("P"), namesrv) as producer, Admin(namesrv) as admin:
         results = [await producer.send(Message(topic, b"%d" % i, keys=["all", f"k{i}"])) for i in range(20)]
-        await until_async(lambda: is_indexed(admin, topic, "all", 20), "the index holds them", 5)
+        await until_async(lambda: is_indexed(admin, topic, "all", 20), "the index holds them", within_s=5)
         for i, result in enumerate(results):
             assert (await admin.messages.view(topic, result.offset_msg_id)).body == b"%d" % i
             found = await admin.messages.by_offset(result.queue, result.queue_offset)

@@ -12,13 +12,14 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from client_suite import FIRST, Check, fresh, lag_of, make_topic, read_all, until, until_async
+from client_suite import FIRST, Check, fresh, lag_of, make_topic, read_all, send_numbers
 
 from tianzhou import ConsumeResult, Message, MessageModel, Producer, PullConsumer, PushConsumer
 from tianzhou.admin import Admin
 from tianzhou.client import ByCircle, ConsistentHash, ConsumeContext, PullSchedule
 from tianzhou.errors import BrokerError, ClientError, ConfigError
 from tianzhou.wire.codes import ResponseCode
+from waiting import until_async
 
 CHECKS: list[Check] = []
 SUSPEND = ConsumeResult.SUSPEND_CURRENT_QUEUE_A_MOMENT
@@ -129,7 +130,7 @@ async def orderly_queues_are_consumed_one_message_after_the_other(namesrv: str, 
     topic, group, notes = await make_topic(namesrv), fresh("G"), Notes()
     async with Producer(fresh("P"), namesrv) as producer, orderly(group, namesrv, topic, notes, 0.001) as consumer:
         await send_in_order(producer, topic, 0, 60)
-        await until(lambda: notes.total == 240, "all are consumed")
+        await until_async(lambda: notes.total == 240, "all are consumed")
         info = consumer.running_info()
         assert info.properties["PROP_CONSUMEORDERLY"] == "true"
         of_topic = [entry for queue, entry in info.mq_table.items() if queue.topic == topic]
@@ -161,7 +162,7 @@ async def an_orderly_failure_holds_its_queue_and_no_other(namesrv: str, folder: 
 
     async with Producer(fresh("P"), namesrv) as producer, consumer:
         await send_in_order(producer, topic, 0, 5, 2)
-        await until(lambda: len(seen[0]) == 8 and len(seen[1]) == 5, "all are consumed")
+        await until_async(lambda: len(seen[0]) == 8 and len(seen[1]) == 5, "all are consumed")
     assert seen[0] == [(b"0:0", 0), *[(b"0:1", i) for i in range(4)], (b"0:2", 0), (b"0:3", 0), (b"0:4", 0)]
     assert seen[1] == [(b"1:%d" % i, 0) for i in range(5)]
     assert times[1] - times[0] >= 0.19
@@ -191,7 +192,7 @@ async def what_fails_too_often_in_order_becomes_a_dead_letter(namesrv: str, fold
             sent = await producer.send(Message(topic, body))
             if body == b"poison":
                 poison = sent
-        await until(lambda: b"two" in seen, "what follows is consumed")
+        await until_async(lambda: b"two" in seen, "what follows is consumed")
         async with Admin(namesrv) as admin:
             await until_async(lambda: admin.topics.exists(f"%DLQ%{group}"), "there are dead letters")
             await until_async(lambda: lag_of(admin, group, topic), "nothing is left")
@@ -223,9 +224,8 @@ async def an_orderly_handler_may_commit_by_itself(namesrv: str, folder: Path) ->
         return ConsumeResult.SUCCESS
 
     async with Producer(fresh("P"), namesrv) as producer, consumer:
-        for i in range(7):
-            await producer.send(Message(topic, b"%d" % i))
-        await until(lambda: len(seen) == 10, "all were seen")
+        await send_numbers(producer, topic, 7)
+        await until_async(lambda: len(seen) == 10, "all were seen")
     assert [number for number, _ in seen] == [0, 1, 2, 3, 4, 5, 3, 4, 5, 6]
     async with PullConsumer(group, namesrv) as reader:
         (queue,) = await reader.queues(topic)
@@ -256,7 +256,7 @@ async def batches_keep_their_order(namesrv: str, folder: Path) -> None:
     async with Producer(fresh("P"), namesrv) as producer:
         await send_in_order(producer, topic, 0, 50, 2)
         async with consumer:
-            await until(lambda: sum(map(len, seen.values())) == 100, "all are consumed")
+            await until_async(lambda: sum(map(len, seen.values())) == 100, "all are consumed")
     assert dict(seen) == {q: [b"%d:%d" % (q, i) for i in range(50)] for q in range(2)}
     assert max(sizes) == 8
 
@@ -271,22 +271,28 @@ async def nothing_is_overtaken_when_orderly_members_come_and_go(namesrv: str, fo
     async with Producer(fresh("P"), namesrv) as producer:
         sending = asyncio.create_task(send_in_order(producer, topic, 0, 300, 6))
         async with member() as first:
-            await until(lambda: len(owned(first, topic)) == 6, "the first has all queues")
+            await until_async(lambda: len(owned(first, topic)) == 6, "the first has all queues")
             async with member() as second:
-                await until(lambda: len(owned(first, topic)) == len(owned(second, topic)) == 3, "both have three", 10)
+                await until_async(
+                    lambda: len(owned(first, topic)) == len(owned(second, topic)) == 3, "both have three", within_s=10
+                )
                 async with member() as third:
-                    await until(
-                        lambda: [len(owned(m, topic)) for m in (first, second, third)] == [2, 2, 2], "each has two", 10
+                    await until_async(
+                        lambda: [len(owned(m, topic)) for m in (first, second, third)] == [2, 2, 2],
+                        "each has two",
+                        within_s=10,
                     )
                     await asyncio.sleep(0.3)
                 started = time.monotonic()
-                await until(lambda: len(owned(first, topic)) == len(owned(second, topic)) == 3, "two share again", 10)
+                await until_async(
+                    lambda: len(owned(first, topic)) == len(owned(second, topic)) == 3, "two share again", within_s=10
+                )
                 assert time.monotonic() - started < 5
             started = time.monotonic()
-            await until(lambda: len(owned(first, topic)) == 6, "the one that stays has all queues", 10)
+            await until_async(lambda: len(owned(first, topic)) == 6, "the one that stays has all queues", within_s=10)
             assert time.monotonic() - started < 5
             await sending
-            await until(lambda: notes.distinct == 1800, "all are consumed", 60)
+            await until_async(lambda: notes.distinct == 1800, "all are consumed", within_s=60)
     # An offset that a loaded broker does not confirm in time is stored too late for the next owner.
     notes.check_in_order(6, 300, repeats=12)
 
@@ -295,12 +301,12 @@ async def nothing_is_overtaken_when_orderly_members_come_and_go(namesrv: str, fo
 async def a_clean_leave_frees_the_locks_at_once(namesrv: str, folder: Path) -> None:
     topic, group, notes = await make_topic(namesrv), fresh("G"), Notes()
     async with orderly(group, namesrv, topic, notes) as first:
-        await until(lambda: len(owned(first, topic)) == 4, "the first has all queues")
+        await until_async(lambda: len(owned(first, topic)) == 4, "the first has all queues")
     started = time.monotonic()
     async with Producer(fresh("P"), namesrv) as producer, orderly(group, namesrv, topic, notes) as second:
-        await until(lambda: len(owned(second, topic)) == 4, "the next has all queues", 5)
+        await until_async(lambda: len(owned(second, topic)) == 4, "the next has all queues", within_s=5)
         await send_in_order(producer, topic, 0, 5)
-        await until(lambda: notes.total == 20, "and consumes")
+        await until_async(lambda: notes.total == 20, "and consumes")
     assert time.monotonic() - started < 8
     notes.check_each_once_in_order(4, 5)
 
@@ -346,9 +352,9 @@ async def broadcast_in_order_needs_no_locks(namesrv: str, folder: Path) -> None:
         )  # fmt: skip
 
     async with Producer(fresh("P"), namesrv) as producer, member("one") as one, member("two") as two:
-        await until(lambda: len(one.assignment) == len(two.assignment) == 2, "both have all queues")
+        await until_async(lambda: len(one.assignment) == len(two.assignment) == 2, "both have all queues")
         await send_in_order(producer, topic, 0, 20, 2)
-        await until(lambda: all(each.total == 40 for each in notes.values()), "both got all")
+        await until_async(lambda: all(each.total == 40 for each in notes.values()), "both got all")
     for each in notes.values():
         each.check_each_once_in_order(2, 20)
 
@@ -377,7 +383,7 @@ async def of_a_batch_only_what_failed_comes_again(namesrv: str, folder: Path) ->
     async with Producer(fresh("P"), namesrv) as producer:
         await producer.send_batch([Message(topic, b"%d" % i) for i in range(10)])
         async with consumer:
-            await until(lambda: len(first) + len(again) == 15, "the second half came again")
+            await until_async(lambda: len(first) + len(again) == 15, "the second half came again")
     assert first == [b"%d" % i for i in range(10)]
     assert sorted(again) == [b"%d" % i for i in range(5, 10)]
 
@@ -400,16 +406,16 @@ async def how_many_run_at_the_same_time_can_change(namesrv: str, folder: Path) -
 
     async with Producer(fresh("P"), namesrv) as producer, consumer:
         await asyncio.gather(*(producer.send(Message(topic, b"%d" % i)) for i in range(60)))
-        await until(lambda: running == 2, "two run")
+        await until_async(lambda: running == 2, "two run")
         consumer.change_concurrency(7)
-        await until(lambda: running == 7, "seven run")
+        await until_async(lambda: running == 7, "seven run")
         consumer.change_concurrency(3)
         gate.set()
-        await until(lambda: done >= 20, "they end")
+        await until_async(lambda: done >= 20, "they end")
         gate.clear()
         most = 0
         gate.set()
-        await until(lambda: done == 60, "the rest follows")
+        await until_async(lambda: done == 60, "the rest follows")
         assert most <= 3
         assert consumer.consume_concurrency == 3
         assert consumer.running_info().properties["PROP_THREADPOOL_CORE_SIZE"] == "3"
@@ -425,7 +431,7 @@ async def a_consumer_can_pause_and_go_on(namesrv: str, folder: Path) -> None:
     consumer.subscribe(topic, handler=lambda message: seen.append(message.body))
     async with Producer(fresh("P"), namesrv) as producer, consumer:
         await producer.send(Message(topic, b"0"))
-        await until(lambda: seen == [b"0"], "it consumes")
+        await until_async(lambda: seen == [b"0"], "it consumes")
         consumer.suspend()
         await producer.send(Message(topic, b"1"))
         await asyncio.sleep(1.5)  # a pull that was under way may have brought this one
@@ -433,7 +439,7 @@ async def a_consumer_can_pause_and_go_on(namesrv: str, folder: Path) -> None:
         await asyncio.sleep(1.0)
         assert b"2" not in seen
         consumer.resume()
-        await until(lambda: seen == [b"0", b"1", b"2"], "it goes on")
+        await until_async(lambda: seen == [b"0", b"1", b"2"], "it goes on")
 
 
 @check
@@ -447,16 +453,16 @@ async def topics_come_and_go_at_run_time(namesrv: str, folder: Path) -> None:
     )  # fmt: skip
     consumer.subscribe(one, handler=lambda message: seen.append(message.body))
     async with Producer(fresh("P"), namesrv) as producer, consumer:
-        await until(lambda: len(owned(consumer, one)) == 2, "it has the first topic")
+        await until_async(lambda: len(owned(consumer, one)) == 2, "it has the first topic")
         consumer.subscribe(two, handler=lambda message: seen.append(message.body))
-        await until(lambda: len(owned(consumer, two)) == 2, "it has the second, too")
+        await until_async(lambda: len(owned(consumer, two)) == 2, "it has the second, too")
         await producer.send(Message(two, b"two"))
-        await until(lambda: seen == [b"two"], "it consumes the second")
+        await until_async(lambda: seen == [b"two"], "it consumes the second")
         consumer.unsubscribe(one)
-        await until(lambda: not owned(consumer, one), "it has given up the first")
+        await until_async(lambda: not owned(consumer, one), "it has given up the first")
         await producer.send(Message(one, b"one"))
         await producer.send(Message(two, b"two again"))
-        await until(lambda: seen == [b"two", b"two again"], "only the second comes")
+        await until_async(lambda: seen == [b"two", b"two again"], "only the second comes")
         async with Admin(namesrv) as admin:
             await consumer.instance.heartbeats.all()
             members = await admin.groups.connections(group)
@@ -485,12 +491,12 @@ async def limits_may_hold_for_all_queues_together(namesrv: str, folder: Path) ->
         await send_in_order(producer, topic, 0, 100)
         async with consumer:
             table = lambda: [e for q, e in consumer.running_info().mq_table.items() if q.topic == topic]  # noqa: E731
-            await until(lambda: sum(e.cached_msg_count for e in table()) > 60, "it pulls")
+            await until_async(lambda: sum(e.cached_msg_count for e in table()) > 60, "it pulls")
             await asyncio.sleep(0.5)
             # 100 shared by five queues, the retry topic's among them: a queue pauses above 20.
             assert all(entry.cached_msg_count <= 20 + 32 for entry in table())
             gate.set()
-            await until(lambda: seen == 400, "the rest follows")
+            await until_async(lambda: seen == 400, "the rest follows")
             status = consumer.running_info().status_table[topic]
             assert status.consume_ok_tps > 0
             assert status.pull_tps > 0
@@ -519,7 +525,7 @@ async def members_share_by_the_chosen_strategy(namesrv: str, folder: Path) -> No
                     for member in members
                 )
 
-            await until(shared, f"{strategy.name} is followed", 15)
+            await until_async(shared, f"{strategy.name} is followed", within_s=15)
             assert members[0].running_info().properties["allocateMessageQueueStrategy"] == strategy.name
 
 
@@ -545,16 +551,18 @@ async def polling_members_share_the_queues(namesrv: str, folder: Path) -> None:
 
     async with Producer(fresh("P"), namesrv) as producer:
         async with member() as first:
-            await until(lambda: len(first.assignment) == 4, "the first has all queues")
+            await until_async(lambda: len(first.assignment) == 4, "the first has all queues")
             await asyncio.gather(*(producer.send(Message(topic, b"%d" % i)) for i in range(100)))
             await poll_until([first], 100)
             await first.commit()
             async with member() as second:
-                await until(lambda: len(first.assignment) == len(second.assignment) == 2, "both have two", 10)
+                await until_async(
+                    lambda: len(first.assignment) == len(second.assignment) == 2, "both have two", within_s=10
+                )
                 assert not set(first.assignment) & set(second.assignment)
                 await asyncio.gather(*(producer.send(Message(topic, b"%d" % i)) for i in range(100, 200)))
                 await poll_until([first, second], 200)
-            await until(lambda: len(first.assignment) == 4, "the one that stays has all again", 10)
+            await until_async(lambda: len(first.assignment) == 4, "the one that stays has all again", within_s=10)
         async with Admin(namesrv) as admin:
             assert await lag_of(admin, group, topic)
     assert max(seen.values()) == 1
@@ -588,7 +596,7 @@ async def polling_filters_by_tag_and_begins_by_time(namesrv: str, folder: Path) 
         for i in range(10, 20):
             await producer.send(Message(topic, b"%d" % i, tags="ab"[i % 2]))
         consumer.subscribe(topic, "a")
-        await until(lambda: len(consumer.assignment) == 1, "it has the queue")
+        await until_async(lambda: len(consumer.assignment) == 1, "it has the queue")
         (queue,) = consumer.assignment
 
         async def polled(count: int) -> list[int]:
@@ -623,15 +631,14 @@ async def changes_of_a_topics_queues_are_told(namesrv: str, folder: Path) -> Non
         await asyncio.sleep(0.6)
         assert told == []
         await admin.topics.update(topic, read_queue_nums=5, write_queue_nums=5)
-        await until(lambda: told == [5], "the change is told")
+        await until_async(lambda: told == [5], "the change is told")
 
 
 @check
 async def broadcast_polling_keeps_its_offsets_here(namesrv: str, folder: Path) -> None:
     topic, group = await make_topic(namesrv, 2), fresh("G")
     async with Producer(fresh("P"), namesrv) as producer:
-        for i in range(20):
-            await producer.send(Message(topic, b"%d" % i))
+        await send_numbers(producer, topic, 20)
     seen: list[bytes] = []
     for expected in (20, 0):
         consumer = PullConsumer(
@@ -640,7 +647,7 @@ async def broadcast_polling_keeps_its_offsets_here(namesrv: str, folder: Path) -
         )  # fmt: skip
         consumer.subscribe(topic)
         async with consumer:
-            await until(lambda consumer=consumer: len(consumer.assignment) == 2, "it has all queues")
+            await until_async(lambda consumer=consumer: len(consumer.assignment) == 2, "it has all queues")
             before = len(seen)
             for _ in range(10):
                 seen += [message.body for message in await consumer.poll(300)]
@@ -658,7 +665,7 @@ async def a_polled_message_is_sent_back_and_comes_again(namesrv: str, folder: Pa
         consumer.subscribe(topic, handler=lambda m: seen.append((m.body, m.topic, m.reconsume_times)))
         async with consumer:
             await puller.send_back(message, 1)
-            await until(lambda: (b"later", topic, 1) in seen, "it came again")
+            await until_async(lambda: (b"later", topic, 1) in seen, "it came again")
     with pytest.raises(ClientError, match="is stopped"):
         await puller.send_back(message)
 
@@ -686,7 +693,7 @@ async def delivered_messages_say_where_their_queue_stands_and_when_they_began(na
         take = seen[kind].extend if size > 1 else seen[kind].append
         consumer.subscribe(topic, handler=take)
         async with consumer:
-            await until(lambda kind=kind: len(seen[kind]) == 5, f"all came {kind}")
+            await until_async(lambda kind=kind: len(seen[kind]) == 5, f"all came {kind}")
     async with PushConsumer(fresh("G"), namesrv, consume_from_where=FIRST) as consumer:
         consumer.subscribe(topic)
         async for message in consumer:
@@ -725,7 +732,7 @@ async def what_is_delivered_again_says_when_it_began_anew(namesrv: str, folder: 
     consumer.subscribe(topic, handler=consume)
     async with consumer, Producer(fresh("P"), namesrv) as producer:
         await producer.send(Message(topic, b"thrice"))
-        await until(lambda: len(began) == 3, "it came thrice")
+        await until_async(lambda: len(began) == 3, "it came thrice")
     assert all(later - earlier >= 40 for earlier, later in pairwise(began))
 
 
@@ -754,7 +761,7 @@ async def filter_hooks_take_out_what_nobody_shall_get(namesrv: str, folder: Path
         for number in range(10):
             await producer.send(Message(topic, b"%d" % number))
         # Apache's queues show a message a little after it is acknowledged; the last hold nothing for the handler.
-        await until(lambda: done_with(consumer, topic) == 10, "all are consumed or taken out")
+        await until_async(lambda: done_with(consumer, topic) == 10, "all are consumed or taken out")
     assert sorted(seen) == [b"0", b"2", b"4", b"6"]
     async with Admin(namesrv) as admin:
         assert await lag_of(admin, group, topic), "the end stores what was taken out, too"
@@ -785,7 +792,7 @@ async def each_pull_says_what_is_subscribed_to_when_that_is_wanted(namesrv: str,
             for tag in "ACB":
                 await producer.send(Message(topic, b"x", tags=tag))
             expected = 2 if post else 4
-            await until(lambda seen=seen, expected=expected: len(seen) == expected, "the wanted ones came")
+            await until_async(lambda seen=seen, expected=expected: len(seen) == expected, "the wanted ones came")
             assert consumer.running_info().properties["postSubscriptionWhenPull"] == str(post).lower()
         assert set(seen) == {"A", "B"}
         told = {pull[1:] for pull in pulls if pull[0] == topic}
@@ -814,11 +821,13 @@ async def a_callback_pulls_each_of_our_queues_again_and_again(namesrv: str, fold
         return schedule
 
     async with Producer(fresh("P"), namesrv) as producer, member() as first:
-        await until(lambda: len(first.assignment) == 4, "the first has all queues")
+        await until_async(lambda: len(first.assignment) == 4, "the first has all queues")
         await send_in_order(producer, topic, 0, 5)
-        await until(lambda: len(seen) == 20, "all are seen")
+        await until_async(lambda: len(seen) == 20, "all are seen")
         async with member() as second:
-            await until(lambda: len(first.assignment) == len(second.assignment) == 2, "both have two", 10)
+            await until_async(
+                lambda: len(first.assignment) == len(second.assignment) == 2, "both have two", within_s=10
+            )
             await send_in_order(producer, topic, 5, 5)
-            await until(lambda: len(seen) == 40, "the others are seen")
-        await until(lambda: len(first.assignment) == 4, "the one that stays has all again", 10)
+            await until_async(lambda: len(seen) == 40, "the others are seen")
+        await until_async(lambda: len(first.assignment) == 4, "the one that stays has all again", within_s=10)

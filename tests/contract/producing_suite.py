@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from client_suite import FIRST, Check, fresh, make_topic, read_all, until
+from client_suite import FIRST, Check, fresh, make_topic, read_all, send_numbers
 
 from tianzhou import (
     Message,
@@ -27,6 +27,7 @@ from tianzhou import (
 from tianzhou.admin import Admin
 from tianzhou.client import SqliteIds, create_reply_message, idempotent
 from tianzhou.errors import BrokerError, ClientError, ReplyError, ReplyTimeout
+from waiting import until_async
 
 TRANSACTION_SETTINGS = {"transactionCheckInterval": "1000", "transactionTimeOut": "1000"}
 CHECKS: list[Check] = []
@@ -367,8 +368,8 @@ async def consumers_inside_a_namespace_see_their_own_names(namesrv: str, folder:
         async with consumer, ordered, Producer(fresh("P"), namesrv) as outside:
             await outside.send(Message(topic, b"of somebody else", tags="a"))
             await producer.send(Message(topic, b"again", tags="b"))
-            await until(lambda: len(seen) >= 3, "all came, one twice")
-            await until(lambda: len(in_order) >= 3, "the ordered ones came")
+            await until_async(lambda: len(seen) >= 3, "all came, one twice")
+            await until_async(lambda: len(in_order) >= 3, "the ordered ones came")
             assert {queue.topic for queue in consumer.assignment} <= {topic, f"%RETRY%{group}"}
             async with Admin(namesrv) as admin:
                 info = await admin.groups.connections(f"{space}%{group}")
@@ -403,7 +404,7 @@ async def an_admin_inside_a_namespace_sees_its_own_names(namesrv: str, folder: P
         consumer.subscribe(topic)
         async with consumer:
             await anext(consumer)
-            await until(lambda: any(queue.topic == topic for queue in consumer.assignment), "it has a queue")
+            await until_async(lambda: any(queue.topic == topic for queue in consumer.assignment), "it has a queue")
             info = await admin.groups.running_info(group, consumer.instance.client_id)
             assert {queue.topic for queue in info.mq_table} <= {topic, f"%RETRY%{group}"}
             assert {one.topic for one in info.subscription_set} == {topic, f"%RETRY%{group}"}
@@ -458,7 +459,7 @@ async def requests_and_transactions_work_inside_a_namespace(namesrv: str, folder
     async with replier, consumer, TransactionProducer(fresh("P"), namesrv, check=state, namespace=space) as producer:
         assert (await producer.request(Message(topic, b"?"), 20_000)).body == b"!"
         await producer.send_in_transaction(Message(topic, b"later"), lambda message, arg: None)
-        await until(lambda: seen, "the broker has asked", 60)
+        await until_async(lambda: seen, "the broker has asked", within_s=60)
     assert set(asked) == {topic}
 
 
@@ -474,8 +475,7 @@ async def slow_brokers_are_remembered_and_options_checked(namesrv: str, folder: 
         unit_mode=True,
     ) as producer:
         assert producer.instance.client_id.endswith("@unit")
-        for i in range(4):
-            await producer.send(Message(topic, b"%d" % i))
+        await send_numbers(producer, topic, 4)
         await producer._detector.detect()
     assert await bodies(namesrv, topic, 4) == [b"0", b"1", b"2", b"3"]
 
@@ -527,7 +527,7 @@ async def a_message_is_traced_from_producer_to_consumer(namesrv: str, folder: Pa
         batch = await producer.send_batch([Message(topic, b"b1"), Message(topic, b"b2", tags="x")])
         late = await producer.send(Message(topic, b"twice", delay_level=1))
         async with consumer:
-            await until(lambda: len(calls) == 5, "all were consumed")
+            await until_async(lambda: len(calls) == 5, "all were consumed")
         assert sorted(calls) == ["EXCEPTION", "SUCCESS", "SUCCESS", "SUCCESS", "SUCCESS"]
     pub, before, after = await trace_records(namesrv, traces, sent.msg_id, 3)
     assert pub[0] == "Pub"
@@ -614,7 +614,7 @@ async def traces_that_cannot_be_sent_disturb_nothing(namesrv: str, folder: Path)
         for i in range(30):
             assert (await producer.send(Message(topic, b"%d" % i))).status is SendStatus.SEND_OK
         assert producer._trace is not None
-        await until(lambda: producer._trace.dropped >= 30, "the records are given up")
+        await until_async(lambda: producer._trace.dropped >= 30, "the records are given up")
         assert producer._trace.sent == 0
 
 
@@ -641,13 +641,12 @@ async def what_comes_twice_is_consumed_once(namesrv: str, folder: Path) -> None:
         await once(message)
 
     async with Producer(fresh("P"), namesrv) as producer:
-        for i in range(10):
-            await producer.send(Message(topic, b"%d" % i))
+        await send_numbers(producer, topic, 10)
     for members in (1, 2):  # the second group gets all again, as a group does whose offsets are lost
         consumer = PushConsumer(fresh("G"), namesrv, consume_from_where=FIRST)
         consumer.subscribe(topic, handler=consume)
         async with consumer:
-            await until(lambda members=members: len(delivered) == 10 * members + 1, "all came")
+            await until_async(lambda members=members: len(delivered) == 10 * members + 1, "all came")
     assert sorted(Counter(runs).values()) == [1] * 9 + [2]
     ids.close()
 
@@ -667,7 +666,7 @@ async def what_waits_in_an_outbox_is_sent_in_order(namesrv: str, folder: Path) -
         results.append(await producer.send(Message(topic, b"late", delay_level=1)))
     assert {result.status for result in results} == {SendStatus.KEPT_IN_OUTBOX}
     async with Producer(fresh("P"), namesrv, outbox=folder / "outbox") as producer:
-        await until(lambda: producer.outbox.pending == 0, "all is sent")
+        await until_async(lambda: producer.outbox.pending == 0, "all is sent")
         assert (await producer.send(Message(topic, b"direct"))).status is SendStatus.SEND_OK
     stored = {message.msg_id: message for message in await read_all(namesrv, topic, 122)}
     assert len(stored) == 122

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
-from typing import Self
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, Self
 
 from tianzhou.model import BrokerData, QueueData, TopicRoute
 from tianzhou.records.codec import Record, encode_record
@@ -178,8 +177,18 @@ class ScriptedCluster:
         await self._stack.aclose()
 
 
-async def until(condition: Callable[[], object], what: str, within_s: float = 5) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {within_s} s: {what}"
-        await asyncio.sleep(0.005)
+def within(seconds: float) -> Callable[[Coroutine[Any, Any, None]], None]:
+    """What runs async tests and fails those that take longer."""
+
+    async def limited(test: Coroutine[Any, Any, None]) -> None:
+        async with asyncio.timeout(seconds):
+            await test
+
+    return lambda test: asyncio.run(limited(test))
+
+
+@asynccontextmanager
+async def one_broker(**options: Any) -> AsyncIterator[tuple[ScriptedCluster, ScriptedBroker]]:
+    """A cluster of one broker, and this; options are those of the cluster."""
+    async with ScriptedCluster(1, **options) as cluster:
+        yield cluster, cluster.brokers[0]

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from client_suite import FIRST, Check, fresh, make_topic, until
+from client_suite import FIRST, Check, fresh, make_topic
 
 from tianzhou import ConsumeResult, Message, Producer, PullConsumer, PullStatus, PushConsumer, sync
 from tianzhou.client import ClientInstance
 from tianzhou.client.cluster import rpc
 from tianzhou.errors import BrokerError, ClientError
 from tianzhou.model import SubscriptionData
+from waiting import until_async
 
 CHECKS: list[Check] = []
 QUIET_S = 0.3
@@ -40,7 +41,7 @@ async def sql_selects_by_properties(namesrv: str, folder: Path) -> None:
     consumer.subscribe(topic, handler=lambda m: seen.append(int(m.body)), sql="n BETWEEN 10 AND 20 AND TAGS = 'a'")
     async with consumer:
         await send_numbers(namesrv, topic, range(60))
-        await until(lambda: len(seen) >= 6, "the selected ones came")
+        await until_async(lambda: len(seen) >= 6, "the selected ones came")
         await asyncio.sleep(QUIET_S)
     assert sorted(seen) == [10, 12, 14, 16, 18, 20]
 
@@ -78,7 +79,7 @@ async def _each_gets_its_own(namesrv: str, wishes: Mapping[str, Sequence[int]]) 
     for consumer in consumers:
         await consumer.start()
     try:
-        await until(lambda: all(len(seen[sql]) >= len(wishes[sql]) for sql in wishes), "every group got its own")
+        await until_async(lambda: all(len(seen[sql]) >= len(wishes[sql]) for sql in wishes), "every group got its own")
         await asyncio.sleep(QUIET_S)
     finally:
         for consumer in consumers:
@@ -98,7 +99,7 @@ async def selected_messages_are_retried(namesrv: str, folder: Path) -> None:
     consumer.subscribe(topic, handler=fail_once, sql="n = 3")
     async with consumer:
         await send_numbers(namesrv, topic, range(6))
-        await until(lambda: len(attempts) >= 2, "it came again")
+        await until_async(lambda: len(attempts) >= 2, "it came again")
     assert attempts == [(3, 0), (3, 1)]
 
 
@@ -109,12 +110,12 @@ async def an_expression_can_be_replaced(namesrv: str, folder: Path) -> None:
     consumer.subscribe(topic, handler=lambda m: seen.append(int(m.body)), sql="n < 3")
     async with consumer:
         await send_numbers(namesrv, topic, range(10))
-        await until(lambda: len(seen) >= 3, "the first choice came")
+        await until_async(lambda: len(seen) >= 3, "the first choice came")
         await asyncio.sleep(QUIET_S)
         consumer.subscribe(topic, handler=lambda m: seen.append(int(m.body)), sql="n > 17")
         await asyncio.sleep(QUIET_S)
         await send_numbers(namesrv, topic, range(10, 20))
-        await until(lambda: len(seen) >= 5, "the second choice came")
+        await until_async(lambda: len(seen) >= 5, "the second choice came")
         await asyncio.sleep(QUIET_S)
     assert seen == [0, 1, 2, 18, 19]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from client_suite import read_all
 from own_server import own_server
-from scripted import ScriptedCluster, until
+from scripted import one_broker, within
 
 from tianzhou import Message, Producer, SendStatus, sync
 from tianzhou.admin import Admin
@@ -23,6 +23,9 @@ from tianzhou.namesrv.server import NameServer
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.wire.batch import decode_batch
 from tianzhou.wire.properties import decode_properties
+from waiting import until_async
+
+pytestmark = pytest.mark.runner.with_args(within(90))
 
 KEPT = SendStatus.KEPT_IN_OUTBOX
 
@@ -33,114 +36,86 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def run(body) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(90):
-            await body()
-
-    asyncio.run(main())
-
-
-def test_messages_wait_for_the_cluster_and_arrive_in_order_with_their_keys(tmp_path) -> None:
-    async def main() -> None:
-        port = free_port()
-        options = {"outbox": tmp_path / "outbox", "send_msg_timeout_ms": 1_000}
-        async with Producer("P", f"127.0.0.1:{port}", **options) as producer:
-            assert producer.outbox.pending == 0
-            results = []
-            for i in range(300):
-                message = Message(
-                    "T", b"%d" % i, tags="t", keys=f"k{i}", sharding_key=str(i % 3), properties={"n": str(i)}
-                )
-                results.append(await producer.send(message))
-            results.append(await producer.send_batch([Message("T", b"b1"), Message("T", b"b2")]))
-            await producer.send_oneway(Message("T", b"oneway"))
-            results.append(await producer.send(Message("T", b"z" * 10_000, flag=7, delay_level=1)))
-            assert {result.status for result in results} == {KEPT}
-            assert results[0].queue.broker_name == results[0].offset_msg_id == ""
-            status = producer.outbox
-            assert status.pending == 304
-            assert status.oldest_ms is not None
-            assert "no name server answers" in status.last_error
-        async with Producer("P", f"127.0.0.1:{port}", **options) as producer:
-            assert producer.outbox.pending == 304  # from before
-            assert (await producer.send(Message("T", b"last", sharding_key="0"))).status is KEPT
-            async with own_server(tmp_path / "server", namesrv_port=port) as namesrv:
-                await until(lambda: producer.outbox.pending == 0, "all is sent", 60)
-                assert (producer.outbox.sent, producer.outbox.last_error) == (305, None)
-                assert (await producer.send(Message("T", b"direct"))).status is SendStatus.SEND_OK
-                stored = {message.body: message for message in await read_all(namesrv, "T", 306)}
-                assert len(stored) == 306
-                for i, result in enumerate(results[:300]):
-                    found = stored[b"%d" % i]
-                    assert (found.msg_id, found.tags, found.keys) == (result.msg_id, "t", f"k{i}")
-                    assert found.user_properties == {"n": str(i)}
-                assert [stored[b].msg_id for b in (b"b1", b"b2")] == results[300].msg_id.split(",")
-                assert stored[b"z" * 10_000].flag == 7
-                for key in range(3):
-                    mine = [stored[b"%d" % i] for i in range(key, 300, 3)]
-                    assert len({message.queue_id for message in mine}) == 1
-                    assert [m.queue_offset for m in mine] == sorted(m.queue_offset for m in mine)
-                assert stored[b"last"].queue_offset > stored[b"297"].queue_offset
-
-    run(main)
+async def test_messages_wait_for_the_cluster_and_arrive_in_order_with_their_keys(tmp_path) -> None:
+    port = free_port()
+    options = {"outbox": tmp_path / "outbox", "send_msg_timeout_ms": 1_000}
+    async with Producer("P", f"127.0.0.1:{port}", **options) as producer:
+        assert producer.outbox.pending == 0
+        results = []
+        for i in range(300):
+            message = Message("T", b"%d" % i, tags="t", keys=f"k{i}", sharding_key=str(i % 3), properties={"n": str(i)})
+            results.append(await producer.send(message))
+        results.append(await producer.send_batch([Message("T", b"b1"), Message("T", b"b2")]))
+        await producer.send_oneway(Message("T", b"oneway"))
+        results.append(await producer.send(Message("T", b"z" * 10_000, flag=7, delay_level=1)))
+        assert {result.status for result in results} == {KEPT}
+        assert results[0].queue.broker_name == results[0].offset_msg_id == ""
+        status = producer.outbox
+        assert status.pending == 304
+        assert status.oldest_ms is not None
+        assert "no name server answers" in status.last_error
+    async with Producer("P", f"127.0.0.1:{port}", **options) as producer:
+        assert producer.outbox.pending == 304  # from before
+        assert (await producer.send(Message("T", b"last", sharding_key="0"))).status is KEPT
+        async with own_server(tmp_path / "server", namesrv_port=port) as namesrv:
+            await until_async(lambda: producer.outbox.pending == 0, "all is sent", within_s=60)
+            assert (producer.outbox.sent, producer.outbox.last_error) == (305, None)
+            assert (await producer.send(Message("T", b"direct"))).status is SendStatus.SEND_OK
+            stored = {message.body: message for message in await read_all(namesrv, "T", 306)}
+            assert len(stored) == 306
+            for i, result in enumerate(results[:300]):
+                found = stored[b"%d" % i]
+                assert (found.msg_id, found.tags, found.keys) == (result.msg_id, "t", f"k{i}")
+                assert found.user_properties == {"n": str(i)}
+            assert [stored[b].msg_id for b in (b"b1", b"b2")] == results[300].msg_id.split(",")
+            assert stored[b"z" * 10_000].flag == 7
+            for key in range(3):
+                mine = [stored[b"%d" % i] for i in range(key, 300, 3)]
+                assert len({message.queue_id for message in mine}) == 1
+                assert [m.queue_offset for m in mine] == sorted(m.queue_offset for m in mine)
+            assert stored[b"last"].queue_offset > stored[b"297"].queue_offset
 
 
-def test_a_name_server_without_brokers_is_silence_too(tmp_path) -> None:
-    async def main() -> None:
-        settings = replace(
-            NamesrvSettings(),
-            bind_address="127.0.0.1",
-            listen_port=0,
-            kv_config_path=str(tmp_path / "kv.json"),
-            config_store_path=str(tmp_path / "namesrv.properties"),
-        )
-        async with (
-            NameServer(settings) as namesrv,
-            Producer("P", f"127.0.0.1:{namesrv.port}", outbox=tmp_path / "outbox") as producer,
-        ):
-            assert (await producer.send(Message("T", b"x"))).status is KEPT
-            with pytest.raises(ClientError, match="SCHEDULE_TOPIC_XXXX"):
-                await producer.send(Message("SCHEDULE_TOPIC_XXXX", b"x"))
-            with pytest.raises(ClientError, match="at least one byte"):
-                await producer.send(Message("T", b""))
-            assert producer.outbox.pending == 1
-
-    run(main)
-
-
-def with_cluster(body, **options) -> None:
-    async def main() -> None:
-        async with ScriptedCluster(**options) as cluster:
-            await body(cluster)
-
-    run(main)
+async def test_a_name_server_without_brokers_is_silence_too(tmp_path) -> None:
+    settings = replace(
+        NamesrvSettings(),
+        bind_address="127.0.0.1",
+        listen_port=0,
+        kv_config_path=str(tmp_path / "kv.json"),
+        config_store_path=str(tmp_path / "namesrv.properties"),
+    )
+    async with (
+        NameServer(settings) as namesrv,
+        Producer("P", f"127.0.0.1:{namesrv.port}", outbox=tmp_path / "outbox") as producer,
+    ):
+        assert (await producer.send(Message("T", b"x"))).status is KEPT
+        with pytest.raises(ClientError, match="SCHEDULE_TOPIC_XXXX"):
+            await producer.send(Message("SCHEDULE_TOPIC_XXXX", b"x"))
+        with pytest.raises(ClientError, match="at least one byte"):
+            await producer.send(Message("T", b""))
+        assert producer.outbox.pending == 1
 
 
 def silent(command):
     return asyncio.sleep(60)
 
 
-def test_a_lost_answer_leads_to_the_same_message_again_never_to_a_new_one(tmp_path) -> None:
-    async def body(cluster) -> None:
-        (broker,) = cluster.brokers
+async def test_a_lost_answer_leads_to_the_same_message_again_never_to_a_new_one(tmp_path) -> None:
+    async with one_broker() as (cluster, broker):
         broker.answers[310] = silent
         async with Producer("P", cluster.address, outbox=tmp_path, retry_times_when_send_failed=0) as producer:
             result = await producer.send(Message("T", b"x"), timeout_ms=200)
             assert result.status is KEPT
             del broker.answers[310]
-            await until(lambda: producer.outbox.pending == 0, "it is sent again")
+            await until_async(lambda: producer.outbox.pending == 0, "it is sent again")
         first, *again = broker.asked(310)
         assert decode_properties(first.properties.encode())["UNIQ_KEY"] == result.msg_id
         assert again
         assert {(a.properties, a.born_timestamp) for a in again} == {(first.properties, first.born_timestamp)}
 
-    with_cluster(body)
 
-
-def test_only_silence_is_kept_and_what_cannot_be_kept_says_so(tmp_path) -> None:
-    async def body(cluster) -> None:
-        (broker,) = cluster.brokers
+async def test_only_silence_is_kept_and_what_cannot_be_kept_says_so(tmp_path) -> None:
+    async with one_broker() as (cluster, broker):
         options = {"retry_times_when_send_failed": 0, "send_msg_timeout_ms": 200}
         async with Producer("P", cluster.address, outbox=tmp_path / "a", outbox_max_bytes=500, **options) as producer:
             broker.answers[310] = lambda command: command.reply(13, "too large")
@@ -161,20 +136,17 @@ def test_only_silence_is_kept_and_what_cannot_be_kept_says_so(tmp_path) -> None:
         async with Producer("P", cluster.address, **options) as producer:
             assert producer.outbox is None
 
-    with_cluster(body)
 
-
-def test_what_brokers_refuse_is_set_aside_and_holds_nobody_up(tmp_path) -> None:
-    async def body(cluster) -> None:
-        (broker,) = cluster.brokers
+async def test_what_brokers_refuse_is_set_aside_and_holds_nobody_up(tmp_path) -> None:
+    async with one_broker() as (cluster, broker):
         port = free_port()
         async with Producer("P", f"127.0.0.1:{port}", outbox=tmp_path) as producer:
-            for body in (b"a", b"bad", b"c"):
-                await producer.send(Message("T", body))
+            for text in (b"a", b"bad", b"c"):
+                await producer.send(Message("T", text))
 
         def refuse(command):
             bodies = (
-                [bytes(body) for _, body, _ in decode_batch(command.body)] if command.code == 320 else [command.body]
+                [bytes(text) for _, text, _ in decode_batch(command.body)] if command.code == 320 else [command.body]
             )
             if b"bad" in bodies:
                 return command.reply(13, "illegal")
@@ -182,21 +154,18 @@ def test_what_brokers_refuse_is_set_aside_and_holds_nobody_up(tmp_path) -> None:
 
         broker.answers[310] = broker.answers[320] = refuse
         async with Producer("P", cluster.address, outbox=tmp_path) as producer:
-            await until(lambda: producer.outbox.pending == 0, "the others are sent")
+            await until_async(lambda: producer.outbox.pending == 0, "the others are sent")
             assert (producer.outbox.sent, producer.outbox.refused) == (2, 1)
-        stored = [bytes(body) for body in broker.bodies_of(310)]
+        stored = [bytes(text) for text in broker.bodies_of(310)]
         assert stored == [b"a", b"bad", b"c"]
         (line,) = (tmp_path / "refused.jsonl").read_text().splitlines()
         aside = json.loads(line)
         assert "illegal" in aside["error"]
         assert aside["message"]["topic"] == "T"
 
-    with_cluster(body)
 
-
-def test_a_busy_broker_is_waited_for(tmp_path) -> None:
-    async def body(cluster) -> None:
-        (broker,) = cluster.brokers
+async def test_a_busy_broker_is_waited_for(tmp_path) -> None:
+    async with one_broker() as (cluster, broker):
         async with Producer("P", f"127.0.0.1:{free_port()}", outbox=tmp_path) as producer:
             await producer.send(Message("T", b"x"))
         answers = iter([2, 14, 2])
@@ -204,14 +173,12 @@ def test_a_busy_broker_is_waited_for(tmp_path) -> None:
             command.reply(next(answers, 0), "busy") if len(broker.asked(310)) <= 3 else broker._on_310(command)
         )
         async with Producer("P", cluster.address, outbox=tmp_path, retry_times_when_send_failed=0) as producer:
-            await until(lambda: producer.outbox.pending == 0, "it is taken at last", 20)
+            await until_async(lambda: producer.outbox.pending == 0, "it is taken at last", within_s=20)
             assert producer.outbox.refused == 0
         assert len(broker.asked(310)) == 4
 
-    with_cluster(body)
 
-
-def test_many_senders_share_a_sync_and_the_blocking_producer_keeps_too(tmp_path, monkeypatch) -> None:
+async def test_many_senders_share_a_sync_and_the_blocking_producer_keeps_too(tmp_path, monkeypatch) -> None:
     port = free_port()
     syncs = 0
     real = OutboxFile.write
@@ -222,16 +189,12 @@ def test_many_senders_share_a_sync_and_the_blocking_producer_keeps_too(tmp_path,
         real(file, payloads)
 
     monkeypatch.setattr(OutboxFile, "write", counting)
-
-    async def main() -> None:
-        async with Producer("P", f"127.0.0.1:{port}", outbox=tmp_path / "a", auto_batch=True) as producer:
-            results = await asyncio.gather(*(producer.send(Message("T", b"%d" % i)) for i in range(500)))
-            assert {result.status for result in results} == {KEPT}
-            assert len({result.msg_id for result in results}) == 500
-            assert producer.outbox.pending == 500
-        assert 0 < syncs < 100
-
-    run(main)
+    async with Producer("P", f"127.0.0.1:{port}", outbox=tmp_path / "a", auto_batch=True) as producer:
+        results = await asyncio.gather(*(producer.send(Message("T", b"%d" % i)) for i in range(500)))
+        assert {result.status for result in results} == {KEPT}
+        assert len({result.msg_id for result in results}) == 500
+        assert producer.outbox.pending == 500
+    assert 0 < syncs < 100
     with sync.Producer("P", f"127.0.0.1:{port}", outbox=tmp_path / "b") as producer:
         assert producer.send(Message("T", b"x")).status is KEPT
         assert producer.outbox.pending == 1
@@ -253,7 +216,7 @@ asyncio.run(main())
 """
 
 
-def test_a_killed_producer_loses_nothing_it_was_told_is_kept(tmp_path) -> None:
+async def test_a_killed_producer_loses_nothing_it_was_told_is_kept(tmp_path) -> None:
     port = free_port()
     address = f"127.0.0.1:{port}"
     told: list[list[str]] = []
@@ -274,22 +237,18 @@ def test_a_killed_producer_loses_nothing_it_was_told_is_kept(tmp_path) -> None:
         child.wait(10)
         child.stdout.close()
     assert {status for _, status, _ in told} == {"KEPT_IN_OUTBOX"}
-
-    async def main() -> None:
-        async with (
-            own_server(tmp_path / "server", namesrv_port=port) as namesrv,
-            Admin(namesrv) as admin,
-            Producer("P", address, outbox=tmp_path / "outbox") as producer,
-        ):
-            assert producer.outbox.pending >= len(told)
-            await until(lambda: producer.outbox.pending == 0, "all is sent", 60)
-            assert "T" in await admin.topics.names()
-            stored = await read_all(namesrv, "T", len(told))
-        keys = [message.msg_id for message in sorted(stored, key=lambda m: m.queue_offset)]
-        assert {message.queue_id for message in stored} == {stored[0].queue_id}
-        assert set(keys) >= {key for _, _, key in told}
-        order = {key: n for n, key in enumerate(keys)}
-        places = [order[key] for _, _, key in told]
-        assert places == sorted(places)
-
-    run(main)
+    async with (
+        own_server(tmp_path / "server", namesrv_port=port) as namesrv,
+        Admin(namesrv) as admin,
+        Producer("P", address, outbox=tmp_path / "outbox") as producer,
+    ):
+        assert producer.outbox.pending >= len(told)
+        await until_async(lambda: producer.outbox.pending == 0, "all is sent", within_s=60)
+        assert "T" in await admin.topics.names()
+        stored = await read_all(namesrv, "T", len(told))
+    keys = [message.msg_id for message in sorted(stored, key=lambda m: m.queue_offset)]
+    assert {message.queue_id for message in stored} == {stored[0].queue_id}
+    assert set(keys) >= {key for _, _, key in told}
+    order = {key: n for n, key in enumerate(keys)}
+    places = [order[key] for _, _, key in told]
+    assert places == sorted(places)

@@ -6,7 +6,7 @@ import socket
 import threading
 
 import pytest
-from scripted import ScriptedCluster, record, until
+from scripted import ScriptedCluster, one_broker, record, within
 
 from tianzhou import Message, Producer, PushConsumer, SendStatus, TransactionProducer, TransactionState
 from tianzhou.client import ClientInstance
@@ -17,16 +17,11 @@ from tianzhou.wire.bodies.heartbeat import HEARTBEAT
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header, write_header, write_reply
 from tianzhou.wire.properties import decode_properties
+from waiting import until_async
+
+pytestmark = pytest.mark.runner.with_args(within(60))
 
 OFFSET_ID = "7F00000100002A9F00000000000004D2"
-
-
-def with_cluster(body, **options) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(60), ScriptedCluster(**options) as cluster:
-            await body(cluster)
-
-    asyncio.run(main())
 
 
 def stored(status: int = 0, transaction_id: str | None = "TX"):
@@ -47,9 +42,8 @@ def producer_of(cluster, **options) -> TransactionProducer:
 # --- sends that are cancelled ----------------------------------------------------------------------------------------
 
 
-def test_a_cancelled_send_awaits_nothing_any_more_and_its_late_answer_harms_nobody() -> None:
-    async def body(cluster) -> None:
-        (broker,) = cluster.brokers
+async def test_a_cancelled_send_awaits_nothing_any_more_and_its_late_answer_harms_nobody() -> None:
+    async with one_broker() as (cluster, broker):
         go_on = asyncio.Event()
 
         async def later(command: Command) -> Command:
@@ -59,28 +53,28 @@ def test_a_cancelled_send_awaits_nothing_any_more_and_its_late_answer_harms_nobo
         broker.answers[310] = later
         async with ClientInstance(cluster.address) as instance, Producer("P", instance=instance) as producer:
             sends = [asyncio.create_task(producer.send(Message("T", b"x"))) for _ in range(3)]
-            await until(lambda: len(broker.asked(310)) == 3, "all were sent")
+            await until_async(lambda: len(broker.asked(310)) == 3, "all were sent")
             sends[1].cancel()
             with pytest.raises(asyncio.CancelledError):
                 await sends[1]
-            await until(lambda: instance.remoting.group.in_flight == 2, "nobody awaits the reply of the second")
+            await until_async(lambda: instance.remoting.group.in_flight == 2, "nobody awaits the reply of the second")
             go_on.set()
             for sent in (sends[0], sends[2]):
                 assert (await sent).status is SendStatus.SEND_OK
             assert (await producer.send(Message("T", b"y"))).queue_offset == 77
-            await until(lambda: instance.remoting.group.in_flight == 0, "nobody awaits any reply")
+            await until_async(lambda: instance.remoting.group.in_flight == 0, "nobody awaits any reply")
         assert len(broker.asked(310)) == 4
-
-    with_cluster(body)
 
 
 # --- ends of transactions --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("transaction_id", ["TX", None])
-def test_the_end_of_a_transaction_says_what_javas_does(transaction_id) -> None:
-    async def body(cluster) -> None:
-        (broker,) = cluster.brokers
+async def test_the_end_of_a_transaction_says_what_javas_does(transaction_id) -> None:
+    def fails(message, arg):
+        raise ValueError("no")
+
+    async with one_broker() as (cluster, broker):
         broker.answers[310] = stored(transaction_id=transaction_id)
         broker.answers[37] = lambda command: None
         async with producer_of(cluster) as producer:
@@ -88,7 +82,7 @@ def test_the_end_of_a_transaction_says_what_javas_does(transaction_id) -> None:
                 Message("T", b"x", delay_level=3, properties={"p": "v"}), lambda message, arg: TransactionState.COMMIT
             )
             bad = await producer.send_in_transaction(Message("T", b"y"), fails)
-            await until(lambda: len(broker.asked(37)) == 2, "both ends were sent")
+            await until_async(lambda: len(broker.asked(37)) == 2, "both ends were sent")
         sent = broker.asked(310)[0]
         assert sent.sys_flag == 4
         properties = decode_properties(sent.properties.encode())
@@ -104,33 +98,24 @@ def test_the_end_of_a_transaction_says_what_javas_does(transaction_id) -> None:
         assert commands[0].remark is None
         assert commands[1].remark == "executeLocalTransactionBranch exception: ValueError: no"
 
-    def fails(message, arg):
-        raise ValueError("no")
-
-    with_cluster(body)
-
 
 @pytest.mark.parametrize("status", [10, 11, 12])
-def test_a_half_message_that_is_not_safe_is_rolled_back_without_the_local_transaction(status) -> None:
-    async def body(cluster) -> None:
-        (broker,) = cluster.brokers
+async def test_a_half_message_that_is_not_safe_is_rolled_back_without_the_local_transaction(status) -> None:
+    async with one_broker() as (cluster, broker):
         broker.answers[310] = stored(status)
         broker.answers[37] = lambda command: None
         ran = []
         async with producer_of(cluster) as producer:
             result = await producer.send_in_transaction(Message("T", b"x"), lambda message, arg: ran.append(message))
-            await until(lambda: broker.asked(37), "the end was sent")
+            await until_async(lambda: broker.asked(37), "the end was sent")
         assert result.state is TransactionState.ROLLBACK
         assert result.result.status is SendStatus(status)
         assert broker.asked(37)[0].commit_or_rollback == 12
         assert ran == []
 
-    with_cluster(body)
 
-
-def test_a_half_message_that_was_refused_ends_it() -> None:
-    async def body(cluster) -> None:
-        (broker,) = cluster.brokers
+async def test_a_half_message_that_was_refused_ends_it() -> None:
+    async with one_broker() as (cluster, broker):
         broker.answers[310] = lambda command: command.reply(13, "too large")
         async with producer_of(cluster) as producer:
             with pytest.raises(BrokerError, match="too large"):
@@ -138,8 +123,6 @@ def test_a_half_message_that_was_refused_ends_it() -> None:
             with pytest.raises(ClientError):
                 await producer.send_in_transaction(Message("T", b""), lambda message, arg: TransactionState.COMMIT)
         assert broker.asked(37) == []
-
-    with_cluster(body)
 
 
 def question(topic: str = "T", group: str = "P", key: str = "U") -> Command:
@@ -161,13 +144,12 @@ async def connected(cluster, producer):
     """The producer's connection, as the broker sees it."""
     (broker,) = cluster.brokers
     await producer.send(Message("T", b"x"))
-    await until(lambda: broker.asked(34), "it is announced")
+    await until_async(lambda: broker.asked(34), "it is announced")
     return broker.connections[-1]
 
 
-def test_an_answer_to_a_check_says_what_javas_does() -> None:
-    async def body(cluster) -> None:
-        (broker,) = cluster.brokers
+async def test_an_answer_to_a_check_says_what_javas_does() -> None:
+    async with one_broker() as (cluster, broker):
         broker.answers[37] = lambda command: None
         seen = []
 
@@ -184,7 +166,7 @@ def test_an_answer_to_a_check_says_what_javas_does() -> None:
             for key in ("U1", "U2", "U3"):
                 connection.invoke_oneway(question(key=key))
             connection.invoke_oneway(question(group="somebody else", key="U4"))
-            await until(lambda: len(broker.asked(37)) == 3, "three answers")
+            await until_async(lambda: len(broker.asked(37)) == 3, "three answers")
         assert seen == [("T", b"half", key, "broker-0") for key in ("U1", "U2", "U3")]
         first, second, third = broker.asked(37)
         assert (first.topic, first.producer_group, first.bname) == ("T", "P", "broker-0")
@@ -197,12 +179,9 @@ def test_an_answer_to_a_check_says_what_javas_does() -> None:
         assert remarks[1] == "checkLocalTransactionState Exception: OSError: no database"
         assert "returned 'COMMIT'" in remarks[2]
 
-    with_cluster(body)
 
-
-def test_checks_run_side_by_side_within_limits_and_too_many_are_dropped() -> None:
-    async def body(cluster) -> None:
-        (broker,) = cluster.brokers
+async def test_checks_run_side_by_side_within_limits_and_too_many_are_dropped() -> None:
+    async with one_broker() as (cluster, broker):
         broker.answers[37] = lambda command: None
         gate = asyncio.Event()
         running = most = 0
@@ -219,17 +198,15 @@ def test_checks_run_side_by_side_within_limits_and_too_many_are_dropped() -> Non
             connection = await connected(cluster, producer)
             for i in range(3):
                 connection.invoke_oneway(question(key=f"U{i}"))
-            await until(lambda: running == 3, "three run")
+            await until_async(lambda: running == 3, "three run")
             for i in range(3, 20):
                 connection.invoke_oneway(question(key=f"U{i}"))
             await asyncio.sleep(0.1)
             gate.set()
-            await until(lambda: len(broker.asked(37)) == 7, "those that were held are answered")
+            await until_async(lambda: len(broker.asked(37)) == 7, "those that were held are answered")
             await asyncio.sleep(0.05)
             assert len(broker.asked(37)) == 7
         assert most == 3
-
-    with_cluster(body)
     with pytest.raises(ConfigError, match="at least 1"):
         TransactionProducer("P", "127.0.0.1:1", check=lambda message: None, check_concurrency=0)
 
@@ -237,27 +214,24 @@ def test_checks_run_side_by_side_within_limits_and_too_many_are_dropped() -> Non
 # --- names, addresses, modes -----------------------------------------------------------------------------------------
 
 
-def test_unit_mode_and_the_second_kind_of_namespace_are_on_the_wire() -> None:
-    async def body(cluster) -> None:
-        (broker,) = cluster.brokers
+async def test_unit_mode_and_the_second_kind_of_namespace_are_on_the_wire() -> None:
+    async with one_broker() as (cluster, broker):
         options = {"unit_mode": True, "unit_name": "u1", "namespace_v2": "space"}
         consumer = PushConsumer("G", cluster.address, **options)
         consumer.subscribe("T", handler=lambda message: None)
         async with Producer("P", cluster.address, **options) as producer, consumer:
             await producer.send(Message("T", b"x"))
-            await until(lambda: broker.asked(11), "it pulls")
+            await until_async(lambda: broker.asked(11), "it pulls")
             assert producer.instance.client_id.endswith("@u1")
         (sent,) = broker.asked(310)
         assert (sent.topic, sent.unit_mode, sent.ns, sent.nsd) == ("T", True, "space", True)
         for code in (34, 11, 38):
             assert {(header.ns, header.nsd) for header in broker.asked(code)} == {("space", True)}
-        heartbeats = [HEARTBEAT.loads(body) for body in broker.bodies_of(34)]
+        heartbeats = [HEARTBEAT.loads(data) for data in broker.bodies_of(34)]
         assert all(data.unit_mode for heartbeat in heartbeats for data in heartbeat.consumers)
 
-    with_cluster(body)
 
-
-def test_the_vip_channel_is_for_sends_and_questions_not_for_pulls() -> None:
+async def test_the_vip_channel_is_for_sends_and_questions_not_for_pulls() -> None:
     async def body(cluster) -> None:
         (broker,) = cluster.brokers
         port = broker.server.port - 2
@@ -280,7 +254,8 @@ def test_the_vip_channel_is_for_sends_and_questions_not_for_pulls() -> None:
 
     for _ in range(20):
         try:
-            with_cluster(body)
+            async with ScriptedCluster() as cluster:
+                await body(cluster)
         except _PortTaken:
             continue
         return
@@ -291,8 +266,8 @@ class _PortTaken(Exception):
     """Another process listens on the port two below the broker's."""
 
 
-def test_name_servers_can_be_looked_up() -> None:
-    async def body(cluster) -> None:
+async def test_name_servers_can_be_looked_up() -> None:
+    async with ScriptedCluster() as cluster:
         asked = []
 
         class Lookup(http.server.BaseHTTPRequestHandler):
@@ -323,13 +298,11 @@ def test_name_servers_can_be_looked_up() -> None:
             server.server_close()
         with pytest.raises(ConnectFailed, match="does not answer"):
             await Producer("P", namesrv_domain=domain).start()
-
     assert lookup_url("jmenv.example") == "http://jmenv.example:8080/rocketmq/nsaddr"
-    with_cluster(body)
 
 
-def test_a_broker_that_did_not_answer_is_avoided_until_it_does() -> None:
-    async def body(cluster) -> None:
+async def test_a_broker_that_did_not_answer_is_avoided_until_it_does() -> None:
+    async with ScriptedCluster(brokers=2) as cluster:
         slow, fine = cluster.brokers
         slow.answers[310] = slow.answers[30] = lambda command: asyncio.sleep(60)
         options = {"send_latency_fault_enable": True, "start_detector_enable": True, "detect_interval_ms": 0}
@@ -344,12 +317,9 @@ def test_a_broker_that_did_not_answer_is_avoided_until_it_does() -> None:
             await producer._detector.detect()
             assert producer._faults.is_reachable("broker-0")
 
-    with_cluster(body, brokers=2)
 
-
-def test_hooks_see_failures_and_backpressure_ends_in_time() -> None:
-    async def body(cluster) -> None:
-        (broker,) = cluster.brokers
+async def test_hooks_see_failures_and_backpressure_ends_in_time() -> None:
+    async with one_broker() as (cluster, broker):
         broker.answers[310] = lambda command: asyncio.sleep(60)
         seen = []
         async with Producer(
@@ -365,5 +335,3 @@ def test_hooks_see_failures_and_backpressure_ends_in_time() -> None:
             )
         assert sorted(type(result).__name__ for result in results) == ["RequestTimeout"] * 10 + ["TooManyRequests"] * 2
         assert seen == [RequestTimeout.__name__] * 10
-
-    with_cluster(body)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sys
 from pathlib import Path
 
 import pytest
-from client_suite import FIRST, fresh, make_topic, until
+from client_suite import FIRST, fresh, make_topic
 from own_server import own_server
+from scripted import within
 
 from tianzhou import ConsumeResult, Message, Producer, PullConsumer, PushConsumer, TransactionProducer, TransactionState
 from tianzhou.client import Spans
 from tianzhou.errors import BrokerError, ConfigError
 from tianzhou.testing import Cluster
+from waiting import until_async
+
+pytestmark = pytest.mark.runner.with_args(within(60))
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -55,16 +58,8 @@ def parent(span) -> tuple[int, int] | None:
     return (span.parent.trace_id, span.parent.span_id) if span.parent else None
 
 
-def run(folder: Path, body) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(60), own_server(folder) as namesrv:
-            await body(namesrv)
-
-    asyncio.run(main())
-
-
-def test_one_trace_from_who_sends_to_what_the_handler_sends(bench: Bench, tmp_path: Path) -> None:
-    async def body(namesrv: str) -> None:
+async def test_one_trace_from_who_sends_to_what_the_handler_sends(bench: Bench, tmp_path: Path) -> None:
+    async with own_server(tmp_path) as namesrv:
         orders, invoices = await make_topic(namesrv, 1), await make_topic(namesrv, 1)
         group = fresh("G")
         consumer = PushConsumer(group, namesrv, **bench.consuming)
@@ -77,7 +72,7 @@ def test_one_trace_from_who_sends_to_what_the_handler_sends(bench: Bench, tmp_pa
             with bench.tracer.start_as_current_span("checkout") as checkout:
                 result = await producer.send(Message(orders, b"12345", tags="A", keys=["k1", "k2"]))
             async with consumer:
-                await until(lambda: bench.named(f"process {orders}"), "it was consumed")
+                await until_async(lambda: bench.named(f"process {orders}"), "it was consumed")
         create, send, process = (bench.one(f"{verb} {orders}") for verb in ("create", "send", "process"))
         assert parent(create) == parent(send) == (checkout.context.trace_id, checkout.context.span_id)
         assert parent(process) == ids(create)
@@ -103,11 +98,9 @@ def test_one_trace_from_who_sends_to_what_the_handler_sends(bench: Bench, tmp_pa
         pattern = rf"00-{create.context.trace_id:032x}-{create.context.span_id:016x}-0[13]"
         assert re.fullmatch(pattern, message.user_properties["traceparent"])
 
-    run(tmp_path, body)
 
-
-def test_batches_lists_failures_and_what_is_iterated(bench: Bench, tmp_path: Path) -> None:
-    async def body(namesrv: str) -> None:
+async def test_batches_lists_failures_and_what_is_iterated(bench: Bench, tmp_path: Path) -> None:
+    async with own_server(tmp_path) as namesrv:
         topic = await make_topic(namesrv, 1)
         async with Producer(fresh("P"), namesrv, **bench.producing) as producer:
             await producer.send_batch([Message(topic, b"%d" % number) for number in range(3)])
@@ -119,7 +112,7 @@ def test_batches_lists_failures_and_what_is_iterated(bench: Bench, tmp_path: Pat
         seen: list = []
         lists.subscribe(topic, handler=seen.extend)
         async with lists:
-            await until(lambda: len(bench.named(f"process {topic}")) == 1, "the list was consumed")
+            await until_async(lambda: len(bench.named(f"process {topic}")) == 1, "the list was consumed")
         process = bench.one(f"process {topic}")
         assert [(link.context.trace_id, link.context.span_id) for link in process.links] == origins
         assert parent(process) is None
@@ -136,7 +129,7 @@ def test_batches_lists_failures_and_what_is_iterated(bench: Bench, tmp_path: Pat
 
         failing.subscribe(topic, handler=handle)
         async with failing:
-            await until(lambda: len(bench.named(f"process {topic}")) == 5, "all were consumed in the end")
+            await until_async(lambda: len(bench.named(f"process {topic}")) == 5, "all were consumed in the end")
         raised, asked, *fine = bench.named(f"process {topic}")
         assert [parent(span) for span in (raised, asked, *fine)] == [origins[0]] * 3 + origins[1:]
         assert (raised.status.status_code.name, raised.attributes["error.type"]) == ("ERROR", "ValueError")
@@ -159,11 +152,9 @@ def test_batches_lists_failures_and_what_is_iterated(bench: Bench, tmp_path: Pat
         inside = [bench.one(f"inside {number}") for number in range(3)]
         assert [parent(span) for span in inside] == [ids(span) for span in bench.named(f"process {topic}")]
 
-    run(tmp_path, body)
 
-
-def test_transactions_and_messages_without_a_context(bench: Bench, tmp_path: Path) -> None:
-    async def body(namesrv: str) -> None:
+async def test_transactions_and_messages_without_a_context(bench: Bench, tmp_path: Path) -> None:
+    async with own_server(tmp_path) as namesrv:
         topic = await make_topic(namesrv, 1)
         producer = TransactionProducer(
             fresh("P"),
@@ -178,13 +169,11 @@ def test_transactions_and_messages_without_a_context(bench: Bench, tmp_path: Pat
             consumer = PushConsumer(fresh("G"), namesrv, **bench.consuming)
             consumer.subscribe(topic, handler=lambda message: None)
             async with consumer:
-                await until(lambda: len(bench.named(f"process {topic}")) == 2, "both were consumed")
+                await until_async(lambda: len(bench.named(f"process {topic}")) == 2, "both were consumed")
         assert bench.one(f"settle {topic}").attributes["messaging.rocketmq.transaction_state"] == "COMMIT"
         assert bench.one(f"send {topic}").attributes["messaging.rocketmq.message.type"] == "transaction"
         parents = {parent(span) for span in bench.named(f"process {topic}")}
         assert parents == {ids(bench.one(f"create {topic}")), None}
-
-    run(tmp_path, body)
 
 
 def test_the_blocking_face_and_its_threads_have_the_same_spans(bench: Bench) -> None:

@@ -1,20 +1,15 @@
 """Trace topic and switch of our own broker (broker.md §21)."""
 
-import asyncio
-
-from client_suite import FIRST, read_all, until
+import pytest
+from client_suite import FIRST, read_all
 from own_server import own_server
+from scripted import within
 
 from tianzhou import Message, Producer, PushConsumer
 from tianzhou.admin import Admin
+from waiting import until_async
 
-
-def run(body, folder, **settings) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(60), own_server(folder, **settings) as namesrv:
-            await body(namesrv)
-
-    asyncio.run(main())
+pytestmark = pytest.mark.runner.with_args(within(60))
 
 
 async def traced(namesrv: str) -> list[str]:
@@ -25,7 +20,7 @@ async def traced(namesrv: str) -> list[str]:
     async with Producer("P", namesrv, trace=True) as producer:
         await producer.send(Message("T", b"x", keys="k"))
         async with consumer:
-            await until(lambda: seen, "it came")
+            await until_async(lambda: seen, "it came")
     assert seen[0].properties["TRACE_ON"] in {"true", "false"}
     async with Admin(namesrv) as admin:
         if "RMQ_SYS_TRACE_TOPIC" not in await admin.topics.names():
@@ -35,37 +30,29 @@ async def traced(namesrv: str) -> list[str]:
     return sorted(record.split("\x01")[0] for record in records)
 
 
-def test_the_trace_topic_is_there_from_the_start_when_it_is_wanted(tmp_path) -> None:
-    async def body(namesrv: str) -> None:
+async def test_the_trace_topic_is_there_from_the_start_when_it_is_wanted(tmp_path) -> None:
+    async with own_server(tmp_path, trace_topic_enable=True) as namesrv:
         async with Admin(namesrv) as admin:
             configs = await admin.topics.config("RMQ_SYS_TRACE_TOPIC")
             assert [(one.read_queue_nums, one.write_queue_nums) for one in configs.values()] == [(1, 1)]
         assert await traced(namesrv) == ["Pub", "SubAfter", "SubBefore"]
         assert len(await read_all(namesrv, "RMQ_SYS_TRACE_TOPIC", 2)) >= 2
 
-    run(body, tmp_path, trace_topic_enable=True)
 
-
-def test_otherwise_the_first_trace_makes_it(tmp_path) -> None:
-    async def body(namesrv: str) -> None:
+async def test_otherwise_the_first_trace_makes_it(tmp_path) -> None:
+    async with own_server(tmp_path) as namesrv:
         async with Admin(namesrv) as admin:
             assert "RMQ_SYS_TRACE_TOPIC" not in await admin.topics.names()
         assert await traced(namesrv) == ["Pub", "SubAfter", "SubBefore"]
 
-    run(body, tmp_path)
 
-
-def test_a_broker_can_switch_traces_off(tmp_path) -> None:
-    async def body(namesrv: str) -> None:
+@pytest.mark.parametrize("settings", [{}, {"trace_topic_enable": True}])
+async def test_a_broker_can_switch_traces_off(tmp_path, settings) -> None:
+    async with own_server(tmp_path, trace_on=False, **settings) as namesrv:
         assert await traced(namesrv) == []
 
-    run(body, tmp_path, trace_on=False)
-    run(body, tmp_path / "again", trace_on=False, trace_topic_enable=True)
 
-
-def test_the_trace_topic_may_have_another_name(tmp_path) -> None:
-    async def body(namesrv: str) -> None:
-        async with Admin(namesrv) as admin:
-            assert "my_traces" in await admin.topics.names()
-
-    run(body, tmp_path, trace_topic_enable=True, msg_trace_topic_name="my_traces")
+async def test_the_trace_topic_may_have_another_name(tmp_path) -> None:
+    settings = {"trace_topic_enable": True, "msg_trace_topic_name": "my_traces"}
+    async with own_server(tmp_path, **settings) as namesrv, Admin(namesrv) as admin:
+        assert "my_traces" in await admin.topics.names()

@@ -1,9 +1,7 @@
 """Admin operations with brokers of every age and mood."""
 
-import asyncio
-
 import pytest
-from scripted import ScriptedCluster
+from scripted import ScriptedCluster, within
 
 from tianzhou.admin import Admin
 from tianzhou.errors import BrokerError, ClientError
@@ -13,6 +11,8 @@ from tianzhou.wire.bodies.route import CLUSTER_INFO
 from tianzhou.wire.bodies.tables import KV_TABLE
 from tianzhou.wire.bodies.topics import TOPIC_TABLE, TopicTable
 from tianzhou.wire.fields import read_header
+
+pytestmark = pytest.mark.runner.with_args(within(20))
 
 V4_9 = 411
 
@@ -69,35 +69,23 @@ class AgedCluster(ScriptedCluster):
                 return super()._serve(connection, command)
 
 
-def run(cluster, main):
-    async def limited() -> None:
-        async with asyncio.timeout(20), cluster, Admin(cluster.address) as admin:
-            await main(admin)
-
-    asyncio.run(limited())
-
-
 def changes_of(result):
     return [(change.queue.queue_id, change.before, change.after) for change in result]
 
 
-def test_a_new_broker_is_told_each_queue():
+async def test_a_new_broker_is_told_each_queue():
     cluster = AgedCluster()
-
-    async def main(admin) -> None:
+    async with cluster, Admin(cluster.address) as admin:
         cluster.brokers[0].offsets["T", 1] = 50
         result = await admin.groups.reset("G", "T", to_offset=5)
         assert changes_of(result) == [(0, None, 10), (1, 50, 10)]
         assert [(h.queue_id, h.offset) for h in cluster.brokers[0].asked(222)] == [(0, 10), (1, 10)]
         assert not cluster.brokers[0].asked(15)
 
-    run(cluster, main)
 
-
-def test_an_old_broker_moves_connected_members_by_time():
+async def test_an_old_broker_moves_connected_members_by_time():
     cluster = AgedCluster(version=V4_9, online=True)
-
-    async def main(admin) -> None:
+    async with cluster, Admin(cluster.address) as admin:
         await admin.groups.reset("G", "T", to_time_ms=77)
         await admin.groups.reset("G", "T", to_latest=True)
         await admin.groups.reset("G", "T", to_earliest=True)
@@ -106,37 +94,28 @@ def test_an_old_broker_moves_connected_members_by_time():
         with pytest.raises(ClientError, match=r"connected members \(me\)"):
             await admin.groups.reset("G", "T", to_offset=50)
 
-    run(cluster, main)
 
-
-def test_an_old_broker_stores_offsets_of_groups_that_are_away():
+async def test_an_old_broker_stores_offsets_of_groups_that_are_away():
     cluster = AgedCluster(version=V4_9)
-
-    async def main(admin) -> None:
+    async with cluster, Admin(cluster.address) as admin:
         await admin.groups.reset("G", "T", to_offset=1000)
         await admin.groups.reset("G", "T", to_earliest=True)
         assert [h.commit_offset for h in cluster.brokers[0].asked(15)] == [100, 100, 10, 10]
 
-    run(cluster, main)
 
-
-def test_a_dry_run_changes_nothing():
+async def test_a_dry_run_changes_nothing():
     cluster = AgedCluster()
-
-    async def main(admin) -> None:
+    async with cluster, Admin(cluster.address) as admin:
         assert changes_of(await admin.groups.reset("G", "T", to_latest=True, dry_run=True)) == [
             (0, None, 100),
             (1, None, 100),
         ]
         assert not cluster.brokers[0].asked(222) + cluster.brokers[0].asked(15)
 
-    run(cluster, main)
 
-
-def test_a_refused_reset_is_raised():
+async def test_a_refused_reset_is_raised():
     cluster = AgedCluster()
-
-    async def main(admin) -> None:
+    async with cluster, Admin(cluster.address) as admin:
         cluster.brokers[0].answers[222] = lambda c: c.reply(16, "no permission")
         with pytest.raises(BrokerError, match="code 16"):
             await admin.groups.reset("G", "T", to_latest=True)
@@ -144,14 +123,11 @@ def test_a_refused_reset_is_raised():
         with pytest.raises(ClientError, match="no such queue"):
             await admin.groups.reset("G", "T", to_latest=True, queues=[unknown])
 
-    run(cluster, main)
 
-
-def test_a_topic_goes_to_every_master_with_the_clusters_name():
+async def test_a_topic_goes_to_every_master_with_the_clusters_name():
     cluster = AgedCluster(brokers=2, queues=8)
     cluster.topics.add("c")
-
-    async def main(admin) -> None:
+    async with cluster, Admin(cluster.address) as admin:
         addresses = await admin.topics.create("New", order=True)
         assert sorted(addresses) == sorted(broker.address for broker in cluster.brokers)
         for broker in cluster.brokers:
@@ -162,14 +138,11 @@ def test_a_topic_goes_to_every_master_with_the_clusters_name():
         assert (cluster.kv, cluster.deleted) == ({}, ["New"])
         assert all(broker.asked(215) for broker in cluster.brokers)
 
-    run(cluster, main)
 
-
-def test_a_silent_broker_is_asked_again_to_make_a_topic():
+async def test_a_silent_broker_is_asked_again_to_make_a_topic():
     cluster = AgedCluster(queues=8)
     cluster.topics.add("c")
-
-    async def main(admin) -> None:
+    async with cluster, Admin(cluster.address) as admin:
         broker = cluster.brokers[0]
 
         def hang_up(command):
@@ -183,39 +156,28 @@ def test_a_silent_broker_is_asked_again_to_make_a_topic():
         await admin.topics.create("New")
         assert len(broker.asked(17)) == 3
 
-    run(cluster, main)
 
-
-def test_a_topic_the_name_server_does_not_show_is_reported(monkeypatch):
+async def test_a_topic_the_name_server_does_not_show_is_reported(monkeypatch):
     monkeypatch.setattr("tianzhou.admin.topics.VISIBLE_WITHIN_S", 0.1)
     cluster = AgedCluster(queues=8)
-
-    async def main(admin) -> None:
+    async with cluster, Admin(cluster.address) as admin:
         cluster.brokers[0].answers[17] = lambda c: c.reply(0)
         with pytest.raises(ClientError, match="broker-0 has topic New, but the name server does not show it yet"):
             await admin.topics.create("New")
 
-    run(cluster, main)
 
-
-def test_an_old_broker_gives_its_topics_in_one_table():
+async def test_an_old_broker_gives_its_topics_in_one_table():
     cluster = AgedCluster(version=V4_9)
-
-    async def main(admin) -> None:
+    async with cluster, Admin(cluster.address) as admin:
         table = TopicTable({"T": TopicConfig("T", 2, 2, 4)})
         cluster.brokers[0].answers[21] = lambda c: c.reply(0, body=TOPIC_TABLE.dumps(table))
         assert (await admin.topics.config("T"))["broker-0"].perm == 4
 
-    run(cluster, main)
 
-
-def test_a_broker_that_does_not_answer_is_listed_with_the_reason():
+async def test_a_broker_that_does_not_answer_is_listed_with_the_reason():
     cluster = AgedCluster(brokers=2)
-
-    async def main(admin) -> None:
+    async with cluster, Admin(cluster.address) as admin:
         cluster.brokers[1].answers[28] = lambda c: c.reply(2, "[OVERLOAD]")
         well, ill = await admin.cluster.status()
         assert well.error is None
         assert "[OVERLOAD]" in (ill.error or "")
-
-    run(cluster, main)

@@ -8,21 +8,16 @@ from contextlib import suppress
 
 import pytest
 from own_server import own_server
+from scripted import within
 
 from tianzhou import Message, MessageQueue, Producer, PullConsumer, PushConsumer, sync
 from tianzhou.client import ClientInstance, TransactionProducer
 from tianzhou.errors import ClientError, ConfigError, RemotingError, TianzhouError
 from tianzhou.testing import Cluster
 
+pytestmark = pytest.mark.runner.with_args(within(30))
+
 NOWHERE = "127.0.0.1:1"
-
-
-def run(body: Callable[[], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(30):
-            await body()
-
-    asyncio.run(main())
 
 
 # --- arguments ------------------------------------------------------------------------------------------------
@@ -42,43 +37,36 @@ MESSAGES = {
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-def test_what_is_no_message_is_told(name: str, tmp_path) -> None:
+async def test_what_is_no_message_is_told(name: str, tmp_path) -> None:
     message, text = MESSAGES[name]
-
-    async def body() -> None:
-        async with own_server(tmp_path) as namesrv, Producer("P", namesrv) as producer:
-            for send in (producer.send, producer.send_oneway, lambda m: producer.send_batch([m])):
-                with pytest.raises(ClientError, match=text):
-                    await send(message)
-
-    run(body)
+    async with own_server(tmp_path) as namesrv, Producer("P", namesrv) as producer:
+        for send in (producer.send, producer.send_oneway, lambda m: producer.send_batch([m])):
+            with pytest.raises(ClientError, match=text):
+                await send(message)
 
 
-def test_wrong_ways_to_say_where_a_message_goes_are_told(tmp_path) -> None:
-    async def body() -> None:
-        async with own_server(tmp_path) as namesrv, Producer("P", namesrv) as producer:
-            message = Message("T", b"x")
-            with pytest.raises(ClientError, match=r"a queue is a MessageQueue, got 3; take one of those"):
-                await producer.send(message, queue=3)
-            with pytest.raises(ClientError, match=r"selector failed.*takes 1 positional.*called with the list of"):
-                await producer.send(message, selector=lambda queues: queues[0])
-            with pytest.raises(ClientError, match="send_batch takes several messages and got one"):
-                await producer.send_batch(message)
-            await producer.send(message)
-            async with PullConsumer("G", namesrv) as consumer:
-                for wrong in (consumer.pull("T", 0), consumer.max_offset("T")):
-                    with pytest.raises(ClientError, match="a queue is a MessageQueue, got 'T'"):
-                        await wrong
+async def test_wrong_ways_to_say_where_a_message_goes_are_told(tmp_path) -> None:
+    async with own_server(tmp_path) as namesrv, Producer("P", namesrv) as producer:
+        message = Message("T", b"x")
+        with pytest.raises(ClientError, match=r"a queue is a MessageQueue, got 3; take one of those"):
+            await producer.send(message, queue=3)
+        with pytest.raises(ClientError, match=r"selector failed.*takes 1 positional.*called with the list of"):
+            await producer.send(message, selector=lambda queues: queues[0])
+        with pytest.raises(ClientError, match="send_batch takes several messages and got one"):
+            await producer.send_batch(message)
+        await producer.send(message)
+        async with PullConsumer("G", namesrv) as consumer:
+            for wrong in (consumer.pull("T", 0), consumer.max_offset("T")):
                 with pytest.raises(ClientError, match="a queue is a MessageQueue, got 'T'"):
-                    consumer.assign(["T"])
-                (delivered,) = [m for q in await consumer.queues("T") for m in (await consumer.pull(q, 0)).messages]
-            with pytest.raises(ClientError, match="a delivered message cannot be sent as it is; make a new one"):
-                await producer.send(delivered)
-        with pytest.raises(ClientError, match="got str"):
-            async with TransactionProducer("P", NOWHERE, check=lambda m: None) as transactions:
-                await transactions.send_in_transaction("hello", lambda m, arg: None)
-
-    run(body)
+                    await wrong
+            with pytest.raises(ClientError, match="a queue is a MessageQueue, got 'T'"):
+                consumer.assign(["T"])
+            (delivered,) = [m for q in await consumer.queues("T") for m in (await consumer.pull(q, 0)).messages]
+        with pytest.raises(ClientError, match="a delivered message cannot be sent as it is; make a new one"):
+            await producer.send(delivered)
+    with pytest.raises(ClientError, match="got str"):
+        async with TransactionProducer("P", NOWHERE, check=lambda m: None) as transactions:
+            await transactions.send_in_transaction("hello", lambda m, arg: None)
 
 
 SETTINGS = {
@@ -110,13 +98,10 @@ def test_settings_that_cannot_be_are_told(text: str) -> None:
         kind("G", NOWHERE, **options)
 
 
-def test_options_of_an_instance_go_to_the_instance() -> None:
-    async def body() -> None:
-        async with ClientInstance(NOWHERE) as instance:
-            with pytest.raises(ConfigError, match=r"instance and namespace are both given.*namespace to the Client"):
-                Producer("P", instance=instance, namespace="space")
-
-    run(body)
+async def test_options_of_an_instance_go_to_the_instance() -> None:
+    async with ClientInstance(NOWHERE) as instance:
+        with pytest.raises(ConfigError, match=r"instance and namespace are both given.*namespace to the Client"):
+            Producer("P", instance=instance, namespace="space")
 
 
 @pytest.mark.parametrize(
@@ -143,50 +128,44 @@ def test_whatever_takes_a_message_is_a_handler(handler: Callable[..., None]) -> 
 # --- life -----------------------------------------------------------------------------------------------------
 
 
-def test_what_is_not_started_or_stopped_says_so(tmp_path) -> None:
-    async def body() -> None:
-        async with own_server(tmp_path) as namesrv:
-            producer, consumer, puller = Producer("P", namesrv), PushConsumer("G", namesrv), PullConsumer("H", namesrv)
-            start = r"is not running; start it with 'async with' \('with' in tianzhou.sync\) or start\(\)"
-            with pytest.raises(ClientError, match="producer of group P " + start):
-                await producer.send(Message("T", b"x"))
-            with pytest.raises(ClientError, match="consumer of group G " + start):
+async def test_what_is_not_started_or_stopped_says_so(tmp_path) -> None:
+    async with own_server(tmp_path) as namesrv:
+        producer, consumer, puller = Producer("P", namesrv), PushConsumer("G", namesrv), PullConsumer("H", namesrv)
+        start = r"is not running; start it with 'async with' \('with' in tianzhou.sync\) or start\(\)"
+        with pytest.raises(ClientError, match="producer of group P " + start):
+            await producer.send(Message("T", b"x"))
+        with pytest.raises(ClientError, match="consumer of group G " + start):
+            await anext(consumer)
+        puller.subscribe("T")
+        with pytest.raises(ClientError, match="consumer of group H " + start):
+            await puller.poll(0)
+        async with producer, consumer, puller:
+            await producer.send(Message("T", b"x"))
+            queue = (await puller.queues("T"))[0]
+            with pytest.raises(ClientError, match="group G has no subscription, so nothing would ever come"):
                 await anext(consumer)
-            puller.subscribe("T")
-            with pytest.raises(ClientError, match="consumer of group H " + start):
-                await puller.poll(0)
-            async with producer, consumer, puller:
-                await producer.send(Message("T", b"x"))
-                queue = (await puller.queues("T"))[0]
-                with pytest.raises(ClientError, match="group G has no subscription, so nothing would ever come"):
-                    await anext(consumer)
-            for again in (producer.send(Message("T", b"x")), producer.start()):
-                with pytest.raises(ClientError, match="producer of group P is stopped; make a new one"):
-                    await again
-            with pytest.raises(ClientError, match="consumer of group G is stopped; make a new one"):
-                consumer.subscribe("T")
-            for again in (puller.poll(), puller.commit(), puller.start()):
-                with pytest.raises(ClientError, match="consumer of group H is stopped; make a new one"):
-                    await again
-            with pytest.raises(RemotingError, match="the client is closed; make a new one"):
-                await puller.pull(queue, 0)
-
-    run(body)
-
-
-def test_two_tasks_do_not_iterate_one_consumer(tmp_path) -> None:
-    async def body() -> None:
-        async with own_server(tmp_path) as namesrv, PushConsumer("G", namesrv) as consumer:
+        for again in (producer.send(Message("T", b"x")), producer.start()):
+            with pytest.raises(ClientError, match="producer of group P is stopped; make a new one"):
+                await again
+        with pytest.raises(ClientError, match="consumer of group G is stopped; make a new one"):
             consumer.subscribe("T")
-            first = asyncio.create_task(anext(consumer))
-            await asyncio.sleep(0)
-            with pytest.raises(ClientError, match="two tasks iterate the consumer of group G; iterate in one"):
-                await anext(consumer)
-            first.cancel()
-            with suppress(asyncio.CancelledError):
-                await first
+        for again in (puller.poll(), puller.commit(), puller.start()):
+            with pytest.raises(ClientError, match="consumer of group H is stopped; make a new one"):
+                await again
+        with pytest.raises(RemotingError, match="the client is closed; make a new one"):
+            await puller.pull(queue, 0)
 
-    run(body)
+
+async def test_two_tasks_do_not_iterate_one_consumer(tmp_path) -> None:
+    async with own_server(tmp_path) as namesrv, PushConsumer("G", namesrv) as consumer:
+        consumer.subscribe("T")
+        first = asyncio.create_task(anext(consumer))
+        await asyncio.sleep(0)
+        with pytest.raises(ClientError, match="two tasks iterate the consumer of group G; iterate in one"):
+            await anext(consumer)
+        first.cancel()
+        with suppress(asyncio.CancelledError):
+            await first
 
 
 def test_a_client_says_that_it_belongs_to_another_event_loop() -> None:

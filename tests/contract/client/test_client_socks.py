@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from client_suite import CHECKS, FIRST, fresh, make_topic, until
+from client_suite import CHECKS, FIRST, fresh, make_topic
 from own_server import own_server
 from socks_server import socks_server
 
@@ -16,6 +16,7 @@ from tianzhou.admin import Admin
 from tianzhou.client import ClientInstance
 from tianzhou.errors import ConfigError, ConnectFailed
 from tianzhou.remoting.tls import TlsSettings
+from waiting import until_async
 
 CARRIED = {
     "a_lost_connection_is_replaced",
@@ -45,7 +46,7 @@ async def test_every_connection_goes_through_the_proxy(login: dict[str, str], tm
         consumer.subscribe(topic, handler=lambda message: seen.append(message.body))
         async with consumer, Producer(fresh("P"), namesrv, socks_proxy_config=given) as producer:
             result = await producer.send(Message(topic, b"around the corner"))
-            await until(lambda: seen == [b"around the corner"], "it came")
+            await until_async(lambda: seen == [b"around the corner"], "it came")
         async with PullConsumer(fresh("G"), namesrv, socks_proxy_config=given) as reader:
             assert len((await reader.pull(result.queue, 0)).messages) == 1
         assert proxy.asked.count(namesrv) == 4
@@ -60,12 +61,12 @@ async def test_a_broker_is_greeted_again_over_a_new_tunnel(tmp_path: Path) -> No
         consumer.subscribe(topic, handler=lambda message: seen.append(message.body))
         async with consumer, Producer(fresh("P"), namesrv) as producer:
             await producer.send(Message(topic, b"one"))
-            await until(lambda: seen == [b"one"], "the first came")
+            await until_async(lambda: seen == [b"one"], "the first came")
             for connection in list(consumer.instance.remoting.group.connections):
                 assert str(connection) in proxy.asked  # it goes by the server's address, not the proxy's
                 connection.abort()
             await producer.send(Message(topic, b"two"))
-            await until(lambda: seen == [b"one", b"two"], "the second came")
+            await until_async(lambda: seen == [b"one", b"two"], "the second came")
 
 
 async def test_names_are_looked_up_behind_the_proxy_and_networks_choose(tmp_path: Path) -> None:

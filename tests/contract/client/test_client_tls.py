@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from authority import Authority, certified, trusting
-from client_suite import CHECKS, FIRST, Check, fresh, make_topic, until
+from client_suite import CHECKS, FIRST, Check, fresh, make_topic
 from consumer_suite import CHECKS as CONSUMER_CHECKS
 from own_server import own_server
 
@@ -25,6 +25,7 @@ from tianzhou.client.cluster.tls import CONFIG_FILE_ENV, ENABLE_ENV
 from tianzhou.errors import ConfigError, TianzhouError
 from tianzhou.model import TransactionState
 from tianzhou.remoting.tls import TlsSettings
+from waiting import until_async
 
 ENFORCING = TlsSettings("enforcing", enable=True)
 
@@ -63,7 +64,7 @@ async def test_every_client_takes_every_form_of_tls(tmp_path: Path) -> None:
                     fresh("P"), namesrv, check=lambda _: TransactionState.COMMIT, tls=tls
                 ) as both:
                     await both.send_in_transaction(Message(topic, b"both"), lambda *_: TransactionState.COMMIT)
-                await until(lambda seen=seen: sorted(seen) == [b"both", b"plainly"], "they came")
+                await until_async(lambda seen=seen: sorted(seen) == [b"both", b"plainly"], "they came")
             async with PullConsumer(fresh("G"), namesrv, tls=tls, consume_from_where=FIRST) as reader:
                 reader.assign(await reader.queues(topic))
                 assert [message.body for message in await reader.poll(10_000)][:1] == [b"plainly"]
@@ -166,10 +167,10 @@ def test_who_lives_through_a_change_of_certificates_goes_on(tmp_path: Path, capl
             consumer.subscribe(topic, handler=lambda message: seen.append(message.body))
             async with Producer(fresh("P"), namesrv, tls=both) as producer, consumer:
                 await producer.send(Message(topic, b"old"))
-                await until(lambda: seen == [b"old"], "it came")
+                await until_async(lambda: seen == [b"old"], "it came")
                 for path, fresh_one in zip(settings.server_identity, new.issue("fresh"), strict=False):
                     Path(path).write_bytes(Path(fresh_one).read_bytes())
-                await until(lambda: caplog.text.count("are in force") == 2, "name server and broker changed")
+                await until_async(lambda: caplog.text.count("are in force") == 2, "name server and broker changed")
                 await producer.send(Message(topic, b"over the old connection"))
                 for client in (producer, consumer):
                     for address in (namesrv, *client.instance.routes.addresses()):
@@ -177,7 +178,7 @@ def test_who_lives_through_a_change_of_certificates_goes_on(tmp_path: Path, capl
                         if connection is not None:
                             connection.abort()
                 await producer.send(Message(topic, b"new"))
-                await until(lambda: seen == [b"old", b"over the old connection", b"new"], "it works again")
+                await until_async(lambda: seen == [b"old", b"over the old connection", b"new"], "it works again")
             async with Admin(namesrv, tls=context(old)) as admin:
                 with pytest.raises(TianzhouError, match="is not trusted"):
                     await admin.topics.names()

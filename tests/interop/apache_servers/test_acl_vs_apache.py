@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 from apache import ApacheBroker, ApacheNamesrv
-from client_suite import CHECKS, DELAY_LEVELS, FIRST, Check, fresh, make_topic, until
+from client_suite import CHECKS, DELAY_LEVELS, FIRST, Check, fresh, make_topic
 from toolchain import ToolchainMissingError
 
 from tianzhou import Message, Producer, PullConsumer, PushConsumer, TransactionProducer, TransactionState
 from tianzhou.admin import Admin
 from tianzhou.client import ClientInstance
 from tianzhou.errors import BrokerError, TianzhouError
+from waiting import until_async
 
 ADMIN = {"access_key": "rocketmq2", "secret_key": "12345678"}
 READER = {"access_key": "RocketMQ", "secret_key": "abcdefgh"}
@@ -140,7 +141,7 @@ def test_transactions_and_orderly_consumers_are_signed_too(guarded: str, monkeyp
         producer = TransactionProducer(fresh("P"), guarded, check=lambda _: TransactionState.COMMIT)
         async with consumer, producer:
             await producer.send_in_transaction(Message(topic, b"both"), lambda *_: TransactionState.COMMIT)
-            await until(lambda: seen == [b"both"], "it was committed and consumed in order")
+            await until_async(lambda: seen == [b"both"], "it was committed and consumed in order")
 
     run(body())
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from apache import ApacheBroker, ApacheNamesrv
 from authority import Authority, certified, trusting
-from client_suite import CHECKS, DELAY_LEVELS, FIRST, Check, fresh, until, until_async
+from client_suite import CHECKS, DELAY_LEVELS, FIRST, Check, fresh
 from toolchain import ToolchainMissingError
 
 from tianzhou import Message, Producer, PushConsumer, SendStatus
@@ -19,6 +19,7 @@ from tianzhou.admin import Admin
 from tianzhou.client.cluster.tls import CONFIG_FILE_ENV, ENABLE_ENV
 from tianzhou.errors import TianzhouError
 from tianzhou.remoting.tls import TlsSettings
+from waiting import until_async
 
 
 class Apache:
@@ -123,17 +124,17 @@ def test_who_lives_through_a_change_of_apaches_certificates_goes_on(apache: Apac
         consumer.subscribe(topic, handler=lambda message: seen.append(message.body))
         async with Producer(fresh("P"), apache.address, tls=both) as producer, consumer:
             await producer.send(Message(topic, b"old"))
-            await until(lambda: seen == [b"old"], "it came")
+            await until_async(lambda: seen == [b"old"], "it came")
             for path, source in zip(apache.identity.server_identity, new.issue("fresh"), strict=False):
                 Path(path).write_bytes(Path(source).read_bytes())
             only_new = replace(apache.client, client_trust_cert_path=str(new.path))
-            await until_async(lambda: knows_the_new(only_new), "the new certificate is in force", 30)
+            await until_async(lambda: knows_the_new(only_new), "the new certificate is in force", within_s=30)
             for client in (producer, consumer):
                 for peer in (apache.address, *client.instance.routes.addresses()):
                     connection = client.instance.remoting.connected(peer)
                     if connection is not None:
                         connection.abort()
             assert (await producer.send(Message(topic, b"new"))).status is SendStatus.SEND_OK
-            await until(lambda: seen == [b"old", b"new"], "it works again")
+            await until_async(lambda: seen == [b"old", b"new"], "it works again")
 
     asyncio.run(asyncio.wait_for(main(), 120))
