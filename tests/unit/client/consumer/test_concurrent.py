@@ -3,24 +3,16 @@
 import asyncio
 
 import pytest
+from dispatch_bench import DispatchBench
 
 from tianzhou.client.consumer.offset_tracker import PullLimits
 from tianzhou.client.consumer.push import concurrent as module
 from tianzhou.client.consumer.push.concurrent import ConcurrentDispatcher
-from tianzhou.client.consumer.push.consume_rates import ConsumeRates
 from tianzhou.client.consumer.push.dispatcher import TURN_MESSAGES
-from tianzhou.client.consumer.push.handlers import Handlers
-from tianzhou.client.consumer.push.options import PushOptions
-from tianzhou.client.consumer.push.process_queue import ProcessQueue
-from tianzhou.model import ConsumeResult, MessageExt, MessageQueue
-from tianzhou.testing.clock import VirtualClock, run
+from tianzhou.model import ConsumeResult
+from tianzhou.testing.clock import run
 
 pytestmark = pytest.mark.runner.with_args(run)
-
-
-def message(offset, queue_id=0, topic="T"):
-    body, host = b"%d" % offset, "127.0.0.1:1"
-    return MessageExt(topic, body, 0, {}, "b", queue_id, offset, 0, 0, 0, host, 0, host, 0, 0, 0, 1, f"id{offset}")
 
 
 class Taken:
@@ -32,38 +24,10 @@ class Taken:
         return True
 
 
-class Bench:
-    """A consumer without a network."""
-
+class Bench(DispatchBench):
     def __init__(self, handler, *, batch_size=1, timeout_s=60.0, hooks=()):
-        self.clock = VirtualClock()
-        self.tasks = set()
-        self.away = Taken()
-        self.rates = ConsumeRates(0.0)
-        self.handlers = Handlers("G", orderly=False, batch_size=batch_size, threads=1, hooks=hooks)
-        self.handlers.add("T", handler)
-        options = PushOptions(consume_timeout_ms=int(timeout_s * 1000))
-        self.consuming = ConcurrentDispatcher(
-            "G", options, self.handlers, self.away, self.rates, self.clock, self.spawn
-        )
-
-    def spawn(self, work):
-        task = asyncio.get_running_loop().create_task(work)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-        return task
-
-    def queue(self, queue_id=0, limits=None):
-        return ProcessQueue(MessageQueue("T", "b", queue_id), 0, limits or PullLimits(), 0)
-
-    def put(self, pq, *offsets):
-        self.consuming.put(pq, pq.take_in([message(n, pq.queue.queue_id) for n in offsets], offsets[-1] + 1))
-
-    async def end(self):
-        await self.consuming.drain(1.0)
-        for task in self.tasks:
-            task.cancel()
-        await asyncio.gather(*self.tasks, return_exceptions=True)
+        options = {"consume_timeout_ms": int(timeout_s * 1000)}
+        super().__init__(ConcurrentDispatcher, handler, Taken(), batch_size=batch_size, hooks=hooks, options=options)
 
 
 async def turns(count=50):
@@ -84,18 +48,16 @@ async def test_handlers_that_wait_run_side_by_side_as_many_as_there_are_workers(
         await go_on.wait()
         at_once -= 1
 
-    bench = Bench(handler, batch_size=batch_size, hooks=hooks)
-    bench.consuming.start_workers(5)
-    await turns(2)
-    pq = bench.queue()
-    bench.put(pq, *range(12))
-    await turns()
-    assert at_once == 5
-    assert pq.tracker.committable == 0
-    go_on.set()
-    await turns()
-    assert (most, at_once, pq.tracker.committable, bench.rates.consumed) == (5, 0, 12, 12)
-    await bench.end()
+    async with Bench(handler, batch_size=batch_size, hooks=hooks).running(5) as bench:
+        await turns(2)
+        pq = bench.queue()
+        bench.put(pq, *range(12))
+        await turns()
+        assert at_once == 5
+        assert pq.tracker.committable == 0
+        go_on.set()
+        await turns()
+        assert (most, at_once, pq.tracker.committable, bench.rates.consumed) == (5, 0, 12, 12)
 
 
 async def test_what_is_consumed_counts_while_a_later_message_waits():
@@ -105,17 +67,15 @@ async def test_what_is_consumed_counts_while_a_later_message_waits():
         if found.queue_offset == 3:
             await stuck.wait()
 
-    bench = Bench(handler)
-    bench.consuming.start_workers(2)
-    pq = bench.queue()
-    bench.put(pq, *range(8))
-    await turns()
-    assert pq.tracker.committable == 3
-    assert len(pq.tracker) == 1
-    stuck.set()
-    await turns()
-    assert pq.tracker.committable == 8
-    await bench.end()
+    async with Bench(handler).running(2) as bench:
+        pq = bench.queue()
+        bench.put(pq, *range(8))
+        await turns()
+        assert pq.tracker.committable == 3
+        assert len(pq.tracker) == 1
+        stuck.set()
+        await turns()
+        assert pq.tracker.committable == 8
 
 
 async def test_others_get_their_turn_though_no_handler_ever_waits():
@@ -124,15 +84,13 @@ async def test_others_get_their_turn_though_no_handler_ever_waits():
     async def handler(found):
         seen.append(found.queue_offset)
 
-    bench = Bench(handler)
-    bench.consuming.start_workers(1)
-    bench.put(bench.queue(), *range(5 * TURN_MESSAGES))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    assert 0 < len(seen) <= 2 * TURN_MESSAGES
-    await turns()
-    assert seen == list(range(5 * TURN_MESSAGES))
-    await bench.end()
+    async with Bench(handler).running(1) as bench:
+        bench.put(bench.queue(), *range(5 * TURN_MESSAGES))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert 0 < len(seen) <= 2 * TURN_MESSAGES
+        await turns()
+        assert seen == list(range(5 * TURN_MESSAGES))
 
 
 async def test_a_worker_that_is_sent_home_when_called_leaves_the_message_to_another():
@@ -141,17 +99,15 @@ async def test_a_worker_that_is_sent_home_when_called_leaves_the_message_to_anot
     async def handler(found):
         seen.append(found.queue_offset)
 
-    bench = Bench(handler)
-    bench.consuming.start_workers(3)
-    await turns()
-    bench.put(bench.queue(), 0)
-    bench.consuming.resize(1)  # in the same turn of the loop, so the called one may be among those that go
-    await turns()
-    assert seen == [0]
-    bench.put(bench.queue(1), 0)
-    await turns()
-    assert seen == [0, 0]
-    await bench.end()
+    async with Bench(handler).running(3) as bench:
+        await turns()
+        bench.put(bench.queue(), 0)
+        bench.consuming.resize(1)  # in the same turn of the loop, so the called one may be among those that go
+        await turns()
+        assert seen == [0]
+        bench.put(bench.queue(1), 0)
+        await turns()
+        assert seen == [0, 0]
 
 
 @pytest.mark.parametrize("answer", [ConsumeResult.RECONSUME_LATER, ConsumeResult.COMMIT, ValueError("no")])
@@ -163,18 +119,16 @@ async def test_what_is_not_consumed_is_given_back(answer):
             return answer
         return ConsumeResult.SUCCESS
 
-    bench = Bench(handler)
-    bench.consuming.start_workers(2)
-    pq = bench.queue()
-    bench.put(pq, 0, 1, 2)
-    await turns()
-    assert bench.away.given == [(1, 0)]
-    assert (bench.rates.consumed, bench.rates.failed, pq.tracker.committable) == (2, 1, 3)
-    assert pq.at_work == 0
-    await bench.end()
+    async with Bench(handler).running(2) as bench:
+        pq = bench.queue()
+        bench.put(pq, 0, 1, 2)
+        await turns()
+        assert bench.away.given == [(1, 0)]
+        assert (bench.rates.consumed, bench.rates.failed, pq.tracker.committable) == (2, 1, 3)
+        assert pq.at_work == 0
 
 
-def test_a_handler_that_takes_too_long_is_cut_short_and_its_worker_goes_on():
+async def test_a_handler_that_takes_too_long_is_cut_short_and_its_worker_goes_on():
     ended = []
 
     async def handler(found):
@@ -185,10 +139,7 @@ def test_a_handler_that_takes_too_long_is_cut_short_and_its_worker_goes_on():
                 ended.append("cut short")
         ended.append(found.queue_offset)
 
-    bench = Bench(handler, timeout_s=10.0)
-
-    async def main():
-        bench.consuming.start_workers(1)
+    async with Bench(handler, timeout_s=10.0).running(1) as bench:
         pq = bench.queue()
         bench.put(pq, 0, 1)
         await asyncio.sleep(9)
@@ -196,9 +147,6 @@ def test_a_handler_that_takes_too_long_is_cut_short_and_its_worker_goes_on():
         await asyncio.sleep(3)
         assert ended == ["cut short", 1]
         assert bench.away.given == [(0, module.EXPIRED_DELAY_LEVEL)]
-        await bench.end()
-
-    run(main(), bench.clock)
 
 
 async def test_a_queue_that_is_given_up_has_nothing_handed_out_and_its_last_handler_is_waited_for():
@@ -209,20 +157,18 @@ async def test_a_queue_that_is_given_up_has_nothing_handed_out_and_its_last_hand
         seen.append(found.queue_offset)
         await go_on.wait()
 
-    bench = Bench(handler)
-    bench.consuming.start_workers(1)
-    pq = bench.queue()
-    bench.put(pq, 0, 1, 2)
-    await turns()
-    pq.leave()
-    rested = [bench.spawn(pq.rested()) for _ in range(2)]
-    await turns()
-    assert not any(task.done() for task in rested)
-    go_on.set()
-    await turns()
-    assert all(task.done() for task in rested)
-    assert (seen, pq.tracker.committable) == ([0], 1)
-    await bench.end()
+    async with Bench(handler).running(1) as bench:
+        pq = bench.queue()
+        bench.put(pq, 0, 1, 2)
+        await turns()
+        pq.leave()
+        rested = [bench.spawn(pq.rested()) for _ in range(2)]
+        await turns()
+        assert not any(task.done() for task in rested)
+        go_on.set()
+        await turns()
+        assert all(task.done() for task in rested)
+        assert (seen, pq.tracker.committable) == ([0], 1)
 
 
 async def test_pulling_goes_on_when_handlers_make_room():
@@ -231,20 +177,18 @@ async def test_pulling_goes_on_when_handlers_make_room():
     async def handler(_):
         await go_on.wait()
 
-    bench = Bench(handler)
-    bench.consuming.start_workers(2)
-    pq = bench.queue(limits=PullLimits(messages=3))
-    bench.put(pq, *range(4))
-    assert not pq.room.is_set()
-    await turns()
-    assert not pq.room.is_set()
-    go_on.set()
-    await turns()
-    assert pq.room.is_set()
-    await bench.end()
+    async with Bench(handler).running(2) as bench:
+        pq = bench.queue(limits=PullLimits(messages=3))
+        bench.put(pq, *range(4))
+        assert not pq.room.is_set()
+        await turns()
+        assert not pq.room.is_set()
+        go_on.set()
+        await turns()
+        assert pq.room.is_set()
 
 
-def test_only_the_time_handlers_take_counts_and_each_message_says_when_its_own_began():
+async def test_only_the_time_handlers_take_counts_and_each_message_says_when_its_own_began():
     began_ms = []
 
     async def handler(found):
@@ -252,19 +196,13 @@ def test_only_the_time_handlers_take_counts_and_each_message_says_when_its_own_b
         await asyncio.sleep(1.5)
 
     bench = Bench(handler, timeout_s=4.0)
-    start_ms = bench.clock.now_ms()
-
-    async def main():
-        pq = bench.queue()
-        bench.clock.advance(100)
-        bench.put(pq, 0, 1)
-        bench.consuming.start_workers(1)  # what waits already is as new to them as what comes
+    start_ms, pq = bench.clock.now_ms(), bench.queue()
+    await asyncio.sleep(100)
+    bench.put(pq, 0, 1)
+    async with bench.running(1):  # what waits already is as new to them as what comes
         await asyncio.sleep(10)
         bench.put(pq, 2, 3)
         await asyncio.sleep(10)
         assert began_ms == [100_000, 101_500, 110_000, 111_500]
         rates = bench.rates.of("T")
         assert (rates.calls, round(rates.call_ms), bench.rates.consumed, bench.away.given) == (4, 6000, 4, [])
-        await bench.end()
-
-    run(main(), bench.clock)

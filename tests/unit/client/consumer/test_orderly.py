@@ -4,23 +4,18 @@ import asyncio
 from collections import defaultdict
 
 import pytest
+from dispatch_bench import DispatchBench, message
 
 from tianzhou.client.consumer.offset_tracker import PullLimits
-from tianzhou.client.consumer.push.consume_rates import ConsumeRates
-from tianzhou.client.consumer.push.handlers import Handlers
-from tianzhou.client.consumer.push.options import PushOptions
 from tianzhou.client.consumer.push.orderly import OrderlyDispatcher, Step, rest_ms, step_after
 from tianzhou.client.consumer.push.process_queue import ProcessQueue
-from tianzhou.model import ConsumeResult, MessageExt, MessageModel, MessageQueue
-from tianzhou.testing.clock import VirtualClock, run
+from tianzhou.model import ConsumeResult, MessageModel
+from tianzhou.testing.clock import run
+
+pytestmark = pytest.mark.runner.with_args(run)
 
 SUCCESS, SUSPEND = ConsumeResult.SUCCESS, ConsumeResult.SUSPEND_CURRENT_QUEUE_A_MOMENT
 COMMIT, ROLLBACK = ConsumeResult.COMMIT, ConsumeResult.ROLLBACK
-
-
-def message(offset, queue_id=0, topic="T"):
-    body, host = b"%d" % offset, "127.0.0.1:1"
-    return MessageExt(topic, body, 0, {}, "b", queue_id, offset, 0, 0, 0, host, 0, host, 0, 0, 0, 1, f"id{offset}")
 
 
 class GivenAway:
@@ -33,56 +28,23 @@ class GivenAway:
         return self.accepts
 
 
-class Bench:
-    """An orderly consumer without a network."""
-
+class Bench(DispatchBench):
     def __init__(self, handler, *, batch_size=1, max_times=10, model=MessageModel.CLUSTERING, relock=None, away=None):
-        self.clock = VirtualClock()
-        self.tasks = set()
-        self.away = away or GivenAway()
-        self.rates = ConsumeRates(0.0)
-        handlers = Handlers("G", orderly=True, batch_size=batch_size, threads=1)
-        handlers.add("T", handler)
-        self.consuming = OrderlyDispatcher(
-            "G",
-            PushOptions(message_model=model, max_reconsume_times=max_times),
-            handlers,
-            self.away,
-            self.rates,
-            self.clock,
-            self.spawn,
-            relock=relock or self.relock,
-        )
+        options = {"message_model": model, "max_reconsume_times": max_times}
+        super().__init__(
+            OrderlyDispatcher, handler, away or GivenAway(),
+            batch_size=batch_size, orderly=True, options=options, relock=relock or self.relock,
+        )  # fmt: skip
 
     async def relock(self, pq):
         pq.locked(self.clock.monotonic(), 0)
         return True
 
-    def spawn(self, work):
-        task = asyncio.get_running_loop().create_task(work)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-        return task
-
     def queue(self, queue_id=0, *, locked=True):
-        pq = ProcessQueue(MessageQueue("T", "b", queue_id), 0, PullLimits(), 0)
+        pq = super().queue(queue_id)
         if locked:
             pq.locked(self.clock.monotonic(), 0)
         return pq
-
-    def pull(self, pq, first, count):
-        fresh = pq.take_in([message(i, pq.queue.queue_id) for i in range(first, first + count)], first + count)
-        self.consuming.put(pq, fresh)
-
-    def go(self, main, workers=4):
-        async def all_of_it():
-            self.consuming.start_workers(workers)
-            await main()
-            await self.consuming.drain(1.0)
-            for task in list(self.tasks):
-                task.cancel()
-
-        run(all_of_it(), self.clock)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +75,7 @@ def test_how_long_a_queue_rests(wanted, rest):
     assert rest_ms(wanted, 1_000) == rest
 
 
-def test_queues_take_turns_and_each_keeps_its_order():
+async def test_queues_take_turns_and_each_keeps_its_order():
     seen, at_work = [], defaultdict(int)
 
     async def handler(message):
@@ -123,18 +85,14 @@ def test_queues_take_turns_and_each_keeps_its_order():
         at_work[message.queue_id] -= 1
         seen.append((message.queue_id, message.queue_offset))
 
-    bench = Bench(handler)
-
-    async def main():
+    async with Bench(handler).running(workers=2) as bench:
         queues = [bench.queue(i) for i in range(3)]
         for first in (0, 10):
             for pq in queues:
-                bench.pull(pq, first, 10)
+                bench.put(pq, *range(first, first + 10))
             await asyncio.sleep(0.05)
         await asyncio.sleep(20)
         assert [pq.tracker.committable for pq in queues] == [20, 20, 20]
-
-    bench.go(main, workers=2)
     for queue_id in range(3):
         assert [offset for q, offset in seen if q == queue_id] == list(range(20))
     # With two workers for three queues, none of them waits until another is empty.
@@ -142,7 +100,7 @@ def test_queues_take_turns_and_each_keeps_its_order():
     assert bench.rates.consumed == 60
 
 
-def test_a_failure_repeats_after_a_rest_and_nothing_overtakes():
+async def test_a_failure_repeats_after_a_rest_and_nothing_overtakes():
     tries = []
 
     async def handler(message, context):
@@ -152,24 +110,20 @@ def test_a_failure_repeats_after_a_rest_and_nothing_overtakes():
             return SUSPEND
         return None
 
-    bench = Bench(handler)
-
-    async def main():
+    async with Bench(handler).running(4) as bench:
         pq = bench.queue()
-        bench.pull(pq, 0, 3)
+        bench.put(pq, *range(3))
         await asyncio.sleep(2)
         assert pq.tracker.committable == 1
         await asyncio.sleep(10)
         assert pq.tracker.committable == 3
-
-    bench.go(main)
     assert [(offset, times) for offset, times, _ in tries] == [(0, 0), (1, 0), (1, 1), (1, 2), (2, 0)]
     assert tries[2][2] - tries[1][2] == pytest.approx(1.0)
     assert tries[3][2] - tries[2][2] == pytest.approx(5.0)
     assert bench.rates.failed == 2
 
 
-def test_what_fails_too_often_is_given_away_and_the_rest_of_its_batch_repeats():
+async def test_what_fails_too_often_is_given_away_and_the_rest_of_its_batch_repeats():
     batches = []
 
     async def handler(messages):
@@ -177,22 +131,18 @@ def test_what_fails_too_often_is_given_away_and_the_rest_of_its_batch_repeats():
         if any(m.queue_offset == 0 for m in messages):
             raise ValueError("0 is poison")
 
-    bench = Bench(handler, batch_size=3, max_times=1)
-
-    async def main():
+    async with Bench(handler, batch_size=3, max_times=1).running(4) as bench:
         pq = bench.queue()
         first = message(0)
         first.reconsume_times = 1
         bench.consuming.put(pq, pq.take_in([first, message(1), message(2), message(3)], 4))
         await asyncio.sleep(10)
         assert pq.tracker.committable == 4
-
-    bench.go(main)
     assert batches == [[(0, 1), (1, 0), (2, 0)], [(1, 1), (2, 1), (3, 0)]]
     assert bench.away.messages == [(0, 1)]
 
 
-def test_what_nobody_takes_is_repeated():
+async def test_what_nobody_takes_is_repeated():
     tries = []
 
     async def handler(message):
@@ -200,35 +150,27 @@ def test_what_nobody_takes_is_repeated():
         if len(tries) < 4:
             raise ValueError("no")
 
-    bench = Bench(handler, max_times=1, away=GivenAway(accepts=False))
-
-    async def main():
+    async with Bench(handler, max_times=1, away=GivenAway(accepts=False)).running(4) as bench:
         pq = bench.queue()
-        bench.pull(pq, 0, 1)
+        bench.put(pq, *range(1))
         await asyncio.sleep(10)
         assert pq.tracker.committable == 1
-
-    bench.go(main)
     assert tries == [0, 1, 2, 3]
 
 
-def test_what_fails_too_often_in_broadcasting_is_dropped():
+async def test_what_fails_too_often_in_broadcasting_is_dropped():
     async def handler(message):
         raise ValueError("no")
 
-    bench = Bench(handler, max_times=1, model=MessageModel.BROADCASTING)
-
-    async def main():
+    async with Bench(handler, max_times=1, model=MessageModel.BROADCASTING).running(4) as bench:
         pq = bench.queue(locked=False)
-        bench.pull(pq, 0, 2)
+        bench.put(pq, *range(2))
         await asyncio.sleep(10)
         assert pq.tracker.committable == 2
-
-    bench.go(main)
     assert bench.away.messages == []
 
 
-def test_without_a_lock_nothing_is_consumed():
+async def test_without_a_lock_nothing_is_consumed():
     seen, answers = [], [None, True]
 
     async def relock(pq):
@@ -241,34 +183,29 @@ def test_without_a_lock_nothing_is_consumed():
         seen.append((message.queue_offset, bench.clock.monotonic()))
         await asyncio.sleep(25)
 
-    bench = Bench(handler, relock=relock)
-
-    async def main():
+    # the lock of 0 s still holds at 25 s; at 50 s it is asked for, at 53 s again
+    async with Bench(handler, relock=relock).running(4) as bench:
         pq = bench.queue()
-        bench.pull(pq, 0, 3)
+        bench.put(pq, *range(3))
         await asyncio.sleep(20)
         assert [offset for offset, _ in seen] == [0]
         await asyncio.sleep(200)
-
-    bench.go(main)  # the lock of 0 s still holds at 25 s; at 50 s it is asked for, at 53 s again
     assert answers == []
     assert [offset for offset, _ in seen] == [0, 1, 2]
     assert seen[1][1] == pytest.approx(25)
     assert seen[2][1] == pytest.approx(53)
 
 
-def test_a_queue_that_leaves_lets_its_handler_count_and_hands_out_no_more():
+async def test_a_queue_that_leaves_lets_its_handler_count_and_hands_out_no_more():
     seen = []
 
     async def handler(message):
         await asyncio.sleep(1)
         seen.append(message.queue_offset)
 
-    bench = Bench(handler)
-
-    async def main():
+    async with Bench(handler).running(4) as bench:
         pq = bench.queue()
-        bench.pull(pq, 0, 3)
+        bench.put(pq, *range(3))
         await asyncio.sleep(0.5)
         pq.leave()
         assert not pq.no_handler.is_set()
@@ -276,10 +213,8 @@ def test_a_queue_that_leaves_lets_its_handler_count_and_hands_out_no_more():
         await asyncio.sleep(5)
         assert (seen, pq.tracker.committable) == ([0], 1)
 
-    bench.go(main)
 
-
-def test_a_queue_begun_anew_waits_for_its_former_handler():
+async def test_a_queue_begun_anew_waits_for_its_former_handler():
     seen = []
 
     async def handler(message):
@@ -287,24 +222,20 @@ def test_a_queue_begun_anew_waits_for_its_former_handler():
         await asyncio.sleep(1)
         seen.append((message.queue_offset, began))
 
-    bench = Bench(handler)
-
-    async def main():
+    async with Bench(handler).running(4) as bench:
         old = bench.queue()
-        bench.pull(old, 0, 1)
+        bench.put(old, *range(1))
         await asyncio.sleep(0.5)
         old.drop()
         new = ProcessQueue(old.queue, 0, PullLimits(), 0, None, old.no_handler)
         new.succeed(old)
-        bench.pull(new, 0, 2)
+        bench.put(new, *range(2))
         await asyncio.sleep(10)
         assert (old.tracker.committable, new.tracker.committable) == (0, 2)
-
-    bench.go(main)
     assert seen == [(0, 0.0), (0, 1.0), (1, 2.0)]
 
 
-def test_without_auto_commit_the_handler_decides():
+async def test_without_auto_commit_the_handler_decides():
     seen = []
     answers = {1: [COMMIT], 4: [ROLLBACK, COMMIT]}
 
@@ -313,38 +244,30 @@ def test_without_auto_commit_the_handler_decides():
         seen.append(message.queue_offset)
         return answers.get(message.queue_offset, [SUCCESS]).pop(0) if message.queue_offset in answers else SUCCESS
 
-    bench = Bench(handler)
-
-    async def main():
+    async with Bench(handler).running(4) as bench:
         pq = bench.queue()
-        bench.pull(pq, 0, 6)
+        bench.put(pq, *range(6))
         await asyncio.sleep(0.5)
         assert (pq.tracker.committable, [m.queue_offset for m in pq.waiting]) == (2, [2, 3, 4, 5])
         await asyncio.sleep(10)
         assert pq.tracker.committable == 5
         assert (pq.info().transaction_msg_count, pq.info().transaction_msg_min_offset) == (1, 5)
-
-    bench.go(main)
     assert seen == [0, 1, 2, 3, 4, 2, 3, 4, 5]
 
 
-def test_an_answer_that_would_break_the_order_is_refused(caplog):
+async def test_an_answer_that_would_break_the_order_is_refused(caplog):
     async def handler(message):
         return ConsumeResult.RECONSUME_LATER if message.reconsume_times == 0 else None
 
-    bench = Bench(handler)
-
-    async def main():
+    async with Bench(handler).running(4) as bench:
         pq = bench.queue()
-        bench.pull(pq, 0, 1)
+        bench.put(pq, *range(1))
         await asyncio.sleep(5)
         assert pq.tracker.committable == 1
-
-    bench.go(main)
     assert "return None or one of ConsumeResult.COMMIT" in caplog.text
 
 
-def test_the_number_of_workers_changes():
+async def test_the_number_of_workers_changes():
     running = 0
     gate = asyncio.Event()
 
@@ -354,11 +277,9 @@ def test_the_number_of_workers_changes():
         await gate.wait()
         running -= 1
 
-    bench = Bench(handler)
-
-    async def main():
+    async with Bench(handler).running(workers=2) as bench:
         for i in range(8):
-            bench.pull(bench.queue(i), 0, 1)
+            bench.put(bench.queue(i), *range(1))
         await asyncio.sleep(0)
         await asyncio.sleep(1)
         assert running == 2
@@ -369,5 +290,3 @@ def test_the_number_of_workers_changes():
         gate.set()
         await asyncio.sleep(1)
         assert running == 0
-
-    bench.go(main, workers=2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -14,7 +14,9 @@ from tianzhou.client.consumer.allocation import AllocateStrategy, Averagely
 from tianzhou.client.consumer.options import ConsumerOptions
 from tianzhou.client.consumer.rebalancer import INTERVAL_S, MIN_INTERVAL_S, TAKE_OVER_DELAY_S, Rebalancer
 from tianzhou.model import MessageQueue
-from tianzhou.testing.virtual_loop import VirtualLoop
+from tianzhou.testing.virtual_loop import run_virtual
+
+pytestmark = pytest.mark.runner.with_args(run_virtual)
 
 TURNS = range(5)
 """How many turns of the loop are between the two messages."""
@@ -47,7 +49,7 @@ class Group:
 
     def __init__(self, *members: str, topics: tuple[str, ...] = ("A", "B")) -> None:
         self.members = list(members)
-        self.remoting = None
+        self.remoting = self
         self.api_timeout_ms = 3_000
         self.client_id = "b"
         self.topics = topics
@@ -97,15 +99,12 @@ class Wanted:
 A0, A1, B0 = MessageQueue("A", "broker", 0), MessageQueue("A", "broker", 1), MessageQueue("B", "broker", 0)
 
 
-def fly(group: Group, main: Callable[[], Coroutine[Any, Any, None]], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run a test in flying time; the brokers know the group's members."""
-
-    async def consumer_ids(*_: object) -> list[str]:
+@pytest.fixture(autouse=True)
+def brokers_know_the_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def consumer_ids(group: Group, *_: object) -> list[str]:
         return group.members
 
     monkeypatch.setattr(rpc, "consumer_ids", consumer_ids)
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(main())
 
 
 @contextlib.asynccontextmanager
@@ -118,81 +117,61 @@ async def running(shares: Rebalancer) -> AsyncIterator[None]:
         await asyncio.wait([task])
 
 
-def test_what_others_wait_for_is_left_before_we_wait_for_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_others_wait_for_is_left_before_we_wait_for_theirs() -> None:
     group = Group("a", "b")
     group.owned = {B0}
-
-    async def main() -> None:
-        began_s = group.now()
-        async with running(group.sharing(Wanted(A0))):
-            await asyncio.sleep(1)
-        assert group.given_up[B0] == pytest.approx(began_s, abs=0.01)
-        assert group.taken[A0] == pytest.approx(began_s + TAKE_OVER_DELAY_S, abs=0.01)
-
-    fly(group, main, monkeypatch)
+    began_s = group.now()
+    async with running(group.sharing(Wanted(A0))):
+        await asyncio.sleep(1)
+    assert group.given_up[B0] == pytest.approx(began_s, abs=0.01)
+    assert group.taken[A0] == pytest.approx(began_s + TAKE_OVER_DELAY_S, abs=0.01)
 
 
-def test_waiting_for_a_queue_does_not_keep_others_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waiting_for_a_queue_does_not_keep_others_waiting() -> None:
     """A change that comes while a queue's former owner has its time is met at once, and costs no time."""
     group = Group("a", "b")
     group.owned = {A1}
     wanted = Wanted(A0, A1)
-
-    async def main() -> None:
-        began_s = group.now()
-        shares = group.sharing(wanted)
-        async with running(shares):
-            await asyncio.sleep(0.1)
-            wanted.queues.remove(A1)
-            shares.wake()
-            await asyncio.sleep(0.9)
-        assert group.given_up[A1] == pytest.approx(began_s + MIN_INTERVAL_S, abs=0.01)
-        assert group.taken[A0] == pytest.approx(began_s + TAKE_OVER_DELAY_S, abs=0.01)
-
-    fly(group, main, monkeypatch)
+    began_s = group.now()
+    shares = group.sharing(wanted)
+    async with running(shares):
+        await asyncio.sleep(0.1)
+        wanted.queues.remove(A1)
+        shares.wake()
+        await asyncio.sleep(0.9)
+    assert group.given_up[A1] == pytest.approx(began_s + MIN_INTERVAL_S, abs=0.01)
+    assert group.taken[A0] == pytest.approx(began_s + TAKE_OVER_DELAY_S, abs=0.01)
 
 
-def test_what_has_become_anothers_meanwhile_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_has_become_anothers_meanwhile_is_not_taken() -> None:
     group = Group("a", "b")
     wanted = Wanted(A0)
-
-    async def main() -> None:
-        async with running(group.sharing(wanted)):
-            await asyncio.sleep(0.1)
-            wanted.queues.clear()
-            await asyncio.sleep(5)
-            assert group.taken == {}
-            # Its former owner is given the whole time once more.
-            wanted.queues.append(A0)
-            await asyncio.sleep(INTERVAL_S)
-        assert list(group.taken) == [A0]
-
-    fly(group, main, monkeypatch)
+    async with running(group.sharing(wanted)):
+        await asyncio.sleep(0.1)
+        wanted.queues.clear()
+        await asyncio.sleep(5)
+        assert group.taken == {}
+        # Its former owner is given the whole time once more.
+        wanted.queues.append(A0)
+        await asyncio.sleep(INTERVAL_S)
+    assert list(group.taken) == [A0]
 
 
-def test_members_that_come_and_go_all_the_time_keep_nobody_from_its_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_members_that_come_and_go_all_the_time_keep_nobody_from_its_queues() -> None:
     group = Group("a", "b")
-
-    async def main() -> None:
-        began_s = group.now()
-        shares = group.sharing(Wanted(A0))
-        async with running(shares):
-            for _ in range(20):
-                shares.wake()
-                await asyncio.sleep(0.1)
-        assert group.taken[A0] <= began_s + TAKE_OVER_DELAY_S + MIN_INTERVAL_S + 0.01
-
-    fly(group, main, monkeypatch)
-
-
-def test_who_is_alone_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    group = Group("b")
-
-    async def main() -> None:
-        began_s = group.now()
-        async with running(group.sharing(Averagely())):
+    began_s = group.now()
+    shares = group.sharing(Wanted(A0))
+    async with running(shares):
+        for _ in range(20):
+            shares.wake()
             await asyncio.sleep(0.1)
-        assert dict.fromkeys(group.taken, pytest.approx(began_s, abs=0.01)) == group.taken
-        assert len(group.taken) == 4
+    assert group.taken[A0] <= began_s + TAKE_OVER_DELAY_S + MIN_INTERVAL_S + 0.01
 
-    fly(group, main, monkeypatch)
+
+async def test_who_is_alone_waits_for_nobody() -> None:
+    group = Group("b")
+    began_s = group.now()
+    async with running(group.sharing(Averagely())):
+        await asyncio.sleep(0.1)
+    assert dict.fromkeys(group.taken, pytest.approx(began_s, abs=0.01)) == group.taken
+    assert len(group.taken) == 4
