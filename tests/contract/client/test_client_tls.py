@@ -70,11 +70,7 @@ async def test_every_client_takes_every_form_of_tls(tmp_path: Path) -> None:
                 assert [message.body for message in await reader.poll(10_000)][:1] == [b"plainly"]
 
 
-def test_the_blocking_twins_take_it_as_well(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(60), enforcing(tmp_path) as namesrv:
-            await asyncio.to_thread(blocking, namesrv)
-
+async def test_the_blocking_twins_take_it_as_well(tmp_path: Path) -> None:
     def blocking(namesrv: str) -> None:
         topic = fresh("T")
         with sync.Admin(namesrv, tls=True) as admin, sync.Producer(fresh("P"), namesrv, tls=True) as producer:
@@ -84,7 +80,8 @@ def test_the_blocking_twins_take_it_as_well(tmp_path: Path) -> None:
             reader.assign(reader.queues(topic))
             assert [message.body for message in reader.poll(10_000)] == [b"x"]
 
-    asyncio.run(main())
+    async with asyncio.timeout(60), enforcing(tmp_path) as namesrv:
+        await asyncio.to_thread(blocking, namesrv)
 
 
 async def test_plain_is_refused_by_who_enforces_and_no_excuse_for_another_tls(
@@ -151,42 +148,41 @@ async def test_a_server_knows_its_clients_by_their_certificates(tmp_path: Path) 
                 await nobody.topics.names()
 
 
-def test_who_lives_through_a_change_of_certificates_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_who_lives_through_a_change_of_certificates_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Both authorities are trusted while certificates change, as one does it; the old one's is then no longer seen."""
     old, new = Authority(tmp_path, "old"), Authority(tmp_path, "new")
     settings = certified(old)
     both = context(old)
     both.load_verify_locations(str(new.path))
 
-    async def main() -> None:
-        async with asyncio.timeout(60), enforcing(tmp_path, settings) as namesrv:
-            topic, seen = fresh("T"), []
-            async with Admin(namesrv, tls=both) as admin:
-                await admin.topics.create(topic, read_queue_nums=1, write_queue_nums=1)
-            consumer = PushConsumer(fresh("G"), namesrv, tls=both, consume_from_where=FIRST)
-            consumer.subscribe(topic, handler=lambda message: seen.append(message.body))
-            async with Producer(fresh("P"), namesrv, tls=both) as producer, consumer:
-                await producer.send(Message(topic, b"old"))
-                await until_async(lambda: seen == [b"old"], "it came")
-                for path, fresh_one in zip(settings.server_identity, new.issue("fresh"), strict=False):
-                    Path(path).write_bytes(Path(fresh_one).read_bytes())
-                await until_async(lambda: caplog.text.count("are in force") == 2, "name server and broker changed")
-                await producer.send(Message(topic, b"over the old connection"))
-                for client in (producer, consumer):
-                    for address in (namesrv, *client.instance.routes.addresses()):
-                        connection = client.instance.remoting.connected(address)
-                        if connection is not None:
-                            connection.abort()
-                await producer.send(Message(topic, b"new"))
-                await until_async(lambda: seen == [b"old", b"over the old connection", b"new"], "it works again")
-            async with Admin(namesrv, tls=context(old)) as admin:
-                with pytest.raises(TianzhouError, match="is not trusted"):
-                    await admin.topics.names()
-            async with Admin(namesrv, tls=context(new)) as admin:
-                assert topic in await admin.topics.names()
-
-    with caplog.at_level(logging.INFO, "tianzhou.remoting.tls"):
-        asyncio.run(main())
+    caplog.set_level(logging.INFO, "tianzhou.remoting.tls")
+    async with asyncio.timeout(60), enforcing(tmp_path, settings) as namesrv:
+        topic, seen = fresh("T"), []
+        async with Admin(namesrv, tls=both) as admin:
+            await admin.topics.create(topic, read_queue_nums=1, write_queue_nums=1)
+        consumer = PushConsumer(fresh("G"), namesrv, tls=both, consume_from_where=FIRST)
+        consumer.subscribe(topic, handler=lambda message: seen.append(message.body))
+        async with Producer(fresh("P"), namesrv, tls=both) as producer, consumer:
+            await producer.send(Message(topic, b"old"))
+            await until_async(lambda: seen == [b"old"], "it came")
+            for path, fresh_one in zip(settings.server_identity, new.issue("fresh"), strict=False):
+                Path(path).write_bytes(Path(fresh_one).read_bytes())
+            await until_async(lambda: caplog.text.count("are in force") == 2, "name server and broker changed")
+            await producer.send(Message(topic, b"over the old connection"))
+            for client in (producer, consumer):
+                for address in (namesrv, *client.instance.routes.addresses()):
+                    connection = client.instance.remoting.connected(address)
+                    if connection is not None:
+                        connection.abort()
+            await producer.send(Message(topic, b"new"))
+            await until_async(lambda: seen == [b"old", b"over the old connection", b"new"], "it works again")
+        async with Admin(namesrv, tls=context(old)) as admin:
+            with pytest.raises(TianzhouError, match="is not trusted"):
+                await admin.topics.names()
+        async with Admin(namesrv, tls=context(new)) as admin:
+            assert topic in await admin.topics.names()
 
 
 @pytest.mark.parametrize(

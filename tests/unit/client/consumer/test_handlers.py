@@ -113,17 +113,13 @@ def test_missing_handlers_are_told():
         asyncio.run(handlers.call("T", ["m"], CONTEXT))
 
 
-def test_more_threads_can_be_had_while_handlers_run():
+async def test_more_threads_can_be_had_while_handlers_run():
     handlers = Handlers("G", orderly=False, batch_size=1, threads=1)
     barrier = threading.Barrier(3, timeout=10)
     handlers.add("T", lambda message: (barrier.wait(), None)[1])
-
-    async def main():
-        first = asyncio.create_task(handlers.call("T", ["m"], CONTEXT))
-        await asyncio.sleep(0.01)
-        handlers.resize(2)
-        others = [asyncio.create_task(handlers.call("T", ["m"], CONTEXT)) for _ in range(2)]
-        await asyncio.gather(first, *others)
-
-    asyncio.run(main())
+    first = asyncio.create_task(handlers.call("T", ["m"], CONTEXT))
+    await asyncio.sleep(0.01)
+    handlers.resize(2)
+    others = [asyncio.create_task(handlers.call("T", ["m"], CONTEXT)) for _ in range(2)]
+    await asyncio.gather(first, *others)
     handlers.close()

@@ -1,6 +1,8 @@
 """Messages that travel together (client.md §6.4)."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -8,7 +10,9 @@ from tianzhou.client.producer.batching import Accumulator, members
 from tianzhou.client.producer.options import ProducerOptions
 from tianzhou.errors import BrokerError, ClientError, ConfigError
 from tianzhou.model import Message, MessageQueue, SendResult, SendStatus
-from tianzhou.testing.clock import VirtualClock, run
+from tianzhou.testing.clock import run
+
+pytestmark = pytest.mark.runner.with_args(run)
 
 Q = MessageQueue("T", "b", 0)
 
@@ -34,21 +38,17 @@ class Broker:
         return SendResult(SendStatus.SEND_OK, ids, ids.replace("K", "O"), Q, offset)
 
 
-def accumulate(body, fails: bool = False, **options) -> None:
-    clock = VirtualClock()
-
-    async def main() -> None:
-        broker = Broker(fails)
-        accumulator = Accumulator(ProducerOptions(auto_batch=True, **options), broker.send)
-        await body(accumulator, broker)
-        await accumulator.close()
-        assert accumulator.held_bytes == 0
-
-    run(main(), clock)
+@asynccontextmanager
+async def accumulating(fails: bool = False, **options) -> AsyncIterator[tuple[Accumulator, Broker]]:
+    broker = Broker(fails)
+    accumulator = Accumulator(ProducerOptions(auto_batch=True, **options), broker.send)
+    yield accumulator, broker
+    await accumulator.close()
+    assert accumulator.held_bytes == 0
 
 
-def test_what_comes_within_the_delay_travels_together() -> None:
-    async def body(accumulator, broker) -> None:
+async def test_what_comes_within_the_delay_travels_together() -> None:
+    async with accumulating() as (accumulator, broker):
         loop = asyncio.get_running_loop()
         began = loop.time()
         results = await asyncio.gather(*(accumulator.add(Message("T", b"%d" % i), None) for i in range(5)))
@@ -60,22 +60,18 @@ def test_what_comes_within_the_delay_travels_together() -> None:
         await accumulator.add(Message("T", b"alone"), None)
         assert broker.batches[1:] == [[b"alone"]]
 
-    accumulate(body)
 
-
-def test_a_full_batch_does_not_wait() -> None:
-    async def body(accumulator, broker) -> None:
+async def test_a_full_batch_does_not_wait() -> None:
+    async with accumulating(batch_max_delay_ms=30_000, batch_max_bytes=1_000) as (accumulator, broker):
         loop = asyncio.get_running_loop()
         began = loop.time()
         await asyncio.gather(*(accumulator.add(Message("T", b"x" * 400), None) for _ in range(3)))
         assert loop.time() - began < 1
         assert [len(batch) for batch in broker.batches] == [3]
 
-    accumulate(body, batch_max_delay_ms=30_000, batch_max_bytes=1_000)
 
-
-def test_topic_queue_wait_and_tag_are_kept_apart() -> None:
-    async def body(accumulator, broker) -> None:
+async def test_topic_queue_wait_and_tag_are_kept_apart() -> None:
+    async with accumulating() as (accumulator, broker):
         kinds = [
             (Message("T", b"1"), None), (Message("U", b"2"), None), (Message("T", b"3", tags="a"), None),
             (Message("T", b"4"), Q), (Message("T", b"5", wait_store_ok=False), None), (Message("T", b"6"), None),
@@ -84,11 +80,9 @@ def test_topic_queue_wait_and_tag_are_kept_apart() -> None:
         assert sorted(broker.batches) == [[b"1", b"6"], [b"2"], [b"3"], [b"4"], [b"5"]]
         assert broker.queues.count(Q) == 1
 
-    accumulate(body)
 
-
-def test_what_cannot_travel_with_others_is_not_taken() -> None:
-    async def body(accumulator, broker) -> None:
+async def test_what_cannot_travel_with_others_is_not_taken() -> None:
+    async with accumulating(total_batch_max_bytes=1_000) as (accumulator, _):
         assert accumulator.takes(Message("T", b"x", properties={"p": "v"}))
         assert not accumulator.takes(Message("T", b"x", delay_level=1))
         assert not accumulator.takes(Message("%RETRY%G", b"x"))
@@ -101,11 +95,9 @@ def test_what_cannot_travel_with_others_is_not_taken() -> None:
         await adding
         assert accumulator.takes(Message("T", b"x" * 200))
 
-    accumulate(body, total_batch_max_bytes=1_000)
 
-
-def test_a_bad_message_concerns_only_its_sender() -> None:
-    async def body(accumulator, broker) -> None:
+async def test_a_bad_message_concerns_only_its_sender() -> None:
+    async with accumulating() as (accumulator, broker):
         good, bad, large = await asyncio.gather(
             accumulator.add(Message("T", b"x"), None),
             accumulator.add(Message("T", b"x", properties={"UNIQ_KEY": "mine"}), None),
@@ -117,27 +109,21 @@ def test_a_bad_message_concerns_only_its_sender() -> None:
         assert "32767" in str(large)
         assert broker.batches == [[b"x"]]
 
-    accumulate(body)
 
-
-def test_a_failed_batch_fails_everyone_in_it() -> None:
-    async def body(accumulator, broker) -> None:
+async def test_a_failed_batch_fails_everyone_in_it() -> None:
+    async with accumulating(fails=True) as (accumulator, _):
         results = await asyncio.gather(
             *(accumulator.add(Message("T", b"x"), None) for _ in range(3)), return_exceptions=True
         )
         assert [type(result) for result in results] == [BrokerError] * 3
 
-    accumulate(body, fails=True)
 
-
-def test_closing_sends_what_waits() -> None:
-    async def body(accumulator, broker) -> None:
+async def test_closing_sends_what_waits() -> None:
+    async with accumulating(batch_max_delay_ms=30_000) as (accumulator, _):
         adding = asyncio.create_task(accumulator.add(Message("T", b"x"), None))
         await asyncio.sleep(0)
         await accumulator.close()
         assert (await adding).msg_id == "K0"
-
-    accumulate(body, batch_max_delay_ms=30_000)
 
 
 def test_a_batch_kept_as_one_record_has_one_place() -> None:
