@@ -146,7 +146,7 @@ async def heartbeat(
 
 
 async def unregister(
-    remoting: RemotingClient, address: str, client_id: str, *, timeout_ms: float = API_TIMEOUT_MS, **group: str
+    remoting: RemotingClient, address: str, client_id: str, *, timeout_ms: float = API_TIMEOUT_MS, **group: Any
 ) -> None:
     """Tell a broker that `producer_group=…` or `consumer_group=…` has lost this client (wire.md §7.2)."""
     code = RequestCode.UNREGISTER_CLIENT

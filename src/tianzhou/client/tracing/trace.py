@@ -11,6 +11,7 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from tianzhou.client.hooks import ConsumeOutcome, EndTransactionContext, HandlerCall, SendContext
@@ -102,32 +103,23 @@ class TraceDispatcher:
             if result is None or result.region is None or not result.trace_on:
                 return
             count = len(context.messages)
-            cost_ms = (self._now_ms() - began_ms) // max(count, 1)
-            members = zip(
-                context.messages, result.msg_id.split(","), _per_member(result.offset_msg_id, count), strict=False
+            record = partial(
+                records.pub,
+                timestamp_ms=began_ms,
+                region=result.region,
+                group=self._group,
+                store_host=context.address,
+                cost_ms=(self._now_ms() - began_ms) // max(count, 1),
+                kind=context.kind,
+                success=result.status is SendStatus.SEND_OK,
             )
-            traced = [(_traced(message, msg_id), offset_msg_id) for message, msg_id, offset_msg_id in members]
-            self._note(
-                result.region,
-                [
-                    (
-                        message,
-                        records.pub(
-                            message,
-                            timestamp_ms=began_ms,
-                            region=result.region,
-                            group=self._group,
-                            store_host=context.address,
-                            body_bytes=context.body_bytes if count == 1 else len(body_of.body),
-                            cost_ms=cost_ms,
-                            kind=context.kind,
-                            offset_msg_id=offset_msg_id,
-                            success=result.status is SendStatus.SEND_OK,
-                        ),
-                    )
-                    for (message, offset_msg_id), body_of in zip(traced, context.messages, strict=False)
-                ],
-            )
+            places = _per_member(result.offset_msg_id, count)
+            traced, texts = [], []
+            for message, msg_id, place in zip(context.messages, result.msg_id.split(","), places, strict=False):
+                size = context.body_bytes if count == 1 else len(message.body)
+                traced.append(_traced(message, msg_id))
+                texts.append(record(traced[-1], body_bytes=size, offset_msg_id=place))
+            self._note(result.region, traced, texts)
 
         return after
 
@@ -144,46 +136,26 @@ class TraceDispatcher:
         request_id = self._instance.ids.next(began_ms)
         # Brokers of RocketMQ 4 do not write theirs into messages.
         region = wanted[-1].properties.get(names.MSG_REGION) or records.DEFAULT_REGION
-        self._note(
-            region,
-            [
-                (
-                    traced := _delivered(self._instance, message),
-                    records.sub_before(
-                        traced,
-                        timestamp_ms=began_ms,
-                        region=region,
-                        group=self._group,
-                        request_id=request_id,
-                        retry_times=message.reconsume_times,
-                    ),
-                )
-                for message in wanted
-            ],
+        traced = [_delivered(self._instance, message) for message in wanted]
+        before = partial(
+            records.sub_before, timestamp_ms=began_ms, region=region, group=self._group, request_id=request_id
         )
+        times = [message.reconsume_times for message in wanted]
+        self._note(region, traced, [before(one, retry_times=n) for one, n in zip(traced, times, strict=True)])
 
         def after(call: HandlerCall) -> None:
             now_ms = self._now_ms()
-            outcome = call.outcome if call.outcome is not None else ConsumeOutcome.FAILED
-            self._note(
-                region,
-                [
-                    (
-                        traced := _delivered(self._instance, message),
-                        records.sub_after(
-                            traced,
-                            timestamp_ms=now_ms,
-                            group=self._group,
-                            request_id=request_id,
-                            cost_ms=(now_ms - began_ms) // max(len(call.messages), 1),
-                            success=call.success,
-                            outcome=outcome,
-                            cloud=self._cloud,
-                        ),
-                    )
-                    for message in wanted
-                ],
+            record = partial(
+                records.sub_after,
+                timestamp_ms=now_ms,
+                group=self._group,
+                request_id=request_id,
+                cost_ms=(now_ms - began_ms) // max(len(call.messages), 1),
+                success=call.success,
+                outcome=call.outcome if call.outcome is not None else ConsumeOutcome.FAILED,
+                cloud=self._cloud,
             )
+            self._note(region, traced, [record(one) for one in traced])
 
         return after
 
@@ -199,37 +171,29 @@ class TraceDispatcher:
             else:
                 traced = _traced(message, context.msg_id)
             region = message.properties.get(names.MSG_REGION) or records.DEFAULT_REGION
-            self._note(
-                region,
-                [
-                    (
-                        traced,
-                        records.end_transaction(
-                            traced,
-                            timestamp_ms=self._now_ms(),
-                            region=region,
-                            group=self._group,
-                            store_host=context.address,
-                            transaction_id=context.transaction_id,
-                            state=context.state,
-                            from_check=context.from_check,
-                        ),
-                    )
-                ],
+            text = records.end_transaction(
+                traced,
+                timestamp_ms=self._now_ms(),
+                region=region,
+                group=self._group,
+                store_host=context.address,
+                transaction_id=context.transaction_id,
+                state=context.state,
+                from_check=context.from_check,
             )
+            self._note(region, [traced], [text])
 
         return after
 
-    def _note(self, region: str, noted: Iterable[tuple[Traced, str]]) -> None:
-        found = list(noted)
-        if not found:
+    def _note(self, region: str, traced: list[Traced], texts: list[str]) -> None:
+        if not traced:
             return
         if len(self._waiting) >= MOST_WAITING or self._task is None:
             self.dropped += 1
             return
-        keys = {key for traced, _ in found for key in traced.index_keys()}
+        keys = {key for message in traced for key in message.index_keys()}
         topic = CLOUD_TOPIC_PREFIX + region if self._cloud else self._topic
-        self._waiting.append(_Entry(found[0][0].topic, topic, "".join(text for _, text in found), keys))
+        self._waiting.append(_Entry(traced[0].topic, topic, "".join(texts), keys))
         if len(self._waiting) >= self._batch:
             self._wake.set()
 

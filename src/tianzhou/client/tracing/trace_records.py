@@ -1,6 +1,16 @@
 """Trace records as RocketMQ's clients write them and its tools read them (wire.md §13, broker.md §21). Pure.
 
-Fields are separated by U+0001, every record ends with U+0002; what is absent is the text `null`.
+Fields are separated by U+0001, every record ends with U+0002; what is absent is the text `null`. Arguments that several
+records share:
+
+    message: the message the record is about.
+    timestamp_ms: when the send or call began, or the record was made; milliseconds since the epoch.
+    region: the broker's region.
+    group: the producer or consumer group.
+    store_host: the broker's `host:port`.
+    request_id: joins the records before and after a call of a handler.
+    cost_ms: how long the send took, or the call per message.
+    success: whether everything was confirmed, or the message counts as consumed.
 """
 
 from __future__ import annotations
@@ -65,20 +75,7 @@ def pub(
     offset_msg_id: str,
     success: bool,
 ) -> str:
-    """A message was sent.
-
-    Args:
-        message: the message.
-        timestamp_ms: when the send began.
-        region: the broker's region.
-        group: the producer group.
-        store_host: the broker's `host:port`.
-        body_bytes: length of the body as sent.
-        cost_ms: how long the send took.
-        kind: what the message is.
-        offset_msg_id: where it is stored.
-        success: whether everything was confirmed.
-    """
+    """A message was sent: `body_bytes` as sent, stored at `offset_msg_id`."""
     return _record(
         "Pub",
         timestamp_ms,
@@ -100,16 +97,7 @@ def pub(
 def sub_before(
     message: Traced, *, timestamp_ms: int, region: str | None, group: str, request_id: str, retry_times: int
 ) -> str:
-    """A handler is about to get a message.
-
-    Args:
-        message: the message.
-        timestamp_ms: when.
-        region: the region of the broker it is from.
-        group: the consumer group.
-        request_id: joins this record with the one after the call.
-        retry_times: deliveries before this one.
-    """
+    """A handler is about to get a message, which was delivered `retry_times` before."""
     return _record("SubBefore", timestamp_ms, region, group, request_id, message.msg_id, retry_times, message.keys)
 
 
@@ -124,18 +112,7 @@ def sub_after(
     outcome: ConsumeOutcome,
     cloud: bool = False,
 ) -> str:
-    """A handler had a message.
-
-    Args:
-        message: the message.
-        timestamp_ms: when this is written.
-        group: the consumer group.
-        request_id: as before the call.
-        cost_ms: how long the call took, per message.
-        success: whether it counts as consumed.
-        outcome: how the call ended.
-        cloud: leave time and group out, as the cloud's form does.
-    """
+    """A handler had a message; the form of the cloud service leaves time and group out."""
     fields = ["SubAfter", request_id, message.msg_id, cost_ms, success, message.keys, outcome.value]
     # The cloud's form ends with an empty field, as 5.3.3 writes it; 4.9.7 forgets the end of the record there.
     return _record(*fields, "") if cloud else _record(*fields, timestamp_ms, group)
@@ -152,18 +129,7 @@ def end_transaction(
     state: TransactionState,
     from_check: bool,
 ) -> str:
-    """A transaction was ended at its broker.
-
-    Args:
-        message: the message.
-        timestamp_ms: when.
-        region: the broker's region.
-        group: the producer group.
-        store_host: the broker's `host:port`.
-        transaction_id: the broker's name for the transaction.
-        state: the state that was sent.
-        from_check: whether the broker had checked.
-    """
+    """A transaction was ended at its broker; `from_check` says whether the broker had checked it."""
     return _record(
         "EndTransaction",
         timestamp_ms,
