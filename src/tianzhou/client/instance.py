@@ -35,7 +35,6 @@ from tianzhou.clock import Clock, SystemClock
 from tianzhou.errors import ClientError, LimitExceeded, ProtocolError, TianzhouError, TopicUnavailable
 from tianzhou.model import HeartbeatData, MessageQueue, TopicRoute
 from tianzhou.remoting.client import Exchange, RemotingClient, RpcHook
-from tianzhou.remoting.connection import Connection
 from tianzhou.wire.bodies.route import ROUTE
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
@@ -76,7 +75,7 @@ class ClientInstance:
         self.max_unpacked_body_bytes = options.max_unpacked_body_bytes
         self.api_timeout_ms = options.mq_client_api_timeout_ms
         self.remoting = RemotingClient(
-            self._answer,
+            lambda connection, command: answer(self, connection, command),
             connect_timeout_ms=options.connect_timeout_ms,
             hooks=_request_hooks(options),
             border=border(self.namespace) if self.namespace else None,
@@ -376,9 +375,6 @@ class ClientInstance:
             member.wake_rebalance()
 
     # --- requests from brokers -------------------------------------------------------------------------------
-
-    def _answer(self, connection: Connection, command: Command) -> Any:
-        return answer(self, connection, command)
 
     def wake_consumers(self, group: str) -> None:
         """Rebalance a group whose members have changed, as a broker says (request 40)."""

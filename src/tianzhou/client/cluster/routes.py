@@ -144,19 +144,13 @@ class RouteTable:
         """Address of a broker's master."""
         return self._brokers.get(broker_name, {}).get(MASTER_ID)
 
-    def readable(self, broker_name: str, broker_id: int = MASTER_ID, *, only: bool = False) -> str | None:
-        """Address to read from.
-
-        Args:
-            broker_name: the broker.
-            broker_id: the wanted replica, 0 for the master.
-            only: nothing but that replica will do.
-        """
+    def readable(self, broker_name: str, broker_id: int = MASTER_ID) -> str | None:
+        """Address to read from: the wanted replica, the one of the next id, or else that of the lowest."""
         replicas = self._brokers.get(broker_name, {})
         found = replicas.get(broker_id)
         if found is None and broker_id != MASTER_ID:
             found = replicas.get(broker_id + 1)
-        if found is None and not only and replicas:
+        if found is None and replicas:
             found = replicas[min(replicas)]
         return found
 

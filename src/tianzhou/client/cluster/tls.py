@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Mapping
 from typing import Final, TypeAlias
 
 from tianzhou.errors import ConfigError
@@ -21,7 +20,7 @@ Tls: TypeAlias = bool | ssl.SSLContext | TlsSettings | None
 _SWITCH: Final = {"": False, "false": False, "true": True}
 
 
-def context_of(tls: Tls, environment: Mapping[str, str] | None = None) -> ssl.SSLContext | None:
+def context_of(tls: Tls) -> ssl.SSLContext | None:
     """The context a client speaks TLS with; None speaks plain.
 
     **True is RocketMQ's `tls.enable`, and RocketMQ's rules trust everybody**: without a configuration file that says
@@ -31,21 +30,18 @@ def context_of(tls: Tls, environment: Mapping[str, str] | None = None) -> ssl.SS
     Args:
         tls: True takes the keys of the file that `TIANZHOU_TLS_CONFIG_FILE` names; settings are taken as they are; a
             context too; None asks `TIANZHOU_TLS_ENABLE`; False is plain.
-        environment: by default the process's.
 
     Raises:
         ConfigError: a file or value cannot be used, or the settings name whom to trust and trust everybody.
     """
-    if environment is None:
-        environment = os.environ
     if tls is None:
-        tls = _switched(environment)
+        tls = _switched()
     if tls is False:
         return None
     if isinstance(tls, ssl.SSLContext):
         return tls
     if tls is True:
-        file = environment.get(CONFIG_FILE_ENV, "")
+        file = os.environ.get(CONFIG_FILE_ENV, "")
         tls = load_tls({"tls.config.file": file} if file else {}, source=CONFIG_FILE_ENV if file else "tls=True")
     elif not isinstance(tls, TlsSettings):
         raise ConfigError(f"tls={tls!r}: expected True, False, an ssl.SSLContext or TlsSettings")
@@ -57,8 +53,8 @@ def context_of(tls: Tls, environment: Mapping[str, str] | None = None) -> ssl.SS
     return client_context(tls)
 
 
-def _switched(environment: Mapping[str, str]) -> bool:
-    text = environment.get(ENABLE_ENV, "")
+def _switched() -> bool:
+    text = os.environ.get(ENABLE_ENV, "")
     try:
         return _SWITCH[text.strip().lower()]
     except KeyError:

@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Protocol
 
 from tianzhou.client.cluster import rpc
 from tianzhou.client.cluster.identity import local_ip, make_client_id
@@ -54,9 +54,15 @@ class OffsetStore(Protocol):
 
 def offset_store(instance: ClientInstance, group: str, options: ConsumerOptions) -> OffsetStore:
     """The store of a consumer: of its own when each member gets all messages, else one for its group."""
-    if options.is_broadcast:
-        return LocalOffsets.of(instance, options.local_offset_dir, options.instance_name, group)
-    return RemoteOffsets(instance, group)
+    if not options.is_broadcast:
+        return RemoteOffsets(instance, group)
+    # A client that goes by the same name after a restart, and a group under the name the servers know, as of RocketMQ's
+    # own client, so that namespaces do not share a file.
+    client_id = make_client_id(
+        local_ip(instance.name_servers[0] if instance.name_servers else ""), options.instance_name
+    )
+    namespace = instance.namespace
+    return LocalOffsets(options.local_offset_dir, client_id, wrap(namespace, group), namespace)
 
 
 class RemoteOffsets:
@@ -129,20 +135,6 @@ class LocalOffsets:
         self.path = Path(root) / client_id / group / "offsets.json"
         self._namespace = namespace
         self._offsets: dict[MessageQueue, int] = {}
-
-    @classmethod
-    def of(cls, instance: ClientInstance, directory: Path | str | None, instance_name: str, group: str) -> Self:
-        """Of a client that goes by the same name after a restart.
-
-        Args:
-            instance: its name servers decide which of this machine's addresses is used.
-            directory: see above.
-            instance_name: tells clients of one machine apart.
-            group: the consumer group.
-        """
-        ip = local_ip(instance.name_servers[0] if instance.name_servers else "")
-        # Under the names the servers know, as RocketMQ's own client does, so that namespaces do not share a file.
-        return cls(directory, make_client_id(ip, instance_name), wrap(instance.namespace, group), instance.namespace)
 
     async def load(self) -> None:
         """Read the file, or its backup when the file cannot be read.

@@ -65,7 +65,6 @@ def test_addresses_by_replica():
     assert (table.master("a"), table.master("b"), table.master("x")) == ("a:0", None, None)
     assert table.readable("a", 1) == "a:1"
     assert table.readable("a", 5) == "a:0"
-    assert table.readable("a", 5, only=True) is None
     assert table.readable("b") == "b:2"
     assert table.readable("b", 1) == "b:2"
     assert table.addresses() == ["a:0", "a:1", "b:2"]

@@ -5,9 +5,10 @@ import asyncio
 import pytest
 
 from tianzhou.client import ClientInstance
-from tianzhou.client.consumer.offset_store import OFFSET_DIR_ENV, LocalOffsets
+from tianzhou.client.consumer.offset_store import OFFSET_DIR_ENV, LocalOffsets, offset_store
+from tianzhou.client.consumer.options import ConsumerOptions
 from tianzhou.errors import ClientError
-from tianzhou.model import MessageQueue
+from tianzhou.model import MessageModel, MessageQueue
 
 A, B = MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)
 
@@ -63,13 +64,14 @@ def test_the_environment_names_the_folder(tmp_path, monkeypatch):
 
 async def test_inside_a_namespace_the_file_has_the_servers_names(tmp_path):
     instance = ClientInstance("127.0.0.1:1", namespace="space")
-    store = LocalOffsets.of(instance, tmp_path, "DEFAULT", "G")
+    options = ConsumerOptions(message_model=MessageModel.BROADCASTING, local_offset_dir=tmp_path)
+    store = offset_store(instance, "G", options)
     assert store.path.parent.name == "space%G"
     await store.persist({A: 5})
     assert b'"topic":"space%T"' in store.path.read_bytes()
-    again = LocalOffsets.of(instance, tmp_path, "DEFAULT", "G")
+    again = offset_store(instance, "G", options)
     await again.load()
     assert await again.read(A) == 5
-    outside = LocalOffsets.of(ClientInstance("127.0.0.1:1"), tmp_path, "DEFAULT", "G")
+    outside = offset_store(ClientInstance("127.0.0.1:1"), "G", options)
     await outside.load()
     assert await outside.read(A) is None
