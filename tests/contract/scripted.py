@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Self
 
+from tianzhou import PushConsumer
 from tianzhou.model import BrokerData, QueueData, TopicRoute
 from tianzhou.records.codec import Record, encode_record
 from tianzhou.remoting.server import RemotingServer
@@ -188,7 +189,18 @@ def within(seconds: float) -> Callable[[Coroutine[Any, Any, None]], None]:
 
 
 @asynccontextmanager
-async def one_broker(**options: Any) -> AsyncIterator[tuple[ScriptedCluster, ScriptedBroker]]:
-    """A cluster of one broker, and this; options are those of the cluster."""
+async def one_broker(
+    *, offset: int | None = None, **options: Any
+) -> AsyncIterator[tuple[ScriptedCluster, ScriptedBroker]]:
+    """A cluster of one broker, and this; the group's offset of topic T's first queue, and options of the cluster."""
     async with ScriptedCluster(1, **options) as cluster:
+        if offset is not None:
+            cluster.brokers[0].offsets["T", 0] = offset
         yield cluster, cluster.brokers[0]
+
+
+def noting(cluster: ScriptedCluster, **options: Any) -> tuple[PushConsumer, list[int]]:
+    """A consumer of topic T in group G, and the offsets of the messages its handler has had."""
+    consumer, seen = PushConsumer("G", cluster.address, **options), []
+    consumer.subscribe("T", handler=lambda message: seen.append(message.queue_offset))
+    return consumer, seen

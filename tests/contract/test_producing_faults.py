@@ -6,9 +6,9 @@ import socket
 import threading
 
 import pytest
-from scripted import ScriptedCluster, one_broker, record, within
+from scripted import ScriptedCluster, noting, one_broker, record, within
 
-from tianzhou import Message, Producer, PushConsumer, SendStatus, TransactionProducer, TransactionState
+from tianzhou import Message, Producer, SendStatus, TransactionProducer, TransactionState
 from tianzhou.client import ClientInstance
 from tianzhou.client.cluster.address_server import lookup_url
 from tianzhou.errors import BrokerError, ClientError, ConfigError, ConnectFailed, RequestTimeout
@@ -217,8 +217,7 @@ async def test_checks_run_side_by_side_within_limits_and_too_many_are_dropped() 
 async def test_unit_mode_and_the_second_kind_of_namespace_are_on_the_wire() -> None:
     async with one_broker() as (cluster, broker):
         options = {"unit_mode": True, "unit_name": "u1", "namespace_v2": "space"}
-        consumer = PushConsumer("G", cluster.address, **options)
-        consumer.subscribe("T", handler=lambda message: None)
+        consumer, _ = noting(cluster, **options)
         async with Producer("P", cluster.address, **options) as producer, consumer:
             await producer.send(Message("T", b"x"))
             await until_async(lambda: broker.asked(11), "it pulls")

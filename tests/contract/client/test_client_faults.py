@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from scripted import ScriptedCluster, one_broker, pulled, record, sent, within
+from scripted import ScriptedCluster, noting, one_broker, pulled, record, sent, within
 
 from tianzhou import ConsumeFromWhere, ConsumeResult, Message, Producer, PullConsumer, PushConsumer, SendStatus
 from tianzhou.client.consumer.push import concurrent
@@ -198,8 +198,7 @@ async def test_a_consumer_announces_itself_before_it_pulls_and_takes_its_leave()
 
 
 async def test_pulls_carry_the_committed_offset():
-    async with one_broker() as (cluster, broker):
-        broker.offsets["T", 0] = 3
+    async with one_broker(offset=3) as (cluster, broker):
         consumer = PushConsumer("G", cluster.address)
         gate = asyncio.Event()
 
@@ -235,8 +234,7 @@ async def test_a_new_group_begins_where_it_wants(where, stored, start):
         broker.max_offset = 9
         if stored is not None:
             broker.offsets["T", 0] = stored
-        consumer = PushConsumer("G", cluster.address, consume_from_where=where, consume_timestamp_ms=77)
-        consumer.subscribe("T", handler=lambda message: None)
+        consumer, _ = noting(cluster, consume_from_where=where, consume_timestamp_ms=77)
         async with consumer:
             await until_async(lambda: [h for h in broker.asked(11) if h.topic == "T"], "it pulls")
         assert next(h.queue_offset for h in broker.asked(11) if h.topic == "T") == start
@@ -248,8 +246,7 @@ async def test_an_offset_query_that_fails_does_not_make_up_an_offset():
         broker.max_offset = 9
         broker.offsets["T", 0] = 4
         broker.answers[14] = refusing(1, "not now")
-        consumer = PushConsumer("G", cluster.address)
-        consumer.subscribe("T", handler=lambda message: None)
+        consumer, _ = noting(cluster)
         async with consumer:
             await until_async(lambda: len(broker.asked(14)) >= 2, "it asks")
             assert not broker.asked(11)
@@ -260,8 +257,7 @@ async def test_an_offset_query_that_fails_does_not_make_up_an_offset():
 
 async def test_a_change_of_members_is_met_at_once():
     async with one_broker(queues=4) as (cluster, broker):
-        consumer = PushConsumer("G", cluster.address)
-        consumer.subscribe("T", handler=lambda message: None)
+        consumer, _ = noting(cluster)
 
         def own():
             return [queue for queue in consumer.assignment if queue.topic == "T"]
@@ -306,11 +302,8 @@ async def test_a_broker_that_forgot_the_subscription_gets_a_heartbeat():
 
 
 async def test_an_offset_the_broker_corrects_is_stored_and_followed():
-    async with one_broker() as (cluster, broker):
-        broker.offsets["T", 0] = 500
-        consumer = PushConsumer("G", cluster.address)
-        seen = []
-        consumer.subscribe("T", handler=lambda message: seen.append(message.queue_offset))
+    async with one_broker(offset=500) as (cluster, broker):
+        consumer, seen = noting(cluster)
         moved = False
 
         def correct(command):
@@ -330,8 +323,7 @@ async def test_an_offset_the_broker_corrects_is_stored_and_followed():
 
 
 async def test_a_pushed_reset_moves_the_consumer_and_drops_what_is_in_hand():
-    async with one_broker() as (cluster, broker):
-        broker.offsets["T", 0] = 10
+    async with one_broker(offset=10) as (cluster, broker):
         consumer = PushConsumer("G", cluster.address)
         gate, seen = asyncio.Event(), []
 
@@ -364,8 +356,7 @@ async def test_a_pushed_reset_moves_the_consumer_and_drops_what_is_in_hand():
 
 async def test_requests_nobody_serves_are_answered():
     async with one_broker() as (cluster, broker):
-        consumer = PushConsumer("G", cluster.address)
-        consumer.subscribe("T", handler=lambda message: None)
+        consumer, _ = noting(cluster)
         async with consumer:
             await until_async(lambda: broker.connections, "it is connected")
             connection = broker.connections[0]
@@ -390,8 +381,7 @@ def failing_consumer(cluster, attempts, **options):
 
 
 async def test_what_is_not_consumed_goes_back_to_its_broker():
-    async with one_broker() as (cluster, broker):
-        broker.offsets["T", 0] = 0
+    async with one_broker(offset=0) as (cluster, broker):
         attempts = []
         async with failing_consumer(cluster, attempts, max_reconsume_times=5):
             broker.deliver(record("T", 0, properties="UNIQ_KEY\x01ID7\x02"))
@@ -403,8 +393,7 @@ async def test_what_is_not_consumed_goes_back_to_its_broker():
 
 
 async def test_what_no_broker_takes_back_is_sent_to_the_retry_topic():
-    async with one_broker() as (cluster, broker):
-        broker.offsets["T", 0] = 0
+    async with one_broker(offset=0) as (cluster, broker):
         broker.answers[36] = refusing(1, "not found")
         attempts = []
         async with failing_consumer(cluster, attempts):
@@ -428,8 +417,7 @@ async def test_what_no_broker_takes_back_is_sent_to_the_retry_topic():
 
 async def test_what_cannot_be_handed_back_at_all_is_consumed_again_here(monkeypatch):
     monkeypatch.setattr(concurrent, "SEND_BACK_RETRY_MS", 20)
-    async with one_broker() as (cluster, broker):
-        broker.offsets["T", 0] = 0
+    async with one_broker(offset=0) as (cluster, broker):
         broker.answers[36] = refusing(1)
         broker.answers[310] = refusing(13)
         attempts = []
@@ -441,8 +429,7 @@ async def test_what_cannot_be_handed_back_at_all_is_consumed_again_here(monkeypa
 
 
 async def test_a_result_does_not_count_once_the_queue_is_lost():
-    async with one_broker() as (cluster, broker):
-        broker.offsets["T", 0] = 0
+    async with one_broker(offset=0) as (cluster, broker):
         consumer = PushConsumer("G", cluster.address)
         gate, started, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -468,8 +455,7 @@ async def test_a_result_does_not_count_once_the_queue_is_lost():
 
 
 async def test_running_handlers_are_let_finish():
-    async with one_broker() as (cluster, broker):
-        broker.offsets["T", 0] = 0
+    async with one_broker(offset=0) as (cluster, broker):
         consumer = PushConsumer("G", cluster.address)
         started, finished = asyncio.Event(), []
 

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from scripted import one_broker, record, within
+from scripted import noting, one_broker, record, within
 
 from tianzhou import PushConsumer
 from tianzhou.client.consumer.push import assigned_queues, process_queue
@@ -54,9 +54,7 @@ def lose_the_queue(broker) -> None:
 async def test_nothing_is_read_before_the_lock_and_all_is_freed_in_order_at_the_end():
     async with one_broker() as (cluster, broker):
         locks = Locks(broker, grants=False)
-        consumer = PushConsumer("G", cluster.address, orderly=True)
-        seen = []
-        consumer.subscribe("T", handler=lambda message: seen.append(message.queue_offset))
+        consumer, seen = noting(cluster, orderly=True)
         async with consumer:
             await until_async(lambda: len([one for one in locks.locked if one]) >= 2, "it asks again and again")
             assert not pulls(broker)
@@ -80,8 +78,7 @@ async def test_locks_are_renewed_together(monkeypatch):
     async with one_broker(queues=3) as (cluster, broker):
         locks = Locks(broker)
         broker.offsets |= {("T", i): 0 for i in range(3)}
-        consumer = PushConsumer("G", cluster.address, orderly=True)
-        consumer.subscribe("T", handler=lambda message: None)
+        consumer, _ = noting(cluster, orderly=True)
         async with consumer:
             await until_async(lambda: len([one for one in locks.locked if len(one) == 3]) >= 3, "they are renewed")
 
@@ -125,9 +122,7 @@ async def test_a_lock_that_cannot_be_renewed_is_not_relied_on(monkeypatch):
     monkeypatch.setattr("tianzhou.client.consumer.push.orderly.LOCK_RETRY_S", 0.05)
     async with one_broker() as (cluster, broker):
         locks = Locks(broker)
-        consumer = PushConsumer("G", cluster.address, orderly=True)
-        seen = []
-        consumer.subscribe("T", handler=lambda message: seen.append(message.queue_offset))
+        consumer, seen = noting(cluster, orderly=True)
         async with consumer:
             await until_async(lambda: pulls(broker), "it pulls")
             broker.answers[41] = lambda command: command.reply(1, "not now")
@@ -203,8 +198,7 @@ async def test_a_lock_granted_without_our_hearing_of_it_is_freed(monkeypatch):
             return grant(command)
 
         broker.answers[41] = fail_once
-        consumer = PushConsumer("G", cluster.address, orderly=True)
-        consumer.subscribe("T", handler=lambda message: None)
+        consumer, _ = noting(cluster, orderly=True)
         async with consumer:
             await until_async(lambda: locks.unlocked, "it is freed")
             assert not pulls(broker)
@@ -244,8 +238,7 @@ async def test_a_reset_waits_for_the_handler_at_work():
 async def test_what_concerns_other_groups_is_no_reason_to_stir(code):
     async with one_broker() as (cluster, broker):
         Locks(broker)
-        consumer = PushConsumer("G", cluster.address, orderly=True)
-        consumer.subscribe("T", handler=lambda message: None)
+        consumer, _ = noting(cluster, orderly=True)
         async with consumer:
             await until_async(lambda: pulls(broker), "it pulls")
             queue = MessageQueue("T", broker.name, 0)

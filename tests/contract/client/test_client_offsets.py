@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from scripted import ScriptedCluster, one_broker, record, within
+from scripted import ScriptedCluster, noting, one_broker, record, within
 
 from tianzhou import PullConsumer, PushConsumer
 from tianzhou.client.consumer.pull import auto_commit as auto_commits
@@ -53,8 +53,7 @@ async def test_one_way_commits_begin_with_an_answered_one():
     async with one_broker(queues=4) as (cluster, broker):
         state = forgetful_at_first(broker)
         broker.max_offset = 7
-        consumer = PushConsumer("G", cluster.address, persist_consumer_offset_interval_ms=50)
-        consumer.subscribe("T", handler=lambda message: None)
+        consumer, _ = noting(cluster, persist_consumer_offset_interval_ms=50)
         async with consumer:
             await until_async(lambda: state()[0] == dict.fromkeys(range(4), 7), "all are stored")
             assert state()[1] == 1
@@ -63,20 +62,21 @@ async def test_one_way_commits_begin_with_an_answered_one():
 
 
 async def test_a_share_of_queues_that_is_lost_leaves_what_is_done():
-    async with one_broker() as (cluster, broker):
-        broker.offsets["T", 0] = 3
-        async with PullConsumer("G", cluster.address, pull_batch_size=1) as consumer:
-            consumer.subscribe("T")
-            await until_async(lambda: consumer.assignment, "it has the queue")
-            broker.deliver(record("T", 3))
-            assert [message.queue_offset for message in await consumer.poll(5_000)] == [3]
-            broker.deliver(record("T", 4))
-            assert [message.queue_offset for message in await consumer.poll(5_000)] == [4]
-            broker.consumer_ids.insert(0, "!")
-            consumer.instance.consumer("G").wake_rebalance()
-            await until_async(lambda: not consumer.assignment, "it has lost the queue")
-            # The message of the last poll may still be worked on, the one before is done.
-            await until_async(lambda: broker.offsets["T", 0] == 4, "that is stored")
+    async with (
+        one_broker(offset=3) as (cluster, broker),
+        PullConsumer("G", cluster.address, pull_batch_size=1) as consumer,
+    ):
+        consumer.subscribe("T")
+        await until_async(lambda: consumer.assignment, "it has the queue")
+        broker.deliver(record("T", 3))
+        assert [message.queue_offset for message in await consumer.poll(5_000)] == [3]
+        broker.deliver(record("T", 4))
+        assert [message.queue_offset for message in await consumer.poll(5_000)] == [4]
+        broker.consumer_ids.insert(0, "!")
+        consumer.instance.consumer("G").wake_rebalance()
+        await until_async(lambda: not consumer.assignment, "it has lost the queue")
+        # The message of the last poll may still be worked on, the one before is done.
+        await until_async(lambda: broker.offsets["T", 0] == 4, "that is stored")
 
 
 # --- queues that change hands ----------------------------------------------------------------------------------------
@@ -94,11 +94,8 @@ def known(consumer):
 
 async def test_what_is_done_is_stored_as_soon_as_the_group_changes():
     """The others need not wait until we know which queues are theirs."""
-    async with one_broker() as (cluster, broker):
-        broker.offsets["T", 0] = 0
-        seen = []
-        consumer = PushConsumer("G", cluster.address, persist_consumer_offset_interval_ms=60_000)
-        consumer.subscribe("T", handler=lambda message: seen.append(message.queue_offset))
+    async with one_broker(offset=0) as (cluster, broker):
+        consumer, seen = noting(cluster, persist_consumer_offset_interval_ms=60_000)
         async with consumer:
             broker.deliver(record("T", 0), record("T", 1), record("T", 2))
             await until_async(lambda: len(seen) == 3, "it consumes")
@@ -129,44 +126,45 @@ async def polled_twice(broker, consumer):
 
 async def test_a_polling_member_stores_what_is_done_as_soon_as_the_group_changes():
     """The others need not wait until we know which queues are theirs."""
-    async with one_broker() as (cluster, broker):
-        broker.offsets["T", 0] = 3
-        async with PullConsumer("G", cluster.address, pull_batch_size=1) as consumer:
-            await polled_twice(broker, consumer)
-            told = asyncio.Event()
+    async with (
+        one_broker(offset=3) as (cluster, broker),
+        PullConsumer("G", cluster.address, pull_batch_size=1) as consumer,
+    ):
+        await polled_twice(broker, consumer)
+        told = asyncio.Event()
 
-            async def slowly(command):
-                await told.wait()
-                return broker._on_38(command)
+        async def slowly(command):
+            await told.wait()
+            return broker._on_38(command)
 
-            broker.answers[38] = slowly
-            take_away(broker)
-            await until_async(lambda: broker.offsets["T", 0] == 4, "what is done is stored")
-            assert consumer.assignment
-            told.set()
-            await until_async(lambda: not consumer.assignment, "the queue is given up")
+        broker.answers[38] = slowly
+        take_away(broker)
+        await until_async(lambda: broker.offsets["T", 0] == 4, "what is done is stored")
+        assert consumer.assignment
+        told.set()
+        await until_async(lambda: not consumer.assignment, "the queue is given up")
 
 
 @pytest.mark.parametrize("auto_commit", [True, False])
 async def test_what_a_poll_returned_last_counts_when_the_caller_comes_back_in_a_moment(auto_commit, monkeypatch):
     monkeypatch.setattr(auto_commits, "REST_S", 10.0)
-    async with one_broker() as (cluster, broker):
-        broker.offsets["T", 0] = 3
-        async with PullConsumer("G", cluster.address, pull_batch_size=1, auto_commit=auto_commit) as consumer:
-            await polled_twice(broker, consumer)
-            take_away(broker)
-            await until_async(lambda: not consumer.assignment, "the queue is given up")
-            if auto_commit:
-                assert await consumer.poll(1) == []
-            else:
-                await consumer.commit()
-            await until_async(lambda: broker.offsets["T", 0] == 5, "both are stored")
+    async with (
+        one_broker(offset=3) as (cluster, broker),
+        PullConsumer("G", cluster.address, pull_batch_size=1, auto_commit=auto_commit) as consumer,
+    ):
+        await polled_twice(broker, consumer)
+        take_away(broker)
+        await until_async(lambda: not consumer.assignment, "the queue is given up")
+        if auto_commit:
+            assert await consumer.poll(1) == []
+        else:
+            await consumer.commit()
+        await until_async(lambda: broker.offsets["T", 0] == 5, "both are stored")
 
 
 async def test_who_unsubscribes_leaves_what_is_done(monkeypatch):
     monkeypatch.setattr(auto_commits, "REST_S", 10.0)
-    async with one_broker() as (cluster, broker):
-        broker.offsets["T", 0] = 3
+    async with one_broker(offset=3) as (cluster, broker):
         async with PullConsumer("G", cluster.address, pull_batch_size=1) as consumer:
             await polled_twice(broker, consumer)
             consumer.unsubscribe("T")
@@ -176,8 +174,7 @@ async def test_who_unsubscribes_leaves_what_is_done(monkeypatch):
 
 
 async def test_handlers_that_end_in_a_moment_are_waited_for():
-    async with one_broker() as (cluster, broker):
-        broker.offsets["T", 0] = 0
+    async with one_broker(offset=0) as (cluster, broker):
         gate, seen = asyncio.Event(), []
         consumer = PushConsumer("G", cluster.address, consume_concurrency=1)
 
@@ -221,12 +218,9 @@ def late_with_pulls(broker):
 
 @pytest.mark.parametrize("leaves", [True, False])
 async def test_a_pull_that_is_served_late_does_not_put_the_group_back(leaves):
-    async with one_broker() as (cluster, broker):
-        broker.offsets["T", 0] = 7
+    async with one_broker(offset=7) as (cluster, broker):
         late_with_pulls(broker)
-        seen = []
-        consumer = PushConsumer("G", cluster.address)
-        consumer.subscribe("T", handler=lambda message: seen.append(message.queue_offset))
+        consumer, seen = noting(cluster)
         async with consumer:
             await until_async(lambda: "T" in known(consumer), "it has the queue")
             broker.deliver(record("T", 7), record("T", 8))
