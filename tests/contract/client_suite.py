@@ -42,14 +42,19 @@ DELAY_LEVELS = "1s 1s 1s 1s 1s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m"
 WITHIN_S = 30
 
 Check = Callable[[str, Path], Awaitable[None]]
-CHECKS: list[Check] = []
 
 _serial = itertools.count()
 
 
-def check(function: Check) -> Check:
-    CHECKS.append(function)
-    return function
+class Checks(list[Check]):
+    """The checks of a suite; a decorator that adds one."""
+
+    def __call__(self, function: Check) -> Check:
+        self.append(function)
+        return function
+
+
+CHECKS = check = Checks()
 
 
 def fresh(noun: str) -> str:
@@ -157,7 +162,7 @@ async def offsets_tell_the_ends_and_times_of_a_queue(namesrv: str, folder: Path)
         between = int(time.time() * 1000)
         await asyncio.sleep(0.05)
         await send_numbers(producer, topic, 2)
-        await until_indexed(consumer, queue, 5)
+        await until_async(lambda: holds(consumer, queue, 5), "the queue holds them")
         assert (await consumer.min_offset(queue), await consumer.max_offset(queue)) == (0, 5)
         assert await consumer.offset_by_time(queue, between) == 3
         assert await consumer.offset_by_time(queue, between, upper=True) == 2
@@ -168,12 +173,8 @@ async def offsets_tell_the_ends_and_times_of_a_queue(namesrv: str, folder: Path)
         assert abs(earliest - between) < 60_000
 
 
-async def until_indexed(consumer: PullConsumer, queue, count: int) -> None:
-    for _ in range(1000):
-        if await consumer.max_offset(queue) >= count:
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError(f"{queue} does not reach {count}")
+async def holds(consumer: PullConsumer, queue: MessageQueue, count: int) -> bool:
+    return await consumer.max_offset(queue) >= count
 
 
 @check
@@ -185,7 +186,7 @@ async def a_pull_says_what_it_found(namesrv: str, folder: Path) -> None:
         assert (empty.status, empty.next_offset, empty.messages) == (PullStatus.NO_NEW_MSG, 0, [])
         for i in range(40):
             await producer.send(Message(topic, b"%d" % i, tags="even" if i % 2 == 0 else "odd"))
-        await until_indexed(consumer, queue, 40)
+        await until_async(lambda: holds(consumer, queue, 40), "the queue holds them")
         found = await consumer.pull(queue, 3, 5)
         assert (found.status, found.next_offset) == (PullStatus.FOUND, 8)
         assert (found.min_offset, found.max_offset) == (0, 40)
@@ -411,10 +412,7 @@ async def a_message_nobody_can_consume_ends_as_a_dead_letter(namesrv: str, folde
         sent = await producer.send(Message(topic, b"poison", keys="k"))
         await until_async(lambda: tries == 2, "it was tried twice")
         async with Admin(namesrv) as admin:
-            for _ in range(500):
-                if await admin.topics.exists(f"%DLQ%{group}"):
-                    break
-                await asyncio.sleep(0.02)
+            await until_async(lambda: admin.topics.exists(f"%DLQ%{group}"), "there are dead letters")
         (dead,) = await read_all(namesrv, f"%DLQ%{group}", 1)
     assert (dead.body, dead.msg_id, dead.keys) == (b"poison", sent.msg_id, "k")
     assert dead.properties["RETRY_TOPIC"] == topic

@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from client_suite import FIRST, Check, fresh, lag_of, make_topic, read_all, send_numbers
+from client_suite import FIRST, Checks, fresh, lag_of, make_topic, read_all, send_numbers
 
 from tianzhou import ConsumeResult, Message, MessageModel, Producer, PullConsumer, PushConsumer
 from tianzhou.admin import Admin
@@ -21,13 +21,8 @@ from tianzhou.errors import BrokerError, ClientError, ConfigError
 from tianzhou.wire.codes import ResponseCode
 from waiting import until_async
 
-CHECKS: list[Check] = []
+CHECKS = check = Checks()
 SUSPEND = ConsumeResult.SUSPEND_CURRENT_QUEUE_A_MOMENT
-
-
-def check(function: Check) -> Check:
-    CHECKS.append(function)
-    return function
 
 
 async def send_in_order(producer: Producer, topic: str, first: int, count: int, queues: int = 4) -> None:

@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from client_suite import FIRST, Check, fresh, make_topic, read_all, send_numbers
+from client_suite import FIRST, Checks, fresh, make_topic, read_all, send_numbers
 
 from tianzhou import (
     Message,
@@ -30,12 +30,7 @@ from tianzhou.errors import BrokerError, ClientError, ReplyError, ReplyTimeout
 from waiting import until_async
 
 TRANSACTION_SETTINGS = {"transactionCheckInterval": "1000", "transactionTimeOut": "1000"}
-CHECKS: list[Check] = []
-
-
-def check(function: Check) -> Check:
-    CHECKS.append(function)
-    return function
+CHECKS = check = Checks()
 
 
 async def bodies(namesrv: str, topic: str, count: int) -> list[bytes]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from client_suite import FIRST, Check, fresh, make_topic
+from client_suite import FIRST, Checks, fresh, make_topic
 
 from tianzhou import ConsumeResult, Message, Producer, PullConsumer, PullStatus, PushConsumer, sync
 from tianzhou.client import ClientInstance
@@ -16,13 +16,8 @@ from tianzhou.errors import BrokerError, ClientError
 from tianzhou.model import SubscriptionData
 from waiting import until_async
 
-CHECKS: list[Check] = []
+CHECKS = check = Checks()
 QUIET_S = 0.3
-
-
-def check(function: Check) -> Check:
-    CHECKS.append(function)
-    return function
 
 
 async def send_numbers(namesrv: str, topic: str, numbers: range) -> None:
