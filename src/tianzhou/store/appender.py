@@ -61,9 +61,9 @@ class Appender:
         clock: gives the store times.
         log: takes the records.
         queues: where they get their offsets.
-        dispatcher: told of each record.
-        flusher: told of each, and brings them to the disk.
-        cleaner: told that the disk has no room.
+        dispatcher: gets each record.
+        flusher: brings them to the disk.
+        cleaner: learns that the disk has no room.
         flags: say whether anything is taken.
         failures: what follows when there is no room or no memory.
     """
@@ -340,7 +340,7 @@ class Appender:
 
         Args:
             result: of the put.
-            timeout_ms: at most so long; None for `syncFlushTimeout`.
+            timeout_ms: the longest wait; None for `syncFlushTimeout`.
 
         Returns:
             The put's status, or FLUSH_DISK_TIMEOUT when the disk did not take it in time or at all. The message is

@@ -39,7 +39,7 @@ class LookUps:
         Args:
             topic: topic.
             key: a unique key or one of the message's keys.
-            max_num: at most so many, and at most `maxMsgsNumBatch`; the newest are taken.
+            max_num: most records, and at most `maxMsgsNumBatch`; the newest are taken.
             begin: not stored before, ms.
             end: not stored after, ms.
         """

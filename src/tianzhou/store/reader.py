@@ -28,7 +28,7 @@ class Reader:
         queues: the queues.
         limits: of one read.
         cold: fetches what has left the memory.
-        strays: makes units anew that lead elsewhere.
+        strays: rebuilds units that lead elsewhere.
     """
 
     def __init__(

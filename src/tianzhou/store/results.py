@@ -83,13 +83,13 @@ class ReadRequest(msgspec.Struct):
         topic: topic.
         queue_id: queue.
         offset: first queue offset wanted.
-        max_messages: at most so many messages; of a BatchCQ queue more, when the first record alone holds more.
+        max_messages: most messages; of a BatchCQ queue more, when the first record alone holds more.
         tag_codes: only records with one of these tags codes, and inner batches, whose tags only their messages know;
             None for all.
         accept: looks at a record that the tags let through; false leaves it out, None ends the read before it.
         accept_unit: looks at a record's extension unit, if it has one, before the record is touched; without
             `tag_codes` only.
-        max_bytes: at most so many bytes, unless the first record alone is longer.
+        max_bytes: most bytes, unless the first record alone is longer.
     """
 
     topic: str

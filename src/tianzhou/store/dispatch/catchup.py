@@ -149,10 +149,10 @@ class IndexCatchUp:
         return segment, start, min(start - start % _WINDOW + _WINDOW, segment.size)
 
     def slice(self, seconds: float, upto: int = 1 << 63) -> None:
-        """Go on for about so long.
+        """Go on for a while.
 
         Args:
-            seconds: how long.
+            seconds: about the time it may take.
             upto: not behind this position of the present segment.
 
         Raises:

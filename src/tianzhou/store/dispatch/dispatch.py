@@ -36,9 +36,9 @@ class Dispatcher:
 
     Args:
         index: where keys go; None when `messageIndexEnable` is off.
-        on_failure: told the error when queues or index cannot be written, and which of them; dispatch is tried again
-            every second.
-        on_recovered: told when it works again.
+        on_failure: called with the error when queues or index cannot be written, and which of them; dispatch is tried
+            again every second.
+        on_recovered: called when it works again.
 
     Attributes:
         pending: records not yet dispatched, oldest first; those of a batch may stand there a few at a time.
@@ -102,8 +102,8 @@ class Dispatcher:
         """Dispatch one slice.
 
         Args:
-            records: at most so many.
-            seconds: and about this long.
+            records: most records.
+            seconds: about the time it may take.
 
         Returns:
             Whether there is more that may be dispatched now.

@@ -91,7 +91,7 @@ def sync_new_directories(path: Path) -> None:
         OSError: the disk refused.
     """
     for above in _with_news.intersection(path.parents):
-        _with_news.discard(above)  # before: what is made meanwhile counts anew
+        _with_news.discard(above)  # before: what is made meanwhile counts again
         try:
             sync_directory(above)
         except FileNotFoundError:

@@ -45,7 +45,7 @@ class StoreFolder:
 
     @property
     def stopped_cleanly(self) -> bool:
-        """Whether the last user of the folder said good-bye; true for a new folder."""
+        """Whether the last user of the folder stopped cleanly; true for a new folder."""
         return not self.abort_path.exists()
 
     def lock(self) -> None:

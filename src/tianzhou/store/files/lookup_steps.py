@@ -6,7 +6,7 @@ it yields a range of a segment before it reads it, and returns what it found. `a
 nothing is missing, or that nobody waits; `follow` has what is missing brought into memory beside the loop.
 
 A look-up may be left alone between two steps for as long as a disk takes, and files go meanwhile. So it slices the
-view of a segment *before* it yields: the slice keeps the segment mapped. And it asks anew, after each step, for
+view of a segment *before* it yields: the slice keeps the segment mapped. And it asks again, after each step, for
 whatever it has not sliced yet.
 """
 

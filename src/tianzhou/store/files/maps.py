@@ -1,6 +1,6 @@
 """How many maps the files of queues may have in this process, and which are given up for others.
 
-The system lets a process have so many maps (`vm.max_map_count`, 65 530 as it comes), however little each of them maps.
+The system bounds the number of maps of a process (`vm.max_map_count`, 65 530 by default), however small each is.
 A map of a queue's file can be had again at any time, so a store of more queues than that keeps those it used last.
 """
 

@@ -17,7 +17,7 @@ MANUAL_RUNS: Final = 20
 _MIN_FREE: Final = 1 << 20
 _HOUR_MS: Final = 3_600_000
 _REFILL: Final = 1.1
-"""A disk that was full counts as full until so many times `enough_bytes` are free."""
+"""Times `enough_bytes` that have to be free before a disk that was full no longer counts as full."""
 
 
 class Reason(Enum):
@@ -66,7 +66,7 @@ class RetentionRules:
         batch: most segments of a run.
         replicas: stores that share the disk.
         share_ratio: with several, the part of its share above which a store deletes what is not expired.
-        enough_bytes: with so many bytes free, a disk is above neither `force_ratio` nor `full_ratio`; 0 for any number.
+        enough_bytes: with these bytes free, a disk is above neither `force_ratio` nor `full_ratio`; 0 for any number.
     """
 
     reserved_ms: int

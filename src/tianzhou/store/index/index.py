@@ -29,7 +29,7 @@ class Index:
         files: oldest first.
         newest: the file that takes new entries; None before the first.
         on_query: called by each query while entries are missing (see `IndexCatchUp`); None when none are.
-        on_damage: told a file that a query found damaged.
+        on_damage: called with a file that a query found damaged.
     """
 
     __slots__ = ("_cut_at", "_directory", "_full", "_settings", "files", "newest", "on_damage", "on_query")

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 PAGE: Final = 4096
 MANY: Final = 512
-"""From so many files on, syncing the whole file system they are on takes less time than syncing each."""
+"""Number of files from which syncing their whole file system takes less time than syncing each."""
 RETRY_S: Final = 0.2
 """Pause before the disk is asked again when something else had run out."""
 LAST_TRIALS: Final = 10
@@ -152,9 +152,9 @@ class LogFlusher:
         log: the commit log.
         settings: flush type and intervals.
         clock: for the intervals.
-        on_flushed: told the new flushed offset and the store time of the newest record before it.
-        on_failure: told the error after which nothing more is acknowledged.
-        supervisor: told when the disk cannot be asked.
+        on_flushed: called with the new flushed offset and the store time of the newest record before it.
+        on_failure: called with the error after which nothing more is acknowledged.
+        supervisor: notes when the disk cannot be asked.
 
     Attributes:
         flushed: commit-log offset up to which the disk has everything.

@@ -47,7 +47,7 @@ def check_store(
     Args:
         scan: the store.
         slots: `maxHashSlotNum`; None to find it out.
-        progress: told the bytes of the log that are done.
+        progress: called with the bytes of the log that are done.
     """
     return _StoreCheck(scan, slots).run(progress)
 

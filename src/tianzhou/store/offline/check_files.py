@@ -23,7 +23,7 @@ def read_json(path: Path, report: CheckReport | None = None) -> dict[str, Any]:
 
     Args:
         path: the file.
-        report: told when neither the file nor its predecessor can be read, or only the predecessor.
+        report: notes when neither the file nor its predecessor can be read, or only the predecessor.
     """
     file = JsonFile(path)
     try:

@@ -101,8 +101,8 @@ def selected(
     Args:
         scan: the store.
         selection: which.
-        progress: told the bytes of the log that are done.
-        on_damage: told of every damaged stretch that is stepped over.
+        progress: called with the bytes of the log that are done.
+        on_damage: called with every damaged stretch that is stepped over.
     """
     begin = -1
     for number, (entry, view) in enumerate(scan.records(on_damage=on_damage)):

@@ -1,7 +1,7 @@
 """What to do about a store that does not hold together: a plan from what a check found (`tianzhou store repair`).
 
 The log is what counts. Damaged stretches of it are covered by records nobody sees, so that reading goes on behind
-them; queues and index are made anew from it; positions and times are brought down to what there is.
+them; queues and index are rebuilt from it; positions and times are brought down to what there is.
 `tianzhou.store.offline.repairer` carries the plan out.
 """
 
@@ -69,7 +69,7 @@ class CutTail:
 
 @dataclass(frozen=True, slots=True)
 class RebuildQueue:
-    """Make a queue anew from the log.
+    """Rebuild a queue from the log.
 
     Attributes:
         topic: of the queue.
@@ -89,7 +89,7 @@ class RebuildQueue:
 
 @dataclass(frozen=True, slots=True)
 class RebuildIndex:
-    """Make the index anew from the log."""
+    """Rebuild the index from the log."""
 
     def __str__(self) -> str:
         return "index: make it anew from the log"

@@ -83,7 +83,7 @@ def repair(root: Path, slots: int | None = None, progress: Callable[[int], None]
     Args:
         root: the store.
         slots: `maxHashSlotNum`, None to find it out.
-        progress: told the bytes of the log that a check has done.
+        progress: called with the bytes of the log that a check has done.
 
     Raises:
         StoreLocked: a broker has the folder.
@@ -362,7 +362,7 @@ class UnitWriter:
         if at < self._position or self._position < 0:
             if self._position >= 0 and number:
                 return
-            # The first one; or the topic was deleted and made again, and its units begin anew.
+            # The first one; or the topic was deleted and made again, and its units begin again.
             self._buffer.clear()
             if self._directory.exists():
                 shutil.rmtree(self._directory)

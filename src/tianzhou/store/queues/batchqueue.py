@@ -87,7 +87,7 @@ class BatchQueue(ConsumeQueue):
         return self._end
 
     def expect(self, queue_offset: int, count: int) -> None:
-        """Announce that the record put next at `queue_offset` holds so many messages; without it, it is one."""
+        """Announce how many messages the record put next at `queue_offset` holds; without it, it is one."""
         self._counts[queue_offset] = count
 
     def put(self, queue_offset: int, physical_offset: int, size: int, tags_code: int, store_timestamp: int = 0) -> bool:
@@ -176,7 +176,7 @@ class BatchQueue(ConsumeQueue):
         end = self.max_offset
         number = yield from self._first_steps(low, high, lambda unit: unit.physical_offset >= smallest_physical)
         unit = None if number == high else (yield from self.entry_steps(number))
-        if self.max_offset >= end:  # not begun anew meanwhile
+        if self.max_offset >= end:  # not restarted meanwhile
             self.min_offset = end if unit is None else unit.base
 
     # looking up

@@ -110,7 +110,7 @@ def _report(queue: BatchQueue, unit: BatchUnit) -> None:
 
 
 def _units(queue: BatchQueue, number: int, files: int) -> Iterator[BatchUnit | None]:
-    """The units from a number on, of so many files; None before each further file."""
+    """The units from a number on, of at most `files` files; None before each further file."""
     for count, (segment, start, end) in enumerate(islice(queue.spans(number), files)):
         if count:
             yield None

@@ -336,7 +336,7 @@ class ConsumeQueue(QueueCursor):
             if firsts[-1] > smallest_physical:
                 break
         if not self.files.segments or self.files.segments[0] is not oldest:
-            return []  # begun anew meanwhile
+            return []  # restarted meanwhile
         count = expired_queue_segments(firsts, smallest_physical)
         return [self.files.drop_first().retire() for _ in range(count)]
 
@@ -368,7 +368,7 @@ class ConsumeQueue(QueueCursor):
                 high = middle
             else:
                 low = at + 1
-        if self.max_offset >= end:  # not begun anew meanwhile
+        if self.max_offset >= end:  # not restarted meanwhile
             self.min_offset = max(self.min_offset, low)
 
     def doubt(self, physical: int) -> None:

@@ -151,7 +151,7 @@ class Extension:
     def unflushed(self) -> list[tuple[Segment, int, int]]:
         """Segments with the byte ranges in them that the disk may not have yet; they count as flushed from now on.
 
-        What fails to be flushed is not missed: the queue is made anew then.
+        What fails to be flushed is not missed: the queue is rebuilt then.
         """
         flushed, self.flushed = self.flushed, self.end
         return [

@@ -32,7 +32,7 @@ class ReadLimits:
         self.segments = max(1, settings.travel_cq_file_num_when_get_message)
 
     def of(self, max_messages: int, max_bytes: int) -> GatherLimits:
-        """The limits of a read that itself wants at most so much."""
+        """The limits of a read with these wishes of its own."""
         made = self._made.get((max_messages, max_bytes))
         return self._make(max_messages, max_bytes) if made is None else made
 

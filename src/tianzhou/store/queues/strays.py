@@ -1,4 +1,4 @@
-"""Units of a queue that lead elsewhere than to their record, made anew from the log (store.md §5.8).
+"""Units of a queue that lead elsewhere than to their record, rebuilt from the log (store.md §5.8).
 
 A bit that flips on the disk after a clean stop leaves a unit that points into the middle of nowhere, and a message that
 nobody would be given. Whoever reads a queue notices; the records that belong to the units lie in the log between those
@@ -80,13 +80,13 @@ def _place(log: CommitLog, physical: int, size: int) -> tuple[int, int] | None:
 
 
 class StrayUnits:
-    """Makes units anew that lead elsewhere.
+    """Rebuilds units that lead elsewhere.
 
     Args:
         log: the commit log.
         cold: fetches what of it has left the memory.
         delays: of the delay levels, ms.
-        changed: told a queue with units that the disk does not have yet.
+        changed: called with a queue with units that the disk does not have yet.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class StrayUnits:
         self._at_work: dict[ConsumeQueue, asyncio.Task[None]] = {}
 
     async def mend(self, queue: ConsumeQueue, queue_offset: int) -> bool:
-        """Make a stray unit, and those beside it, anew; the loop goes on meanwhile.
+        """Rebuild a stray unit and those beside it; the loop goes on meanwhile.
 
         Returns:
             Whether the queue could be written.
@@ -138,7 +138,7 @@ class StrayUnits:
         return True
 
     def close(self) -> None:
-        """Give up what is being made anew; the next reader notices again."""
+        """Give up what is being rebuilt; the next reader notices again."""
         for task in self._at_work.values():
             task.cancel()
 
@@ -189,7 +189,7 @@ class StrayUnits:
         )  # fmt: skip
         found = yield from self._find_steps(queue, first, last, begin, end)
         if queue.unit(queue_offset) != before:
-            return  # deleted and begun anew, or mended meanwhile
+            return  # deleted and restarted, or mended meanwhile
         queue.rewrite(first, self._units(queue, first, last, found))
         self._changed(queue)
         lost = last - first - len(found)

@@ -25,7 +25,7 @@ class StoreLoader:
         settings: of the store.
         log: the commit log, empty.
         queues: filled with the queues found.
-        kinds: makes the queues; told of topics of queue type BatchCQ that the folder knows.
+        kinds: makes the queues; gets the topics of queue type BatchCQ that the folder knows.
         notes: gets what was wrong with the files, in words.
 
     Attributes:
@@ -162,7 +162,7 @@ class StoreLoader:
                 files.adopt(Segment(path, start, length))
                 expected = start + length
             else:
-                # Should anything point there, the queue is made anew.
+                # Should anything point there, the queue is rebuilt.
                 path.unlink()
 
     def _refuse_other_queue_size(

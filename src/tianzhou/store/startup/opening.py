@@ -40,7 +40,7 @@ class StoreOpener:
         queues: filled with the queues found.
         index: the index, empty; None when there is none.
         checkpoint: filled with what is on disk.
-        kinds: makes the queues; told of topics of queue type BatchCQ that the folder knows.
+        kinds: makes the queues; gets the topics of queue type BatchCQ that the folder knows.
 
     Attributes:
         report: what was found and done.
@@ -162,7 +162,7 @@ class StoreOpener:
             lost.append("index files have gone; they and what was newer are made anew from the log")
         self.report.notes += lost
         if checkpoint.index_msg_timestamp > index.end_timestamp:
-            # It vouches for index files; those that are made anew have yet to earn that.
+            # It vouches for index files; rebuilt ones have yet to earn that.
             checkpoint.index_msg_timestamp = index.end_timestamp
             checkpoint.write()
         if not lost and note is not None and (ours or clean):

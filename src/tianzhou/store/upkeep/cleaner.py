@@ -62,13 +62,13 @@ class Cleaner:
     """Deletes old files, and tells when the disk is full and when it no longer is.
 
     Args:
-        settings: read anew for every run, so that changes count at once.
+        settings: read again for every run, so that changes count at once.
         clock: for ages and intervals.
         log: the commit log.
         queues: all queues.
         index: the index, if any.
         needed_from: tells the log offset from which everything is still needed.
-        on_space: told why nothing may be stored for want of space; None when there is space again.
+        on_space: called with why nothing may be stored for want of space; None when there is space again.
     """
 
     def __init__(

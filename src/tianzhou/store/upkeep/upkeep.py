@@ -39,7 +39,7 @@ class Upkeep:
         settings: intervals.
         clock: for the intervals.
         flushed: follows what the disk has of the log.
-        supervisor: told of what does not work.
+        supervisor: notes what does not work.
 
     Attributes:
         failed: some queue could not be brought to the disk.
@@ -115,7 +115,7 @@ class Upkeep:
             file.path,
             len(retired) - 1,
         )
-        # It vouches for index files; those that are made anew have yet to earn that.
+        # It vouches for index files; rebuilt ones have yet to earn that.
         self._checkpoint.index_msg_timestamp = min(self._checkpoint.index_msg_timestamp, index.end_timestamp)
         position = max(index.end_offset, self._log.min_offset, 0)
         if self.catch_up is not None and not self.catch_up.done:
