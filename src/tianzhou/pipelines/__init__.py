@@ -14,6 +14,7 @@ FILES = (
     "success_rate",
     "order_timeouts",
     "binlog_changes",
+    "binlog_source",
     "merged_table",
     "logs",
 )

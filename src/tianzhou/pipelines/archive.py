@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tianzhou.pipelines.topics import Topics
+from tianzhou.pipelines.topics import Topics, started
 from tianzhou.spark.source.offsets import Positions, from_json
 
 FIGURES = "archived"
@@ -58,8 +58,7 @@ def archive(
         # An Iceberg table is named by its catalog, not by a folder.
         place = {} if lake.get("tableFormat") == "iceberg" else {"path": to}
         writer = rows.writeStream.format("tianzhou_lake").options(**{**lake, **place})
-    writer = writer.option("checkpointLocation", checkpoint or f"{to}/_checkpoint")
-    return (writer.trigger(processingTime=every) if follow else writer.trigger(availableNow=True)).start()
+    return started(writer, checkpoint or f"{to}/_checkpoint", follow=follow, every=every)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Change-data capture: rows of a MySQL or MariaDB binlog become messages, in order by primary key over all queues.
+"""Changes of rows as messages: what a MySQL or MariaDB binlog says, in order by primary key over all queues. Pure.
 
 A change is JSON: `{"op": "insert", "table": "shop.orders", "key": {"id": 7}, "row": {…}, "position": "…", "at": …}`.
 `op` is `snapshot`, `insert`, `update` or `delete`, whose `row` is null. An update that changes the key is a delete and
@@ -19,9 +19,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from pyspark.sql.streaming.query import StreamingQuery
-
-from tianzhou.pipelines.topics import Topics
 
 Row = Mapping[str, Any]
 
@@ -47,17 +44,9 @@ class Change:
     at: int
 
     def body(self) -> bytes:
-        """As JSON."""
-        return orjson.dumps(
-            {
-                "op": self.op,
-                "table": self.table,
-                "key": _plain(self.key),
-                "row": None if self.row is None else _plain(self.row),
-                "position": self.position,
-                "at": self.at,
-            }
-        )
+        """The change as JSON."""
+        row = None if self.row is None else _plain(self.row)
+        return orjson.dumps({**vars(self), "key": _plain(self.key), "row": row})
 
     def key_text(self) -> str:
         """The key as text: what is sharded by and, joined to the table's name, found by."""
@@ -154,42 +143,3 @@ def _value(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_value(part) for part in value]
     return value
-
-
-def capture(
-    topics: Topics,
-    target: str,
-    checkpoint: str,
-    *,
-    host: str,
-    port: int = 3306,
-    user: str,
-    password: str = "",
-    tables: Sequence[str],
-    snapshot: bool = True,
-    follow: bool = False,
-) -> StreamingQuery:
-    """Start sending the changes of tables to a topic.
-
-    Args:
-        topics: the cluster.
-        target: the topic.
-        checkpoint: the folder that keeps how far it is in the binlog.
-        host: of the database.
-        port: of the database.
-        user: a user with the privileges REPLICATION SLAVE, BINLOG MONITOR (MySQL: REPLICATION CLIENT) and SELECT.
-        password: of the user.
-        tables: `schema.table` of each.
-        snapshot: begin with the rows that are there, instead of with the changes from now on.
-        follow: go on with later changes.
-    """
-    from tianzhou.pipelines.binlog_source import BinlogSource
-
-    topics.spark.dataSource.register(BinlogSource)
-    rows = (
-        topics.spark.readStream.format(BinlogSource.name())
-        .options(host=host, port=port, user=user, password=password, tables=",".join(tables))
-        .option("snapshot", str(snapshot).lower())
-        .load()
-    )
-    return topics.start(rows, checkpoint, topic=target, follow=follow)

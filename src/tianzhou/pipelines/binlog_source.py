@@ -1,4 +1,4 @@
-"""`format("tianzhou_binlog")`: the changes of MySQL and MariaDB tables as a stream of rows for a topic.
+"""Change-data capture: `format("tianzhou_binlog")`, the changes of MySQL and MariaDB tables as a stream for a topic.
 
 A stream's offset is `{"from": [file, position] or null, "end": [file, position]}`: null for the rows that were there
 at the beginning, which are read after the binlog's end was noted, so that what changes meanwhile comes once more. Spark
@@ -8,17 +8,19 @@ logs an offset before it runs the batch, and the binlog does not change, so a ba
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from tianzhou.errors import ConfigError, OffsetOutOfRange, TianzhouError
 from tianzhou.pipelines.binlog_changes import Change, changes
 from tianzhou.pipelines.binlog_changes import snapshot as snapshot_of
+from tianzhou.pipelines.topics import Topics
 from tianzhou.spark.option_values import RawOptions, number, option, required, several, switch
 from tianzhou.spark.pickling import Pickled
 
@@ -282,3 +284,40 @@ def changes_between(database: Database, start: Position, end: Position) -> Itera
                 )
     finally:
         stream.close()
+
+
+def capture(
+    topics: Topics,
+    target: str,
+    checkpoint: str,
+    *,
+    host: str,
+    port: int = 3306,
+    user: str,
+    password: str = "",
+    tables: Sequence[str],
+    snapshot: bool = True,
+    follow: bool = False,
+) -> StreamingQuery:
+    """Start sending the changes of tables to a topic.
+
+    Args:
+        topics: the cluster.
+        target: the topic.
+        checkpoint: the folder that keeps how far it is in the binlog.
+        host: of the database.
+        port: of the database.
+        user: a user with the privileges REPLICATION SLAVE, BINLOG MONITOR (MySQL: REPLICATION CLIENT) and SELECT.
+        password: of the user.
+        tables: `schema.table` of each.
+        snapshot: begin with the rows that are there, instead of with the changes from now on.
+        follow: go on with later changes.
+    """
+    topics.spark.dataSource.register(BinlogSource)
+    rows = (
+        topics.spark.readStream.format(BinlogSource.name())
+        .options(host=host, port=port, user=user, password=password, tables=",".join(tables))
+        .option("snapshot", str(snapshot).lower())
+        .load()
+    )
+    return topics.start(rows, checkpoint, topic=target, follow=follow)

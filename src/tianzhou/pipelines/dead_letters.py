@@ -84,7 +84,7 @@ def chosen(letters: DataFrame, *, ids: Sequence[str] = (), where: str | None = N
     if ids:
         letters = letters.where(f.col("msgId").isin(*ids) | f.col("originId").isin(*ids))
         found = {value for row in letters.select("msgId", "originId").collect() for value in row}
-        missing = [given for given in ids if given not in found]
+        missing = [one for one in ids if one not in found]
         if missing:
             raise ClientError(f"no dead letter has the id {', '.join(missing)}; list them with --samples 1000")
     return letters

@@ -28,7 +28,7 @@ READ_BYTES = 1 << 20
 PRINT_BYTES = 256
 """A file is told from another by this many bytes at its beginning and before the position."""
 QUIET_S = 2.0
-"""A last line without an end is sent when its file was rotated away and nobody wrote to it for so long."""
+"""A last line without an end is sent when its file was rotated away and nobody has written to it for this time."""
 Place = tuple[int, int]
 """Device and inode: what stays the same when a file is renamed."""
 
@@ -281,7 +281,7 @@ class Follower:
         return handle is None or fingerprint_of(handle, file.position) == file.fingerprint
 
     def _truncated(self, file: LogFile, others: Iterable[str]) -> None:
-        """Emptied in place: the rest of what it held is read from its copy, if there is one, and it begins anew."""
+        """Emptied in place: what is left is read from its copy, if there is one, then the file from its start."""
         for path in others:
             if path != file.path and self._begins_as(path, file):
                 found = Path(path).stat()
@@ -294,7 +294,7 @@ class Follower:
     def _handle(self, file: LogFile) -> IO[bytes] | None:
         if file.place not in self._open:
             try:
-                handle = Path(file.path).open("rb")  # noqa: SIM115 - kept, so that a deleted file is read to its end
+                handle = Path(file.path).open("rb")  # noqa: SIM115 - stays open, so that a deleted file is read to its end
             except OSError:
                 return None
             found = os.fstat(handle.fileno())

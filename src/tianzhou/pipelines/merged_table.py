@@ -3,7 +3,7 @@
 Of all changes of a key the one with the greatest position counts. A Delta table is changed by its own MERGE, a commit a
 micro-batch (see `tianzhou.spark.lake.merging`).
 
-A Parquet table is kept in parts by the hash of the key. Each micro-batch writes the parts anew that hold a key it
+A Parquet table is divided into parts by the hash of the key. Each micro-batch rewrites the parts that hold a key it
 changes, below `version=N`, and then the file `CURRENT`, which says where each part is: readers see a whole version, and
 a batch that is run again makes the same table again. Deleted rows stay as marks, so that a repeated older change does
 not bring them back.
@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from tianzhou.errors import ConfigError
-from tianzhou.pipelines.topics import Topics, text_body
+from tianzhou.pipelines.topics import Topics, started, text_body
 from tianzhou.spark.lake.formats import open_table
 from tianzhou.spark.lake.options import parse_lake
 from tianzhou.spark.lake.tables import Batch
@@ -193,14 +193,13 @@ def merge(
             target.merge(newest(found).drop("_part").toArrow(), Batch(query, batch))
 
     writer = stream.writeStream.foreachBatch(next_merge if delta else next_version)
-    writer = writer.option("checkpointLocation", str(checkpoint))
-    return (writer.trigger(processingTime="1 second") if follow else writer.trigger(availableNow=True)).start()
+    return started(writer, str(checkpoint), follow=follow)
 
 
-def _remove_all_but(folder: Path, kept: Collection[str]) -> None:
-    """Remove parts that no version speaks of, and folders of versions that hold none."""
+def _remove_all_but(folder: Path, named: Collection[str]) -> None:
+    """Remove parts that no version names, and folders of versions without parts."""
     for version in folder.glob("version=*"):
         parts = list(version.glob("_part=*"))
-        gone = [one for one in parts if f"{version.name}/{one.name}" not in kept]
+        gone = [one for one in parts if f"{version.name}/{one.name}" not in named]
         for path in [version] if len(gone) == len(parts) else gone:
             shutil.rmtree(path, ignore_errors=True)

@@ -6,6 +6,7 @@ query, so that either topic moves the time on: a state waits per order, its time
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 from typing import Any
 
@@ -77,8 +78,6 @@ class Waiting(StatefulProcessor):
 
 
 def _result(key: Any, outcome: str, ordered: int | None, paid: int | None) -> Row:
-    import datetime as dt
-
     def moment(ms: int | None) -> dt.datetime | None:
         return None if ms is None else dt.datetime.fromtimestamp(ms / 1000, dt.UTC)
 

@@ -1,4 +1,4 @@
-"""Waiting for a streaming query, and telling what it does."""
+"""Waiting for a streaming query, and reporting its progress."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 POLL_S = 0.2
 TRIES = 5
-"""A query that Spark gave up because a process was slow is begun so often without getting any further."""
+"""Starts without progress of a query that Spark gives up because a process was slow."""
 TOO_SLOW = "Python worker failed to connect back"
 SENT = "sent"
 """The observed figure that says how many rows a micro-batch sent; `Topics.start` makes it."""
@@ -42,10 +42,10 @@ def wait(query: StreamingQuery, each: Callable[[Any], None] = lambda _: None) ->
 
 
 def run(start: Callable[[], StreamingQuery], each: Callable[[Any], None] = lambda _: None) -> None:
-    """Start a query and wait until it ends, and begin again when Spark gave up for want of patience.
+    """Start a query and wait until it ends; start it again when a Python process was too slow for Spark.
 
     Spark gives a Python process that it has started ten seconds to report, whatever else the machine is doing. A query
-    that is begun again goes on from its checkpoint.
+    that is started again goes on from its checkpoint.
 
     Args:
         start: starts the query.
@@ -69,25 +69,25 @@ def run(start: Callable[[], StreamingQuery], each: Callable[[Any], None] = lambd
             tries += 1
             if TOO_SLOW not in str(error) or tries >= TRIES:
                 raise
-            logger.warning("the machine is busy: Spark gave up on a process that had no time to start; begun again")
+            logger.warning("the machine is busy: Spark gave up on a process that had no time to start; started again")
 
 
 class _News:
-    """The progress that was not told yet. Asking for one is cheap, for all that Spark remembers is not."""
+    """New progress of a query. Reading the last one is cheap, reading all that Spark remembers is not."""
 
     def __init__(self, query: StreamingQuery) -> None:
         self._query = query
-        self._told = ""
+        self._reported = ""
         self._batch: int | None = None
 
     def __call__(self) -> list[Any]:
         last = self._query.lastProgress
         # Times of one format, which are in order as texts.
-        if last is None or last.timestamp <= self._told:
+        if last is None or last.timestamp <= self._reported:
             return []
         known = self._batch is not None and last.batchId <= self._batch + 1
-        found = [last] if known else [one for one in self._query.recentProgress if one.timestamp > self._told]
-        self._told = max(one.timestamp for one in found)
+        found = [last] if known else [one for one in self._query.recentProgress if one.timestamp > self._reported]
+        self._reported = max(one.timestamp for one in found)
         # A query that waits tells of the batch that is to come, too.
         self._batch = max((one.batchId for one in found if "addBatch" in one.durationMs), default=self._batch)
         return found

@@ -1,4 +1,4 @@
-"""Replay: messages of a time, or some by their ids, sent again to a topic, no faster than told.
+"""Replay: messages of a time, or some by their ids, sent again to a topic, at a bounded rate.
 
 Keys, tags, sharding keys and properties stay; `origin_kind=replay`, `origin_topic`, `origin_id` and `origin_place` say
 what each message was. How far a replay is lies in its checkpoint: interrupted, it goes on; finished, it sends nothing.
@@ -89,8 +89,8 @@ async def replay_ids(
     Raises:
         ClientError: there is no message with one of the ids; nothing was sent.
     """
-    found = [await admin.messages.view(source, one) for one in ids]
-    return [await producer.send(_again(message, target)) for message in found]
+    messages = [await admin.messages.view(source, one) for one in ids]
+    return [await producer.send(_again(message, target)) for message in messages]
 
 
 def _again(message: MessageExt, target: str) -> Message:
@@ -121,7 +121,7 @@ def a_second_each(
     Args:
         batches: the rows.
         now: seconds.
-        sleep: waits so many seconds.
+        sleep: waits; takes seconds.
     """
     began, rows = now(), 0
     for batch in batches:

@@ -54,9 +54,9 @@ async def standing(admin: Admin, topics: Iterable[str], positions: Mapping[Messa
             message = await admin.messages.by_offset(queue, at)
             if message is not None:
                 oldest.append(message.store_timestamp)
-    kept = []
+    hours_ms = []
     for address in (await admin.cluster.masters()).values():
         hours = (await admin.cluster.broker_config(address)).get("fileReservedTime", "")
         if hours.isdecimal():
-            kept.append(int(hours) * HOUR_MS)
-    return Standing(behind, min(oldest, default=None), min(kept, default=None))
+            hours_ms.append(int(hours) * HOUR_MS)
+    return Standing(behind, min(oldest, default=None), min(hours_ms, default=None))

@@ -1,7 +1,7 @@
 """Success rate: of the JSON messages of a topic, how many say that something worked, per window of time.
 
 An example to copy: `{"status": "ok", "merchant": "m1"}` in, one line per window and group out. Windows count by the
-time a message was born, and are final once the watermark has passed them, so each is told once.
+time a message was born, and are final once the watermark has passed them, so each is sent once.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ def success_rates(rows: DataFrame, *, status: str, good: str, by: str | None, wi
     for option, path in (("--status", status), ("--group-by", by)):
         if path is not None and not path.startswith("$"):
             raise ConfigError(f"{option} {path}: expected a JSON path like $.status")
-    said = f.get_json_object(text_body(), status)
+    outcome = f.get_json_object(text_body(), status)
     key = f.get_json_object(text_body(), by) if by is not None else f.lit(None).cast("string")
     return (
-        rows.select("bornTimestamp", key.alias("group"), said.alias("said"))
+        rows.select("bornTimestamp", key.alias("group"), outcome.alias("outcome"))
         .withWatermark("bornTimestamp", late)
         .groupBy(f.window("bornTimestamp", window).alias("window"), "group")
         .agg(
             f.count(f.lit(1)).alias("messages"),
             # A message that does not say how it went has not succeeded.
-            f.count_if(f.coalesce(f.col("said") == good, f.lit(False))).alias("succeeded"),
+            f.count_if(f.coalesce(f.col("outcome") == good, f.lit(False))).alias("succeeded"),
         )
         .select(
             f.col("window.start").alias("start"),

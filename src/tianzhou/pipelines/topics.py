@@ -7,12 +7,13 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tianzhou.model.names import RESERVED, SHARDING_KEY
 from tianzhou.pipelines.queries import SENT
 from tianzhou.spark.sink.options import EXACTLY_ONCE
 
-EVERY = "1 second"
+INTERVAL = "1 second"
 """How often a query that follows its topic looks for new messages."""
 
 
@@ -37,30 +38,29 @@ class Topics:
         store: str | None = None,
     ) -> None:
         self.spark = spark
-        self._servers = {"namesrvAddr": namesrv, "tls": tls}
-        self._from = ("tianzhou", self._servers) if store is None else ("tianzhou_store", {"storePath": store})
-        self._delivery = delivery
+        servers: dict[str, Any] = {"namesrvAddr": namesrv, "tls": tls}
+        self._source = ("tianzhou", servers) if store is None else ("tianzhou_store", {"storePath": store})
+        self._sink = {**servers, "delivery": delivery}
 
     @property
     def exactly_once(self) -> bool:
         """Whether what is sent becomes visible a batch at a time, and once."""
-        return (self._delivery or "").lower() == EXACTLY_ONCE
+        return (self._sink["delivery"] or "").lower() == EXACTLY_ONCE
 
     def table(self, *topics: str, **options: Any) -> DataFrame:
         """What the topics hold now; `options` are those of `spark.read.format("tianzhou")`, None leaves one out."""
-        name, where = self._from
-        return self.spark.read.format(name).options(**_given(where, {"subscribe": ",".join(topics)}, options)).load()
+        name, where = self._source
+        return self.spark.read.format(name).options(**_set({**where, "subscribe": ",".join(topics), **options})).load()
 
     def stream(self, *topics: str, **options: Any) -> DataFrame:
         """The topics as a stream; `options` are those of `spark.readStream.format("tianzhou")`."""
-        name, where = self._from
-        given = _given(where, {"subscribe": ",".join(topics)}, options)
-        return self.spark.readStream.format(name).options(**given).load()
+        name, where = self._source
+        options = _set({**where, "subscribe": ",".join(topics), **options})
+        return self.spark.readStream.format(name).options(**options).load()
 
     def send(self, rows: DataFrame, topic: str | None = None) -> None:
         """Send the rows of a table and wait until all are acknowledged."""
-        given = _given(self._servers, {"topic": topic, "delivery": self._delivery})
-        rows.write.format("tianzhou").options(**given).mode("append").save()
+        rows.write.format("tianzhou").options(**_set({**self._sink, "topic": topic})).mode("append").save()
 
     def start(
         self, rows: DataFrame, checkpoint: str, *, topic: str | None = None, follow: bool = False, **options: Any
@@ -69,19 +69,33 @@ class Topics:
 
         Args:
             rows: the columns of the sink.
-            checkpoint: the folder that keeps how far it is.
+            checkpoint: see `started`.
             topic: where rows without a `topic` column go.
-            follow: go on with what is sent later, and not only up to what is there now.
+            follow: see `started`.
             options: further ones of the sink, None leaves one out.
         """
-        given = _given(self._servers, {"topic": topic, "delivery": self._delivery}, options)
         rows = rows.observe(SENT, f.count(f.lit(1)).alias("rows"))
-        writer = rows.writeStream.format("tianzhou").options(**given).option("checkpointLocation", checkpoint)
-        return (writer.trigger(processingTime=EVERY) if follow else writer.trigger(availableNow=True)).start()
+        writer = rows.writeStream.format("tianzhou").options(**_set({**self._sink, "topic": topic, **options}))
+        return started(writer, checkpoint, follow=follow)
 
 
-def _given(*options: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for some in options for name, value in some.items() if value is not None}
+def _set(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def started(
+    writer: DataStreamWriter, checkpoint: str, *, follow: bool = False, every: str = INTERVAL
+) -> StreamingQuery:
+    """Start a query that ends with what is there now, or follows its topics.
+
+    Args:
+        writer: what it writes, and where.
+        checkpoint: the folder that keeps how far it is.
+        follow: go on with what is sent later, and not only up to what is there now.
+        every: how often a query that follows looks for new messages.
+    """
+    writer = writer.option("checkpointLocation", checkpoint)
+    return (writer.trigger(processingTime=every) if follow else writer.trigger(availableNow=True)).start()
 
 
 def text_body() -> Column:
@@ -101,7 +115,7 @@ def sent_again(rows: DataFrame, kind: str, topic: Column) -> DataFrame:
     """Messages as rows of the sink: body, keys, tag, sharding key and the sender's properties as they were.
 
     Where each comes from is in the properties `origin_kind` (the argument), `origin_topic`, `origin_id` and
-    `origin_place`, which is `broker:queue@offset`. A delay is not kept: it has passed.
+    `origin_place`, which is `broker:queue@offset`. A delay has passed and is left out.
     """
     place = f.format_string("%s:%d@%d", "brokerName", "queueId", "queueOffset")
     origin = f.create_map(

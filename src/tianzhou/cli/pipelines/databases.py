@@ -51,7 +51,7 @@ def cdc(
     ensure_target(to, namesrv, tls)
 
     def work(spark: SparkSession) -> int:
-        from tianzhou.pipelines.binlog_changes import capture
+        from tianzhou.pipelines.binlog_source import capture
         from tianzhou.pipelines.queries import Rows, run
         from tianzhou.pipelines.topics import Topics
 
