@@ -12,7 +12,7 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from tianzhou.admin import Admin
 from tianzhou.client.cluster import rpc
@@ -38,11 +38,21 @@ if TYPE_CHECKING:
     from tianzhou.client.producer.producer import Producer
     from tianzhou.client.staging import Staging
 
+
+class Client(Protocol):
+    """A client that is started before its first use."""
+
+    async def start(self) -> None:
+        """Connect."""
+        ...
+
+
 T = TypeVar("T")
+C = TypeVar("C", bound=Client)
 Pulls = tuple[MessageQueue, tuple[Ask, ...], str, str | None]
 
 TURNS_TO_SEND: Final = 3
-"""Turns of the loop until what was asked has been written to the connection."""
+"""Turns of the loop until a request has been written to the connection."""
 
 
 class Process:
@@ -69,13 +79,12 @@ class Process:
         """Wait for a coroutine, and let timers and connections have their turn meanwhile."""
         return self._loop.run_until_complete(work)
 
-    def client(self, key: tuple[str, ...], make: Callable[[], Awaitable[T]]) -> T:
-        """The client of that key, made when there is none."""
-        found: T | None = self._clients.get(key)
-        if found is None:
-            found = self.run(_made(make))
-            self._clients[key] = found
-        return found
+    def client(self, key: tuple[str, ...], make: Callable[[], C]) -> C:
+        """The client of that key, made and started when there is none."""
+        if key not in self._clients:
+            self._clients[key] = self.run(_started(make))
+        client: C = self._clients[key]
+        return client
 
     def close(self) -> None:
         """Close every client; the next use makes new ones."""
@@ -84,8 +93,10 @@ class Process:
             self.run(client.stop())
 
 
-async def _made(make: Callable[[], Awaitable[T]]) -> T:
-    return await make()
+async def _started(make: Callable[[], C]) -> C:
+    client = make()
+    await client.start()
+    return client
 
 
 class BrokerReader:
@@ -110,7 +121,10 @@ class BrokerReader:
 
     def serving(self) -> set[str]:
         """See `QueueReader`."""
-        info = self._process.run(self._admin.cluster.info())
+        return self._process.run(self._serving())
+
+    async def _serving(self) -> set[str]:
+        info = await self._admin.cluster.info()
         return {name for name, broker in info.broker_addr_table.items() if broker.master is not None}
 
     def check_sql(self, queues: Iterable[MessageQueue], sql: str) -> None:
@@ -138,8 +152,7 @@ class BrokerReader:
 
     async def _light(self, topic: str) -> list[MessageQueue]:
         """A light queue at each broker that has any. Name servers know of none: records make them."""
-        info = await self._admin.cluster.info()
-        masters = sorted(name for name, broker in info.broker_addr_table.items() if broker.master is not None)
+        masters = sorted(await self._serving())
         queues = [MessageQueue(topic, name, LIGHT_QUEUE) for name in masters]
         found = [queue for queue in queues if await self._has_light(queue)]
         if not found:
@@ -162,27 +175,28 @@ class BrokerReader:
 
     def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, Bounds]:
         """See `QueueReader`."""
-        asked = list(queues)
-        minima = (self._consumer.min_offset(queue) for queue in asked)
-        maxima = (self._consumer.max_offset(queue) for queue in asked)
-        found = self._process.run(_gathered([*minima, *maxima]))
-        return {
+
+        async def bounds(queue: MessageQueue) -> Bounds:
+            first, following = await _gathered([self._consumer.min_offset(queue), self._consumer.max_offset(queue)])
             # An empty queue that never had a message begins where it ends.
-            queue: Bounds(max(0, min(first, following)), following)
-            for queue, first, following in zip(asked, found[: len(asked)], found[len(asked) :], strict=True)
-        }
+            return Bounds(max(0, min(first, following)), following)
+
+        return self._of_each(queues, bounds)
 
     def maxima(self, queues: Iterable[MessageQueue]) -> Positions:
         """See `QueueReader`."""
-        asked = list(queues)
-        found = self._process.run(_gathered(self._consumer.max_offset(queue) for queue in asked))
-        return dict(zip(asked, found, strict=True))
+        return self._of_each(queues, self._consumer.max_offset)
 
     def offsets_by_time(self, queues: Iterable[MessageQueue], timestamp_ms: int) -> Positions:
         """See `QueueReader`."""
-        asked = list(queues)
-        found = self._process.run(_gathered(self._consumer.offset_by_time(queue, timestamp_ms) for queue in asked))
-        return dict(zip(asked, found, strict=True))
+        return self._of_each(queues, lambda queue: self._consumer.offset_by_time(queue, timestamp_ms))
+
+    def _of_each(
+        self, queues: Iterable[MessageQueue], look_up: Callable[[MessageQueue], Awaitable[T]]
+    ) -> dict[MessageQueue, T]:
+        """What is looked up for each queue, all at once."""
+        there = list(queues)
+        return dict(zip(there, self._process.run(_gathered(map(look_up, there))), strict=True))
 
     def pull(self, queue: MessageQueue, asks: Sequence[Ask], tags: str, sql: str | None = None) -> list[Pulled]:
         """See `QueueReader`."""
@@ -238,59 +252,41 @@ async def _gathered(work: Iterable[Awaitable[T]]) -> list[T]:
     return results  # type: ignore[return-value]
 
 
-def _tls(options: ServerOptions) -> Tls:
-    if options.tls_config_file is None:
-        return options.tls
-    return client_context(load_tls({"tls.config.file": options.tls_config_file}, source="tlsConfigFile"))
+def _client(options: ServerOptions, make: Callable[[Tls], C], *key: str) -> tuple[Process, C]:
+    """This process, and its client of a key for the servers of the options."""
+    process, file = Process.here(), options.tls_config_file
 
+    def with_tls() -> C:
+        if file is None:
+            return make(options.tls)
+        return make(client_context(load_tls({"tls.config.file": file}, source="tlsConfigFile")))
 
-def _tls_key(options: ServerOptions) -> tuple[str, str]:
-    return str(options.tls), options.tls_config_file or ""
+    return process, process.client((*key, options.namesrv_addr, str(options.tls), file or ""), with_tls)
 
 
 def connect(options: ReadOptions) -> BrokerReader:
     """This process's reader for the brokers and group of the options."""
-    process = Process.here()
-
-    async def make() -> PullConsumer:
-        consumer = PullConsumer(options.consumer_group, options.namesrv_addr, tls=_tls(options), auto_commit=False)
-        await consumer.start()
-        return consumer
-
-    key = ("read", options.namesrv_addr, options.consumer_group, *_tls_key(options))
-    return BrokerReader(process, process.client(key, make))
+    group, servers = options.consumer_group, options.namesrv_addr
+    return BrokerReader(
+        *_client(options, lambda tls: PullConsumer(group, servers, tls=tls, auto_commit=False), "read", group)
+    )
 
 
 def staging(options: WriteOptions) -> tuple[Process, Staging]:
     """This process's way to write exactly once, and the loop it lives on."""
     from tianzhou.client.staging import Staging
 
-    process = Process.here()
-
-    async def make() -> Staging:
-        made = Staging(options.namesrv_addr, timeout_ms=options.send_timeout_ms, tls=_tls(options))
-        await made.start()
-        return made
-
-    key = ("stage", options.namesrv_addr, str(options.send_timeout_ms), *_tls_key(options))
-    return process, process.client(key, make)
+    servers, timeout_ms = options.namesrv_addr, options.send_timeout_ms
+    return _client(options, lambda tls: Staging(servers, timeout_ms=timeout_ms, tls=tls), "stage", str(timeout_ms))
 
 
 def producer(options: WriteOptions) -> tuple[Process, Producer]:
     """This process's producer for the brokers and group of the options, and the loop it lives on."""
     from tianzhou.client.producer.producer import Producer
 
-    process = Process.here()
-
-    async def make() -> Producer:
-        made = Producer(
-            options.producer_group,
-            options.namesrv_addr,
-            tls=_tls(options),
-            send_msg_timeout_ms=options.send_timeout_ms,
-        )
-        await made.start()
-        return made
-
-    key = ("write", options.namesrv_addr, options.producer_group, str(options.send_timeout_ms), *_tls_key(options))
-    return process, process.client(key, make)
+    group, servers, timeout_ms = options.producer_group, options.namesrv_addr, options.send_timeout_ms
+    return _client(
+        options,
+        lambda tls: Producer(group, servers, tls=tls, send_msg_timeout_ms=timeout_ms),
+        *("write", group, str(timeout_ms)),
+    )

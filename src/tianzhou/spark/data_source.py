@@ -6,7 +6,6 @@ this class, so what reads and writes is imported when it is asked for.
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
@@ -24,14 +23,7 @@ if TYPE_CHECKING:
 
 
 class TianzhouSource(Pickled, DataSource):
-    """The data source Spark makes for `format("tianzhou")`.
-
-    Args:
-        options: as given; Spark's mapping compares names without case.
-    """
-
-    def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__(options)
+    """The data source Spark makes for `format("tianzhou")`."""
 
     @classmethod
     def name(cls) -> str:

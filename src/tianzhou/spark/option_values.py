@@ -105,7 +105,7 @@ class RawOptions:
         by_lower = {name.lower() for name in self._known}
         for key in values:
             if key.lower() not in by_lower | _SPARKS_OWN and not key.lower().startswith(prefixes):
-                self._refuse_unknown(key, values[key])
+                raise self._unknown(key, values[key])
 
     def parse(self, table: type[T]) -> T:
         """Read all fields of the table, in their order.
@@ -116,10 +116,10 @@ class RawOptions:
         columns: Any = fields(table)  # type: ignore[arg-type]
         return table(**{one.name: one.metadata[_READ](self) for one in columns})
 
-    def _refuse_unknown(self, key: str, value: str) -> None:
+    def _unknown(self, key: str, value: str) -> ConfigError:
         near = difflib.get_close_matches(key.lower(), [name.lower() for name in self._known], n=1, cutoff=0.6)
         hint = next((f" (did you mean {name}?)" for name in self._known if name.lower() in near), "")
-        raise ConfigError(f"there is no option {key}={value}{hint}; there are {', '.join(self._known)}")
+        return ConfigError(f"there is no option {key}={value}{hint}; there are {', '.join(self._known)}")
 
     def verbatim(self, name: str) -> str | None:
         """The option as written, None when it is not there."""
@@ -155,7 +155,7 @@ class RawOptions:
         return ConfigError(f"{name}={self.text(name)}: {why + '; ' if why else ''}expected {self._known[name]}")
 
     def either(self, one: str, other: str) -> tuple[str | None, str | None]:
-        """The values of two options of which at most one may be given.
+        """The values of two options of which at most one may be there.
 
         Raises:
             ConfigError: both are.
@@ -220,7 +220,7 @@ def name(text: str) -> str:
 
 def names(text: str) -> tuple[str, ...]:
     """Names joined by commas, each once."""
-    return tuple(dict.fromkeys(name(part.strip()) for part in text.split(",")))
+    return tuple(map(name, name_list(text)))
 
 
 def name_list(text: str) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from fake_queues import FakeQueues
+from lake_tables import options_of
 
 from tianzhou.errors import ConnectionLost
 from tianzhou.spark.rows import _rows
@@ -37,15 +38,4 @@ def way(request, monkeypatch) -> str:
 @pytest.fixture(params=["delta", "iceberg", "parquet"])
 def options(request, tmp_path):
     """Where a lake table is, one behind the other for each format."""
-    if request.param == "delta":
-        pytest.importorskip("deltalake")
-    if request.param == "iceberg":
-        pytest.importorskip("pyiceberg")
-        where = {
-            "table": "lake.orders",
-            "catalogUri": f"sqlite:///{tmp_path}/catalog.db",
-            "warehouse": f"file://{tmp_path}/warehouse",
-        }
-    else:
-        where = {"path": str(tmp_path / "table")}
-    return {"tableFormat": request.param, **where}
+    return options_of(request.param, tmp_path)

@@ -18,7 +18,7 @@ from tianzhou.spark.lake.options import LakeOptions
 from tianzhou.spark.lake.partitions import Division, agreed, check_parts, parts_of
 from tianzhou.spark.lake.pruning import Condition, may_hold
 from tianzhou.spark.lake.reading import TableFile
-from tianzhou.spark.lake.tables import TRIES, Batch, LakeError, fitting, refuse_new, requiring
+from tianzhou.spark.lake.tables import Batch, LakeError, fitting, refuse_new, requiring, retried
 
 _COMPUTED: Final = {
     "delta.generationExpression": "a generated column",
@@ -68,7 +68,7 @@ class DeltaLake:
                 storage_options=self._storage,
             )
         table = self._open()
-        self._refuse(table, _not_written(table))
+        self._refuse(_not_written(table))
         there = _arrow(table)
         parts = agreed(self._options.parts, parts_of(table.metadata().partition_columns), name)
         check_parts(parts, schema, name, in_files=False)
@@ -83,11 +83,11 @@ class DeltaLake:
             table.alter.add_columns(fields.fields)
         return requiring(schema, there)
 
-    def _refuse(self, table: DeltaTable, features: Sequence[str]) -> None:
-        """Refuse a table that has something of what is named.
+    def _refuse(self, features: Sequence[str]) -> None:
+        """Refuse the table for features that it has.
 
         Raises:
-            LakeError: it has.
+            LakeError: there are some.
         """
         if features:
             raise LakeError(
@@ -105,27 +105,22 @@ class DeltaLake:
         actions: list[AddAction | RemoveAction] = [
             AddAction(file.path, file.size, file.values, now, True, file.stats) for file in files
         ]
-        for left in reversed(range(TRIES)):
+
+        def once() -> bool:
             table = self._open()
-            self._refuse(table, _not_written(table))
-            if batch.writer is not None:
-                last = table.transaction_version(batch.writer)
-                if last is not None and last >= batch.number:
-                    return False
-            try:
-                table.create_write_transaction(
-                    actions,
-                    mode="overwrite" if overwrite else "append",
-                    schema=table.schema(),
-                    partition_by=table.metadata().partition_columns or None,
-                    commit_properties=_properties(batch),
-                )
-            except CommitFailedError as error:
-                if not left:
-                    raise LakeError(f"{self._options.name}: batch {batch.number} is not committed: {error}") from error
-                continue
+            self._refuse(_not_written(table))
+            if batch.writer is not None and batch.is_in(table.transaction_version(batch.writer)):
+                return False
+            table.create_write_transaction(
+                actions,
+                mode="overwrite" if overwrite else "append",
+                schema=table.schema(),
+                partition_by=table.metadata().partition_columns or None,
+                commit_properties=commit_properties(batch),
+            )
             return True
-        raise AssertionError
+
+        return retried(once, CommitFailedError, f"{self._options.name}: batch {batch.number} is not committed")
 
     def known(self, paths: Sequence[str]) -> set[str]:
         """See `LakeTable.known`."""
@@ -135,14 +130,14 @@ class DeltaLake:
     def compact(self, target_bytes: int) -> int:
         """See `LakeTable.compact`."""
         table = self._open()
-        self._refuse(table, _not_written(table))
+        self._refuse(_not_written(table))
         metrics: dict[str, Any] = table.optimize.compact(target_size=target_bytes)
         return int(metrics["numFilesRemoved"])
 
     def files(self, conditions: Sequence[Condition] = ()) -> list[TableFile]:
         """See `LakeTable.files`."""
         table = self._open()
-        self._refuse(table, _not_read(table))
+        self._refuse(_not_read(table))
         uris = table.file_uris()
         columns = table.metadata().partition_columns
         if not columns:
@@ -160,7 +155,7 @@ class DeltaLake:
     def schema(self) -> pa.Schema:
         """See `LakeTable.schema`."""
         table = self._open()
-        self._refuse(table, _not_read(table))
+        self._refuse(_not_read(table))
         return _arrow(table)
 
 
@@ -194,7 +189,8 @@ def _not_written(table: DeltaTable) -> list[str]:
     return found
 
 
-def _properties(batch: Batch) -> CommitProperties:
+def commit_properties(batch: Batch) -> CommitProperties:
+    """What a commit says about itself; with a writer, the batch, which is looked for before it is committed again."""
     if batch.writer is None:
         return CommitProperties(custom_metadata={"userMetadata": "tianzhou"})
     mark = deltalake.Transaction(batch.writer, batch.number, int(time.time() * 1000))

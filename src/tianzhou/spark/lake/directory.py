@@ -24,7 +24,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tianzhou.spark.lake.files import NewFile, write_files
+from tianzhou.spark.lake.files import NewFile, sync, write_files
 from tianzhou.spark.lake.options import LakeOptions, Part
 from tianzhou.spark.lake.partitions import (
     Division,
@@ -78,16 +78,16 @@ class ParquetDirectory:
 
     def prepare(self, schema: pa.Schema) -> pa.Schema:
         """See `LakeTable.prepare`."""
-        name, asked = self._options.name, self._options.parts
+        name, wanted = self._options.name, self._options.parts
         there = self._known_schema()
         columns = self._partition_columns()
-        if asked and there is None and not columns:
-            check_parts(asked, schema, name, in_files=False)
+        if wanted and there is None and not columns:
+            check_parts(wanted, schema, name, in_files=False)
             with self._locked():
                 if not self._noted().exists():
-                    _replace(self._noted(), [[part.column, str(schema.field(part.column).type)] for part in asked])
+                    _replace(self._noted(), [[part.column, str(schema.field(part.column).type)] for part in wanted])
             columns = self._partition_columns()
-        parts = agreed(asked, parts_of([column.name for column in columns]), name)
+        parts = agreed(wanted, parts_of([column.name for column in columns]), name)
         if parts:
             check_parts(parts, schema, name, in_files=False)
             fitting(schema, pa.schema([*columns, *(one for one in schema if Part(one.name) not in parts)]), name)
@@ -234,8 +234,8 @@ class ParquetDirectory:
             (self._root / name).unlink(missing_ok=True)
         for folder in {place for name in manifest["moves"].values() for place in (self._root / name).parents}:
             if folder.is_relative_to(self._root):
-                _sync_folder(folder)
-        _sync_folder(self._root)
+                sync(folder)
+        sync(self._root)
         _replace(self._manifest(writer), {**manifest, "moves": {}, "removed": [], "done": True})
 
     def _carry_out_all(self) -> None:
@@ -264,16 +264,12 @@ class ParquetDirectory:
 
     def _compacted(self, target_bytes: int) -> int:
         self._carry_out_all()
-        small = [path for path in self._files() if path.stat().st_size < target_bytes // 2]
-        if len(small) < 2:
-            return 0
         by_folder: dict[str, list[Path]] = {}
-        for path in small:
-            by_folder.setdefault(self._name(path).rpartition("/")[0], []).append(path)
-        merged = [path for paths in by_folder.values() for path in paths if len(paths) > 1]
-        if not merged:
-            return 0
+        for path in self._files():
+            if path.stat().st_size < target_bytes // 2:
+                by_folder.setdefault(self._name(path).rpartition("/")[0], []).append(path)
         moves: dict[str, str] = {}
+        merged: list[Path] = []
         for folder, paths in by_folder.items():
             if len(paths) > 1:
                 schema = pa.unify_schemas([pq.read_schema(path) for path in paths])
@@ -281,6 +277,9 @@ class ParquetDirectory:
                 prefix = "/".join(part for part in (STAGING, folder, "part") if part)
                 files = write_files(batches, schema, self.location, prefix, self._options.compression, target_bytes)
                 moves |= {file.path: file.path.removeprefix(f"{STAGING}/") for file in files}
+                merged += paths
+        if not merged:
+            return 0
         writer = f"compaction-{uuid.uuid4().hex}"
         self._decide(writer, 0, moves, [self._name(path) for path in merged])
         self._carry_out(writer)
@@ -312,12 +311,4 @@ def _replace(path: Path, value: object) -> None:
         file.flush()
         os.fsync(file.fileno())
     draft.replace(path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    sync(path.parent)

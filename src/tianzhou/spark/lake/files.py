@@ -174,7 +174,7 @@ class _File:
         self._writer.close()
         self._sink.close()
         if isinstance(self._system, pyarrow.fs.LocalFileSystem):
-            _sync(self._full)
+            sync(Path(self._full))
         info = self._system.get_file_info(self._full)
         stats = json.dumps(_stats(pq.read_metadata(self._full, filesystem=self._system)))
         return NewFile(self._path, self._rows, info.size, stats, self._values)
@@ -186,8 +186,8 @@ class _File:
         self._system.delete_file(self._full)
 
 
-def _sync(path: str) -> None:
-    """Bring a file to the disk: a commit must not speak of what a power failure takes away."""
+def sync(path: Path) -> None:
+    """Bring a file, or the entries of a folder, to the disk: a commit must not name what a power failure takes away."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)

@@ -50,5 +50,5 @@ def compact(path: str = "", **options: str) -> int:
         ConfigError: an option is wrong.
         LakeError: there is no such table.
     """
-    given = parse_lake({**options, **({"path": path} if path else {})})
-    return open_table(given).compact(given.target_bytes)
+    parsed = parse_lake({**options, **({"path": path} if path else {})})
+    return open_table(parsed).compact(parsed.target_bytes)

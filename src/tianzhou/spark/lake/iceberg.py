@@ -24,7 +24,7 @@ from tianzhou.spark.lake.options import TIMES, LakeOptions, Part
 from tianzhou.spark.lake.partitions import Division, agreed, check_parts
 from tianzhou.spark.lake.pruning import Condition
 from tianzhou.spark.lake.reading import TableFile, file_batches
-from tianzhou.spark.lake.tables import TRIES, Batch, LakeError, fitting, refuse_new, requiring
+from tianzhou.spark.lake.tables import Batch, LakeError, fitting, refuse_new, requiring, retried
 
 WRITER: Final = "tianzhou.writer"
 BATCH: Final = "tianzhou.batch"
@@ -49,8 +49,8 @@ class IcebergTable:
         try:
             return load_catalog("tianzhou", **self._options.catalog)
         except Exception as error:
-            given = ", ".join(f"{name}={value}" for name, value in self._options.catalog.items())
-            raise ConfigError(f"no Iceberg catalog with {given}: {type(error).__name__}: {error}") from error
+            options = ", ".join(f"{name}={value}" for name, value in self._options.catalog.items())
+            raise ConfigError(f"no Iceberg catalog with {options}: {type(error).__name__}: {error}") from error
 
     def _open(self) -> Table:
         try:
@@ -83,13 +83,13 @@ class IcebergTable:
 
     def _divided(self, table: Table, rows: pa.Schema) -> Division | None:
         """How rows are divided; a table that never held any takes on what is asked for."""
-        asked, name = self._options.parts, self._options.name
-        if asked and not table.spec().fields and table.current_snapshot() is None:
-            check_parts(asked, rows, name, in_files=True)
+        wanted, name = self._options.parts, self._options.name
+        if wanted and not table.spec().fields and table.current_snapshot() is None:
+            check_parts(wanted, rows, name, in_files=True)
             with table.update_spec() as update:
-                for part in asked:
+                for part in wanted:
                     update.add_field(part.column, part.transform or "identity", part.name if part.transform else None)
-        parts = agreed(asked, _parts(table, name), name)
+        parts = agreed(wanted, _parts(table, name), name)
         check_parts(parts, rows, name, in_files=True)
         return Division(parts, in_files=True) if parts else None
 
@@ -100,31 +100,22 @@ class IcebergTable:
     def commit(self, files: Sequence[NewFile], batch: Batch, overwrite: bool) -> bool:
         """See `LakeTable.commit`."""
         marks = {} if batch.writer is None else {WRITER: batch.writer, BATCH: str(batch.number)}
-        for left in reversed(range(TRIES)):
+
+        def once() -> bool:
             table = self._open()
-            if batch.writer is not None:
-                last = _committed(table, batch.writer)
-                if last is not None and last >= batch.number:
-                    return False
-            root = table.location()
-            try:
-                with table.transaction() as transaction:
-                    if overwrite and table.current_snapshot() is not None:
-                        transaction.delete(AlwaysTrue(), snapshot_properties=marks)
-                    if files:
-                        transaction.add_files(
-                            [f"{root}/{file.path}" for file in files],
-                            snapshot_properties=marks,
-                            check_duplicate_files=False,
-                        )
-                    if batch.writer is not None:
-                        transaction.set_properties({_property(batch.writer): str(batch.number)})
-            except CommitFailedException as error:
-                if not left:
-                    raise LakeError(f"{self._options.name}: batch {batch.number} is not committed: {error}") from error
-                continue
+            if batch.writer is not None and batch.is_in(_committed(table, batch.writer)):
+                return False
+            paths = [f"{table.location()}/{file.path}" for file in files]
+            with table.transaction() as transaction:
+                if overwrite and table.current_snapshot() is not None:
+                    transaction.delete(AlwaysTrue(), snapshot_properties=marks)
+                if paths:
+                    transaction.add_files(paths, snapshot_properties=marks, check_duplicate_files=False)
+                if batch.writer is not None:
+                    transaction.set_properties({_property(batch.writer): str(batch.number)})
             return True
-        raise AssertionError
+
+        return retried(once, CommitFailedException, f"{self._options.name}: batch {batch.number} is not committed")
 
     def known(self, paths: Sequence[str]) -> set[str]:
         """See `LakeTable.known`."""
@@ -133,7 +124,8 @@ class IcebergTable:
 
     def compact(self, target_bytes: int) -> int:
         """See `LakeTable.compact`."""
-        for left in reversed(range(TRIES)):
+
+        def once() -> int:
             table = self._open()
             small = _mergeable(_files(table, self._options.name, AlwaysTrue()), target_bytes // 2)
             if not small:
@@ -152,13 +144,13 @@ class IcebergTable:
                             update.delete_data_file(old)
                         for new in merged:
                             update.append_data_file(new)
-            except (CommitFailedException, ValidationException) as error:
+            except (CommitFailedException, ValidationException):
                 remove_files(root, [file.path for file in written])
-                if not left:
-                    raise LakeError(f"{self._options.name}: is not compacted: {error}") from error
-                continue
+                raise
             return len(small)
-        raise AssertionError
+
+        beaten = (CommitFailedException, ValidationException)
+        return retried(once, beaten, f"{self._options.name}: is not compacted")
 
     def files(self, conditions: Sequence[Condition] = ()) -> list[TableFile]:
         """See `LakeTable.files`; pyiceberg knows which partitions, also of former specs, conditions leave out."""

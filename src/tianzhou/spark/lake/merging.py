@@ -1,7 +1,7 @@
 """Changes of rows merged into a Delta table by the MERGE of `deltalake`.
 
 The table holds the rows that are; a change knows its row by `_key` and counts when its `_position` is greater than what
-the row has. So that a repeated older change does not bring a deleted row back, keys of deleted rows are kept in a
+the row has. So that a repeated older change does not bring a deleted row back, keys of deleted rows stay in a
 second Delta table below the first, in a folder that readers pass over.
 
 A batch is: the deleted keys into the second table, then one MERGE into the first, which names the batch. Each step
@@ -11,21 +11,19 @@ changes nothing when it is done again, so a driver may die anywhere.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-import deltalake
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable
+from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from tianzhou.errors import ConfigError
-from tianzhou.spark.lake.delta import DeltaLake
+from tianzhou.spark.lake.delta import DeltaLake, commit_properties
 from tianzhou.spark.lake.options import parse_lake
 from tianzhou.spark.lake.reading import file_batches
-from tianzhou.spark.lake.tables import TRIES, Batch, LakeError
+from tianzhou.spark.lake.tables import Batch, retried
 
 if TYPE_CHECKING:
     from deltalake.table import TableMerger
@@ -76,10 +74,8 @@ class MergedDelta:
         Raises:
             LakeError: the table refuses.
         """
-        if batch.writer is not None:
-            last = DeltaTable(self._path).transaction_version(batch.writer)
-            if last is not None and last >= batch.number:
-                return False
+        if batch.writer is not None and batch.is_in(DeltaTable(self._path).transaction_version(batch.writer)):
+            return False
         changes = changes.select(self._columns.names).cast(self._columns)
         gone = changes.filter(pc.field(DELETED))
         if gone.num_rows:
@@ -103,24 +99,20 @@ class MergedDelta:
         left = [position >= gone.get(key, "") for key, position in zip(keys, positions, strict=True)]
         return changes.filter(pa.array(left, pa.bool_()))
 
-    def _merge(self, path: str, rows: pa.Table, batch: Batch, say: Callable[[TableMerger], TableMerger]) -> None:
-        for left in reversed(range(TRIES)):
+    def _merge(self, path: str, rows: pa.Table, batch: Batch, rules: Callable[[TableMerger], TableMerger]) -> None:
+        def once() -> dict[str, Any]:
             merger = DeltaTable(path).merge(
                 rows,
                 f"t.{KEY} = s.{KEY}",
                 source_alias="s",
                 target_alias="t",
-                commit_properties=_properties(batch),
+                commit_properties=commit_properties(batch),
                 streamed_exec=False,  # so that the keys' least and greatest leave out files
             )
-            try:
-                figures: dict[str, Any] = say(merger).execute()
-            except CommitFailedError as error:
-                if not left:
-                    raise LakeError(f"{path}: batch {batch.number} is not merged: {error}") from error
-                continue
-            logger.debug("merged into %s: %s", path, figures)
-            return
+            return rules(merger).execute()
+
+        figures = retried(once, CommitFailedError, f"{path}: batch {batch.number} is not merged")
+        logger.debug("merged into %s: %s", path, figures)
 
 
 def _keep_latest(merger: TableMerger) -> TableMerger:
@@ -137,10 +129,3 @@ def _apply(merger: TableMerger) -> TableMerger:
 
 def _lake(path: str) -> DeltaLake:
     return DeltaLake(parse_lake({"path": path}))
-
-
-def _properties(batch: Batch) -> CommitProperties:
-    if batch.writer is None:
-        return CommitProperties(custom_metadata={"userMetadata": "tianzhou"})
-    mark = deltalake.Transaction(batch.writer, batch.number, int(time.time() * 1000))
-    return CommitProperties(custom_metadata={"userMetadata": f"tianzhou batch {batch.number}"}, app_transactions=[mark])

@@ -166,16 +166,16 @@ def check_parts(parts: Sequence[Part], rows: pa.Schema, name: str, *, in_files: 
         raise ConfigError(f"{name} is partitioned by all of its columns; leave at least one to be in the files")
 
 
-def agreed(asked: Sequence[Part], there: Sequence[Part], name: str) -> tuple[Part, ...]:
+def agreed(wanted: Sequence[Part], there: Sequence[Part], name: str) -> tuple[Part, ...]:
     """How a table that is there is partitioned.
 
     Raises:
         ConfigError: partitionBy asks for something else.
     """
-    if asked and tuple(asked) != tuple(there):
+    if wanted and tuple(wanted) != tuple(there):
         how = f"partitioned by {listed(there)}" if there else "not partitioned"
         raise ConfigError(
-            f"partitionBy={listed(asked)}: {name} is {how}; leave partitionBy out, or write into a table of its own"
+            f"partitionBy={listed(wanted)}: {name} is {how}; leave partitionBy out, or write into a table of its own"
         )
     return tuple(there)
 

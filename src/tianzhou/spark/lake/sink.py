@@ -7,7 +7,7 @@ the batch's number, in the table's own transaction log; a batch that is there al
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ from tianzhou.errors import ConfigError, TianzhouError
 from tianzhou.spark.lake.formats import open_table
 from tianzhou.spark.lake.options import LakeOptions, parse_lake
 from tianzhou.spark.lake.pruning import Condition, conditions_of
-from tianzhou.spark.lake.tables import Batch, LakeTable
+from tianzhou.spark.lake.tables import Batch
 from tianzhou.spark.pickling import Pickled
 from tianzhou.spark.rows.schema import arrow_schema
 
@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+Messages = list[WriterCommitMessage | None]
+"""What the tasks report; None for one that failed."""
+
+
 @dataclass
 class Written(WriterCommitMessage):
     """What a task reports: its files, and whose batch they are of."""
@@ -48,8 +52,14 @@ class Written(WriterCommitMessage):
     query: str | None = None
 
 
-class _Rows:
-    """What both writers have in common; pickled into every task, so it holds no table."""
+class _FileWriter(Pickled):
+    """Writes the files of tasks, which it is pickled into without the table, and commits or removes them.
+
+    Args:
+        options: the table.
+        schema: the rows' schema.
+        overwrite: whether the rows replace what is there.
+    """
 
     def __init__(self, options: LakeOptions, schema: StructType, overwrite: bool) -> None:
         self._options = options
@@ -58,10 +68,8 @@ class _Rows:
         self._location, self._prefix, self._division = table.location, table.prefix, table.division
         self._overwrite = overwrite
 
-    def table(self) -> LakeTable:
-        return open_table(self._options)
-
-    def write(self, batches: Iterable[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[Any]) -> Written:
+        """Write a task's rows, which come as Arrow batches, to files."""
         from tianzhou.spark.lake.files import write_files
 
         context = TaskContext.get()
@@ -73,20 +81,20 @@ class _Rows:
             partition = context.partitionId()
         name = f"{self._prefix}-{batch or 0}-{partition:05d}"
         compression, target = self._options.compression, self._options.target_bytes
-        files = write_files(batches, self._schema, self._location, name, compression, target, self._division)
+        files = write_files(iterator, self._schema, self._location, name, compression, target, self._division)
         return Written(files, query)
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batch: Batch) -> bool:
+    def _commit(self, messages: Messages, batch: Batch) -> bool:
         files = [file for message in messages if isinstance(message, Written) for file in message.files]
         if not files and not self._overwrite:
             return False
-        if self.table().commit(files, batch, self._overwrite):
+        if open_table(self._options).commit(files, batch, self._overwrite):
             return True
         logger.info("batch %d of %s is in %s already", batch.number, batch.writer, self._options.name)
-        self.drop(messages)
+        self._drop(messages)
         return False
 
-    def drop(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def _drop(self, messages: Messages) -> None:
         """Remove files of tasks whose batch is not to be, but none the table speaks of.
 
         A commit may have happened although its answer was lost. What killed tasks leave nobody sees.
@@ -94,43 +102,32 @@ class _Rows:
         from tianzhou.spark.lake.files import remove_files
 
         paths = [file.path for message in messages if isinstance(message, Written) for file in message.files]
-        known = self.table().known(paths)
+        known = open_table(self._options).known(paths)
         remove_files(self._location, [path for path in paths if path not in known])
 
 
-class LakeWriter(Pickled, DataSourceArrowWriter):
+class LakeWriter(_FileWriter, DataSourceArrowWriter):
     """`df.write.format("tianzhou_lake")`: all rows become visible at once.
 
-    Args:
-        options: the table, and under which `txnAppId` and `txnVersion` the rows are written at most once.
-        schema: the rows' schema.
-        overwrite: whether they replace what is there.
+    With `txnAppId` and `txnVersion` they are written at most once.
     """
 
-    def __init__(self, options: LakeOptions, schema: StructType, overwrite: bool) -> None:
-        self._rows = _Rows(options, schema, overwrite)
-        self._batch = Batch(options.app_id, options.version or 0)
-
-    def write(self, iterator: Iterator[Any]) -> Written:
-        """Write a task's rows, which come as Arrow batches, to files."""
-        return self._rows.write(iterator)
-
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+    def commit(self, messages: Messages) -> None:
         """Make the rows of all tasks visible."""
-        self._rows.commit(messages, self._batch)
+        self._commit(messages, Batch(self._options.app_id, self._options.version or 0))
 
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+    def abort(self, messages: Messages) -> None:
         """Remove what the tasks wrote."""
-        self._rows.drop(messages)
+        self._drop(messages)
 
 
-class LakeStreamWriter(Pickled, DataSourceStreamArrowWriter):
+class LakeStreamWriter(_FileWriter, DataSourceStreamArrowWriter):
     """`df.writeStream.format("tianzhou_lake")`: each micro-batch becomes visible at once, and once.
 
-    Args:
-        options: the table.
-        schema: the rows' schema.
-        overwrite: whether each batch replaces what is there (output mode complete).
+    In output mode complete each batch replaces what is there.
+
+    Raises:
+        ConfigError: the options name the batch, which the query does.
     """
 
     def __init__(self, options: LakeOptions, schema: StructType, overwrite: bool) -> None:
@@ -139,28 +136,23 @@ class LakeStreamWriter(Pickled, DataSourceStreamArrowWriter):
                 f"txnAppId={options.app_id}: a stream's batches are known by the query's own id; leave txnAppId and "
                 "txnVersion to writes in batches"
             )
-        self._rows = _Rows(options, schema, overwrite)
-        self._compact_every, self._target = options.compact_every, options.target_bytes
+        super().__init__(options, schema, overwrite)
 
-    def write(self, iterator: Iterator[Any]) -> Written:
-        """Write a task's rows of one micro-batch, which come as Arrow batches, to files."""
-        return self._rows.write(iterator)
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+    def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name
         """Make the rows of all tasks visible, unless an earlier run of the query has done so."""
         query = next((message.query for message in messages if isinstance(message, Written) and message.query), None)
         if query is None:
             return  # a batch without rows has no tasks
-        done = self._rows.commit(messages, Batch(query, batchId))
-        if done and self._compact_every and (batchId + 1) % self._compact_every == 0:
+        done, every = self._commit(messages, Batch(query, batchId)), self._options.compact_every
+        if done and every and (batchId + 1) % every == 0:
             try:
-                self._rows.table().compact(self._target)
+                open_table(self._options).compact(self._options.target_bytes)
             except TianzhouError as error:  # the batch is in the table; the next time will do
                 logger.warning("small files are not merged after batch %d: %s", batchId, error)
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+    def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name
         """Remove what the tasks wrote."""
-        self._rows.drop(messages)
+        self._drop(messages)
 
 
 class FilePartition(InputPartition):
@@ -218,14 +210,7 @@ class PruningReader(LakeReader):
 
 
 class TianzhouLake(Pickled, DataSource):
-    """The data source Spark makes for `format("tianzhou_lake")`.
-
-    Args:
-        options: as given; Spark's mapping compares names without case.
-    """
-
-    def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__(options)
+    """The data source Spark makes for `format("tianzhou_lake")`."""
 
     @classmethod
     def name(cls) -> str:
@@ -233,8 +218,7 @@ class TianzhouLake(Pickled, DataSource):
         return "tianzhou_lake"
 
     def _parsed(self) -> LakeOptions:
-        given: Mapping[str, str] = self.options
-        return parse_lake(given)
+        return parse_lake(self.options)
 
     def schema(self) -> StructType:
         """The table's schema.

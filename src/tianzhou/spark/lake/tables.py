@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from tianzhou.errors import ConfigError, TianzhouError
 
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from tianzhou.spark.lake.pruning import Condition
     from tianzhou.spark.lake.reading import TableFile
 
+T = TypeVar("T")
 TRIES: Final = 8
-"""How often a commit is tried that others' commits get in the way of."""
+"""Attempts at a commit that others' commits get in the way of."""
 
 
 class LakeError(TianzhouError):
@@ -35,6 +36,30 @@ class Batch:
 
     writer: str | None
     number: int
+
+    def is_in(self, last: int | None) -> bool:
+        """Whether a table has the batch, `last` being the highest of the writer that it has."""
+        return last is not None and last >= self.number
+
+
+def retried(commit: Callable[[], T], beaten: type[Exception] | tuple[type[Exception], ...], failure: str) -> T:
+    """Commit, and try again when another writer's commit came first.
+
+    Args:
+        commit: opens the table as it is now and commits.
+        beaten: what it raises when another commit came first.
+        failure: what has not happened, for the error after the last attempt.
+
+    Raises:
+        LakeError: every attempt was beaten.
+    """
+    for left in reversed(range(TRIES)):
+        try:
+            return commit()
+        except beaten as error:
+            if not left:
+                raise LakeError(f"{failure}: {error}") from error
+    raise AssertionError
 
 
 class LakeTable(Protocol):
@@ -136,7 +161,7 @@ def fitting(rows: pa.Schema, table: pa.Schema, name: str) -> list[str]:
 def requiring(rows: pa.Schema, table: pa.Schema) -> pa.Schema:
     """The schema of rows, with columns that may not be null where a table does not let them be.
 
-    Whoever writes a null into such a file is told, before anything is committed.
+    Writing a null into such a file is an error, before anything is committed.
     """
     for index, field in enumerate(rows):
         if field.name in table.names and not table.field(field.name).nullable:
@@ -151,20 +176,15 @@ def _same(one: Any, other: Any) -> bool:
     if types.is_map(one) and types.is_map(other):
         return _same(one.key_type, other.key_type) and _same(one.item_type, other.item_type)
     if types.is_struct(one) and types.is_struct(other):
-        names = [[kind.field(n).name for n in range(kind.num_fields)] for kind in (one, other)]
-        return names[0] == names[1] and all(
-            _same(one.field(n).type, other.field(n).type) for n in range(one.num_fields)
+        return [field.name for field in one] == [field.name for field in other] and all(
+            _same(field.type, counterpart.type) for field, counterpart in zip(one, other, strict=True)
         )
     if all(types.is_list(kind) or types.is_large_list(kind) for kind in (one, other)):
         return _same(one.value_type, other.value_type)
-    return bool(_short(one) == _short(other))
-
-
-def _short(kind: Any) -> Any:
     import pyarrow as pa
 
     short = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
-    return short.get(kind, kind)
+    return bool(short.get(one, one) == short.get(other, other))
 
 
 def refuse_new(new: Sequence[str], table: pa.Schema, name: str) -> ConfigError:

@@ -328,7 +328,7 @@ def to_batch(
     start: int = 0,
     end: int | None = None,
     tags: frozenset[str] = frozenset(),
-    usual: CompiledColumns | None = None,
+    compiled: CompiledColumns | None = None,
 ) -> RecordBatch:
     """The records of a buffer as one batch.
 
@@ -340,13 +340,13 @@ def to_batch(
         start: first offset wanted; earlier records are dropped.
         end: offset after the last one wanted, None for no bound.
         tags: tags to keep; empty keeps all. Brokers compare hashes only, so the text is compared here.
-        usual: the short way for this schema and these tags; None for the long one.
+        compiled: makes batches of plain records, of this schema and these tags; None makes all of them here.
 
     Raises:
         CorruptRecord: the bytes are no records, or a body cannot be unpacked.
     """
-    if usual is not None and not is_light(queue.topic):
-        made = usual.walked(buffer if isinstance(buffer, list) else [buffer], queue, start, end)
+    if compiled is not None and not is_light(queue.topic):
+        made = compiled.walked(buffer if isinstance(buffer, list) else [buffer], queue, start, end)
         if made is not None:
             return made
     records = Records(b"".join(buffer) if isinstance(buffer, list) else buffer, queue)

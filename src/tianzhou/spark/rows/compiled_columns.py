@@ -1,6 +1,6 @@
-"""Batches of usual records, made in compiled code: the short way to what `columns` makes of any.
+"""Batches of plain records, made in compiled code: the short way to what `columns` makes of any.
 
-A batch in which anything is not usual (see `_rows`) is left to `columns`, as is everything where nothing was compiled,
+A batch with a record that is not plain (see `_rows`) is left to `columns`, as is everything where nothing was compiled,
 so what comes out is the same either way.
 """
 
@@ -19,7 +19,7 @@ from tianzhou.spark.rows.arrays import Array, DataType, Ints, pa
 
 _LOW, _HIGH = -(1 << 63), (1 << 63) - 1
 _STEP: Final = 1024
-_KEPT: Final = 64
+_CACHED: Final = 64
 
 
 class CompiledColumns:
@@ -44,7 +44,7 @@ class CompiledColumns:
         self._wanted = sum(1 << bit for bit, name in enumerate(_rows.NAMES) if name in needed)
 
     def walked(self, parts: list[bytes], queue: MessageQueue, low: int, high: int | None) -> RecordBatch | None:
-        """Records whose queue offsets are in a range; None when one is not usual.
+        """Records whose queue offsets are in a range; None when one is not plain.
 
         Args:
             parts: whole records, one behind the other in each.
@@ -60,7 +60,7 @@ class CompiledColumns:
     def placed(
         self, data: Any, starts: Ints, sizes: Ints, offsets: Ints, position: int, queue: MessageQueue
     ) -> RecordBatch | None:
-        """Records of a mapped file that are what their queue says; None when one is not usual, or something else.
+        """Records of a mapped file that are what their queue says; None when one is not plain, or another.
 
         Args:
             data: the file.
@@ -72,8 +72,8 @@ class CompiledColumns:
         """
         if self._fill is None:
             return None
-        said = queue.queue_id, queue.topic.encode(), _LOW, _HIGH
-        return self._batch(self._fill(data, starts, sizes, offsets, position, *said, self._wanted), queue)
+        expected = queue.queue_id, queue.topic.encode(), _LOW, _HIGH
+        return self._batch(self._fill(data, starts, sizes, offsets, position, *expected, self._wanted), queue)
 
     def _batch(self, filled: tuple[int, list[Any]] | None, queue: MessageQueue) -> RecordBatch | None:
         if filled is None:
@@ -127,13 +127,13 @@ _MAKERS: Final[Mapping[str, Maker]] = {
 }
 
 
-@lru_cache(_KEPT)
+@lru_cache(_CACHED)
 def _repeated(value: str, kind: DataType, count: int) -> Array:
     # A store does not say whose it is.
     return arrays.repeated(value.encode(), count, kind) if value else pa.nulls(count, kind)
 
 
-@lru_cache(_KEPT)
+@lru_cache(_CACHED)
 def _numbers(value: int, kind: DataType, count: int) -> Array:
     return arrays.integers(np.full(count, value, np.int32), kind)
 

@@ -62,13 +62,13 @@ class PropertyColumns:
         edges = np.empty(4 * len(self._starts), np.int32)
         for slot, values in enumerate((self._starts, self._middles, self._middles + 1, self._ends)):
             edges[slot::4] = values
-        kept, keys = self._distinct(edges)
-        every = len(kept) == len(self._starts)
-        offsets = self._first if every else np.searchsorted(self._rows[kept], np.arange(self._messages + 1))
+        pairs, keys = self._distinct(edges)
+        every = len(pairs) == len(self._starts)
+        offsets = self._first if every else np.searchsorted(self._rows[pairs], np.arange(self._messages + 1))
         return pa.MapArray.from_arrays(
             arrays.integers(offsets.astype(np.int32), pa.int32()),
             arrays.text(keys),
-            arrays.text(arrays.cut(self._data(), edges, 4 * kept + 2)),
+            arrays.text(arrays.cut(self._data(), edges, 4 * pairs + 2)),
             type=kind,
         )
 
@@ -83,8 +83,8 @@ class PropertyColumns:
         unique, last = np.unique(codes[::-1], return_index=True)
         if len(unique) == len(codes):
             return every, keys
-        kept = np.sort(len(codes) - 1 - last)
-        return kept, keys.take(arrays.slots(kept))
+        pairs = np.sort(len(codes) - 1 - last)
+        return pairs, keys.take(arrays.slots(pairs))
 
     @cached_property
     def _lengths(self) -> Ints:

@@ -67,18 +67,14 @@ def columns_of(schema: StructType) -> tuple[str, ...]:
             hint = f" (did you mean {near[0]}?)" if near else ""
             raise ConfigError(f"schema: no column {field.name}{hint}; there are {', '.join(_TYPES)}")
         allowed = [_TYPES[name], *([StringType()] if name == "body" else [])]
-        if not any(_same(field.dataType, kind) for kind in allowed):
-            expected = " or ".join(kind.simpleString().upper() for kind in allowed)
+        # Compared as text: whether a map's values may be null makes no difference to what is delivered.
+        kind, expected = field.dataType.simpleString(), [one.simpleString() for one in allowed]
+        if kind not in expected:
             raise ConfigError(
-                f"schema: column {field.name} is {field.dataType.simpleString().upper()}; expected {expected}"
+                f"schema: column {field.name} is {kind.upper()}; expected {' or '.join(map(str.upper, expected))}"
             )
         result.append(name)
     return tuple(result)
-
-
-def _same(given: DataType, kind: DataType) -> bool:
-    # Compared as text: whether a map's values may be null makes no difference to what is delivered.
-    return given.simpleString() == kind.simpleString()
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

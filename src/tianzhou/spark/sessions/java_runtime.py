@@ -182,8 +182,9 @@ def wrap(home: Path, cache: Path) -> Path:
         try:
             return _lay(home, launcher, folder, digest)
         except OSError as error:
-            said = logger.warning if isinstance(error, NotOurs) else logger.info
-            said("no Java wrapper under %s (%s)", folder, error if isinstance(error, NotOurs) else error.strerror)
+            foreign = isinstance(error, NotOurs)
+            level, reason = (logging.WARNING, error) if foreign else (logging.INFO, error.strerror)
+            logger.log(level, "no Java wrapper under %s (%s)", folder, reason)
     fresh = Path(tempfile.mkdtemp(prefix="tianzhou-java-"))
     atexit.register(_remove, fresh, os.getpid())
     return _draw(home, launcher, fresh / digest)

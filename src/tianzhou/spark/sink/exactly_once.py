@@ -153,9 +153,9 @@ def abort(
     process, staging = connect(options)
     first = attempts[0]
     names = [message.attempt for message in attempts]
-    given = AttemptList(first.writer, first.batch, first.coordinator, names)
+    attempt_list = AttemptList(first.writer, first.batch, first.coordinator, names)
     brokers = sorted({broker for message in attempts for broker in message.units})
-    process.run(staging.give_up(given, brokers))
+    process.run(staging.give_up(attempt_list, brokers))
 
 
 def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
@@ -165,8 +165,8 @@ def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
 def _decision(staged: Sequence[Staged]) -> BatchDecision:
     found = {(message.writer, message.batch, message.coordinator) for message in staged}
     if len(found) != 1:
-        said = "; ".join(f"batch {batch} of {writer} at {broker}" for writer, batch, broker in sorted(found))
-        raise BatchNotWritten(f"the tasks do not agree on what they have written: {said}; run the batch again")
+        reports = "; ".join(f"batch {batch} of {writer} at {broker}" for writer, batch, broker in sorted(found))
+        raise BatchNotWritten(f"the tasks do not agree on what they have written: {reports}; run the batch again")
     ((writer, batch, coordinator),) = found
     attempts = [StagedAttempt(message.attempt, message.units) for message in staged if message.attempt]
     return BatchDecision(writer, batch, coordinator, attempts)

@@ -62,7 +62,7 @@ def message_of(
         names.TAGS: ("tags", tags),
         names.SHARDING_KEY: ("shardingKey", sharding_key),
     }
-    said = {}
+    values = {}
     for name, (column, value) in columns.items():
         there = properties.get(name)
         if value and there and value.split() != there.split():
@@ -70,7 +70,7 @@ def message_of(
                 f"property {name}={there!r} and the column {column}={value!r} contradict each other; leave {name} out "
                 "of the properties, as by map_filter, or the column out of the rows"
             )
-        said[name] = value or there
+        values[name] = value or there
     read = not STORED_BY.isdisjoint(properties)
     own = {
         name: value
@@ -80,11 +80,11 @@ def message_of(
     return Message(
         topic,
         body,
-        tags=said[names.TAGS] or None,
-        keys=said[names.KEYS] or "",
+        tags=values[names.TAGS] or None,
+        keys=values[names.KEYS] or "",
         properties=own,
         delay_level=delay_level,
-        sharding_key=said[names.SHARDING_KEY] or None,
+        sharding_key=values[names.SHARDING_KEY] or None,
     )
 
 

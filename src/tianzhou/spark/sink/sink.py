@@ -80,7 +80,7 @@ def check_columns(schema: StructType) -> dict[str, str]:
             expected = " or ".join(allowed.upper() for allowed in COLUMNS[name])
             raise ConfigError(f"the sink's column {field.name} is {kind.upper()}; expected {expected}")
         result[field.name] = name
-    bodies = [given for given, name in result.items() if name in ("body", "value")]
+    bodies = [column for column, name in result.items() if name in ("body", "value")]
     if len(bodies) != 1:
         raise ConfigError(
             f"the rows have {' and '.join(bodies) if bodies else 'neither body nor value'}; "

@@ -180,6 +180,16 @@ def available(start: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, B
     }
 
 
+def ends(bounds: Mapping[MessageQueue, Bounds]) -> Positions:
+    """Where the queues end."""
+    return {queue: limits.maximum for queue, limits in bounds.items()}
+
+
+def up_to(target: Mapping[MessageQueue, int], start: Mapping[MessageQueue, int], end: Positions) -> Positions:
+    """The end of a batch that reads nothing behind `target`; a queue that is not in it is not read."""
+    return {queue: min(at, max(start[queue], target.get(queue, 0))) for queue, at in end.items()}
+
+
 def limit(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int], most: int) -> Positions:
     """Shorten a batch to `most` messages, each queue in proportion to its backlog.
 

@@ -17,6 +17,8 @@ from tianzhou.spark.source.offsets import EARLIEST, LATEST, Bounds, Positions
 
 PerQueue = Mapping[str, "int | Mapping[str, int | Mapping[int, int]]"]
 """Values by topic, broker and queue id, or cut short."""
+Path = tuple[str | int, ...]
+"""Topic, broker and queue id, or the first of them."""
 
 OFFSETS_RULE: Final = 'JSON like {"topic": {"broker": {"0": 42, "1": -2}}} with -1 for latest and -2 for earliest'
 TIME_RULE: Final = "milliseconds since the epoch, or a time like 2026-01-31T08:00:00Z"
@@ -108,20 +110,18 @@ def _parse(text: str, option: str, leaf: Callable[[object], int], one: str, whol
     return {topic: brokers(below, topic) for topic, below in parsed.items()}
 
 
-def holds(values: PerQueue, mark: int) -> bool:
+def holds(values: PerQueue | int, mark: int) -> bool:
     """Whether one of the values is `mark`."""
-    return any(_holds(value, mark) for value in values.values())
-
-
-def _holds(value: Any, mark: int) -> bool:
-    return any(_holds(below, mark) for below in value.values()) if isinstance(value, Mapping) else bool(value == mark)
+    if isinstance(values, Mapping):
+        return any(holds(below, mark) for below in values.values())  # type: ignore[arg-type]
+    return values == mark
 
 
 def each(values: PerQueue, queues: Iterable[MessageQueue], option: str) -> dict[MessageQueue, int]:
     """The value of every queue.
 
     Args:
-        values: as given.
+        values: of `parse_offsets` or `parse_times`.
         queues: the queues that are read.
         option: the option's name, for messages.
 
@@ -130,11 +130,11 @@ def each(values: PerQueue, queues: Iterable[MessageQueue], option: str) -> dict[
     """
     there = sorted(queues)
     found: dict[MessageQueue, int] = {}
-    used: set[tuple[str | int, ...]] = set()
+    used: set[Path] = set()
     missing = []
     for queue in there:
         value: Any = values
-        path: tuple[str | int, ...] = ()
+        path: Path = ()
         for part in (queue.topic, queue.broker_name, queue.queue_id):
             if not isinstance(value, Mapping):
                 break
@@ -159,13 +159,13 @@ def each(values: PerQueue, queues: Iterable[MessageQueue], option: str) -> dict[
     return found
 
 
-def _paths(values: Any, above: tuple[str | int, ...]) -> list[tuple[str | int, ...]]:
+def _paths(values: Any, above: Path) -> list[Path]:
     if not isinstance(values, Mapping):
         return [above]
     return [path for part, below in values.items() for path in _paths(below, (*above, part))]
 
 
-def _named(path: tuple[str | int, ...]) -> str:
+def _named(path: Path) -> str:
     match path:
         case (str(topic),):
             return f"topic {topic}"

@@ -22,7 +22,7 @@ Connect = Callable[[ReadOptions], QueueReader]
 _AWAY: Final = (RemotingError, ClientError)
 
 START_PATIENCE_MS: Final = 2000
-"""How long a query that begins tries to reach its servers: a wrong address should be told soon."""
+"""How long a query that begins tries to reach its servers: a wrong address should be an error soon."""
 LOOK_AROUND_S: Final = 1.0
 """How often a stream looks for new queues and deleted messages; Spark asks for new messages every 10 ms."""
 LOOK_FOR_MISSING_S: Final = 0.2
@@ -76,7 +76,7 @@ class Watch:
         self._ends: dict[MessageQueue, int] = {}
         self._looked_at: float | None = None
         self._missing: set[str] = set()
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._deleted: set[str] = set()
         self._drained: dict[MessageQueue, int] = {}
 
@@ -161,7 +161,7 @@ class Watch:
             if self._selection.wants(queue)
         ]
         self._keep(patiently(reader, lambda: self._answering(reader, queues), timeout_ms, _AWAY), reader)
-        self._told &= self._missing
+        self._reported &= self._missing
 
     def _keep(self, bounds: dict[MessageQueue, Bounds], reader: QueueReader) -> dict[MessageQueue, Bounds]:
         self._bounds = bounds
@@ -196,8 +196,8 @@ class Watch:
 
     def _miss(self, name: str, error: TianzhouError) -> None:
         self._missing.add(name)
-        if name not in self._told and name not in self._deleted:
-            self._told.add(name)
+        if name not in self._reported and name not in self._deleted:
+            self._reported.add(name)
             logger.warning("%s is away and waited for: %s", name, error)
 
     # --- what is gone

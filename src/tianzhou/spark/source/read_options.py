@@ -60,6 +60,10 @@ class Where:
         """Whether it is a time or times."""
         return self.timestamp_ms is not None or self.timestamps_ms is not None
 
+    def has(self, mark: int) -> bool:
+        """Whether it is EARLIEST or LATEST, of all queues or of one."""
+        return self.mark == mark or (self.offsets is not None and holds(self.offsets, mark))
+
 
 def _duration(text: str) -> int:
     found = _DURATION.fullmatch(text)
@@ -192,7 +196,7 @@ def _check_together(raw: RawOptions, options: ReadOptions) -> None:
             f"minOffsetsPerTrigger={least}: is more than maxOffsetsPerTrigger={most}, so that no micro-batch could "
             "have enough; expected at most that"
         )
-    if options.ending.mark == EARLIEST or _marked(options.ending, EARLIEST):
+    if options.ending.has(EARLIEST):
         raise raw.bad("endingOffsets")
 
 
@@ -201,7 +205,7 @@ def _check_mode(raw: RawOptions, options: ReadOptions) -> None:
         for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
             if raw.text(name) is not None:
                 raise raw.bad(name)
-        if options.starting.mark == LATEST or _marked(options.starting, LATEST):
+        if options.starting.has(LATEST):
             raise reads_nothing(raw)
     if raw.mode == STREAM:
         if options.filter_pushdown:
@@ -229,7 +233,3 @@ def check_no_end(raw: RawOptions) -> None:
                 f"{name}={raw.text(name)}: a stream has no end; read in batches, or use "
                 "trigger(availableNow=True) to stop at what is there now"
             )
-
-
-def _marked(where: Where, mark: int) -> bool:
-    return where.offsets is not None and holds(where.offsets, mark)

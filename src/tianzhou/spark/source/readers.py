@@ -46,8 +46,14 @@ class SpanPartition(InputPartition):
         self.spans = spans
 
 
-class _Rows:
-    """What batch reader and stream reader have in common; pickled into every task, so it holds no state."""
+class _SpanReader(Pickled):
+    """Reads the ranges that it has divided among tasks, which it is pickled into.
+
+    Args:
+        options: what is read.
+        schema: the wanted columns.
+        connect: gives the process's `QueueReader`.
+    """
 
     def __init__(self, options: ReadOptions, schema: StructType, connect: Connect) -> None:
         self._options = options
@@ -55,37 +61,27 @@ class _Rows:
         self._schema = arrow_schema(schema)
         self._connect = connect
 
-    def partitions_of(self, spans: list[Span]) -> list[InputPartition]:
+    def _partitions_of(self, spans: list[Span]) -> list[InputPartition]:
         at_most = self._options.max_records_per_partition
         pieces = offsets.split(spans, self._options.min_partitions, at_most)
         enough = 0 if self._options.min_partitions else TASK_MESSAGES
         return [SpanPartition(group) for group in offsets.pack(pieces, enough, at_most)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a range; see `span_reader.read_span`."""
         if not isinstance(partition, SpanPartition):  # Spark's stand-in for "no partitions"
             return
         from tianzhou.spark.rows.columns import to_batch
         from tianzhou.spark.rows.compiled_columns import CompiledColumns
 
         reader = self._connect(self._options)
-        decode = partial(to_batch, usual=CompiledColumns(self._schema, self._columns, self._options.wanted_tags))
+        decode = partial(to_batch, compiled=CompiledColumns(self._schema, self._columns, self._options.wanted_tags))
         for span in partition.spans:
             yield from read_span(reader, span, self._options, self._schema, self._columns, decode)
 
 
-class BatchReader(Pickled, DataSourceReader):
-    """Reads each queue between two fixed positions.
-
-    Args:
-        options: the options of a batch read.
-        schema: the wanted columns.
-        connect: gives the process's `QueueReader`.
-    """
-
-    def __init__(self, options: ReadOptions, schema: StructType, connect: Connect) -> None:
-        self._options = options
-        self._rows = _Rows(options, schema, connect)
-        self._connect = connect
+class BatchReader(_SpanReader, DataSourceReader):
+    """Reads each queue between two fixed positions."""
 
     def partitions(self) -> list[InputPartition]:
         """One range per queue, or more when asked for.
@@ -107,15 +103,11 @@ class BatchReader(Pickled, DataSourceReader):
             spans.append(left)
             losses += lost
         LossPolicy(self._options.fail_on_data_loss)(losses)
-        return self._rows.partitions_of(spans)
+        return self._partitions_of(spans)
 
     def _needed(self, spans: list[Span]) -> list[Span]:
         """The ranges, or what the query's conditions leave of them."""
         return spans
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a range; see `span_reader.read_span`."""
-        return self._rows.read(partition)
 
 
 class NarrowingReader(BatchReader):
@@ -123,17 +115,9 @@ class NarrowingReader(BatchReader):
 
     Spark refuses a class with `pushFilters` while `spark.sql.python.filterPushdown.enabled` is false, so this is one
     of its own.
-
-    Args:
-        options: the options of a batch read.
-        schema: the wanted columns.
-        connect: gives the process's `QueueReader`.
     """
 
-    def __init__(self, options: ReadOptions, schema: StructType, connect: Connect) -> None:
-        super().__init__(options, schema, connect)
-        self._schema = schema
-        self._wanted = Needed()
+    _wanted = Needed()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Take what can be taken from the conditions; all of them are left for Spark to evaluate as well."""
@@ -143,7 +127,6 @@ class NarrowingReader(BatchReader):
             tags &= self._options.wanted_tags or tags
             if tags:
                 self._options = replace(self._options, tags=" || ".join(sorted(tags)))
-                self._rows = _Rows(self._options, self._schema, self._connect)
             else:
                 self._wanted = replace(self._wanted, topics=frozenset())
         return filters
@@ -165,7 +148,7 @@ class NarrowingReader(BatchReader):
         return [span for span in spans if span.start < span.end]
 
 
-class StreamReader(Pickled, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(_SpanReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads on from where the last micro-batch ended.
 
     Every offset carries where its batch begins (see `offsets`), so a batch that is run again after a restart
@@ -178,9 +161,7 @@ class StreamReader(Pickled, DataSourceStreamReader, SupportsTriggerAvailableNow)
     """
 
     def __init__(self, options: ReadOptions, schema: StructType, connect: Connect) -> None:
-        self._options = options
-        self._rows = _Rows(options, schema, connect)
-        self._connect = connect
+        super().__init__(options, schema, connect)
         self._on_loss = LossPolicy(options.fail_on_data_loss)
         self._initial: dict[str, Any] | None = None
         self._target: Positions | None = None
@@ -218,7 +199,7 @@ class StreamReader(Pickled, DataSourceStreamReader, SupportsTriggerAvailableNow)
             RemotingError: the servers do not answer.
         """
         bounds = self._watch.now(START_PATIENCE_MS)
-        self._target = {queue: limits.maximum for queue, limits in bounds.items()}
+        self._target = offsets.ends(bounds)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Where the next micro-batch ends; `start` itself when there is nothing to read, or too little yet.
@@ -236,7 +217,7 @@ class StreamReader(Pickled, DataSourceStreamReader, SupportsTriggerAvailableNow)
             del begin[loss.queue]
         end = offsets.available(begin, bounds)
         if self._target is not None:
-            end = self._up_to_target(begin, end, self._target)
+            end = offsets.up_to(self._target, begin, end)
         elif not losses and not gone and self._held(begin, end, limit):
             return start
         if isinstance(limit, ReadMaxRows):
@@ -245,10 +226,6 @@ class StreamReader(Pickled, DataSourceStreamReader, SupportsTriggerAvailableNow)
             return start
         self._planned = offsets.to_json(begin, end)
         return self._planned
-
-    @staticmethod
-    def _up_to_target(begin: Positions, end: Positions, target: Positions) -> Positions:
-        return {queue: min(at, max(begin[queue], target.get(queue, 0))) for queue, at in end.items()}
 
     def _held(self, begin: Positions, end: Positions, limit: ReadLimit) -> bool:
         """Whether the messages wait for more; never when Spark asks for all there are."""
@@ -259,7 +236,7 @@ class StreamReader(Pickled, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """Where the queues ended when last looked at, for progress reports."""
-        ends = {queue: limits.maximum for queue, limits in self._watch.last.items()}
+        ends = offsets.ends(self._watch.last)
         return offsets.to_json(ends, ends) if ends else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
@@ -274,7 +251,7 @@ class StreamReader(Pickled, DataSourceStreamReader, SupportsTriggerAvailableNow)
         spans = offsets.spans(*offsets.from_json(end))
         if end != self._planned:  # planned by an earlier run of the query: look whether all is still there
             spans = self._clip(spans)
-        return self._rows.partitions_of(spans)
+        return self._partitions_of(spans)
 
     def _clip(self, spans: list[Span]) -> list[Span]:
         self._watch.now()
@@ -293,10 +270,6 @@ class StreamReader(Pickled, DataSourceStreamReader, SupportsTriggerAvailableNow)
             losses += lost
         self._on_loss(losses)
         return left
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a range; see `span_reader.read_span`."""
-        return self._rows.read(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Publish the group's progress when a group was given; the checkpoint is what counts."""

@@ -316,9 +316,9 @@ class SpanReader:
                 self._learn(step.at - self._at, ask.most, len(pulled.body))
             self._at = step.at
 
-    def _learn(self, got: int, asked: int, size: int) -> None:
-        """Take a new idea of how many messages the broker gives at once."""
-        if got != asked:
+    def _learn(self, got: int, most: int, size: int) -> None:
+        """Update how many messages the broker gives at once, which a full reply does not tell."""
+        if got != most:
             # A broker that stops at so many bytes gives a different number each time: leave it some room.
             self._size = max(1, got * 3 // 4 if size >= LIMITED_BY_BYTES else got)
 

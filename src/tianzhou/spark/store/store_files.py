@@ -28,9 +28,19 @@ from tianzhou.store.queues.multi_dispatch import is_light, stored_places
 from tianzhou.wire.hashing import index_hash
 
 UNNAMED: Final = "store"
-"""Stands for the broker's name in positions and messages when it was not given: a store does not say whose it is."""
+"""Stands for the broker's name in positions and messages when no name is set: a store does not say whose it is."""
 _BACK: Final = 64
 _PLAIN, _BATCHED = "consumequeue", "batchconsumequeue"
+
+
+def place_text(start: int, physical: int) -> str:
+    """A commit-log offset, for messages.
+
+    Args:
+        start: where its file begins.
+        physical: the offset.
+    """
+    return f"commit-log file {start:020d}, position {physical - start}"
 
 
 def root_of(folder: Path) -> Path:
@@ -181,7 +191,7 @@ class StoreFiles:
             if physical < self.log.begin:
                 return f"the commit log now begins at {self.log.begin}"
             return f"no file of the commit log holds position {physical}"
-        where = f"commit-log file {start:020d}, position {physical - start}"
+        where = place_text(start, physical)
         item = read_item(mapped.view, physical - start, start, check_crc=False)
         if item.entry is None:
             return f"{where}: {item.reason or 'no record'}"

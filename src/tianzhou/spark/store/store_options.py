@@ -45,17 +45,17 @@ class Point:
         """
         if self.offsets is None:
             return {queue: limits[0 if self.mark == EARLIEST else 1] for queue, limits in bounds.items()}
-        given = {(topic, queue_id): at for topic, queues in self.offsets.items() for queue_id, at in queues.items()}
+        wanted = {(topic, queue_id): at for topic, queues in self.offsets.items() for queue_id, at in queues.items()}
         present = {(queue.topic, queue.queue_id) for queue in bounds}
-        for place in sorted(given.keys() ^ present):
-            what = "no such queue as" if place in given else "no offset for"
+        for place in sorted(wanted.keys() ^ present):
+            what = "no such queue as" if place in wanted else "no offset for"
             raise ConfigError(
                 f"{self.option}: {what} {place[0]}:{place[1]}; give one for each queue that is read: "
                 f"{', '.join(f'{topic}:{queue_id}' for topic, queue_id in sorted(present)) or 'there are none'}"
             )
         result = {}
         for queue, limits in bounds.items():
-            at = given[queue.topic, queue.queue_id]
+            at = wanted[queue.topic, queue.queue_id]
             if at > limits.maximum:
                 raise ConfigError(
                     f"{self.option}: offset {at} of {queue.topic}:{queue.queue_id} lies behind its end; "

@@ -28,7 +28,7 @@ from tianzhou.spark.rows.columns import Records, made_of
 from tianzhou.spark.rows.compiled_columns import CompiledColumns
 from tianzhou.spark.source.offsets import DataLoss, Loss, Span
 from tianzhou.spark.store.mapped_files import Units
-from tianzhou.spark.store.store_files import UNNAMED, StoreFiles
+from tianzhou.spark.store.store_files import StoreFiles, place_text
 from tianzhou.store.queues.multi_dispatch import stored_places
 from tianzhou.wire.hashing import tags_code
 
@@ -82,9 +82,9 @@ class RowReader:
         self._wanted = wanted
         self._tags = parse_tags(wanted.tags).tags
         self._codes = np.array([tags_code(tag) for tag in sorted(self._tags)], np.int64)
-        # Whom CRCs or keys matter to looks at the records first.
-        plain = not wanted.verify_crc and wanted.key is None
-        self._usual = CompiledColumns(wanted.schema, wanted.columns, self._tags) if plain else None
+        # To compare CRCs or keys, the records have to be looked at first.
+        at_once = not wanted.verify_crc and wanted.key is None
+        self._compiled = CompiledColumns(wanted.schema, wanted.columns, self._tags) if at_once else None
         self._losses: list[Loss] = []
         self.lost = 0
 
@@ -124,7 +124,7 @@ class RowReader:
             self.lost = 0
 
     def _gap(self, queue: MessageQueue, at: int, units: Units) -> int:
-        """Tell of offsets between units; the offset behind them."""
+        """Note the offsets between units as lost; the offset behind them."""
         if not len(units.base):
             return at
         ends = units.base + units.count
@@ -162,7 +162,9 @@ class RowReader:
         for row in range(len(units.base)):
             unit = units.where(slice(row, row + 1))
             base = int(unit.base[0])
-            reason = why or self._store.place_problem(queue, unit) or self._wrong_crc(unit)
+            reason = (
+                why or self._store.place_problem(queue, unit) or f"{self._where(unit)}: the CRC of the body is wrong"
+            )
             self._lose(queue, base, base + int(unit.count[0]), reason)
 
     def _where(self, unit: Units) -> str:
@@ -170,26 +172,19 @@ class RowReader:
         index = int(self._store.log.index_of(unit.physical)[0])
         if index < 0:  # deleted since
             return f"commit-log position {physical}"
-        start = int(self._store.log.starts[index])
-        return f"commit-log file {start:020d}, position {physical - start}"
-
-    def _wrong_crc(self, unit: Units) -> str:
-        return f"{self._where(unit)}: the CRC of the body is wrong"
+        return place_text(int(self._store.log.starts[index]), physical)
 
     # --- units to rows
 
     def _batches(self, queue: MessageQueue, span: Span, units: Units) -> Iterator[RecordBatch]:
         if len(self._codes) and queue.topic != names.SCHEDULE_TOPIC:
             # Inner batches have no tag of their own.
-            batched = (units.count > 1) | (units.tags == 0) if self._files_are_batched(queue) else False
+            batched = (units.count > 1) | (units.tags == 0) if self._store.is_batched(queue.topic) else False
             units = units.where(
                 np.isin(units.tags, self._codes) | (units.tags <= _EXTENDED) | (units.size <= 0) | batched
             )
         for start, mapped, piece in self._pieces(queue, units):
             yield from self._decoded(queue, span, start, mapped, piece)
-
-    def _files_are_batched(self, queue: MessageQueue) -> bool:
-        return self._store.files(queue.topic, queue.queue_id).batched
 
     def _pieces(self, queue: MessageQueue, units: Units) -> Iterator[tuple[int, Any, Units]]:
         """Units of one commit-log file each, ascending, inside the file, of about `BYTES` bytes together."""
@@ -231,9 +226,9 @@ class RowReader:
             log.look()
 
     def _decoded(self, queue: MessageQueue, span: Span, start: int, mapped: Any, units: Units) -> Iterator[RecordBatch]:
-        if self._usual is not None:
+        if self._compiled is not None:
             named = self._named(queue)
-            batch = self._usual.placed(mapped.data, units.physical - start, units.size, units.base, start, named)
+            batch = self._compiled.placed(mapped.data, units.physical - start, units.size, units.base, start, named)
             if batch is not None:
                 yield batch
                 return
@@ -335,6 +330,3 @@ def read_all(store: StoreFiles, spans: Sequence[Span], wanted: Wanted) -> Iterat
     reader = RowReader(store, wanted)
     for span in spans:
         yield from reader.read(span)
-
-
-__all__ = ["BYTES", "ROWS", "UNNAMED", "RowReader", "Wanted", "read_all"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -88,15 +88,20 @@ def _locate(store: StoreFiles, point: Point, bounds: Mapping[MessageQueue, Bound
     return {queue: min(max(found[queue], limits.minimum), limits.maximum) for queue, limits in bounds.items()}
 
 
-class _Rows:
-    """What batch reader and stream reader have in common; pickled into every task, so it holds no files."""
+class _SpanReader(Pickled):
+    """Reads the ranges that it has divided among tasks, which it is pickled into.
+
+    Args:
+        options: what is read.
+        schema: the wanted columns.
+    """
 
     def __init__(self, options: StoreOptions, schema: StructType) -> None:
         self._options = options
         self._columns = columns_of(schema)
         self._schema = arrow_schema(schema)
 
-    def partitions_of(self, spans: list[Span], more: More) -> list[InputPartition]:
+    def _partitions_of(self, spans: list[Span], more: More) -> list[InputPartition]:
         options = self._options
         at_most = options.max_records_per_partition
         at_least = options.min_partitions or (os.cpu_count() or 1 if not at_most else 0)
@@ -111,6 +116,7 @@ class _Rows:
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of some ranges; see `store_rows.RowReader.read`."""
         if not isinstance(partition, StorePartition):  # Spark's stand-in for "no partitions"
             return
         from tianzhou.spark.store.store_rows import Wanted, read_all
@@ -151,17 +157,8 @@ def _clipped(spans: list[Span], bounds: Mapping[MessageQueue, Bounds], fail: boo
     return left
 
 
-class StoreReader(Pickled, DataSourceReader):
-    """Reads each queue between two fixed positions.
-
-    Args:
-        options: the options of a batch read.
-        schema: the wanted columns.
-    """
-
-    def __init__(self, options: StoreOptions, schema: StructType) -> None:
-        self._options = options
-        self._rows = _Rows(options, schema)
+class StoreReader(_SpanReader, DataSourceReader):
+    """Reads each queue between two fixed positions."""
 
     def partitions(self) -> list[InputPartition]:
         """Ranges of about equal work.
@@ -181,11 +178,7 @@ class StoreReader(Pickled, DataSourceReader):
         spans = _clipped(offsets.spans(start, end), bounds, options.fail_on_data_loss)
         if options.key is not None:
             spans = _with_key(store, spans, options.key)
-        return self._rows.partitions_of(spans, store.more)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of some ranges; see `store_rows.RowReader.read`."""
-        return self._rows.read(partition)
+        return self._partitions_of(spans, store.more)
 
 
 def _with_key(store: StoreFiles, spans: list[Span], key: str) -> list[Span]:
@@ -201,7 +194,7 @@ def _with_key(store: StoreFiles, spans: list[Span], key: str) -> list[Span]:
     return result
 
 
-class StoreStreamReader(Pickled, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StoreStreamReader(_SpanReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows a store on this machine that a broker adds to; offsets as of `readers.StreamReader`.
 
     A store is one broker's, so positions that were written under another `brokerName` are those of the same queues.
@@ -212,8 +205,7 @@ class StoreStreamReader(Pickled, DataSourceStreamReader, SupportsTriggerAvailabl
     """
 
     def __init__(self, options: StoreOptions, schema: StructType) -> None:
-        self._options = options
-        self._rows = _Rows(options, schema)
+        super().__init__(options, schema)
         self._store: StoreFiles | None = None
         self._initial: dict[str, Any] | None = None
         self._target: Positions | None = None
@@ -226,11 +218,11 @@ class StoreStreamReader(Pickled, DataSourceStreamReader, SupportsTriggerAvailabl
 
     def _bounds(self, *, first: bool = False) -> dict[MessageQueue, Bounds]:
         if self._store is None:
-            self._store = _open(self._options, None)
+            self._store = _open(self._options)
         else:
             self._store.look()
         self._last = self._store.bounds(_queues(self._store, self._options, all_there=first))
-        self._ends |= {queue: limits.maximum for queue, limits in self._last.items()}
+        self._ends |= offsets.ends(self._last)
         return self._last
 
     def _positions(self, offset: Mapping[str, Any]) -> tuple[Positions, Positions]:
@@ -274,7 +266,7 @@ class StoreStreamReader(Pickled, DataSourceStreamReader, SupportsTriggerAvailabl
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Remember where the queues end now; nothing behind that is read."""
-        self._target = {queue: limits.maximum for queue, limits in self._bounds().items()}
+        self._target = offsets.ends(self._bounds())
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Where the next micro-batch ends; `start` itself when there is nothing to read.
@@ -295,15 +287,14 @@ class StoreStreamReader(Pickled, DataSourceStreamReader, SupportsTriggerAvailabl
             del begin[loss.queue]
         end = offsets.available(begin, bounds)
         if self._target is not None:
-            target = self._target
-            end = {queue: min(at, max(begin[queue], target.get(queue, 0))) for queue, at in end.items()}
+            end = offsets.up_to(self._target, begin, end)
         if isinstance(limit, ReadMaxRows):
             end = offsets.limit(begin, end, limit.max_rows)
         return start if end == begin and not losses else offsets.to_json(begin, end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """Where the queues ended when last looked at, for progress reports."""
-        ends = {queue: limits.maximum for queue, limits in self._last.items()}
+        ends = offsets.ends(self._last)
         return offsets.to_json(ends, ends) if ends else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
@@ -315,25 +306,13 @@ class StoreStreamReader(Pickled, DataSourceStreamReader, SupportsTriggerAvailabl
         if start == end:
             return []
         spans = offsets.spans(*self._positions(end))
-        bounds = self._bounds()
-        spans = _clipped(spans, bounds, self._options.fail_on_data_loss)
+        spans = _clipped(spans, self._bounds(), self._options.fail_on_data_loss)
         assert self._store is not None
-        return self._rows.partitions_of(spans, self._store.more)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of some ranges; see `store_rows.RowReader.read`."""
-        return self._rows.read(partition)
+        return self._partitions_of(spans, self._store.more)
 
 
 class TianzhouStore(Pickled, DataSource):
-    """The data source Spark makes for `format("tianzhou_store")`.
-
-    Args:
-        options: as given; Spark's mapping compares names without case.
-    """
-
-    def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__(options)
+    """The data source Spark makes for `format("tianzhou_store")`."""
 
     @classmethod
     def name(cls) -> str:

@@ -13,7 +13,7 @@ import deltalake
 import pyarrow as pa
 
 from tianzhou.errors import ConfigError
-from tianzhou.spark.lake import merging
+from tianzhou.spark.lake import merging, tables
 from tianzhou.spark.lake.formats import compact
 from tianzhou.spark.lake.merging import GONE, MergedDelta
 from tianzhou.spark.lake.tables import Batch, LakeError
@@ -148,7 +148,7 @@ def test_another_writers_commit_is_waited_out(path, monkeypatch):
     monkeypatch.setattr(merging, "_apply", meanwhile)
     MergedDelta(path, COLUMNS).merge(changes((1, 5, "older"), (2, 6, None)), Batch("q", 1))
     assert rows(path) == [(1, "coffee")]
-    monkeypatch.setattr(merging, "TRIES", 1)
+    monkeypatch.setattr(tables, "TRIES", 1)
     others = iter([changes((1, 10, "black coffee"))])
     with pytest.raises(LakeError, match=r"table: batch 2 is not merged: "):
         MergedDelta(path, COLUMNS).merge(changes((1, 20, "late")), Batch("q", 2))

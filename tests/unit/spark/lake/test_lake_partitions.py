@@ -10,63 +10,20 @@ pytest.importorskip("pyspark")
 
 import pyarrow as pa
 import pyarrow.dataset
+from lake_tables import SCHEMA, options_of, prepared, read, row, rows, table_of, written
 
 from tianzhou.errors import ConfigError
 from tianzhou.spark.lake import files as lake_files
-from tianzhou.spark.lake.files import write_files
-from tianzhou.spark.lake.formats import open_table
 from tianzhou.spark.lake.options import Part, parse_lake
 from tianzhou.spark.lake.partitions import Division
-from tianzhou.spark.lake.reading import file_batches
 from tianzhou.spark.lake.tables import Batch, LakeError
 
-UTC = dt.UTC
-SCHEMA = pa.schema(
-    [
-        ("id", pa.int64()),
-        ("item", pa.string()),
-        ("queue", pa.int32()),
-        ("day", pa.date32()),
-        ("done", pa.bool_()),
-        ("at", pa.timestamp("us", "UTC")),
-    ]
-)
-ITEMS = ["tea", "a=b/c %41 ü", None, "NULL", "x" * 70]
 
-
-def table_of(options, **more):
-    return open_table(parse_lake({**options, **more}))
-
-
-def row(number):
-    day = dt.date(1969, 12, 31) + dt.timedelta(days=number % 3)
-    at = dt.datetime(1969, 12, 31, 22, 30, tzinfo=UTC) + dt.timedelta(minutes=30 * number)
-    item = ITEMS[number % len(ITEMS)]
-    return {
-        "id": number,
-        "item": item,
-        "queue": None if number % 7 == 6 else number % 7,
-        "day": None if number % 11 == 10 else day,
-        "done": number % 2 == 0,
-        "at": at,
-    }
-
-
-def rows(first, count, schema=SCHEMA):
-    return pa.RecordBatch.from_pylist(
-        [{name: row(n)[name] for name in schema.names} for n in range(first, first + count)], schema
-    )
-
-
-def written(table, batch, target=1 << 20):
-    return write_files([batch], batch.schema, table.location, f"{table.prefix}-0-0", "zstd", target, table.division)
-
-
-def read(table):
-    files, schema = table.files(), table.schema()
+def everything(table):
+    """All rows of a table, in their order."""
+    schema = table.schema()
     wanted = pa.schema([schema.field(name) for name in SCHEMA.names if name in schema.names])
-    found = [one for file in files for batch in file_batches(file, wanted) for one in batch.to_pylist()]
-    return sorted(found, key=lambda one: one["id"])
+    return sorted(read(table.files(), wanted), key=lambda one: one["id"])
 
 
 BY = [("item",), ("queue", "done"), ("day",)]
@@ -74,47 +31,37 @@ BY = [("item",), ("queue", "done"), ("day",)]
 
 @pytest.mark.parametrize("by", BY, ids=", ".join)
 def test_rows_come_back_as_they_were_whatever_they_are_divided_by(options, by):
-    table = table_of(options, partitionBy=",".join(by))
-    table.prepare(SCHEMA)
+    table = prepared(options, partitionBy=",".join(by))
     files = written(table, rows(0, 60))
     assert len(files) == len({tuple(row(n)[column] for column in by) for n in range(60)})
     assert table.commit(files, Batch("query", 0), False)
-    assert read(table) == [row(n) for n in range(60)]
+    assert everything(table) == [row(n) for n in range(60)]
     # Whoever comes later need not say how the table is partitioned.
-    later = table_of(options)
-    later.prepare(SCHEMA)
+    later = prepared(options)
     assert later.commit(written(later, rows(60, 60)), Batch("query", 1), False)
     assert not later.commit(written(later, rows(60, 60)), Batch("query", 1), False)
     assert later.committed("query") == 1
-    assert read(later) == [row(n) for n in range(120)]
+    assert everything(later) == [row(n) for n in range(120)]
     # Small files are merged within their partitions.
     assert later.compact(1 << 20) > 0
     assert later.compact(1 << 20) == 0
     assert len(later.files()) == len({tuple(row(n)[column] for column in by) for n in range(120)})
-    assert read(later) == [row(n) for n in range(120)]
+    assert everything(later) == [row(n) for n in range(120)]
     assert later.committed("query") == 1
     assert later.commit(written(later, rows(0, 5)), Batch("query", 2), True)
-    assert read(later) == [row(n) for n in range(5)]
+    assert everything(later) == [row(n) for n in range(5)]
 
 
 def test_iceberg_divides_by_times(tmp_path):
-    pytest.importorskip("pyiceberg")
-    for number, transform in enumerate(("year", "month", "day", "hour")):
-        options = {
-            "tableFormat": "iceberg",
-            "table": f"lake.t{number}",
-            "catalogUri": f"sqlite:///{tmp_path}/catalog.db",
-            "warehouse": f"file://{tmp_path}/warehouse",
-            "partitionBy": f"{transform}(at), queue",
-        }
-        table = table_of(options)
-        table.prepare(SCHEMA)
+    for transform in ("year", "month", "day", "hour"):
+        options = {**options_of("iceberg", tmp_path), "table": f"lake.{transform}"}
+        table = prepared(options, partitionBy=f"{transform}(at), queue")
         cut = {"year": 4, "month": 7, "day": 10, "hour": 13}[transform]
         parts = {(row(n)["at"].isoformat()[:cut], row(n)["queue"]) for n in range(50)}
         files = written(table, rows(0, 50))
         assert len(files) == len(parts)
         table.commit(files, Batch("query", 0), False)
-        assert read(table) == [row(n) for n in range(50)]
+        assert everything(table) == [row(n) for n in range(50)]
         found = table._open()
         assert [str(field.transform) for field in found.spec().fields] == [transform, "identity"]
         # Iceberg's own reader passes over the files of other partitions, and finds what it looks for.
@@ -125,8 +72,7 @@ def test_iceberg_divides_by_times(tmp_path):
 
 
 def test_others_read_what_is_written(options):
-    table = table_of(options, partitionBy="item")
-    table.prepare(SCHEMA)
+    table = prepared(options, partitionBy="item")
     table.commit(written(table, rows(0, 20)), Batch("query", 0), False)
     if options["tableFormat"] == "delta":
         import deltalake
@@ -147,7 +93,7 @@ def test_a_directory_that_others_have_partitioned(tmp_path):
             folder = tmp_path / "table" / f"queue={queue}" / f"day={day}"
             folder.mkdir(parents=True)
             pa.parquet.write_table(pa.table({"id": [queue]}), folder / "part-0.parquet")
-    options = {"tableFormat": "parquet", "path": str(tmp_path / "table")}
+    options = options_of("parquet", tmp_path)
     table = table_of(options)
     files, schema = table.files(), table.schema()
     assert [(field.name, field.type) for field in schema] == [
@@ -164,28 +110,26 @@ def test_a_directory_that_others_have_partitioned(tmp_path):
 
 def test_a_partitioned_directory_is_finished_by_whoever_comes_next(tmp_path):
     """The driver dies when the manifest is there and only some files are, in folders that are not there yet."""
-    options = {"tableFormat": "parquet", "path": str(tmp_path / "table"), "partitionBy": "queue"}
-    table = table_of(options)
-    table.prepare(SCHEMA)
+    options = {**options_of("parquet", tmp_path), "partitionBy": "queue"}
+    table = prepared(options)
     files = written(table, rows(0, 20))
     table._decide("query", 0, {file.path: file.path.removeprefix("_staging/") for file in files}, [])
     fresh = table_of(options)
     assert fresh.known([file.path for file in files]) == {file.path for file in files}
     fresh.prepare(SCHEMA)
-    assert read(fresh) == [row(n) for n in range(20)]
+    assert everything(fresh) == [row(n) for n in range(20)]
     assert not fresh.commit(written(fresh, rows(0, 20)), Batch("query", 0), False)
 
 
 def test_many_partitions_do_not_keep_as_many_files_open(options, monkeypatch):
     monkeypatch.setattr(lake_files, "MOST_OPEN", 2)
     monkeypatch.setattr(lake_files, "ROW_GROUP_BYTES", 1)
-    table = table_of(options, partitionBy="queue")
-    table.prepare(SCHEMA)
+    table = prepared(options, partitionBy="queue")
     batches = [rows(first, 10) for first in range(0, 50, 10)]
-    files = write_files(batches, SCHEMA, table.location, f"{table.prefix}-0-0", "zstd", 1 << 20, table.division)
+    files = written(table, *batches)
     assert sum(file.rows for file in files) == 50
     table.commit(files, Batch("query", 0), False)
-    assert read(table) == [row(n) for n in range(50)]
+    assert everything(table) == [row(n) for n in range(50)]
 
 
 def test_a_table_keeps_its_partitions(options):
@@ -198,8 +142,7 @@ def test_a_table_keeps_its_partitions(options):
 
 
 def test_a_table_without_partitions_gets_none(options):
-    table = table_of(options)
-    table.prepare(SCHEMA)
+    table = prepared(options)
     table.commit(written(table, rows(0, 5)), Batch("query", 0), False)
     with pytest.raises(ConfigError, match=r"partitionBy=day: .* is not partitioned; leave partitionBy out"):
         table_of(options, partitionBy="day").prepare(SCHEMA)
@@ -218,13 +161,7 @@ def test_columns_that_cannot_be_are_named(options, by, text):
 
 
 def test_times_of_columns_that_have_none_are_named(tmp_path):
-    pytest.importorskip("pyiceberg")
-    options = {
-        "tableFormat": "iceberg",
-        "table": "lake.orders",
-        "catalogUri": f"sqlite:///{tmp_path}/catalog.db",
-        "warehouse": f"file://{tmp_path}/warehouse",
-    }
+    options = options_of("iceberg", tmp_path)
     with pytest.raises(ConfigError, match=r"by hour\(day\), and column day is date32.*; that goes with timestamps$"):
         table_of(options, partitionBy="hour(day)").prepare(SCHEMA)
     table = table_of(options)
@@ -235,15 +172,14 @@ def test_times_of_columns_that_have_none_are_named(tmp_path):
 
 
 def test_a_column_has_to_be_left(tmp_path):
-    options = {"tableFormat": "parquet", "path": str(tmp_path / "table"), "partitionBy": "id,item"}
+    options = {**options_of("parquet", tmp_path), "partitionBy": "id,item"}
     with pytest.raises(ConfigError, match="partitioned by all of its columns; leave at least one"):
         table_of(options).prepare(pa.schema([("id", pa.int64()), ("item", pa.string())]))
 
 
 def test_texts_that_no_folder_can_say_end_the_task(tmp_path):
     schema = pa.schema([("id", pa.int64()), ("item", pa.string())])
-    table = table_of({"tableFormat": "parquet", "path": str(tmp_path / "table"), "partitionBy": "item"})
-    table.prepare(schema)
+    table = prepared(options_of("parquet", tmp_path), schema, partitionBy="item")
     for item, text in (
         ("", "an empty text, which a partition cannot tell from null"),
         ("ü" * 130, "the text 'ü{40}…' of 130 letters makes a folder's name of 265 bytes, and 255 are the most"),
@@ -259,15 +195,12 @@ def test_long_texts_divide_tables_that_keep_them_in_their_log(options):
     if options["tableFormat"] == "parquet":
         return  # test_texts_that_no_folder_can_say_end_the_task
     schema = pa.schema([("id", pa.int64()), ("item", pa.string())])
-    table = table_of(options, partitionBy="item")
-    table.prepare(schema)
+    table = prepared(options, schema, partitionBy="item")
     items = ["ü" * 130, "ü" * 129 + "x", "a/" * 2000, "short"]
     batch = pa.RecordBatch.from_pylist([{"id": n, "item": item} for n, item in enumerate(items)], schema)
-    written_files = written(table, batch)
-    table.commit(written_files, Batch("q", 0), overwrite=False)
-    again = open_table(parse_lake(options))
-    rows = [row for file in again.files([]) for part in file_batches(file, schema) for row in part.to_pylist()]
-    assert {row["id"]: row["item"] for row in rows} == dict(enumerate(items))
+    table.commit(written(table, batch), Batch("q", 0), overwrite=False)
+    found = read(table_of(options).files([]), schema)
+    assert {one["id"]: one["item"] for one in found} == dict(enumerate(items))
 
 
 def test_rows_of_a_partition_keep_their_order():
@@ -281,7 +214,7 @@ def test_rows_of_a_partition_keep_their_order():
 
 
 @pytest.mark.parametrize(
-    ("given", "text"),
+    ("options", "text"),
     [
         (
             {"partitionBy": "day(at)"},
@@ -295,6 +228,6 @@ def test_rows_of_a_partition_keep_their_order():
         ),
     ],
 )
-def test_mistakes_are_explained(given, text):
+def test_mistakes_are_explained(options, text):
     with pytest.raises(ConfigError, match=text):
-        parse_lake({"path": "x", **given})
+        parse_lake({"path": "x", **options})

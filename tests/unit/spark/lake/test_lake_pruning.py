@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-import pyarrow as pa
+from lake_tables import BEGIN, FIRST, ITEMS, SCHEMA, options_of, prepared, read, row, rows, written
 from pyspark.sql.datasource import (
     EqualNullSafe,
     EqualTo,
@@ -26,52 +26,22 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from tianzhou.spark.lake.files import write_files
-from tianzhou.spark.lake.formats import open_table
-from tianzhou.spark.lake.options import parse_lake
 from tianzhou.spark.lake.pruning import conditions_of, may_hold
-from tianzhou.spark.lake.reading import file_batches
 from tianzhou.spark.lake.tables import Batch
 
-SCHEMA = pa.schema(
-    [
-        ("id", pa.int64()),
-        ("item", pa.string()),
-        ("queue", pa.int32()),
-        ("day", pa.date32()),
-        ("done", pa.bool_()),
-        ("at", pa.timestamp("us", "UTC")),
-    ]
-)
-ITEMS = ["tea", "a=b/c %41 ü", None, "NULL"]
-FIRST = dt.date(1969, 12, 31)
-BEGIN = dt.datetime(1969, 12, 31, 22, 30, tzinfo=dt.UTC)
 COUNT = 60
-
-
-def row(number):
-    return {
-        "id": number,
-        "item": ITEMS[number % len(ITEMS)],
-        "queue": None if number % 7 == 6 else number % 7,
-        "day": None if number % 11 == 10 else FIRST + dt.timedelta(days=number % 3),
-        "done": number % 2 == 0,
-        "at": BEGIN + dt.timedelta(minutes=30 * number),
-    }
-
-
 ROWS = [row(number) for number in range(COUNT)]
 
 
 def table_of(options, by):
-    table = open_table(parse_lake({**options, "partitionBy": by}))
-    table.prepare(SCHEMA)
-    batch = pa.RecordBatch.from_pylist(ROWS, SCHEMA)
-    prefix = f"{table.prefix}-0-0"
-    table.commit(
-        write_files([batch], SCHEMA, table.location, prefix, "zstd", 1 << 20, table.division), Batch("q", 0), False
-    )
+    table = prepared(options, partitionBy=by)
+    table.commit(written(table, rows(0, COUNT)), Batch("q", 0), False)
     return table
+
+
+def left(table, *conditions):
+    """The files that conditions leave."""
+    return table.files(conditions_of(conditions, SCHEMA.names))
 
 
 def less(value, other):
@@ -109,26 +79,25 @@ CONDITIONS = [
 @pytest.mark.parametrize("by", ["queue", "item", "day", "done"])
 def test_files_of_other_partitions_are_left_out(options, by):
     table = table_of(options, by)
-    everything = {file.path: file for file in table.files()}
+    everything = {file.path for file in table.files()}
     for column, condition, selects in CONDITIONS:
         if column != by:
             continue
-        left = table.files(conditions_of([condition], SCHEMA.names))
-        assert {file.path for file in left} <= set(everything)
-        assert len(left) == len({one[by] for one in ROWS if selects(one[by])}), condition
-        found = [one for file in left for batch in file_batches(file, SCHEMA) for one in batch.to_pylist()]
+        files = left(table, condition)
+        assert {file.path for file in files} <= everything
         wanted = [one for one in ROWS if selects(one[by])]
-        assert sorted(one["id"] for one in found) == [one["id"] for one in wanted], condition
+        assert len(files) == len({one[by] for one in wanted}), condition
+        assert sorted(one["id"] for one in read(files, SCHEMA)) == [one["id"] for one in wanted], condition
 
 
 def test_conditions_hold_together(options):
     table = table_of(options, "queue,day")
     both = [GreaterThan(("queue",), 1), EqualTo(("day",), FIRST), GreaterThan(("id",), 10), EqualTo(("item",), "tea")]
-    left = table.files(conditions_of(both, SCHEMA.names))
-    assert len(left) == len({one["queue"] for one in ROWS if one["day"] == FIRST and (one["queue"] or 0) > 1})
+    assert len(left(table, *both)) == len(
+        {one["queue"] for one in ROWS if one["day"] == FIRST and (one["queue"] or 0) > 1}
+    )
     # What is written later, into the same partitions and without saying so, is left out as well.
-    later = [IsNull(("queue",)), IsNull(("day",))]
-    assert len(table.files(conditions_of(later, SCHEMA.names))) == 0
+    assert left(table, IsNull(("queue",)), IsNull(("day",))) == []
 
 
 @pytest.mark.parametrize(
@@ -149,30 +118,21 @@ def test_conditions_hold_together(options):
 def test_other_conditions_leave_no_file_out(options, condition):
     table = table_of(options, "queue")
     wanted = table.files()
-    left = table.files(conditions_of([condition], SCHEMA.names))
+    files = left(table, condition)
     # Of a comparison with something else it is known only that null is not selected.
-    assert {file.values.get("queue") for file in wanted if file not in left} <= {None}
-    assert len(left) >= len(wanted) - 1
+    assert {file.values.get("queue") for file in wanted if file not in files} <= {None}
+    assert len(files) >= len(wanted) - 1
 
 
 def test_a_table_without_partitions_is_read_whole(options):
-    table = open_table(parse_lake(options))
-    table.prepare(SCHEMA)
+    table = prepared(options)
     for number in range(3):
-        batch = pa.RecordBatch.from_pylist(ROWS[number * 20 : number * 20 + 20], SCHEMA)
-        files = write_files([batch], SCHEMA, table.location, f"{table.prefix}-0-0", "zstd", 1 << 20, None)
-        table.commit(files, Batch("q", number), False)
-    assert len(table.files(conditions_of([EqualTo(("queue",), 3), IsNull(("id",))], SCHEMA.names))) == 3
+        table.commit(written(table, rows(number * 20, 20)), Batch("q", number), False)
+    assert len(left(table, EqualTo(("queue",), 3), IsNull(("id",)))) == 3
 
 
 def test_iceberg_leaves_out_by_times_and_by_former_partitions(tmp_path):
-    pytest.importorskip("pyiceberg")
-    options = {
-        "tableFormat": "iceberg",
-        "table": "lake.orders",
-        "catalogUri": f"sqlite:///{tmp_path}/catalog.db",
-        "warehouse": f"file://{tmp_path}/warehouse",
-    }
+    options = options_of("iceberg", tmp_path)
     for transform in ("year", "month", "day", "hour"):
         table = table_of({**options, "table": f"lake.{transform}"}, f"{transform}(at)")
         every = len(table.files())
@@ -184,34 +144,24 @@ def test_iceberg_leaves_out_by_times_and_by_former_partitions(tmp_path):
                 LessThanOrEqual: [one["at"] for one in ROWS if one["at"] <= at],
             }
             for kind, wanted in hits.items():
-                left = table.files(conditions_of([kind(("at",), at)], SCHEMA.names))
-                found = [one["at"] for file in left for b in file_batches(file, SCHEMA) for one in b.to_pylist()]
-                assert set(wanted) <= set(found)
-        one_hour = [GreaterThanOrEqual(("at",), BEGIN), LessThan(("at",), BEGIN + dt.timedelta(minutes=30))]
-        left = table.files(conditions_of(one_hour, SCHEMA.names))
-        assert len(left) < every
+                assert set(wanted) <= {one["at"] for one in read(left(table, kind(("at",), at)), SCHEMA)}
+        one_hour = GreaterThanOrEqual(("at",), BEGIN), LessThan(("at",), BEGIN + dt.timedelta(minutes=30))
+        assert len(left(table, *one_hour)) < every
         if transform == "hour":
-            assert len(left) == 1
+            assert len(left(table, *one_hour)) == 1
     # A time without a zone is another one: it leaves nothing out.
-    naive = EqualTo(("at",), BEGIN.replace(tzinfo=None))
-    assert len(table.files(conditions_of([naive], SCHEMA.names))) == every
+    assert len(left(table, EqualTo(("at",), BEGIN.replace(tzinfo=None)))) == every
     # Partitions that the table has got since, and files from before.
     with table._open().update_spec() as update:
         update.add_identity("queue")
-    more = open_table(parse_lake({**options, "table": "lake.hour"}))
-    more.prepare(SCHEMA)
-    batch = pa.RecordBatch.from_pylist(ROWS[:14], SCHEMA)
-    more.commit(
-        write_files([batch], SCHEMA, more.location, f"{more.prefix}-0-0", "zstd", 1 << 20, more.division),
-        Batch("q", 1),
-        False,
-    )
-    left = more.files(conditions_of([EqualTo(("queue",), 3)], SCHEMA.names))
-    found = [one["id"] for file in left for b in file_batches(file, SCHEMA) for one in b.to_pylist()]
+    more = prepared({**options, "table": "lake.hour"})
+    more.commit(written(more, rows(0, 14)), Batch("q", 1), False)
+    files = left(more, EqualTo(("queue",), 3))
+    found = [one["id"] for one in read(files, SCHEMA)]
     assert sorted(number for number in found if row(number)["queue"] == 3) == sorted(
         [3, 10, *(number for number in range(COUNT) if row(number)["queue"] == 3)]
     )
-    assert len(left) < len(more.files())
+    assert len(files) < len(more.files())
 
 
 def test_what_is_in_doubt_stays():

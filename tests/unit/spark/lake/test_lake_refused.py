@@ -9,11 +9,11 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+import lake_tables
 import pyarrow as pa
+from lake_tables import options_of, table_of
 
-from tianzhou.spark.lake.files import write_files
-from tianzhou.spark.lake.formats import compact, open_table
-from tianzhou.spark.lake.options import parse_lake
+from tianzhou.spark.lake.formats import compact
 from tianzhou.spark.lake.tables import Batch, LakeError
 
 SCHEMA = pa.schema([("id", pa.int64()), ("item", pa.string())])
@@ -30,26 +30,19 @@ def delta(tmp_path):
         table = deltalake.DeltaTable.create(path, schema=schema, configuration=configuration or {})
         if constraint is not None:
             table.alter.add_constraint(constraint)
-        return open_table(parse_lake({"path": path}))
+        return table_of({"path": path})
 
     return make
 
 
 @pytest.fixture
 def iceberg(tmp_path):
-    pytest.importorskip("pyiceberg")
-    options = {
-        "tableFormat": "iceberg",
-        "table": "lake.orders",
-        "catalogUri": f"sqlite:///{tmp_path}/catalog.db",
-        "warehouse": f"file://{tmp_path}/warehouse",
-    }
-    table = open_table(parse_lake(options))
-    return options, table
+    options = options_of("iceberg", tmp_path)
+    return options, table_of(options)
 
 
 def written(table, schema):
-    return write_files([ROWS], schema, table.location, f"{table.prefix}-0-00000", "zstd", 1 << 20)
+    return lake_tables.written(table, ROWS, schema=schema)
 
 
 @pytest.mark.parametrize(
@@ -168,6 +161,6 @@ def test_an_iceberg_table_with_renamed_columns_is_not_misread(iceberg, again):
         compact(**options)
     # Writing goes by name, too, and that is right.
     schema = table.prepare(pa.schema([("id", pa.int64())]))
-    files = write_files([ROWS.select(["id"])], schema, table.location, f"{table.prefix}-0-00000", "zstd", 1 << 20)
+    files = lake_tables.written(table, ROWS.select(["id"]), schema=schema)
     assert table.commit(files, Batch("query", 1), False)
     assert table.known([file.path for file in files]) == {file.path for file in files}

@@ -11,14 +11,14 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+import lake_tables
 import pyarrow as pa
+from lake_tables import options_of, prepared, read, table_of
 
 from tianzhou.errors import ConfigError
-from tianzhou.spark.lake import directory
+from tianzhou.spark.lake import directory, files
 from tianzhou.spark.lake.files import remove_files, write_files
-from tianzhou.spark.lake.formats import open_table
 from tianzhou.spark.lake.options import parse_lake
-from tianzhou.spark.lake.reading import file_batches
 from tianzhou.spark.lake.tables import Batch, LakeError
 
 SCHEMA = pa.schema(
@@ -31,10 +31,6 @@ SCHEMA = pa.schema(
 )
 
 
-def table_of(options, **more):
-    return open_table(parse_lake({**options, **more}))
-
-
 def batch_of(first, count=10, schema=SCHEMA):
     rows = [
         {"queueOffset": n, "body": b"%d" % n, "storeTimestamp": n * 1000, "properties": [("k", str(n))], "extra": n}
@@ -44,21 +40,15 @@ def batch_of(first, count=10, schema=SCHEMA):
 
 
 def written(table, first, count=10, schema=SCHEMA):
-    return write_files(
-        [batch_of(first, count, schema)], schema, table.location, f"{table.prefix}-0-00000", "zstd", 1 << 20
-    )
+    return lake_tables.written(table, batch_of(first, count, schema))
 
 
 def rows_of(table, schema=SCHEMA):
-    files = table.files()
-    return sorted(
-        row["queueOffset"] for file in files for batch in file_batches(file, schema) for row in batch.to_pylist()
-    )
+    return sorted(row["queueOffset"] for row in read(table.files(), schema))
 
 
 def test_a_batch_is_committed_once(options):
-    table = table_of(options)
-    table.prepare(SCHEMA)
+    table = prepared(options, SCHEMA)
     assert table.committed("query") is None
     assert table.commit(written(table, 0), Batch("query", 0), False)
     assert table.commit(written(table, 10), Batch("query", 1), False)
@@ -74,8 +64,7 @@ def test_a_batch_is_committed_once(options):
 
 
 def test_what_is_not_committed_is_not_seen(options):
-    table = table_of(options)
-    table.prepare(SCHEMA)
+    table = prepared(options, SCHEMA)
     files = written(table, 0)
     table.commit(written(table, 100), Batch("query", 0), False)
     assert rows_of(table) == list(range(100, 110))
@@ -84,20 +73,17 @@ def test_what_is_not_committed_is_not_seen(options):
 
 
 def test_every_column_comes_back(options):
-    table = table_of(options)
-    table.prepare(SCHEMA)
+    table = prepared(options, SCHEMA)
     table.commit(written(table, 5, 1), Batch(None, 0), False)
-    files, schema = table.files(), table.schema()
-    assert schema.names == SCHEMA.names
-    [row] = [row for batch in file_batches(files[0], SCHEMA) for row in batch.to_pylist()]
+    assert table.schema().names == SCHEMA.names
+    [row] = read(table.files(), SCHEMA)
     assert row["body"] == b"5"
     assert dict(row["properties"]) == {"k": "5"}
     assert row["storeTimestamp"].timestamp() == 0.005
 
 
 def test_small_files_are_merged_and_batches_stay_committed(options):
-    table = table_of(options)
-    table.prepare(SCHEMA)
+    table = prepared(options, SCHEMA)
     for number in range(6):
         assert table.commit(written(table, number * 10), Batch("query", number), False)
     before = len(table.files())
@@ -111,8 +97,7 @@ def test_small_files_are_merged_and_batches_stay_committed(options):
 
 
 def test_rows_replace_what_is_there(options):
-    table = table_of(options)
-    table.prepare(SCHEMA)
+    table = prepared(options, SCHEMA)
     table.commit(written(table, 0), Batch("query", 0), False)
     assert table.commit(written(table, 50), Batch("query", 1), True)
     assert rows_of(table) == list(range(50, 60))
@@ -120,8 +105,7 @@ def test_rows_replace_what_is_there(options):
 
 
 def test_columns_that_do_not_fit_are_named(options):
-    table = table_of(options)
-    table.prepare(SCHEMA)
+    table = prepared(options, SCHEMA)
     table.commit(written(table, 0), Batch("query", 0), False)
     with pytest.raises(
         ConfigError, match=r"column queueOffset is string in the rows and int64 in .* table .*; cast it"
@@ -139,18 +123,11 @@ def test_columns_that_do_not_fit_are_named(options):
     table.prepare(pa.schema([("queueOffset", pa.int64())]))
 
 
-def test_files_are_cut_at_the_wanted_size(options):
-    table = table_of(options)
-    table.prepare(SCHEMA)
+def test_files_are_cut_at_the_wanted_size(options, monkeypatch):
+    table = prepared(options, SCHEMA)
     batches = [batch_of(n * 1000, 1000) for n in range(4)]
-    import tianzhou.spark.lake.files as files
-
-    whole = files.ROW_GROUP_BYTES
-    files.ROW_GROUP_BYTES = 1
-    try:
-        new = write_files(batches, SCHEMA, table.location, f"{table.prefix}-0-00000", "none", 1 << 10)
-    finally:
-        files.ROW_GROUP_BYTES = whole
+    monkeypatch.setattr(files, "ROW_GROUP_BYTES", 1)
+    new = write_files(batches, SCHEMA, table.location, f"{table.prefix}-0-00000", "none", 1 << 10)
     assert len(new) == 4
     assert [file.rows for file in new] == [1000] * 4
     assert json.loads(new[1].stats)["minValues"]["queueOffset"] == 1000
@@ -158,8 +135,7 @@ def test_files_are_cut_at_the_wanted_size(options):
 
 
 def test_an_error_under_way_leaves_no_file(options, tmp_path):
-    table = table_of(options)
-    table.prepare(SCHEMA)
+    table = prepared(options, SCHEMA)
 
     def broken():
         yield batch_of(0)
@@ -178,9 +154,8 @@ def test_a_missing_table_is_told(options):
 
 def test_a_directory_is_finished_by_whoever_comes_next(tmp_path):
     """The driver dies when the manifest is there and only some files are."""
-    options = {"tableFormat": "parquet", "path": str(tmp_path / "table")}
-    table = table_of(options)
-    table.prepare(SCHEMA)
+    options = options_of("parquet", tmp_path)
+    table = prepared(options, SCHEMA)
     files = written(table, 0) + written(table, 10)
     table._decide("query", 0, {file.path: file.path.rpartition("/")[2] for file in files}, [])
     staged = tmp_path / "table" / files[0].path
@@ -197,14 +172,13 @@ def test_a_directory_is_finished_by_whoever_comes_next(tmp_path):
 @pytest.mark.parametrize("finisher", ["prepare", "compact"])
 def test_a_batch_decided_while_somebody_finishes_the_one_before_stays(tmp_path, monkeypatch, finisher):
     """Another query prepares, or somebody compacts, and finds a batch whose driver is said to be dead."""
-    options = {"tableFormat": "parquet", "path": str(tmp_path / "table")}
-    table = table_of(options)
-    table.prepare(SCHEMA)
+    options = options_of("parquet", tmp_path)
+    table = prepared(options, SCHEMA)
     first = written(table, 0)
     table._decide("query", 0, {file.path: file.path.rpartition("/")[2] for file in first}, [])
     second = written(table, 10)
     finishing, go_on = threading.Event(), threading.Event()
-    sync = directory._sync_folder
+    sync = directory.sync
 
     def slowly(path):
         if threading.current_thread() is slow and path == tmp_path / "table":
@@ -212,7 +186,7 @@ def test_a_batch_decided_while_somebody_finishes_the_one_before_stays(tmp_path, 
             assert go_on.wait(20)
         sync(path)
 
-    monkeypatch.setattr(directory, "_sync_folder", slowly)
+    monkeypatch.setattr(directory, "sync", slowly)
     other = table_of(options)
     act = {"prepare": lambda: other.prepare(SCHEMA), "compact": lambda: other.compact(1 << 20)}[finisher]
     slow = threading.Thread(target=act)
@@ -231,16 +205,15 @@ def test_a_batch_decided_while_somebody_finishes_the_one_before_stays(tmp_path, 
 
 
 def test_of_two_that_commit_the_same_batch_one_does(tmp_path, monkeypatch):
-    options = {"tableFormat": "parquet", "path": str(tmp_path / "table")}
-    table = table_of(options)
-    table.prepare(SCHEMA)
+    options = options_of("parquet", tmp_path)
+    table = prepared(options, SCHEMA)
     both = threading.Barrier(2)
     decide, answers = directory.ParquetDirectory._decide, []
 
-    def slowly(self, *given):
+    def slowly(self, *arguments):
         with contextlib.suppress(threading.BrokenBarrierError):
             both.wait(0.3)  # both are past the look at what is committed, unless one waits for the other
-        decide(self, *given)
+        decide(self, *arguments)
 
     monkeypatch.setattr(directory.ParquetDirectory, "_decide", slowly)
     runs = [
@@ -260,14 +233,13 @@ def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch, caplog):
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(directory.fcntl, "flock", refuse)
-    table = table_of({"tableFormat": "parquet", "path": str(tmp_path / "table")})
-    table.prepare(SCHEMA)
+    table = prepared(options_of("parquet", tmp_path), SCHEMA)
     assert table.commit(written(table, 0), Batch("query", 0), False)
     assert "has no flock (No locks available); let one query at a time write there" in caplog.text
 
 
 @pytest.mark.parametrize(
-    ("given", "text"),
+    ("options", "text"),
     [
         ({}, "the option path is missing"),
         ({"tableFormat": "orc", "path": "x"}, "tableFormat=orc: expected delta, iceberg or parquet"),
@@ -288,12 +260,11 @@ def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch, caplog):
         ({"tableFormat": "iceberg", "table": "a.x", "path": "x"}, "path=x: an Iceberg table is named by its catalog"),
     ],
 )
-def test_mistakes_are_explained(given, text):
+def test_mistakes_are_explained(options, text):
     with pytest.raises(ConfigError, match=text):
-        parse_lake(given)
+        parse_lake(options)
 
 
 def test_options_of_catalogs_and_storage_are_passed_on():
-    given = {"path": "s3://b/x", "storage.AWS_REGION": "eu-1", "Catalog.s3.endpoint": "e"}
-    options = parse_lake(given)
+    options = parse_lake({"path": "s3://b/x", "storage.AWS_REGION": "eu-1", "Catalog.s3.endpoint": "e"})
     assert (options.storage, options.catalog) == ({"AWS_REGION": "eu-1"}, {"s3.endpoint": "e"})

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, binding=False
-"""CompiledColumns records to the buffers of Arrow columns.
+"""Plain records to the buffers of Arrow columns.
 
 What `tianzhou.spark.rows.columns` makes of the same bytes with NumPy and Arrow is what this makes, or nothing: with the first
-record that is not usual `fill` gives up, and the batch is made there. Not usual are inner batches, packed bodies,
+record that is not plain `fill` gives up, and the batch is made there. Not plain are inner batches, packed bodies,
 IPv6 addresses, properties that are no UTF-8 or have a name twice, whatever is damaged, and what a queue says otherwise.
 """
 
@@ -56,7 +56,7 @@ cdef struct Row:
 
 
 cdef Place locate(Place p, int64_t size, uint32_t wanted, Row *row) noexcept nogil:
-    """Find the parts of a record of so many bytes; where its topic begins, NULL when it is not usual."""
+    """Find the parts of a record of so many bytes; where its topic begins, NULL when it is not plain."""
     cdef int32_t magic = <int32_t>tz_get32(p + MAGIC_AT)
     cdef int wide = magic == MAGIC_V2
     cdef int64_t body_size = <int32_t>tz_get32(p + BODY_SIZE)
@@ -84,7 +84,7 @@ include "_texts.pxi"
 
 def fill(data, const int64_t[::1] starts, const int64_t[::1] sizes, const int64_t[::1] offsets, int64_t position,
          int32_t queue_id, bytes topic, int64_t low, int64_t high, uint32_t wanted):
-    """The buffers of the columns of usual records; None when one of them is not.
+    """The buffers of the columns of plain records; None when one of them is not plain.
 
     Args:
         data: a buffer; without `starts` a list of bytes, each of which holds whole records one behind the other.
@@ -138,7 +138,7 @@ def fill(data, const int64_t[::1] starts, const int64_t[::1] sizes, const int64_
 
 cdef Py_ssize_t walk(Place p, int64_t left, Row *rows, Py_ssize_t count, int64_t low, int64_t high,
                      uint32_t wanted) noexcept nogil:
-    """Add the records one behind the other that are in the range; how many there are now, -1 for not usual ones."""
+    """Add the records one behind the other that are in the range; how many there are now, -1 where one is not plain."""
     cdef int64_t size
     while left:
         size = <int32_t>tz_get32(p) if left >= SMALLEST else 0
@@ -153,7 +153,7 @@ cdef Py_ssize_t walk(Place p, int64_t left, Row *rows, Py_ssize_t count, int64_t
 
 cdef bint are_there(Py_buffer *view, Row *rows, const int64_t[::1] starts, const int64_t[::1] sizes,
                     const int64_t[::1] offsets, int64_t position, int32_t queue_id, bytes topic, uint32_t wanted):
-    """Find the records at some places; whether all are usual, and what they are said to be."""
+    """Find the records at some places; whether all are plain, and what the queue says they are."""
     cdef Py_ssize_t topic_size = PyBytes_GET_SIZE(topic), row
     cdef int64_t at, size
     cdef Place p, named

@@ -60,9 +60,9 @@ def outcome(attempt: Callable[..., Any], *arguments: Any, **options: Any) -> Any
 def same(body: bytes, columns: tuple[str, ...] = COLUMNS, **options: Any) -> Any:
     """What both ways make of records."""
     schema = pa.schema([SCHEMA.field(name) for name in columns])
-    usual = CompiledColumns(schema, columns, options.get("tags", frozenset()))
+    compiled_columns = CompiledColumns(schema, columns, options.get("tags", frozenset()))
     expected = outcome(to_batch, body, QUEUE, schema, columns, **options)
-    found = outcome(to_batch, body, QUEUE, schema, columns, usual=usual, **options)
+    found = outcome(to_batch, body, QUEUE, schema, columns, compiled=compiled_columns, **options)
     if isinstance(expected, tuple):
         assert found == expected
         return None
@@ -121,7 +121,7 @@ def test_damaged_records_give_the_same_error_or_the_same_rows(data):
 
 
 @compiled
-def test_what_is_usual_is_not_left_to_the_other_way():
+def test_what_is_plain_is_not_left_to_the_other_way():
     many = [record(n, b"%d" % n * (n % 7), b"KEYS\x01%d\x02TAGS\x01A\x02k\x01v" % n) for n in range(3000)]
     batch = CompiledColumns(SCHEMA, COLUMNS).walked(list(map(encode_record, many)), QUEUE, 1000, None)
     assert batch is not None
@@ -143,20 +143,20 @@ def test_only_rows_with_the_tags_are_made_and_others_are_left():
 
 @compiled
 def test_what_is_still_held_stays_as_it_is_while_more_is_made():
-    usual, held = CompiledColumns(SCHEMA, COLUMNS), {}
+    columns, held = CompiledColumns(SCHEMA, COLUMNS), {}
     for number in range(60):
         body = b"%d" % number * (number % 5 * 4000 + 1)
-        batch = usual.walked([encode_record(record(number, body)) * 3], QUEUE, 0, None)
+        batch = columns.walked([encode_record(record(number, body)) * 3], QUEUE, 0, None)
         if number % 3:
             held[number] = batch.column(7) if number % 2 else batch
-        for other, kept in held.items():
-            bodies = kept if isinstance(kept, pa.Array) else kept.column(7)
+        for other, batch_or_column in held.items():
+            bodies = batch_or_column if isinstance(batch_or_column, pa.Array) else batch_or_column.column(7)
             assert bodies.to_pylist() == [b"%d" % other * (other % 5 * 4000 + 1)] * 3
         for gone in [other for other in held if other < number - 7]:
             del held[gone]
 
 
-NOT_USUAL = {
+NOT_PLAIN = {
     "an inner batch": record(0, encode_batch([(0, b"m", b"")]), sys_flag=0xC0),
     "a packed body": record(0, compress(b"x" * 50), sys_flag=COMPRESSED | ZLIB),
     "a producer with an IPv6 address": record(0, born_host=bytes(15) + b"\x01"),
@@ -168,9 +168,9 @@ NOT_USUAL = {
 
 
 @compiled
-@pytest.mark.parametrize("what", NOT_USUAL)
-def test_what_is_not_usual_is_left_with_all_its_batch(what):
-    body = encode_record(record(5)) + encode_record(NOT_USUAL[what])
+@pytest.mark.parametrize("what", NOT_PLAIN)
+def test_what_is_not_plain_is_left_with_all_its_batch(what):
+    body = encode_record(record(5)) + encode_record(NOT_PLAIN[what])
     assert CompiledColumns(SCHEMA, COLUMNS).walked([body], QUEUE, 0, None) is None
     assert same(body).num_rows == 2
 
