@@ -8,13 +8,14 @@ from __future__ import annotations
 import sys
 
 from pyspark.sql import functions as f
+from quick_start import JAVA
 
 from tianzhou.spark import session
 
 
 def main(address: str, source: str, target: str, checkpoint: str, master: str) -> int:
     """Run the query to its end."""
-    spark = session("killed", "test", master=master)
+    spark = session("killed", "test", master=master, **JAVA)
     spark.sparkContext.setLogLevel("OFF")
     rows = (
         spark.readStream.format("tianzhou")

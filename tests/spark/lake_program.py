@@ -61,9 +61,11 @@ def killing(plan: str, pids: str, second: str):
 def main() -> None:
     """Read on until everything is in the table."""
     store, topic, options, work = sys.argv[1:]
+    from quick_start import JAVA
+
     from tianzhou.spark import session
 
-    spark = session("kills", "test", **{"spark.driver.memory": "512m"})
+    spark = session("kills", "test", **{"spark.driver.memory": "512m"}, **JAVA)
     folder = Path(work)
     jvm = spark.sparkContext._gateway.proc.pid
     (folder / "pids").write_text(json.dumps([jvm, os.getpid()]))

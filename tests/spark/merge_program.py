@@ -14,12 +14,14 @@ from pathlib import Path
 def main() -> None:
     """Merge on until everything is in the table."""
     servers, topic, work = sys.argv[1:]
+    from quick_start import JAVA
+
     from tianzhou.pipelines.merged_table import DELTA, merge
     from tianzhou.pipelines.topics import Topics
     from tianzhou.spark import session
     from tianzhou.spark.lake.merging import GONE, MergedDelta
 
-    spark = session("kills", "test", **{"spark.driver.memory": "512m"})
+    spark = session("kills", "test", **{"spark.driver.memory": "512m"}, **JAVA)
     jvm, plan, whole = spark.sparkContext._gateway.proc.pid, Path(work, "plan"), MergedDelta._merge
 
     def due(place: str) -> None:
@@ -35,8 +37,8 @@ def main() -> None:
         due("gone" if path.endswith(GONE) else "after")
 
     MergedDelta._merge = killing
-    given = {"table": "shop.items", "schema": "id INT, name STRING", "table_format": DELTA}
-    merge(Topics(spark, servers), topic, str(Path(work, "merged")), **given).awaitTermination()
+    options = {"table": "shop.items", "schema": "id INT, name STRING", "table_format": DELTA}
+    merge(Topics(spark, servers), topic, str(Path(work, "merged")), **options).awaitTermination()
     spark.stop()
 
 

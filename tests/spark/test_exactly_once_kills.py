@@ -14,6 +14,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from quick_start import environment
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
@@ -23,6 +24,8 @@ SCRIPT = Path(__file__).resolve().parent / "exactly_once_query.py"
 ROWS_A_ROUND = 160
 START_LIMIT_S = 240
 END_LIMIT_S = 300
+POLL_S = 0.1
+"""Looking more often takes a tenth of a processor from the query that is waited for."""
 LONGEST_PAUSE_S = 1.5
 """After the query has got to where it is to be killed; a batch takes about a third of it."""
 
@@ -40,14 +43,14 @@ def workers(pid: int) -> list[int]:
 class Query:
     """The query's process, and all below it."""
 
-    def __init__(self, folder: Path, server, source: str, target: str, master: str) -> None:
+    def __init__(self, folder: Path, environ: dict[str, str], server, source: str, target: str, master: str) -> None:
         self.errors = (folder / "query.err").open("ab")
         self.process = subprocess.Popen(
             [sys.executable, str(SCRIPT), server.address, source, target, str(folder / "checkpoint"), master],
             stdout=subprocess.PIPE,
             stderr=self.errors,
             text=True,
-            env=os.environ | {"PYTHONPATH": str(SCRIPT.parents[2] / "src")},
+            env=environ,
         )
 
     def __enter__(self):
@@ -84,7 +87,7 @@ class Query:
         deadline = time.monotonic() + END_LIMIT_S
         while sum(server.maxima(target).values()) < count and self.process.poll() is None:
             assert time.monotonic() < deadline, f"the query does not get on, see {self.errors.name}"
-            time.sleep(0.02)
+            time.sleep(POLL_S)
 
     def end(self) -> int:
         return self.process.wait(END_LIMIT_S)
@@ -92,7 +95,7 @@ class Query:
 
 def attack(server, folder: Path, rounds: int, seed: int) -> None:
     print(f"seed {seed}")
-    rng = random.Random(seed)
+    rng, environ = random.Random(seed), environment(folder)
     source, target = server.create("kills-source", 3), server.create("kills-target", 3)
     sent, ended, shot = 0, 0, 0
     for number in range(rounds):
@@ -100,7 +103,7 @@ def attack(server, folder: Path, rounds: int, seed: int) -> None:
         sent += ROWS_A_ROUND
         at_workers = number % 3 == 2
         # A task that dies with its worker is run again within the batch, or the query fails, as it comes.
-        with Query(folder, server, source, target, "local[2,3]" if at_workers else "local[2]") as query:
+        with Query(folder, environ, server, source, target, "local[2,3]" if at_workers else "local[2]") as query:
             query.started()
             query.until(server, target, sent - rng.uniform(0.1, 1) * ROWS_A_ROUND)
             for _ in range(rng.randint(1, 4) if at_workers else 0):
@@ -109,7 +112,7 @@ def attack(server, folder: Path, rounds: int, seed: int) -> None:
             time.sleep(rng.uniform(0, LONGEST_PAUSE_S))
             ended += query.process.poll() is not None
     for _ in range(3):
-        with Query(folder, server, source, target, "local[2]") as query:
+        with Query(folder, environ, server, source, target, "local[2]") as query:
             query.started()
             if query.end() == 0:
                 break

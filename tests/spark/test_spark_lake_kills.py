@@ -1,25 +1,21 @@
 """Driver and JVM killed by SIGKILL while a query writes a lake table: every row is there once in the end."""
 
 import json
-import os
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
-
-import tianzhou
+from quick_start import environment
 
 PROGRAM = Path(__file__).parent / "lake_program.py"
-SOURCE = str(Path(tianzhou.__file__).resolve().parents[1])
 TRIES = 3
 """Spark gives a Python process ten seconds to report, which a busy machine may need; the query is then begun again."""
 PLACES = ("task", "before", "after")
 
 
-def run(store, topic, options, work):
-    environ = {**os.environ, "PYTHONPATH": SOURCE}
+def run(environ, store, topic, options, work):
     command = [sys.executable, str(PROGRAM), store, topic, json.dumps(options), str(work)]
     return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=600, check=False)
 
@@ -36,14 +32,14 @@ def rounds(kind, places, server, topic, work):
     from tianzhou.spark.lake.options import parse_lake
     from tianzhou.spark.lake.reading import file_batches
 
-    options, sent, killed = options_of(kind, work), 0, 0
+    options, sent, killed, environ = options_of(kind, work), 0, 0, environment(work)
     for place in [*places, None]:
         server.send(topic, range(sent, sent + 300))
         sent += 300
         if place is not None:
             (work / "plan").write_text(place)
         for _ in range(TRIES):
-            done = run(str(server._folder), topic, options, work)
+            done = run(environ, str(server._folder), topic, options, work)
             if done.returncode == (-9 if place else 0):
                 break
         else:

@@ -19,15 +19,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from quick_start import JAVA, OPTIONS, environment
 
-import tianzhou
 from tianzhou.pipelines.merged_table import merged
 
 pymysql = pytest.importorskip("pymysql", reason="pip install 'tianzhou[cdc]'")
 SERVER = shutil.which("mariadbd") or shutil.which("mariadbd", path="/usr/sbin")
 INSTALL = shutil.which("mariadb-install-db")
 pytestmark = pytest.mark.skipif(not SERVER or not INSTALL, reason="no MariaDB: apt-get install mariadb-server")
-SOURCE = str(Path(tianzhou.__file__).resolve().parents[1])
 SCHEMA = "id INT, name STRING, total DECIMAL(10,2), at STRING"
 START_LIMIT_S = 240
 """Spark's start, on a machine that does other things as well; a command is killed after it has sent something."""
@@ -58,10 +57,10 @@ class MariaDB:
             stdout=subprocess.DEVNULL, stderr=(folder / "log").open("wb"),
         )  # fmt: skip
         for _ in range(300):
-            with contextlib.suppress(pymysql.MySQLError), contextlib.closing(self._connect(None)):
+            with contextlib.suppress(pymysql.MySQLError):
+                self._connection = pymysql.connect(host="127.0.0.1", port=self.port, user="root", autocommit=True)
                 break
-            if self._process.poll() is not None:
-                break
+            assert self._process.poll() is None, (folder / "log").read_text()
             time.sleep(0.1)
         else:
             raise AssertionError((folder / "log").read_text())
@@ -69,19 +68,17 @@ class MariaDB:
         self.do("CREATE USER repl@'127.0.0.1' IDENTIFIED BY 'secret'")
         self.do("GRANT REPLICATION SLAVE, BINLOG MONITOR, SELECT ON *.* TO repl@'127.0.0.1'")
 
-    def _connect(self, database: str | None):
-        return pymysql.connect(host="127.0.0.1", port=self.port, user="root", database=database, autocommit=True)
-
     def do(self, *statements: str) -> list[tuple]:
         """Run statements; the rows of the last one."""
         rows: list[tuple] = []
-        with contextlib.closing(self._connect(None)) as connection, connection.cursor() as cursor:
+        with self._connection.cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)
                 rows = list(cursor.fetchall())
         return rows
 
     def stop(self) -> None:
+        self._connection.close()
         self._process.terminate()
         try:
             self._process.wait(30)
@@ -215,8 +212,9 @@ def killed(database, server, table, topic, tmp_path, waits: Iterable[int], rng: 
     args = [
         sys.executable, "-m", "tianzhou", "pipeline", "cdc", f"repl@127.0.0.1:{database.port}", "--table", table,
         "--to", topic, "--checkpoint", str(tmp_path / "cdc"), "-n", server.address,
+        "--conf", f"{OPTIONS}={JAVA[OPTIONS]}",
     ]  # fmt: skip
-    environ = {**os.environ, "PYTHONPATH": SOURCE, "MYSQL_PWD": "secret"}
+    environ = {**environment(tmp_path), "MYSQL_PWD": "secret"}
     statements = 0
 
     def change() -> None:

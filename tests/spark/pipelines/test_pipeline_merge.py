@@ -1,20 +1,18 @@
 """The merged table without a database: what changed is merged, in Parquet and in Delta, whatever is killed."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from quick_start import environment
 
-import tianzhou
 from tianzhou.errors import ConfigError
 from tianzhou.pipelines.merged_table import CURRENT, PARTS, merge, merged
 from tianzhou.pipelines.topics import Topics
 
 PROGRAM = Path(__file__).parents[1] / "merge_program.py"
-SOURCE = str(Path(tianzhou.__file__).resolve().parents[1])
 SCHEMA = "id INT, name STRING"
 
 
@@ -37,8 +35,8 @@ def table(spark, server, topic, tmp_path):
     def run(*changes: str, **options) -> dict[int, str]:
         to = str(tmp_path / "merged")
         server.send(topic, list(changes))
-        given = {"table": "shop.items", "schema": SCHEMA, **options}
-        merge(Topics(spark, server.address), topic, to, **given).awaitTermination(120)
+        query = merge(Topics(spark, server.address), topic, to, **{"table": "shop.items", "schema": SCHEMA, **options})
+        query.awaitTermination(120)
         return rows(spark, to)
 
     return run
@@ -105,8 +103,8 @@ def test_a_delta_table_is_changed_by_its_own_merge(spark, server, topic, table, 
     ]
     # Whoever goes on need not say that it is Delta.
     server.send(topic, [change(9, 900, None)])
-    given = ("--to", str(to), "--table", "shop.items", "--schema", SCHEMA)
-    assert pipeline("merge", topic, *given) == {"changes": 1, "rows_in_table": 198, "to": str(to)}
+    options = ("--to", str(to), "--table", "shop.items", "--schema", SCHEMA)
+    assert pipeline("merge", topic, *options) == {"changes": 1, "rows_in_table": 198, "to": str(to)}
     with pytest.raises(ConfigError, match="holds a merged table in delta, not in parquet; choose another folder"):
         table(table_format="parquet")
     with pytest.raises(ConfigError, match="column name is int32 in the rows and string in delta table"):
@@ -118,7 +116,7 @@ def test_killed_while_it_merges_into_a_delta_table(spark, server, topic, tmp_pat
     """Driver and JVM die before a commit, between the deleted keys and the rows, and after a commit."""
     pytest.importorskip("deltalake")
     wanted: dict[int, str] = {}
-    position = 0
+    position, environ = 0, environment(tmp_path)
     for place in ("before", "gone", "after", ""):
         changes = []
         for key in range(position % 7, 40, 3):
@@ -131,7 +129,6 @@ def test_killed_while_it_merges_into_a_delta_table(spark, server, topic, tmp_pat
         server.send(topic, [*changes, *changes[:5]])
         (tmp_path / "plan").write_text(place)
         command = [sys.executable, str(PROGRAM), server.address, topic, str(tmp_path)]
-        environ = {**os.environ, "PYTHONPATH": SOURCE}
         done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == (-9 if place else 0), done.stderr[-3000:]
         assert bool((tmp_path / "plan").read_text()) is False

@@ -21,6 +21,16 @@ def make_queues():
 
 
 @pytest.fixture
+def spark(queues):
+    """A source over ten messages of one queue and five of another."""
+    from source_fixture import A, B, Fixture
+
+    queues.add(A, 10)
+    queues.add(B, 5)
+    return Fixture(queues)
+
+
+@pytest.fixture
 def lost() -> ConnectionLost:
     return ConnectionLost("the connection to 127.0.0.1:10911 was lost")
 

@@ -6,9 +6,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark.sql.datasource import (
-    CaseInsensitiveDict,
-)
+from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from tianzhou.model import MessageQueue
@@ -23,34 +21,44 @@ class Fixture:
     def __init__(self, queues):
         self.queues = queues
 
-    def source(self, **given):
-        ways = {"subscribePattern", "assign"} & given.keys()
-        values = {"namesrvAddr": "a:1", "pollTimeoutMs": "1000", **({} if ways else {"subscribe": "orders"}), **given}
+    def source(self, **options):
+        ways = {"subscribePattern", "assign"} & options.keys()
+        values = {"namesrvAddr": "a:1", "pollTimeoutMs": "1000", **({} if ways else {"subscribe": "orders"}), **options}
         source = TianzhouSource(CaseInsensitiveDict(values))
         source.connect = lambda: lambda options: self.queues
         return source
 
-    def batch(self, **given):
-        reader = self.source(**given).reader(row_schema())
-        return {
-            (row["queueId"], row["queueOffset"])
-            for partition in reader.partitions()
-            for batch in reader.read(partition)
-            for row in batch.to_pylist()
-        }
+    def batch(self, **options):
+        reader = self.source(**options).reader(row_schema())
+        return set(read(reader, reader.partitions()))
 
-    def stream(self, **given):
-        return self.source(**given).streamReader(row_schema())
+    def stream(self, **options):
+        return self.source(**options).streamReader(row_schema())
+
+    def begun(self, **options):
+        """A stream, and where it begins."""
+        reader = self.stream(**options)
+        return reader, reader.initialOffset()
 
 
 def through_json(value):
     return json.loads(json.dumps(value))
 
 
-def run(reader, start, end):
+def read(reader, partitions):
+    """Queue and offset of the rows."""
     return [
         (row["queueId"], row["queueOffset"])
-        for partition in reader.partitions(through_json(start), through_json(end))
+        for partition in partitions
         for batch in reader.read(partition)
         for row in batch.to_pylist()
     ]
+
+
+def run(reader, start, end):
+    return read(reader, reader.partitions(through_json(start), through_json(end)))
+
+
+def rest(reader, start):
+    """What a micro-batch reads that takes all there is."""
+    return run(reader, start, reader.latestOffset(start, ALL))

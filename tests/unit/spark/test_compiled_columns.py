@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
-from tianzhou.model import MessageQueue
-from tianzhou.records.codec import Record, encode_record
+from records import QUEUE, record
+
+from tianzhou.records.codec import encode_record
 from tianzhou.spark.rows import _rows
 from tianzhou.spark.rows.columns import Records, made_of, to_batch
 from tianzhou.spark.rows.compiled_columns import CompiledColumns
@@ -23,30 +24,7 @@ from tianzhou.wire.batch import encode_batch
 from tianzhou.wire.compression import COMPRESSED, ZLIB, compress
 
 compiled = pytest.mark.skipif(_rows.fill is None, reason="rows were not compiled here")
-QUEUE = MessageQueue("orders", "broker-a", 3)
 SCHEMA = arrow_schema(row_schema())
-
-
-def record(offset: int = 0, body: bytes = b"x", properties: bytes = b"TAGS\x01A\x02", **changes: Any) -> Record:
-    values: dict[str, Any] = {
-        "topic": "orders",
-        "queue_id": 3,
-        "queue_offset": offset,
-        "physical_offset": 1000 + offset,
-        "flag": 0,
-        "sys_flag": 0,
-        "born_timestamp": 1_700_000_000_123,
-        "born_host": bytes([10, 0, 0, 1]),
-        "born_port": 5000,
-        "store_timestamp": 1_700_000_000_456,
-        "store_host": bytes([127, 0, 0, 1]),
-        "store_port": 10911,
-        "reconsume_times": 0,
-        "prepared_transaction_offset": 0,
-        "body": body,
-        "properties": properties,
-    }
-    return Record(**{**values, **changes})
 
 
 def outcome(attempt: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -222,15 +200,8 @@ def test_a_record_that_is_something_else_is_left(changes):
 @pytest.mark.parametrize(
     ("place", "size"),
     [
-        (-1, 200),
-        (999, 200),
-        (1001, 200),
-        (1 << 62, 200),
-        (-(1 << 62), 200),
-        (700, 1 << 40),
-        (700, 0),
-        (700, -5),
-        (700, 90),
+        *((place, 200) for place in (-1, 999, 1001, 1 << 62, -(1 << 62))),
+        *((700, size) for size in (1 << 40, 0, -5, 90)),
     ],
 )
 def test_nothing_outside_the_file_is_touched(place, size):

@@ -16,20 +16,12 @@ from pyspark.sql.datasource import (
     InputPartition,
     LessThan,
 )
-from source_fixture import A, B, Fixture
+from source_fixture import A, B, read
 
 from tianzhou.errors import ConfigError, OffsetOutOfRange
 from tianzhou.model import MessageQueue
 from tianzhou.spark.rows.schema import row_schema
 from tianzhou.spark.source.offsets import DataLoss
-
-
-@pytest.fixture
-def spark(queues):
-    queues.add(A, 10)
-    queues.add(B, 5)
-    return Fixture(queues)
-
 
 # --- batch
 
@@ -130,17 +122,11 @@ def test_a_broker_that_cannot_evaluate_sql_ends_the_query_with_what_to_set(spark
 # --- conditions pushed down
 
 
-def narrowed(spark, *filters, **given):
-    reader = spark.source(filterPushdown="true", **given).reader(row_schema())
+def narrowed(spark, *filters, **options):
+    reader = spark.source(filterPushdown="true", **options).reader(row_schema())
     assert list(reader.pushFilters(list(filters))) == list(filters)  # Spark evaluates all of them again
     partitions = reader.partitions()
-    rows = [
-        (row["queueId"], row["queueOffset"])
-        for partition in partitions
-        for batch in reader.read(partition)
-        for row in batch.to_pylist()
-    ]
-    return rows, [span for partition in partitions for span in partition.spans]
+    return read(reader, partitions), [span for partition in partitions for span in partition.spans]
 
 
 def test_only_a_reader_that_is_asked_to_takes_conditions(spark):

@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pyspark.sql.streaming.datasource import ReadMaxRows, ReadMinRows
-from source_fixture import ALL, A, B, C, Fixture, run, through_json
+from source_fixture import ALL, A, B, C, rest, run, through_json
 
 from tianzhou.errors import ConfigError, ConnectFailed, CorruptRecord, OffsetOutOfRange
 from tianzhou.model import MessageQueue
@@ -13,16 +13,8 @@ from tianzhou.spark.source.offsets import DataLoss
 from tianzhou.wire.properties import encode_properties
 
 
-@pytest.fixture
-def spark(queues):
-    queues.add(A, 10)
-    queues.add(B, 5)
-    return Fixture(queues)
-
-
 def test_a_stream_reads_on_from_where_it_was(spark):
-    reader = spark.stream(startingOffsets="earliest")
-    start = reader.initialOffset()
+    reader, start = spark.begun(startingOffsets="earliest")
     first = reader.latestOffset(start, ALL)
     assert len(run(reader, start, first)) == 15
     spark.queues.add(A, 2)
@@ -31,8 +23,7 @@ def test_a_stream_reads_on_from_where_it_was(spark):
 
 
 def test_start_itself_is_returned_when_nothing_is_new(spark):
-    reader = spark.stream()
-    start = reader.initialOffset()
+    reader, start = spark.begun()
     assert reader.latestOffset(start, ALL) is start
     assert reader.partitions(start, start) == []
 
@@ -45,8 +36,7 @@ def test_the_initial_offset_is_found_out_once(spark):
 
 
 def test_a_first_batch_that_failed_loses_nothing_after_a_restart(spark):
-    reader = spark.stream(startingOffsets="latest")
-    start = reader.initialOffset()
+    reader, start = spark.begun(startingOffsets="latest")
     spark.queues.add(A, 3)
     end = reader.latestOffset(start, ALL)
     logged = through_json(end)  # Spark logs it; then the batch fails and the query is started again
@@ -75,9 +65,8 @@ def test_max_offsets_per_trigger_bounds_each_batch(spark):
 
 def test_without_it_there_is_no_bound_and_read_all_ignores_it(spark):
     assert spark.stream().getDefaultReadLimit() == ALL
-    reader = spark.stream(startingOffsets="earliest", maxOffsetsPerTrigger="4")
-    start = reader.initialOffset()
-    assert len(run(reader, start, reader.latestOffset(start, ALL))) == 15
+    reader, start = spark.begun(startingOffsets="earliest", maxOffsetsPerTrigger="4")
+    assert len(rest(reader, start)) == 15
 
 
 def test_available_now_stops_at_what_was_there(spark):
@@ -96,8 +85,7 @@ def test_available_now_stops_at_what_was_there(spark):
 
 
 def test_a_new_queue_enters_at_its_first_offset(spark):
-    reader = spark.stream(startingOffsets="latest")
-    start = reader.initialOffset()
+    reader, start = spark.begun(startingOffsets="latest")
     spark.queues.add(C, 6)
     spark.queues.expire(C, 2)
     spark.queues.now += 2
@@ -107,8 +95,7 @@ def test_a_new_queue_enters_at_its_first_offset(spark):
 
 
 def test_lost_messages_fail_a_stream_with_their_range(spark):
-    reader = spark.stream(startingOffsets="earliest")
-    start = reader.initialOffset()
+    reader, start = spark.begun(startingOffsets="earliest")
     spark.queues.expire(A, 4)
     spark.queues.now += 2
     with pytest.raises(DataLoss, match="4 messages of orders@broker-a:0 from offset 0 to 3 are lost"):
@@ -116,8 +103,7 @@ def test_lost_messages_fail_a_stream_with_their_range(spark):
 
 
 def test_or_are_skipped_once(spark, caplog):
-    reader = spark.stream(startingOffsets="earliest", failOnDataLoss="false")
-    start = reader.initialOffset()
+    reader, start = spark.begun(startingOffsets="earliest", failOnDataLoss="false")
     spark.queues.expire(A, 12)
     spark.queues.expire(B, 5)
     spark.queues.now += 2
@@ -141,25 +127,23 @@ def test_a_batch_run_again_whose_messages_are_gone(spark):
 
 
 def test_a_queue_that_is_away_is_waited_for_not_forgotten(spark):
-    reader = spark.stream(startingOffsets="earliest")
-    start = reader.initialOffset()
+    reader, start = spark.begun(startingOffsets="earliest")
     end = reader.latestOffset(start, ALL)
-    kept = spark.queues.maximum.pop(B)
+    before = spark.queues.maximum.pop(B)
     spark.queues.add(A, 1)
     spark.queues.now += 2
     without = reader.latestOffset(end, ALL)
     assert run(reader, end, without) == [(0, 10)]
-    spark.queues.maximum[B] = kept
+    spark.queues.maximum[B] = before
     spark.queues.add(B, 1)
     spark.queues.now += 2
-    assert run(reader, without, reader.latestOffset(without, ALL)) == [(1, 5)]
+    assert rest(reader, without) == [(1, 5)]
 
 
 def test_a_broker_that_is_away_holds_up_its_own_queues_only(spark, lost, caplog):
     there = MessageQueue("orders", "broker-b", 0)
     spark.queues.add(there, 4)
-    reader = spark.stream(startingOffsets="earliest")
-    start = reader.initialOffset()
+    reader, start = spark.begun(startingOffsets="earliest")
     spark.queues.away = {"broker-a"}
     for _ in range(3):
         end = reader.latestOffset(start, ALL)
@@ -167,32 +151,30 @@ def test_a_broker_that_is_away_holds_up_its_own_queues_only(spark, lost, caplog)
         spark.queues.now += 2
     assert caplog.text.count("broker-a is away and waited for") == 1
     spark.queues.away = set()
-    assert len(run(reader, end, reader.latestOffset(end, ALL))) == 15
+    assert len(rest(reader, end)) == 15
 
 
 def test_a_topic_whose_route_is_gone_for_now_is_waited_for(spark, caplog):
-    reader = spark.stream(startingOffsets="earliest")
-    start = reader.initialOffset()
-    kept, spark.queues.maximum = spark.queues.maximum, {}
+    reader, start = spark.begun(startingOffsets="earliest")
+    before, spark.queues.maximum = spark.queues.maximum, {}
     spark.queues.unregistered = {"broker-a"}
     spark.queues.now += 2
     assert reader.latestOffset(start, ALL) is start
-    spark.queues.maximum, spark.queues.unregistered = kept, set()
+    spark.queues.maximum, spark.queues.unregistered = before, set()
     spark.queues.now += 2
-    assert len(run(reader, start, reader.latestOffset(start, ALL))) == 15
+    assert len(rest(reader, start)) == 15
 
 
 def test_a_route_that_comes_back_soon_is_no_deletion(spark):
-    reader = spark.stream(startingOffsets="earliest")
-    start = reader.initialOffset()
-    kept, spark.queues.maximum = spark.queues.maximum, {}
+    reader, start = spark.begun(startingOffsets="earliest")
+    before, spark.queues.maximum = spark.queues.maximum, {}
     spark.queues.now += 2
 
     def come_back():
-        spark.queues.maximum = kept
+        spark.queues.maximum = before
 
     spark.queues.on_wait = come_back
-    assert len(run(reader, start, reader.latestOffset(start, ALL))) == 15
+    assert len(rest(reader, start)) == 15
 
 
 def test_a_deleted_topic_fails_the_stream_with_what_was_unread(spark):
@@ -223,8 +205,8 @@ def test_a_deletion_between_two_looks_around_is_seen_as_well(spark):
 def test_or_is_reported_once_and_left(spark, caplog):
     other = MessageQueue("bills", "broker-b", 0)
     spark.queues.add(other, 3)
-    given = {"subscribe": "orders,bills", "startingOffsets": "earliest", "failOnDataLoss": "false"}
-    reader = spark.stream(**given)
+    options = {"subscribe": "orders,bills", "startingOffsets": "earliest", "failOnDataLoss": "false"}
+    reader = spark.stream(**options)
     end = reader.latestOffset(reader.initialOffset(), ALL)
     spark.queues.delete("orders")
     spark.queues.add(other, 1)
@@ -239,7 +221,7 @@ def test_or_is_reported_once_and_left(spark, caplog):
     assert caplog.text.count("orders is away") <= 1
     spark.queues.add(A, 2)  # made anew: it is read from its beginning
     spark.queues.now += 2
-    assert run(reader, after, reader.latestOffset(after, ALL)) == [(0, 0), (0, 1)]
+    assert rest(reader, after) == [(0, 0), (0, 1)]
 
 
 def test_a_deleted_topic_found_at_a_restart(spark):
@@ -254,12 +236,11 @@ def test_a_deleted_topic_found_at_a_restart(spark):
         again.partitions({}, logged)
     lenient = spark.stream(subscribe="orders,bills", failOnDataLoss="false")
     assert run(lenient, {}, logged) == []
-    assert run(lenient, logged, lenient.latestOffset(logged, ALL)) == [(0, 0), (0, 1), (0, 2)]
+    assert rest(lenient, logged) == [(0, 0), (0, 1), (0, 2)]
 
 
 def test_a_queue_taken_away_with_unread_messages(spark):
-    reader = spark.stream(startingOffsets="latest")
-    start = reader.initialOffset()
+    reader, start = spark.begun(startingOffsets="latest")
     spark.queues.add(B, 2)
     spark.queues.unreadable = {B}
     spark.queues.now += 2
@@ -268,8 +249,7 @@ def test_a_queue_taken_away_with_unread_messages(spark):
 
 
 def test_a_queue_taken_away_after_it_was_read_is_no_loss(spark):
-    reader = spark.stream(startingOffsets="latest")
-    start = reader.initialOffset()
+    reader, start = spark.begun(startingOffsets="latest")
     spark.queues.unreadable = {B}
     spark.queues.now += 2
     assert reader.latestOffset(start, ALL) is start
@@ -279,26 +259,24 @@ def test_a_queue_taken_away_after_it_was_read_is_no_loss(spark):
     spark.queues.unreadable = set()
     spark.queues.add(B, 1)
     spark.queues.now += 2
-    assert run(reader, start, reader.latestOffset(start, ALL)) == [(1, 5)]
+    assert rest(reader, start) == [(1, 5)]
 
 
 def test_topics_that_come_and_match_are_read_from_their_start(spark, caplog):
-    reader = spark.stream(subscribePattern="bills.*", startingOffsets="latest")
-    start = reader.initialOffset()
+    reader, start = spark.begun(subscribePattern="bills.*", startingOffsets="latest")
     assert "subscribePattern=bills.*: no topic has such a name" in caplog.text
     assert reader.latestOffset(start, ALL) is start
     spark.queues.add(MessageQueue("bills-eu", "broker-b", 0), 3)
     spark.queues.now += 2
-    assert run(reader, start, reader.latestOffset(start, ALL)) == [(0, 0), (0, 1), (0, 2)]
+    assert rest(reader, start) == [(0, 0), (0, 1), (0, 2)]
 
 
 def test_new_brokers_enter_at_their_first_offset(spark):
-    reader = spark.stream(assign='{"orders": [0]}', startingOffsets="latest")
-    start = reader.initialOffset()
+    reader, start = spark.begun(assign='{"orders": [0]}', startingOffsets="latest")
     spark.queues.add(MessageQueue("orders", "broker-b", 0), 3)
     spark.queues.add(MessageQueue("orders", "broker-b", 1), 3)
     spark.queues.now += 2
-    assert run(reader, start, reader.latestOffset(start, ALL)) == [(0, 0), (0, 1), (0, 2)]
+    assert rest(reader, start) == [(0, 0), (0, 1), (0, 2)]
 
 
 def test_a_topic_no_longer_subscribed_keeps_its_position(spark):
@@ -309,7 +287,7 @@ def test_a_topic_no_longer_subscribed_keeps_its_position(spark):
     without = spark.stream(subscribe="bills")
     assert without.latestOffset(end, ALL) == end
     again = spark.stream(subscribe="orders,bills")
-    assert run(again, end, again.latestOffset(end, ALL)) == [(0, 10)]
+    assert rest(again, end) == [(0, 10)]
 
 
 def test_a_micro_batch_waits_until_it_is_worth_it(spark):
@@ -342,9 +320,8 @@ def test_least_and_most_messages_of_a_trigger(spark):
 
 
 def test_nothing_waits_when_all_there_is_is_wanted(spark):
-    reader = spark.stream(minOffsetsPerTrigger="100", startingOffsets="earliest")
-    start = reader.initialOffset()
-    assert len(run(reader, start, reader.latestOffset(start, ALL))) == 15  # trigger(once=True)
+    reader, start = spark.begun(minOffsetsPerTrigger="100", startingOffsets="earliest")
+    assert len(rest(reader, start)) == 15  # trigger(once=True)
     reader = spark.stream(minOffsetsPerTrigger="100", startingOffsets="earliest")
     reader.prepareForTriggerAvailableNow()
     assert len(run(reader, start, reader.latestOffset(start, reader.getDefaultReadLimit()))) == 15
@@ -364,21 +341,21 @@ def test_available_now_needs_its_topics_when_it_begins(spark):
 def test_available_now_names_what_is_lost_with_a_deleted_topic(spark, caplog):
     other = MessageQueue("bills", "broker-b", 0)
     spark.queues.add(other, 3)
-    given = {"subscribe": "orders,bills", "startingOffsets": "earliest"}
-    reader = spark.stream(**given)
+    options = {"subscribe": "orders,bills", "startingOffsets": "earliest"}
+    reader = spark.stream(**options)
     logged = through_json(reader.latestOffset(reader.initialOffset(), ALL))
     spark.queues.delete("orders")
     spark.queues.add(other, 2)
-    again = spark.stream(**given)
+    again = spark.stream(**options)
     again.prepareForTriggerAvailableNow()
     with pytest.raises(DataLoss) as caught:
         again.latestOffset(logged, again.getDefaultReadLimit())
     for queue, offset in ((A, 10), (B, 5)):
         lost = f"all messages of {queue} from offset {offset} on are lost: topic orders is deleted from broker-a"
         assert lost in str(caught.value)
-    lenient = spark.stream(**given, failOnDataLoss="false")
+    lenient = spark.stream(**options, failOnDataLoss="false")
     lenient.prepareForTriggerAvailableNow()
-    assert run(lenient, logged, lenient.latestOffset(logged, ALL)) == [(0, 3), (0, 4)]
+    assert rest(lenient, logged) == [(0, 3), (0, 4)]
     assert "all messages of orders@broker-a:0 from offset 10 on are lost" in caplog.text
 
 
@@ -416,10 +393,9 @@ def test_progress_is_published_only_for_a_named_group(spark, lost, caplog):
 
 
 def test_a_stream_waits_for_a_broker_to_come_back(spark, lost):
-    reader = spark.stream(startingOffsets="earliest", pollTimeoutMs="30000")
-    start = reader.initialOffset()
+    reader, start = spark.begun(startingOffsets="earliest", pollTimeoutMs="30000")
     spark.queues.failures = [lost] * 200
-    assert len(run(reader, start, reader.latestOffset(start, ALL))) == 15
+    assert len(rest(reader, start)) == 15
     assert 15 < spark.queues.now < 30
 
 
@@ -440,9 +416,8 @@ def test_a_light_queue_has_offsets_of_its_own(spark):
         record.properties += encode_properties(more)
     wanted = {"subscribe": "%LMQ%a", "startingOffsets": '{"%LMQ%a": {"broker-a": {"0": 3}}}'}
     assert spark.batch(**wanted) == {(0, offset) for offset in range(3, 40)}
-    reader = spark.stream(subscribe="%LMQ%a", startingOffsets="earliest")
-    start = reader.initialOffset()
-    assert run(reader, start, reader.latestOffset(start, ALL)) == [(0, offset) for offset in range(40)]
+    reader, start = spark.begun(subscribe="%LMQ%a", startingOffsets="earliest")
+    assert rest(reader, start) == [(0, offset) for offset in range(40)]
     spark.queues.expire(light, 10)
     spark.queues.now += 2
     with pytest.raises(DataLoss, match=r"10 messages of %LMQ%a@broker-a:0 from offset 0 to 9 are lost"):

@@ -94,6 +94,23 @@ def made(tmp_path):
         store.close()
 
 
+def copied(store: Store, tmp_path: Path, *without: str) -> Path:
+    """A copy of the folder, without its lock and some folders."""
+    copy = tmp_path / "copy"
+    shutil.copytree(store.root, copy, ignore=shutil.ignore_patterns("lock"))
+    for folder in without:
+        shutil.rmtree(copy / folder)
+    return copy
+
+
+def cut(path: Path, position: int) -> None:
+    """Put zeros in the place of a file's bytes from a position on."""
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(bytes(size - position))
+
+
 def schema_of(columns: str) -> StructType:
     kinds = {"LONG": LongType(), "STRING": StringType()}
     return StructType([StructField(name, kinds[kind]) for name, kind in map(str.split, columns.split(", "))])
@@ -281,8 +298,8 @@ def test_log_files_deleted_while_a_reader_is_at_them(made, gone):
     for path in paths[:gone]:
         path.unlink()
     schema = schema_of("queueOffset LONG, physicalOffset LONG, msgId STRING")
-    given = Wanted(arrow_schema(schema), columns_of(schema), fail_on_data_loss=False)
-    rows = [row for batch in read_all(files, [Span(queue, 0, 300)], given) for row in batch.to_pylist()]
+    lenient = Wanted(arrow_schema(schema), columns_of(schema), fail_on_data_loss=False)
+    rows = [row for batch in read_all(files, [Span(queue, 0, 300)], lenient) for row in batch.to_pylist()]
     assert rows == [row for row in wanted if row["physicalOffset"] >= int(paths[gone].name)]
 
 
@@ -303,9 +320,7 @@ def test_queue_files_deleted_under_the_reader(made):
 def test_a_copy_of_a_crashed_store_has_what_no_queue_had_yet(made, tmp_path):
     store = made()
     store.add(230)
-    copy = tmp_path / "copy"
-    shutil.copytree(store.root, copy, ignore=shutil.ignore_patterns("lock"))
-    shutil.rmtree(copy / "consumequeue")
+    copy = copied(store, tmp_path, "consumequeue")
     assert (copy / "abort").exists()
     files = StoreFiles(copy)
     rows = rows_of(files)
@@ -314,16 +329,12 @@ def test_a_copy_of_a_crashed_store_has_what_no_queue_had_yet(made, tmp_path):
     assert limits == (0, 230)
 
 
-def crashed(store: Store, copy: Path, kept: dict[int, int], checkpoint: int | None = None) -> StoreFiles:
-    """A copy as after a power failure: of some queues only so many units had reached the disk."""
-    shutil.copytree(store.root, copy, ignore=shutil.ignore_patterns("lock"))
-    for queue, count in kept.items():
+def crashed(store: Store, tmp_path: Path, synced: dict[int, int], checkpoint: int | None = None) -> StoreFiles:
+    """A copy as after a power failure: how many units of some queues had reached the disk."""
+    copy = copied(store, tmp_path)
+    for queue, count in synced.items():
         for path in copy.joinpath("consumequeue", TOPIC, str(queue)).iterdir():
-            start, size = int(path.name), path.stat().st_size
-            position = min(max(count * 20 - start, 0), size)
-            with path.open("r+b") as file:
-                file.seek(position)
-                file.write(bytes(size - position))
+            cut(path, min(max(count * 20 - int(path.name), 0), path.stat().st_size))
     noted = Checkpoint(copy / "checkpoint")
     noted.physic_msg_timestamp = noted.logics_msg_timestamp = 0 if checkpoint is None else checkpoint + 3000
     noted.write()
@@ -347,7 +358,7 @@ def test_a_queue_that_lost_units_others_kept_has_them_again(made, tmp_path, monk
     begun = []
     walk = StoreScan.walk
     monkeypatch.setattr(StoreScan, "walk", lambda self, begin: begun.append(begin) or walk(self, begin))
-    files = crashed(store, tmp_path / "copy", {0: 30, 1: 45}, 1_700_000_000_050 if noted else None)
+    files = crashed(store, tmp_path, {0: 30, 1: 45}, 1_700_000_000_050 if noted else None)
     assert [limits.maximum for limits in files.bounds(files.queues([TOPIC])).values()] == [50, 50]
     assert sorted(int(row["body"]) for row in rows_of(files)) == list(range(100))
     assert begun == [places[50] if noted else 0]
@@ -359,7 +370,7 @@ def test_a_queue_that_lost_more_than_the_checkpoint_says_is_seen_by_what_follows
         store.add(1, queue=number % 2, body=b"%d" % number)
     rows = sorted(rows_of(StoreFiles(store.root)), key=lambda row: row["physicalOffset"])
     stamped(store, {row["physicalOffset"]: 1_700_000_000_000 + number for number, row in enumerate(rows)})
-    files = crashed(store, tmp_path / "copy", {0: 10, 1: 50}, 1_700_000_000_080)
+    files = crashed(store, tmp_path, {0: 10, 1: 50}, 1_700_000_000_080)
     assert sorted(int(row["body"]) for row in rows_of(files)) == list(range(100))
     shutil.rmtree(tmp_path / "copy" / "consumequeue" / TOPIC / "0")
     assert sorted(int(row["body"]) for row in rows_of(StoreFiles(tmp_path / "copy"))) == list(range(100))
@@ -373,14 +384,10 @@ def test_a_queue_of_inner_batches_that_lost_units_has_them_again_and_once(made, 
         body = encode_batch((0, b"x", b"") for _ in range(3))
         store.store.append(NewRecord("batches", 0, body, b"INNER_NUM\x013\x02", sys_flag=0xC0))
     store.store._dispatcher.drain()
-    copy = tmp_path / "copy"
-    shutil.copytree(store.root, copy, ignore=shutil.ignore_patterns("lock"))
+    copy = copied(store, tmp_path)
     Checkpoint(copy / "checkpoint").write()
     [path] = copy.joinpath("batchconsumequeue", "batches", "0").iterdir()
-    size = path.stat().st_size
-    with path.open("r+b") as file:
-        file.seek(kept * 46)
-        file.write(bytes(size - kept * 46))
+    cut(path, kept * 46)
     files = StoreFiles(copy)
     assert offsets_of(rows_of(files, "batches")) == list(range(60))
     assert len(files.more.get(("batches", 0), (0, b""))[1]) == (20 - kept) * 46
@@ -393,7 +400,7 @@ def test_records_damaged_behind_the_units_are_told(made, tmp_path, tags, kept):
     store.add(40, tag="A")
     place = rows_of(StoreFiles(store.root))[20]["physicalOffset"]
     flip(store.root, place + 4, b"\0\0\0\0")
-    files = crashed(store, tmp_path / "copy", {0: kept})
+    files = crashed(store, tmp_path, {0: kept})
     text = "1 message of orders@store:0 from offset 20 to 20 is lost: neither its queue nor the log"
     with pytest.raises(DataLoss, match=text):
         rows_of(files, tags=tags)
@@ -403,8 +410,7 @@ def test_records_damaged_behind_the_units_are_told(made, tmp_path, tags, kept):
 def test_queues_without_any_file_begin_where_the_log_does(made, tmp_path):
     store = made()
     store.add(300, body=b"long" * 500)
-    copy = tmp_path / "copy"
-    crashed(store, copy, {})
+    copy = crashed(store, tmp_path, {}).root
     shutil.rmtree(copy / "consumequeue")
     min(copy.joinpath("commitlog").iterdir()).unlink()
     files = StoreFiles(copy)
@@ -438,9 +444,7 @@ def test_a_key_is_found_where_the_index_has_nothing(made):
 def test_a_crashed_store_is_followed_when_its_broker_is_back(made, tmp_path, stopped):
     store = made()
     store.add(230)
-    copy = tmp_path / "copy"
-    shutil.copytree(store.root, copy, ignore=shutil.ignore_patterns("lock"))
-    shutil.rmtree(copy / "consumequeue" / TOPIC)
+    copy = copied(store, tmp_path, f"consumequeue/{TOPIC}")
     files = StoreFiles(copy)
     assert len(rows_of(files)) == 230
     again = Store(copy)
@@ -576,24 +580,18 @@ def test_a_queue_that_is_made_anew_is_waited_for(made, monkeypatch):
 def test_a_stream_on_a_crashed_store_goes_on_with_its_broker(made, tmp_path):
     store = made()
     store.add(230)
-    copy = tmp_path / "copy"
-    shutil.copytree(store.root, copy, ignore=shutil.ignore_patterns("lock"))
-    shutil.rmtree(copy / "consumequeue" / TOPIC)
+    copy = copied(store, tmp_path, f"consumequeue/{TOPIC}")
     stream = stream_of(copy)
-
-    def batch(start: dict) -> tuple[dict, list[int]]:
-        return next_batch(stream, start)
-
-    end, rows = batch(stream.initialOffset())
+    end, rows = next_batch(stream, stream.initialOffset())
     assert rows == list(range(230))
     again = Store(copy)
     try:
-        assert batch(end) == (end, [])
+        assert next_batch(stream, end) == (end, [])
         again.add(70)
-        end, rows = batch(end)
+        end, rows = next_batch(stream, end)
         assert rows == list(range(230, 300))
         again.add(1)
-        assert batch(end)[1] == [300]
+        assert next_batch(stream, end)[1] == [300]
     finally:
         again.close()
 
@@ -602,14 +600,10 @@ def test_a_copy_cut_off_in_the_log_ends_there(made, tmp_path):
     store = made()
     store.add(230)
     place = rows_of(StoreFiles(store.root))[200]["physicalOffset"]
-    copy = tmp_path / "copy"
-    shutil.copytree(store.root, copy, ignore=shutil.ignore_patterns("lock"))
+    copy = copied(store, tmp_path)
     for path in copy.joinpath("commitlog").iterdir():
-        start, size = int(path.name), path.stat().st_size
-        if start + size > place:
-            with path.open("r+b") as file:
-                file.seek(max(place - start + 20, 0))
-                file.write(bytes(start + size - max(place + 20, start)))
+        if int(path.name) + path.stat().st_size > place:
+            cut(path, max(place - int(path.name) + 20, 0))
     assert offsets_of(rows_of(StoreFiles(copy))) == list(range(200))
 
 

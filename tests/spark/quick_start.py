@@ -1,0 +1,33 @@
+"""Spark sessions that start with less work, for tests that start them over and over to kill them.
+
+Java need not verify Spark's own classes. And the six Python processes that Spark starts for a stream need not compile
+PySpark's modules, which they import from an archive below `SPARK_HOME`: where it has none, they take those that are
+installed.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from spark_processes import SPARK_HOME
+
+from tianzhou.spark.sessions.sessions import settings
+
+OPTIONS = "spark.driver.extraJavaOptions"
+JAVA = {OPTIONS: f"{settings('test')[OPTIONS]} -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"}
+"""Settings of a session."""
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """The environment of processes with such sessions.
+
+    Args:
+        folder: where a `SPARK_HOME` without the archive is made.
+    """
+    home = folder / "spark"
+    home.mkdir()
+    for part in ("bin", "jars"):
+        (home / part).symlink_to(SPARK_HOME / part)
+    source = Path(__file__).resolve().parents[2] / "src"
+    return {**os.environ, "PYTHONPATH": str(source), "SPARK_HOME": str(home)}
