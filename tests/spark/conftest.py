@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from quick_start import JAVA, environment
 from spark_processes import CONF
 
 from tianzhou.model import Message, MessageQueue
@@ -177,7 +178,9 @@ def spark(tmp_path_factory):
     elif where:
         made = session("tests", "cluster", master=where, **CONF, **folders)
     else:
-        made = session("tests", "test", **{"spark.driver.memory": "768m", **folders})
+        with pytest.MonkeyPatch.context() as patched:  # what Spark starts later inherits it
+            patched.setenv("SPARK_HOME", environment(tmp_path_factory.mktemp("home"))["SPARK_HOME"])
+            made = session("tests", "test", **JAVA, **folders)
     if not where.startswith("sc://"):
         made.sparkContext.setLogLevel("FATAL")
     yield made

@@ -1,8 +1,8 @@
-"""Spark sessions that start with less work, for tests that start them over and over to kill them.
+"""Spark sessions and queries that start with less work.
 
-Java need not verify Spark's own classes. And the six Python processes that Spark starts for a stream need not compile
-PySpark's modules, which they import from an archive below `SPARK_HOME`: where it has none, they take those that are
-installed.
+Java need not verify Spark's own classes. And the Python processes that Spark starts, six for a session's first stream,
+one for each further one, need not compile PySpark's modules: they import them from an archive below `SPARK_HOME`, and
+where it has none, those that are installed.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeVar
 
@@ -77,6 +77,19 @@ def several(rules: Mapping[str, str], read: Callable[[RawOptions], T], *, secret
     return made
 
 
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """The question whether another name was meant; empty when none is near.
+
+    Args:
+        name: as written, in any case.
+        known: the names there are.
+        cutoff: how alike two names have to be, 0 to 1.
+    """
+    by_lower = {one.lower(): one for one in known}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
+    return f" (did you mean {by_lower[near[0]]}?)" if near else ""
+
+
 def rules_of(table: type) -> dict[str, str]:
     """The options of a table, and what is expected of each."""
     return {name: rule for one in fields(table) for name, rule in one.metadata[_RULES].items()}
@@ -117,9 +130,9 @@ class RawOptions:
         return table(**{one.name: one.metadata[_READ](self) for one in columns})
 
     def _unknown(self, key: str, value: str) -> ConfigError:
-        near = difflib.get_close_matches(key.lower(), [name.lower() for name in self._known], n=1, cutoff=0.6)
-        hint = next((f" (did you mean {name}?)" for name in self._known if name.lower() in near), "")
-        return ConfigError(f"there is no option {key}={value}{hint}; there are {', '.join(self._known)}")
+        return ConfigError(
+            f"there is no option {key}={value}{nearest(key, self._known)}; there are {', '.join(self._known)}"
+        )
 
     def verbatim(self, name: str) -> str | None:
         """The option as written, None when it is not there."""

@@ -79,22 +79,23 @@ def write_files(
         LakeError: a row has what the table does not let be.
     """
     system, root = filesystem(location)
+    held = schema if division is None else division.of_files(schema)
     written: list[NewFile] = []
     under_way: dict[Values, _File] = {}
     try:
         for table in _of_size(batches):
             _check_nulls(table, schema)
             for values, rows in [((), table)] if division is None else division.split(table):
-                current = under_way.get(values)
-                if current is None:
+                if values not in under_way:
                     if len(under_way) >= MOST_OPEN:
                         largest = max(under_way, key=lambda one: under_way[one].size)
                         written.append(under_way[largest].close())
                         del under_way[largest]
-                    current = under_way[values] = _begin(system, root, prefix, schema, compression, division, values)
-                current.add(rows)
-                if current.size >= target_bytes:
-                    written.append(current.close())
+                    path, common = _path(prefix, division, values)
+                    under_way[values] = _File(system, root, path, held, compression, common)
+                under_way[values].add(rows)
+                if under_way[values].size >= target_bytes:
+                    written.append(under_way[values].close())
                     del under_way[values]
         while under_way:
             values, current = next(iter(under_way.items()))
@@ -108,22 +109,14 @@ def write_files(
     return written
 
 
-def _begin(
-    system: Any,
-    root: str,
-    prefix: str,
-    schema: pa.Schema,
-    compression: str,
-    division: Division | None,
-    values: Values,
-) -> _File:
+def _path(prefix: str, division: Division | None, values: Values) -> tuple[str, dict[str, str | None]]:
+    """Where a new file goes, below the table, and what its rows have in common."""
     name = f"{prefix}-{uuid.uuid4().hex}.parquet"
     if division is None:
-        return _File(system, root, name, schema, compression, {})
+        return name, {}
     above, _, name = name.rpartition("/")
     path = "/".join(part for part in (above, division.folder(values), name) if part)
-    texts = dict(zip((part.column for part in division.parts), values, strict=True))
-    return _File(system, root, path, division.of_files(schema), compression, texts)
+    return path, dict(zip((part.column for part in division.parts), values, strict=True))
 
 
 def _check_nulls(table: pa.Table, schema: pa.Schema) -> None:

@@ -156,11 +156,11 @@ class LakeStreamWriter(_FileWriter, DataSourceStreamArrowWriter):
 
 
 class FilePartition(InputPartition):
-    """Files of a table: what one task reads."""
+    """A file of a table: what one task reads."""
 
-    def __init__(self, files: list[TableFile]) -> None:
-        super().__init__(", ".join(file.path for file in files))
-        self.files = files
+    def __init__(self, file: TableFile) -> None:
+        super().__init__(file.path)
+        self.file = file
 
 
 class LakeReader(Pickled, DataSourceReader):
@@ -178,8 +178,7 @@ class LakeReader(Pickled, DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """One task a file."""
-        files = open_table(self._options).files(self._conditions)
-        return [FilePartition([file]) for file in files]
+        return [FilePartition(file) for file in open_table(self._options).files(self._conditions)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a file; columns it lacks are null."""
@@ -187,8 +186,7 @@ class LakeReader(Pickled, DataSourceReader):
             return
         from tianzhou.spark.lake.reading import file_batches
 
-        for file in partition.files:
-            yield from file_batches(file, self._schema)
+        yield from file_batches(partition.file, self._schema)
 
 
 class PruningReader(LakeReader):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import (
@@ -18,6 +17,7 @@ from pyspark.sql.types import (
 )
 
 from tianzhou.errors import ConfigError
+from tianzhou.spark.option_values import nearest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,8 +63,7 @@ def columns_of(schema: StructType) -> tuple[str, ...]:
     for field in schema.fields:
         name = by_lower.get(field.name.lower())
         if name is None:
-            near = difflib.get_close_matches(field.name, _TYPES, n=1)
-            hint = f" (did you mean {near[0]}?)" if near else ""
+            hint = nearest(field.name, _TYPES)
             raise ConfigError(f"schema: no column {field.name}{hint}; there are {', '.join(_TYPES)}")
         allowed = [_TYPES[name], *([StringType()] if name == "body" else [])]
         # Compared as text: whether a map's values may be null makes no difference to what is delivered.

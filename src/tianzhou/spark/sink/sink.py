@@ -7,7 +7,6 @@ its rows again. For exactly once see `exactly_once`.
 from __future__ import annotations
 
 import asyncio
-import difflib
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from tianzhou.client.producer.producer import Producer
 from tianzhou.client.staging import queue_by_id
 from tianzhou.errors import ClientError, ConfigError, TianzhouError
 from tianzhou.spark import connections
+from tianzhou.spark.option_values import nearest
 from tianzhou.spark.pickling import Pickled
 from tianzhou.spark.sink.exactly_once import BatchName, Staged, abort, commit, stage
 from tianzhou.spark.sink.options import WriteOptions, parse_write
@@ -69,8 +69,7 @@ def check_columns(schema: StructType) -> dict[str, str]:
     for field in schema.fields:
         name = by_lower.get(field.name.lower())
         if name is None:
-            near = difflib.get_close_matches(field.name, COLUMNS, n=1, cutoff=0.7)
-            hint = f" (did you mean {near[0]}?)" if near else ""
+            hint = nearest(field.name, COLUMNS, 0.7)
             raise ConfigError(
                 f"the sink has no column {field.name}{hint}; select some of {', '.join(COLUMNS)}, "
                 "and put anything else into body or properties"
@@ -148,12 +147,6 @@ async def _send_all(producer: Producer, rows: Sequence[Outgoing]) -> list[BaseEx
     return await asyncio.gather(*(_send(producer, row) for row in rows), return_exceptions=True)
 
 
-def _check_sent(results: Sequence[BaseException | None], first: int, partition: int) -> None:
-    for index, error in enumerate(results, first):
-        if error is not None:
-            raise not_sent(index, partition, error)
-
-
 def _wait(process: connections.Process, left_s: Callable[[float], float]) -> None:
     """Wait until nothing is left; timers and connections have their turn meanwhile, and may end a sleep a bit early."""
     while (seconds := left_s(time.monotonic())) > 0:
@@ -206,34 +199,27 @@ class Sender:
             RowNotSent: a row cannot be sent; names it.
         """
         process, producer = self._connect(self.options)
-        rows = self.rows(batches, partition)
         per_second = self.options.max_messages_per_second
-        if per_second is None:
-            sent = 0
-            while some := list(itertools.islice(rows, SENDS_IN_FLIGHT)):
-                _check_sent(process.run(_send_all(producer, some)), sent, partition)
-                sent += len(some)
-            return Sent(sent)
-        rate = SendRate(per_second, SENDS_IN_FLIGHT)
+        rate = None if per_second is None else SendRate(per_second, SENDS_IN_FLIGHT)
+        size = SENDS_IN_FLIGHT if rate is None else rate.slice
+        rows, sent = self.rows(batches, partition), 0
         try:
-            return Sent(self._send_paced(process, producer, rate, rows, partition))
+            while some := list(itertools.islice(rows, size)):
+                if rate is not None:
+                    _wait(process, rate.wait_s)
+                began_s = time.monotonic()
+                results = process.run(_send_all(producer, some))
+                if rate is not None:
+                    rate.sent(len(some), began_s, time.monotonic())
+                for index, error in enumerate(results, sent):
+                    if error is not None:
+                        raise not_sent(index, partition, error)
+                sent += len(some)
         finally:
             # Also when it fails: whoever comes next, the next attempt perhaps, knows nothing of this one.
-            _wait(process, rate.rest_s)
-
-    @staticmethod
-    def _send_paced(
-        process: connections.Process, producer: Producer, rate: SendRate, rows: Iterator[Outgoing], partition: int
-    ) -> int:
-        sent = 0
-        while some := list(itertools.islice(rows, rate.slice)):
-            _wait(process, rate.wait_s)
-            began_s = time.monotonic()
-            results = process.run(_send_all(producer, some))
-            rate.sent(len(some), began_s, time.monotonic())
-            _check_sent(results, sent, partition)
-            sent += len(some)
-        return sent
+            if rate is not None:
+                _wait(process, rate.rest_s)
+        return Sent(sent)
 
     def rows(self, batches: Iterable[pa.RecordBatch], partition: int) -> Iterator[Outgoing]:
         """The messages of all rows, in order.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 import sys
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -177,9 +178,9 @@ def _units(values: Any, first_slot: int) -> Units:
     return Units(np.arange(first_slot, first_slot + len(values)), np.ones(len(values), np.int64), physical, size, tags)
 
 
-def _valid(unit: Any) -> bool:
+def _never_written(unit: Any) -> bool:
     plain = unit["physical"] >= 0 and unit["size"] > 0
-    return bool(plain and (unit.dtype.names == UNIT.names or (unit["base"] >= 0 and unit["count"] > 0)))
+    return not (plain and (unit.dtype.names == UNIT.names or (unit["base"] >= 0 and unit["count"] > 0)))
 
 
 class QueueFiles:
@@ -221,13 +222,8 @@ class QueueFiles:
         # Files behind a gap are not reached by a broker, either.
         last = next((i for i, (a, b) in enumerate(pairwise(starts)) if self._end_of(a) != b), len(starts) - 1)
         for start in reversed(starts[: last + 1]):
-            values = self._values(start)
-            low, high = 0, len(values)
-            while low < high:
-                middle = (low + high) // 2
-                low, high = (middle + 1, high) if _valid(values[middle]) else (low, middle)
-            if low:
-                return int(start // self._shape.itemsize + low)
+            if count := bisect_left(self._values(start), True, key=_never_written):
+                return int(start // self._shape.itemsize + count)
         return self.begin
 
     def _end_of(self, start: int) -> int:

@@ -6,6 +6,7 @@ which the broker has put into a queue and whose record is in its place in the lo
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -206,23 +207,24 @@ class StoreFiles:
 
     def first(self, files: QueueFiles, begin: int, end: int, physical: int) -> int:
         """The first slot of a range whose record lies at a commit-log offset or behind it; `end` without one."""
-        while begin < end:
-            middle = (begin + end) // 2
-            unit = files.at(middle)
-            begin, end = (middle + 1, end) if unit is None or unit.physical[0] < physical else (begin, middle)
-        return begin
+
+        def reaches(slot: int) -> bool:
+            unit = files.at(slot)
+            return unit is not None and bool(unit.physical[0] >= physical)
+
+        return begin + bisect_left(range(begin, end), True, key=reaches)
 
     def slot_of(self, queue: MessageQueue, offset: int, begin: int, end: int) -> int:
         """The first slot of a range whose unit ends behind a queue offset; `end` without one."""
         files = self.files(queue.topic, queue.queue_id)
         if not files.batched:
             return min(max(offset, begin), end)
-        while begin < end:
-            middle = (begin + end) // 2
-            unit = files.at(middle)
-            behind = unit is None or unit.base[0] + unit.count[0] <= offset
-            begin, end = (middle + 1, end) if behind else (begin, middle)
-        return begin
+
+        def ends_behind(slot: int) -> bool:
+            unit = files.at(slot)
+            return unit is not None and bool(unit.base[0] + unit.count[0] > offset)
+
+        return begin + bisect_left(range(begin, end), True, key=ends_behind)
 
     def offsets_of(self, queue: MessageQueue, begin: int, end: int) -> tuple[int, int]:
         """The queue offsets that a range of slots covers, which is not empty."""
