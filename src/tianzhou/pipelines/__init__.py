@@ -18,6 +18,6 @@ FILES = (
     "merged_table",
     "logs",
 )
-"""The modules somebody would copy; `tianzhou pipeline source NAME` prints one."""
+"""The modules to copy; `tianzhou pipeline source NAME` prints one."""
 DECLARATIVE = "declarative"
 """The folder of definitions for `spark-pipelines`, which `tianzhou pipeline source declarative --to FOLDER` copies."""

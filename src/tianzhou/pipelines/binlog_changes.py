@@ -4,8 +4,8 @@ A change is JSON: `{"op": "insert", "table": "shop.orders", "key": {"id": 7}, "r
 `op` is `snapshot`, `insert`, `update` or `delete`, whose `row` is null. An update that changes the key is a delete and
 an insert, since the two keys may be in two queues. The primary key is the sharding key, so that all changes of a row
 are in one queue. Where in the binlog to go on is part of the query's checkpoint. With the sink's default delivery a
-crash may repeat the last changes: `position` is unique and grows, so whoever keeps a row's greatest position (as
-`merged_table` does) is exact.
+crash may repeat the last changes: `position` is unique and grows, so a reader that keeps a row's greatest position
+(as `merged_table` does) is exact.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Dead letters: what a group has given up on, counted by cause, with samples, and sent again by choice.
 
-RocketMQ notes the topic and the id a message had before it was retried. Why it failed nobody notes: what a consumer
+RocketMQ notes the topic and the id a message had before it was retried. Why it failed is not noted: what a consumer
 adds to a message it sends back is lost. `reason` is a property that consumers set which put a message here themselves.
 """
 
@@ -69,7 +69,7 @@ def samples(letters: DataFrame, each: int) -> DataFrame:
 
 
 def chosen(letters: DataFrame, *, ids: Sequence[str] = (), where: str | None = None) -> DataFrame:
-    """The letters somebody chose.
+    """The letters that ids or a condition choose.
 
     Args:
         letters: of `dead_letters`.

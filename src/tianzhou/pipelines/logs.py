@@ -1,6 +1,6 @@
 """Log collection: lines of files become messages of a topic, files that are rotated are followed, nothing needs Spark.
 
-How far each file has been sent is kept in a file of its own, written after the brokers have acknowledged: killed at any
+How far each file has been sent stands in a file of its own, written after the brokers have acknowledged: killed at any
 moment, the collector goes on with lines that were not acknowledged, and may send the last ones twice, which their
 properties `file`, `inode` and `position` tell. Lines of a file keep their order: they share a sharding key.
 """
@@ -26,7 +26,7 @@ from tianzhou.model import Message
 READ_BYTES = 1 << 20
 """A line of more bytes than this becomes several messages."""
 PRINT_BYTES = 256
-"""A file is told from another by this many bytes at its beginning and before the position."""
+"""Bytes compared, at its beginning and before the position, to know a file from another."""
 QUIET_S = 2.0
 """A last line without an end is sent when its file was rotated away and nobody has written to it for this time."""
 Place = tuple[int, int]
@@ -174,7 +174,7 @@ class Follower:
         self._skip = from_end and positions.is_new
 
     def poll(self) -> Iterator[Lines]:
-        """What is new, at most a megabyte of each file; `sent` each before the next is asked for."""
+        """What is new, at most a megabyte of each file; call `sent` for each before taking the next."""
         self._look()
         behind: set[str] = set()
         # What was rotated away comes first, and whole, before anything of the file that took its name.

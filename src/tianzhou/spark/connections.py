@@ -1,9 +1,9 @@
-"""The connection of a process to its brokers, kept from batch to batch.
+"""The connection of a process to its brokers, open from batch to batch.
 
 Spark keeps its Python workers, so a module-global connection survives across tasks and micro-batches. Each
 process has one event loop that runs on the caller's thread while it waits for answers, and stands still while
 rows are made: no second thread competes with the decoder. What is in flight while it stands still are pulls of the
-next rows (`BrokerReader.ahead`), which can be asked for again should they have been lost or come too late.
+next rows (`BrokerReader.ahead`), which can be repeated should they be lost or come too late.
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ class Client(Protocol):
 
     async def start(self) -> None:
         """Connect."""
-        ...
 
 
 T = TypeVar("T")

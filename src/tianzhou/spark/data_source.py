@@ -1,7 +1,7 @@
 """`format("tianzhou")`: topics as tables, read in batches or as streams, and written to.
 
 Spark starts a Python process to find sources and another to make one before any reads. Neither needs more than
-this class, so what reads and writes is imported when it is asked for.
+this class, so what reads and writes is imported at its first use.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 
 class TianzhouSource(Pickled, DataSource):
-    """The data source Spark makes for `format("tianzhou")`."""
+    """The data source Spark makes for `format("tianzhou")`.
+
+    All methods raise `ConfigError` when an option, the schema or the mode is wrong.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -45,11 +48,7 @@ class TianzhouSource(Pickled, DataSource):
         return row_schema(parse_read(self.options).include_properties)
 
     def reader(self, schema: StructType) -> BatchReader:
-        """For `spark.read`.
-
-        Raises:
-            ConfigError: an option or the schema is wrong.
-        """
+        """For `spark.read`."""
         from tianzhou.spark.source.readers import BatchReader, NarrowingReader
 
         options = parse_read(self.options, BATCH)
@@ -57,31 +56,19 @@ class TianzhouSource(Pickled, DataSource):
         return kind(options, schema, self.connect())
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
-        """For `spark.readStream`.
-
-        Raises:
-            ConfigError: an option or the schema is wrong.
-        """
+        """For `spark.readStream`."""
         from tianzhou.spark.source.readers import StreamReader
 
         return StreamReader(parse_read(self.options, STREAM), schema, self.connect())
 
     def writer(self, schema: StructType, overwrite: bool) -> Writer:
-        """For `df.write`.
-
-        Raises:
-            ConfigError: an option or a column is wrong, or the mode is overwrite.
-        """
+        """For `df.write`."""
         from tianzhou.spark.sink.sink import Writer
 
         return Writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
-        """For `df.writeStream`.
-
-        Raises:
-            ConfigError: an option or a column is wrong, or the output mode is complete.
-        """
+        """For `df.writeStream`."""
         from tianzhou.spark.sink.sink import StreamWriter
 
         return StreamWriter(self.options, schema, overwrite)

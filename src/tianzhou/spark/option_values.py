@@ -254,7 +254,7 @@ def _tls_config_file(raw: RawOptions) -> str | None:
     if file is not None and not file:
         raise raw.bad("tlsConfigFile")
     if file is not None and not raw.read("tls", None, flag):
-        # Whoever names whom to trust would otherwise speak plain.
+        # Else a user who names what to trust would speak without TLS.
         raise ConfigError(f"tlsConfigFile={file}: is read with tls=true only; give that too, or leave the file out")
     return file
 

@@ -40,8 +40,7 @@ def test_the_other_topic_is_made(server, topic, pipeline, tmp_path, delivery):
 
 
 @pytest.mark.parametrize(
-    ("by", "left"),
-    [("json:$.order", ["1", "2"]), ("property:p", ["1"]), ("body", ["1", "1b", "2"])],
+    ("by", "left"), [("json:$.order", ["1", "2"]), ("property:p", ["1"]), ("body", ["1", "1b", "2"])]
 )
 def test_what_makes_messages_equal(server, topic, target, pipeline, tmp_path, by, left):
     bodies = ['{"order": 1, "n": "1"}', '{"order": 1, "n": "1b"}', '{"order": 1, "n": "1"}', '{"order": 2, "n": "2"}']

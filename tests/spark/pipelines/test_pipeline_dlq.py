@@ -18,10 +18,7 @@ def give_up(server, group: str, topic: str, count: int) -> None:
 
     async def work() -> None:
         consumer = PushConsumer(
-            group,
-            server.address,
-            consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
-            max_reconsume_times=0,
+            group, server.address, consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, max_reconsume_times=0
         )
         seen = 0
         enough = asyncio.Event()

@@ -171,10 +171,7 @@ def test_every_page_is_run():
 @pytest.mark.parametrize("name", MADE)
 def test_a_page_runs_as_printed(printed, page_server, name):
     MADE[name](page_server)
-    places = {
-        "2026-11-21T20:55:53": "2026-01-01T00:00:00",
-        "7F0000017904ADC47BF86BB166D9000B": "",
-    }
+    places = {"2026-11-21T20:55:53": "2026-01-01T00:00:00", "7F0000017904ADC47BF86BB166D9000B": ""}
     if name == "replay.md":
         places["7F0000017904ADC47BF86BB166D9000B"] = page_server.messages("orders")[0].msg_id
     for command, shown in steps_of(PAGES / name):

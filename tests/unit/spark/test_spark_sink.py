@@ -12,16 +12,7 @@ pytest.importorskip("pyspark")
 
 import pyarrow as pa
 from pyspark import cloudpickle
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DoubleType,
-    IntegerType,
-    MapType,
-    NullType,
-    StringType,
-    StructType,
-)
+from pyspark.sql.types import ArrayType, BinaryType, DoubleType, IntegerType, MapType, NullType, StringType, StructType
 
 from tianzhou.errors import BrokerError, ConfigError
 from tianzhou.model import MessageQueue

@@ -1,10 +1,10 @@
 """A directory of Parquet files that any reader takes as it is, with batches committed by a manifest.
 
 Tasks write below `_staging`, which readers pass over. A commit writes a manifest of moves and removals under the
-batch's name, which decides; then it carries them out. Whoever finds a manifest that was not carried out, because a
+batch's name, which decides; then it carries them out. The next process that finds a manifest not carried out, because a
 driver died, does that first. The manifest of a writer's last batch stays and tells which batch that was.
 
-Whoever decides or carries out holds the lock of the directory meanwhile; it goes with its process.
+A process that decides or carries out holds the lock of the directory; the lock goes with the process.
 """
 
 from __future__ import annotations
@@ -26,15 +26,7 @@ import pyarrow.parquet as pq
 
 from tianzhou.spark.lake.files import NewFile, sync, write_files
 from tianzhou.spark.lake.options import LakeOptions, Part
-from tianzhou.spark.lake.partitions import (
-    Division,
-    agreed,
-    check_parts,
-    folder_texts,
-    parts_of,
-    type_of,
-    value_of,
-)
+from tianzhou.spark.lake.partitions import Division, agreed, check_parts, folder_texts, parts_of, type_of, value_of
 from tianzhou.spark.lake.pruning import Condition, may_hold
 from tianzhou.spark.lake.reading import TableFile, file_batches
 from tianzhou.spark.lake.tables import Batch, LakeError, fitting, refuse_new

@@ -34,9 +34,9 @@ def open_table(options: LakeOptions) -> LakeTable:
 def compact(path: str = "", **options: str) -> int:
     """Merge the small files of a table into larger ones.
 
-    Beside writers that is safe. For Delta and Iceberg whoever comes second tries again; into a Parquet directory
+    Beside writers that is safe. For Delta and Iceberg the second one to commit tries again; into a Parquet directory
     commits wait meanwhile, where its file system has `flock`. A Parquet directory shows rows twice for the moment
-    between the new file's coming and the old ones' going; let nobody read it then.
+    between the new file's coming and the old ones' going; do not read it then.
 
     Args:
         path: the table's folder or URI; "" for Iceberg.

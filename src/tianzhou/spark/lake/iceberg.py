@@ -82,7 +82,7 @@ class IcebergTable:
         return requiring(schema, there)
 
     def _divided(self, table: Table, rows: pa.Schema) -> Division | None:
-        """How rows are divided; a table that never held any takes on what is asked for."""
+        """How rows are divided; a table that never held any takes on what `partitionBy` says."""
         wanted, name = self._options.parts, self._options.name
         if wanted and not table.spec().fields and table.current_snapshot() is None:
             check_parts(wanted, rows, name, in_files=True)

@@ -148,10 +148,10 @@ class LakeOptions:
         parts: what a table that is made is partitioned by.
         compression: of the Parquet files.
         target_bytes: about how large files become.
-        compact_every: merge small files after so many batches; 0 for never.
+        compact_every: batches after which small files are merged; 0 for never.
         merge_schema: whether columns that the table lacks are added to it.
         filter_pushdown: whether a read takes the conditions of its query.
-        app_id: who writes a batch at most once; None for nobody in particular.
+        app_id: who writes a batch at most once; None for commits without a name.
         version: which batch it is.
     """
 

@@ -97,7 +97,7 @@ class _FileWriter(Pickled):
     def _drop(self, messages: Messages) -> None:
         """Remove files of tasks whose batch is not to be, but none the table speaks of.
 
-        A commit may have happened although its answer was lost. What killed tasks leave nobody sees.
+        A commit may have happened although its answer was lost. What killed tasks leave is not seen.
         """
         from tianzhou.spark.lake.files import remove_files
 
@@ -192,7 +192,7 @@ class LakeReader(Pickled, DataSourceReader):
 class PruningReader(LakeReader):
     """A reader that passes over files of partitions the query's conditions do not ask for: `filterPushdown=true`.
 
-    Only when it is asked for: Spark 4.3 keeps the files of a frame's last query with conditions and reads the
+    Off by default: Spark 4.3 keeps the files of a frame's last query with conditions and reads the
     same for its next query without, and for another branch of one query. It also refuses a class with `pushFilters`
     while `spark.sql.python.filterPushdown.enabled` is false, so this is one of its own.
 
@@ -208,7 +208,10 @@ class PruningReader(LakeReader):
 
 
 class TianzhouLake(Pickled, DataSource):
-    """The data source Spark makes for `format("tianzhou_lake")`."""
+    """The data source Spark makes for `format("tianzhou_lake")`.
+
+    All methods raise `ConfigError` when an option, the schema or the mode is wrong.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -230,26 +233,14 @@ class TianzhouLake(Pickled, DataSource):
         return from_arrow_schema(open_table(self._parsed()).schema())
 
     def reader(self, schema: StructType) -> LakeReader:
-        """For `spark.read`.
-
-        Raises:
-            ConfigError: an option is wrong.
-        """
+        """For `spark.read`."""
         options = self._parsed()
         return (PruningReader if options.filter_pushdown else LakeReader)(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> LakeWriter:
-        """For `df.write`.
-
-        Raises:
-            ConfigError: an option is wrong, or the rows do not fit the table.
-        """
+        """For `df.write`."""
         return LakeWriter(self._parsed(), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> LakeStreamWriter:  # noqa: N802 - Spark's name
-        """For `df.writeStream`.
-
-        Raises:
-            ConfigError: an option is wrong, or the rows do not fit the table.
-        """
+        """For `df.writeStream`."""
         return LakeStreamWriter(self._parsed(), schema, overwrite)

@@ -68,17 +68,14 @@ class LakeTable(Protocol):
     @property
     def location(self) -> str:
         """Folder or URI that files' paths are relative to."""
-        ...
 
     @property
     def prefix(self) -> str:
         """How paths of new files begin."""
-        ...
 
     @property
     def division(self) -> Division | None:
         """How rows are divided, known once `prepare` was called; None when the table is not partitioned."""
-        ...
 
     def prepare(self, schema: pa.Schema) -> pa.Schema:
         """Make the table when there is none, and see that rows of a schema fit.
@@ -90,11 +87,9 @@ class LakeTable(Protocol):
             ConfigError: they do not; names the column.
             LakeError: the table is of a kind that is not written here; names what it has.
         """
-        ...
 
     def committed(self, writer: str) -> int | None:
         """The highest batch of a writer that the table has; None when it has none of his."""
-        ...
 
     def commit(self, files: Sequence[NewFile], batch: Batch, overwrite: bool) -> bool:
         """Make files visible, all at once; False when the batch is in the table already.
@@ -107,15 +102,12 @@ class LakeTable(Protocol):
         Raises:
             LakeError: the table refuses.
         """
-        ...
 
     def known(self, paths: Sequence[str]) -> set[str]:
         """Which of some files a commit speaks of."""
-        ...
 
     def compact(self, target_bytes: int) -> int:
         """Merge small files; how many were merged. Rows and batches stay what they are."""
-        ...
 
     def files(self, conditions: Sequence[Condition] = ()) -> list[TableFile]:
         """The files that hold the table's rows; none of them is opened.
@@ -126,7 +118,6 @@ class LakeTable(Protocol):
         Raises:
             LakeError: there is no such table, or its rows are not simply those of its files.
         """
-        ...
 
     def schema(self) -> pa.Schema:
         """The table's columns.
@@ -134,7 +125,6 @@ class LakeTable(Protocol):
         Raises:
             LakeError: as `files`.
         """
-        ...
 
 
 def fitting(rows: pa.Schema, table: pa.Schema, name: str) -> list[str]:

@@ -2,8 +2,8 @@
 
 Pulls bring records one behind the other (wire.md §5). One binary array over the whole buffer whose edges are
 start0, end0, start1, end1, … has the wanted spans in its even slots, and one `take` copies them out; headers,
-bodies and properties all leave the buffer that way. NumPy reads the fixed fields, and only the columns that
-were asked for are made.
+bodies and properties all leave the buffer that way. NumPy reads the fixed fields, and only the wanted columns
+are made.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _TAIL: Final = numpy_type("reconsume_times", "body_size")
 
 
 class Records:
-    """The records of one queue in a buffer, as columns that are made when asked for.
+    """The records of one queue in a buffer, as columns, each made at its first use.
 
     Args:
         buffer: whole records, one behind the other.

@@ -3,7 +3,7 @@
 It is PySpark's own (`spark.python.daemon.module` names this one) but for two things. A worker whose reader went away,
 as behind `take` or at the end of a session, ends without a word: Spark has closed the connection on purpose. And what
 each worker imports is imported once, before the fork, from the PySpark that is installed, and not from the archive that
-Spark puts before it, whose modules are compiled anew in every process.
+Spark puts before it, whose modules every process would compile.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def unless_gone(tell: Callable[..., None]) -> Callable[..., None]:
         tell: tells of an error.
     """
 
-    def told(*args: Any, **options: Any) -> None:
+    def unless(*args: Any, **options: Any) -> None:
         if not isinstance(sys.exc_info()[1], GONE):
             tell(*args, **options)
 
-    return told
+    return unless
 
 
 def quieten(daemon: Any) -> None:

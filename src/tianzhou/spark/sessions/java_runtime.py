@@ -156,7 +156,7 @@ def usable_home(runtime: Runtime, cache: Path) -> Path:
 
 
 def cache_directory(environ: Mapping[str, str]) -> Path:
-    """Where wrappers are kept: `$XDG_CACHE_HOME/tianzhou/java`, else under `~/.cache`."""
+    """The folder of wrappers: `$XDG_CACHE_HOME/tianzhou/java`, else under `~/.cache`."""
     base = environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "tianzhou" / "java"
 
@@ -260,5 +260,5 @@ def _draw(home: Path, launcher: str, target: Path) -> Path:
 
 
 def _remove(folder: Path, maker: int) -> None:
-    if os.getpid() == maker:  # a child that ends earlier leaves it to whoever made it
+    if os.getpid() == maker:  # a child that ends earlier leaves it to its parent
         shutil.rmtree(folder, ignore_errors=True)

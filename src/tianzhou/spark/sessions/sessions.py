@@ -57,21 +57,13 @@ _SESSION = (
         "true",
         "else Spark refuses batch reads with the option filterPushdown; others do not notice",
     ),
-    Setting(
-        "spark.sql.session.timeZone",
-        "UTC",
-        "message times are UTC; a session elsewhere would show them shifted",
-    ),
+    Setting("spark.sql.session.timeZone", "UTC", "message times are UTC; a session elsewhere would show them shifted"),
     Setting(
         "spark.sql.parquet.outputTimestampType",
         "TIMESTAMP_MICROS",
         "Spark's default, INT96, takes longer and is no longer part of the format",
     ),
-    Setting(
-        "spark.sql.streaming.stopTimeout",
-        "30s",
-        "a query that does not stop is an error, not a hang",
-    ),
+    Setting("spark.sql.streaming.stopTimeout", "30s", "a query that does not stop is an error, not a hang"),
 )
 
 _EVERYWHERE = (*_SERVER, *_SESSION)
@@ -84,21 +76,9 @@ _ONE_MACHINE = (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
         "a checkpoint on a local disk needs no process per rename; HDFS and S3 need the default",
     ),
-    Setting(
-        "spark.driver.bindAddress",
-        "127.0.0.1",
-        "nothing of a one-machine session listens on the network",
-    ),
-    Setting(
-        "spark.driver.host",
-        "127.0.0.1",
-        "needs no name resolution of this machine's own name",
-    ),
-    Setting(
-        "spark.ui.showConsoleProgress",
-        "false",
-        "the progress bar writes over the program's own output",
-    ),
+    Setting("spark.driver.bindAddress", "127.0.0.1", "nothing of a one-machine session listens on the network"),
+    Setting("spark.driver.host", "127.0.0.1", "needs no name resolution of this machine's own name"),
+    Setting("spark.ui.showConsoleProgress", "false", "the progress bar writes over the program's own output"),
 )
 
 _DAEMON = (
@@ -110,11 +90,7 @@ _DAEMON = (
 )
 
 _LOCAL = (
-    Setting(
-        "spark.driver.memory",
-        "2g",
-        "driver and executors share this one heap; the default 1g is short for both",
-    ),
+    Setting("spark.driver.memory", "2g", "driver and executors share this one heap; the default 1g is short for both"),
     Setting(
         "spark.sql.shuffle.partitions",
         str(os.cpu_count() or 2),

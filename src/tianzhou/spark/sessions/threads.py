@@ -31,7 +31,7 @@ def activate(spark: SparkSession) -> None:
 
 
 def find_from_every_thread() -> None:
-    """Have writers of this process activate their own session when they are told one of our formats."""
+    """Have writers of this process activate their own session when their format is one of ours."""
     from pyspark.sql.readwriter import DataFrameWriter
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -43,10 +43,10 @@ def find_from_every_thread() -> None:
 
 def _activating(plain: Any) -> Any:
     @functools.wraps(plain)
-    def told(self: Any, source: str) -> Any:
+    def with_activation(self: Any, source: str) -> Any:
         if isinstance(source, str) and source.lower().startswith(OURS):
             activate(self._spark)
         return plain(self, source)
 
-    told.activates = True  # type: ignore[attr-defined]
-    return told
+    with_activation.activates = True  # type: ignore[attr-defined]
+    return with_activation

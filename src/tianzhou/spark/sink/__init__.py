@@ -1,1 +1,1 @@
-"""Rows written to topics, exactly once where that is asked for."""
+"""Rows written to topics, at least once or exactly once."""

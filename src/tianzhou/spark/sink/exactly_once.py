@@ -1,6 +1,6 @@
 """Exactly once: tasks stage their rows, the driver has the batch decided (docs/adr/0006).
 
-A task learns first whether its batch was decided in an earlier life of the query, and then does nothing. What it stages
+A task learns first whether its batch was decided in an earlier run of the query, and then does nothing. What it stages
 is seen by nobody. The driver asks the coordinator for the decision and has it published; whatever is repeated, by Spark
 or after a death, finds the decision that stands.
 """
@@ -29,7 +29,7 @@ Connect = Callable[[WriteOptions], tuple[connections.Process, Staging]]
 
 
 class BatchName(NamedTuple):
-    """What a batch is known by, in this life of the query and the next."""
+    """What a batch is known by, in this run of the query and the next."""
 
     writer: str
     number: int
@@ -87,7 +87,7 @@ def stage(
         return Staged(0, *name, coordinator)
     context = TaskContext.get()
     number = context.attemptNumber() if context is not None else 0
-    # Spark counts attempts anew in each life of a query.
+    # Spark counts attempts from 0 in each run of a query.
     attempt_id = attempt_name(state.refusals, f"{partition}.{number}.{uuid.uuid4().hex}")
     task = StagingTask(staging, *name, coordinator, attempt_id)
     count = 0

@@ -1,7 +1,7 @@
 """When a task may send: `maxMessagesPerSecond`. Pure.
 
-A message is stored at some moment between its sending and its acknowledgement. So that brokers store no more than told
-in *any* second, also when acknowledgements are late and come together, two things are kept to:
+A message is stored at some moment between its sending and its acknowledgement. So that brokers store no more than the
+bound in *any* second, also when acknowledgements are late and come together, two rules hold:
 
 - Slices are sent evenly, each no sooner than the one before has had its time.
 - What was sent in slices that may have been stored within the last second is at most a second's worth. A slice that

@@ -160,7 +160,7 @@ class Sender:
     """Writes the rows of a task; pickled into it, so it holds no connection.
 
     Args:
-        options: the sink's options as given.
+        options: the sink's options as written.
         schema: the rows' schema.
         overwrite: whether the mode is to replace what is there, which a topic cannot do.
         connect: gives the process's producer.
@@ -216,7 +216,7 @@ class Sender:
                         raise not_sent(index, partition, error)
                 sent += len(some)
         finally:
-            # Also when it fails: whoever comes next, the next attempt perhaps, knows nothing of this one.
+            # Also when it fails: the next task, perhaps the next attempt, knows nothing of this one.
             if rate is not None:
                 _wait(process, rate.rest_s)
         return Sent(sent)
@@ -241,7 +241,7 @@ class Writer(Pickled, DataSourceArrowWriter):
     """`df.write.format("tianzhou")`.
 
     Args:
-        options: the sink's options as given.
+        options: the sink's options as written.
         schema: the rows' schema.
         overwrite: whether the mode is overwrite, which is refused.
     """
@@ -272,7 +272,7 @@ class StreamWriter(Pickled, DataSourceStreamArrowWriter):
     """`df.writeStream.format("tianzhou")`.
 
     Args:
-        options: the sink's options as given.
+        options: the sink's options as written.
         schema: the rows' schema.
         overwrite: whether the output mode is complete, which is refused.
     """

@@ -46,12 +46,12 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Messages that were asked for and are not there any more.
+    """Messages of a read that are not there any more.
 
     Attributes:
         queue: where.
         start: first missing offset.
-        end: the offset after the last missing one; None when nobody can tell, `start` when none is known to be.
+        end: the offset after the last missing one; None when unknown, `start` when none is known to be missing.
         reason: what the queue says about itself.
     """
 
@@ -270,7 +270,7 @@ def pack(pieces: Iterable[Span], enough: int, at_most_each: int = 0) -> list[lis
 
     Args:
         pieces: ranges, in queue order.
-        enough: a group takes no further range once it has so many messages.
+        enough: messages from which on a group takes no further range.
         at_most_each: the most messages in a group of several ranges; 0 for no bound.
     """
     groups: list[list[Span]] = []

@@ -181,7 +181,7 @@ def _list(queues: Iterable[MessageQueue]) -> str:
 
 
 def resolve(wanted: PerQueue, bounds: Mapping[MessageQueue, Bounds], option: str) -> Positions:
-    """Positions for every queue from offsets given per queue; bounds are not enforced here.
+    """Positions for every queue from offsets per queue; bounds are not enforced here.
 
     Raises:
         ConfigError: a queue is left out, or one is named that does not exist.

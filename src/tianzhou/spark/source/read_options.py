@@ -111,7 +111,7 @@ class ReadOptions(ServerOptions):
         starting: where to begin: earliest for a batch, latest for a stream.
         ending: where a batch ends; latest.
         max_offsets_per_trigger: most messages in a micro-batch, None for no bound.
-        min_offsets_per_trigger: a micro-batch waits for so many messages, None for no such wait.
+        min_offsets_per_trigger: fewest messages in a micro-batch, None for no bound.
         max_trigger_delay_ms: but no longer than this.
         min_partitions: how many tasks are wanted at least, 0 for one a queue.
         max_records_per_partition: most messages in a task, 0 for no bound.

@@ -84,10 +84,10 @@ class BatchReader(_SpanReader, DataSourceReader):
     """Reads each queue between two fixed positions."""
 
     def partitions(self) -> list[InputPartition]:
-        """One range per queue, or more when asked for.
+        """One range per queue, or more, as `minPartitions` and `maxRecordsPerPartition` say.
 
         Raises:
-            DataLoss: offsets that were asked for are gone, and that is not to be skipped.
+            DataLoss: offsets of the read are gone, and that is not to be skipped.
             ConfigError: the options name positions that do not exist.
             OffsetOutOfRange: a queue would start behind its end.
         """
@@ -170,7 +170,7 @@ class StreamReader(_SpanReader, DataSourceStreamReader, SupportsTriggerAvailable
         self._planned: dict[str, Any] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a query without a checkpoint begins; asked for twice, so it is found out once.
+        """Where a query without a checkpoint begins; Spark calls it twice, so it is found out once.
 
         Raises:
             ClientError: a topic does not exist.
@@ -272,7 +272,7 @@ class StreamReader(_SpanReader, DataSourceStreamReader, SupportsTriggerAvailable
         return left
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Publish the group's progress when a group was given; the checkpoint is what counts."""
+        """Publish the progress of the group, if `consumerGroup` names one; the checkpoint is what counts."""
         if not self._options.publish_progress:
             return
         _, position = offsets.from_json(end)

@@ -40,7 +40,7 @@ class Selection:
     """What is read.
 
     Attributes:
-        option: the option it was given by.
+        option: the option that chose it.
         topics: the topics, empty for a pattern.
         pattern: what the names of topics match, None unless they are chosen so.
         assigned: queue ids by topic and broker; the broker None stands for every one. None unless queues are chosen.

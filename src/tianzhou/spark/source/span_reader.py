@@ -13,14 +13,7 @@ from tianzhou.errors import BrokerError, ClientError, ConfigError, OffsetOutOfRa
 from tianzhou.model import MessageQueue, PullStatus
 from tianzhou.records.codec import properties_of
 from tianzhou.records.layout import AT, POSITION
-from tianzhou.spark.source.offsets import (
-    EARLIEST,
-    Bounds,
-    DataLoss,
-    Loss,
-    Positions,
-    Span,
-)
+from tianzhou.spark.source.offsets import EARLIEST, Bounds, DataLoss, Loss, Positions, Span
 from tianzhou.spark.source.positions import each, resolve
 from tianzhou.spark.source.read_options import ReadOptions, Where
 from tianzhou.spark.source.selection import Selection
@@ -36,7 +29,7 @@ BATCH_ROWS: Final = 4096
 BATCH_BYTES: Final = 4 << 20
 """A batch is full with either; larger ones are no faster and cost memory in every task."""
 ASK: Final = 4096
-"""Messages asked for when the broker's own limit is not known yet; brokers give what they please."""
+"""Messages in a pull while the broker's own limit is not known; brokers give as many as they like."""
 MOST_AT_ONCE: Final = 16
 LIMITED_BY_BYTES: Final = 56 << 10
 """A reply this long was likely cut at the broker's limit of bytes (64 or 256 KiB, wire.md §6.2), not of messages."""
@@ -68,11 +61,9 @@ class QueueReader(Protocol):
 
     def topics(self, selection: Selection) -> list[str]:
         """The topics that are selected, sorted; looks them up only for a pattern."""
-        ...
 
     def serving(self) -> set[str]:
         """Names of the brokers that are registered and have a master."""
-        ...
 
     def check_sql(self, queues: Iterable[MessageQueue], sql: str) -> None:
         """See that the brokers of the queues can evaluate an expression.
@@ -80,7 +71,6 @@ class QueueReader(Protocol):
         Raises:
             BrokerError: one cannot; says why.
         """
-        ...
 
     def queues(self, topics: Sequence[str]) -> list[MessageQueue]:
         """The readable queues of the topics, sorted.
@@ -88,19 +78,15 @@ class QueueReader(Protocol):
         Raises:
             ClientError: one of the topics does not exist.
         """
-        ...
 
     def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, Bounds]:
         """First and next offset of each queue."""
-        ...
 
     def maxima(self, queues: Iterable[MessageQueue]) -> Positions:
         """Next offset of each queue."""
-        ...
 
     def offsets_by_time(self, queues: Iterable[MessageQueue], timestamp_ms: int) -> Positions:
         """The first offset of each queue stored at a time or later; its end when all are older."""
-        ...
 
     def pull(self, queue: MessageQueue, asks: Sequence[Ask], tags: str, sql: str | None = None) -> list[Pulled]:
         """Several pulls at once, answered in the same order, none waiting for new messages.
@@ -115,33 +101,28 @@ class QueueReader(Protocol):
             BrokerError: the broker refuses.
             RemotingError: the broker does not answer.
         """
-        ...
 
     def ahead(self, queue: MessageQueue, asks: Sequence[Ask], tags: str, sql: str | None = None) -> None:
         """Send pulls whose answers the next `pull` with the same arguments collects.
 
         They are answered while the caller does something else; at most the answers' length is taken from memory.
         """
-        ...
 
     def publish(self, positions: Mapping[MessageQueue, int]) -> None:
         """Store positions as the group's offsets, for people to see."""
-        ...
 
     def wait(self, milliseconds: int) -> None:
         """Let time pass."""
-        ...
 
     def monotonic(self) -> float:
         """Seconds of a clock that only goes forward."""
-        ...
 
 
 def locate(where: Where, bounds: Mapping[MessageQueue, Bounds], reader: QueueReader) -> Positions:
     """Where a point named by options lies in each queue.
 
     Raises:
-        ConfigError: offsets were given that leave out a queue, name an unknown one or lie behind its end.
+        ConfigError: offsets leave out a queue, name an unknown one or lie behind its end.
     """
     if where.timestamp_ms is not None:
         return _at_times(dict.fromkeys(bounds, where.timestamp_ms), bounds, reader)
@@ -236,7 +217,7 @@ class SpanReader:
     """Reads one range of one queue.
 
     Pulls of an unfiltered range are sent ahead: a reply of n messages tells how many the broker gives at once,
-    so the next ones are asked for n, 2n, … further on without waiting for each other.
+    so the next pulls begin n, 2n, … further on and do not wait for each other.
 
     Args:
         reader: where to read.
@@ -319,7 +300,7 @@ class SpanReader:
     def _learn(self, got: int, most: int, size: int) -> None:
         """Update how many messages the broker gives at once, which a full reply does not tell."""
         if got != most:
-            # A broker that stops at so many bytes gives a different number each time: leave it some room.
+            # A broker that stops at a number of bytes gives another number of messages each time: leave it some room.
             self._size = max(1, got * 3 // 4 if size >= LIMITED_BY_BYTES else got)
 
     def _not_there(self, pulled: Pulled) -> DataLoss:

@@ -120,7 +120,7 @@ def _walk(
                 earlier = min(earlier, store.log.begin if tail is None else tail.physical)
             slot = tail.slot if tail is not None else 0 if batched else offset
             if offset > known and not batched and (lacking is not None or tail is not None):
-                # Damage took records. Who reads is told by units of size 0, and of BatchCQ by their offsets.
+                # Damage took records. Units of size 0 tell readers, and in a BatchCQ queue the offsets do.
                 if offset - known > _WIDEST:
                     given_up.add(place)
                     logger.warning(

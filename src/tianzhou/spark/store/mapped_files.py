@@ -1,7 +1,7 @@
-"""Commit log and queues of a store as mapped files, read while somebody else may write or delete them.
+"""Commit log and queues of a store as mapped files, read while another process may write or delete them.
 
 Nothing is locked, written or repaired. A file that is deleted while it is mapped can be read to the end; one that
-is deleted before is told as missing.
+is deleted before is reported as missing.
 """
 
 from __future__ import annotations
@@ -78,14 +78,14 @@ def _map(path: Path) -> _Mapped | None:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
             key = status.st_dev, status.st_ino, status.st_size
-            if key in _known:  # as long as it is mapped nobody else has its inode
+            if key in _known:  # as long as it is mapped no other file has its inode
                 return _known[key][1]
             mapped = _Mapped(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except (FileNotFoundError, ValueError):
         return None
     for other, (place, _) in list(_known.items()):
         if len(_known) >= _MAPS or not _is_there(place, other):
-            del _known[other]  # whoever still reads it keeps it alive
+            del _known[other]  # a reader of it keeps it alive
     _known[key] = path, mapped
     return mapped
 
@@ -135,7 +135,7 @@ class MappedFiles:
         mapped = None if path is None else _map(path)
         if mapped is not None:
             self._mapped[start] = mapped
-            if len(self._mapped) > _MAPS:  # whoever still reads the oldest keeps it alive
+            if len(self._mapped) > _MAPS:  # a reader of the oldest keeps it alive
                 self._mapped.popitem(last=False)
         return mapped
 

@@ -158,7 +158,7 @@ class StoreOptions:
         commit_logs: `storePathCommitLog`.
         broker_name: what the column `brokerName` says; "" for null.
         topics: the topics to read, when they are named.
-        pattern: which topics to read, when a pattern was given.
+        pattern: which topics to read, when a pattern chooses them.
         assigned: queues of each topic to read, when they are named.
         queues: numbers of the queues to read; empty for all.
         starting: where to begin.

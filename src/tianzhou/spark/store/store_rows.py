@@ -207,7 +207,7 @@ class RowReader:
                 log.look()
                 self._lose_units(queue, piece)
                 continue
-            # Arrow reads whatever it is told to: nothing outside the file may get there.
+            # Arrow checks no bounds: nothing outside the file may get there.
             fits = (piece.size >= OVERHEAD) & (piece.physical >= start) & (ends[low:high] - start <= len(mapped.raw))
             if not fits.all():
                 self._lose_units(queue, piece.where(~fits))

@@ -10,12 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from tianzhou.errors import ConfigError, StoreUnreadable
@@ -36,7 +31,7 @@ TASK_MESSAGES: Final = 100_000
 """Ranges of fewer messages share a task, and longer ones are cut, unless options say otherwise."""
 
 GONE_AFTER_S: Final = 2.0
-"""Seconds a queue has to be missing: whoever repairs a store makes folders of queues anew."""
+"""Seconds a queue has to be missing: a repair of the store replaces folders of queues."""
 LOOK_EVERY_S: Final = 0.1
 
 More = Mapping[tuple[str, int], tuple[int, bytes]]
@@ -166,7 +161,7 @@ class StoreReader(_SpanReader, DataSourceReader):
         Raises:
             StoreUnreadable: there is no such store.
             ConfigError: topics, queues or offsets are named that the store does not have.
-            DataLoss: offsets that were asked for are gone, and that is not to be skipped.
+            DataLoss: offsets of the read are gone, and that is not to be skipped.
         """
         options = self._options
         store = _open(options)
@@ -246,7 +241,7 @@ class StoreStreamReader(_SpanReader, DataSourceStreamReader, SupportsTriggerAvai
         return [Loss(q, position[q], ends[q] if q in self._ends else None, _GONE) for q in gone]
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a query without a checkpoint begins; asked for twice, so it is found out once.
+        """Where a query without a checkpoint begins; Spark calls it twice, so it is found out once.
 
         Raises:
             StoreUnreadable: there is no such store.
@@ -312,7 +307,10 @@ class StoreStreamReader(_SpanReader, DataSourceStreamReader, SupportsTriggerAvai
 
 
 class TianzhouStore(Pickled, DataSource):
-    """The data source Spark makes for `format("tianzhou_store")`."""
+    """The data source Spark makes for `format("tianzhou_store")`.
+
+    All methods raise `ConfigError` when an option, the schema or the mode is wrong.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -328,19 +326,11 @@ class TianzhouStore(Pickled, DataSource):
         return row_schema(parse_store(self.options).include_properties)
 
     def reader(self, schema: StructType) -> StoreReader:
-        """For `spark.read`.
-
-        Raises:
-            ConfigError: an option or the schema is wrong.
-        """
+        """For `spark.read`."""
         return StoreReader(parse_store(self.options, BATCH), schema)
 
     def streamReader(self, schema: StructType) -> StoreStreamReader:  # noqa: N802 - Spark's name
-        """For `spark.readStream`.
-
-        Raises:
-            ConfigError: an option or the schema is wrong.
-        """
+        """For `spark.readStream`."""
         return StoreStreamReader(parse_store(self.options, STREAM), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:

@@ -216,16 +216,10 @@ def test_rows_of_a_partition_keep_their_order():
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (
-            {"partitionBy": "day(at)"},
-            r"partitionBy=day\(at\): day\(at\) goes with tableFormat=iceberg only; make",
-        ),
+        ({"partitionBy": "day(at)"}, r"partitionBy=day\(at\): day\(at\) goes with tableFormat=iceberg only; make"),
         ({"partitionBy": "a,,b"}, "partitionBy=a,,b: expected columns with commas between them"),
         ({"partitionBy": "a, a"}, "partitionBy=a, a: names a column twice"),
-        (
-            {"partitionBy": "week(at)"},
-            r"partitionBy=week\(at\): expected columns with commas between them; Iceberg",
-        ),
+        ({"partitionBy": "week(at)"}, r"partitionBy=week\(at\): expected columns with commas between them; Iceberg"),
     ],
 )
 def test_mistakes_are_explained(options, text):
