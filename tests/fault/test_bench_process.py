@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import LIMIT_S, Tianzhou, serve, until
+from processes import LIMIT_S, Tianzhou, serve
 
 from tianzhou import sync
 from tianzhou.bench.runner import Run
 from tianzhou.bench.spec import Kind, LoadSpec, Payload, Role
+from waiting import until
 
 RUN_LIMIT_S = 3 * LIMIT_S
 WORKLOAD = """
@@ -151,7 +152,7 @@ def test_interrupted_it_shows_what_was_measured(tmp_path: Path, namesrv: str) ->
     with Tianzhou(
         tmp_path, "bench", "mixed", "stopped", "--rate", 500, "--seconds", 600, "--warm-up", 0, namesrv=namesrv
     ) as process:
-        until(lambda: "received" in process.err, RUN_LIMIT_S)
+        until(lambda: "received" in process.err, within_s=RUN_LIMIT_S)
         code, _ = process.interrupt()
         assert code == 130
         _, sent, received = process.out.splitlines()

@@ -6,26 +6,21 @@ import math
 
 import msgspec
 
-from tianzhou.bench.payloads import Keys
-from tianzhou.bench.spec import LoadSpec, Payload, Role
+from tianzhou.bench.spec import LoadSpec, Role
 
 
 class Job(msgspec.Struct, frozen=True):
-    """What one process is told to do.
+    """What one process does.
 
     Attributes:
         role: sending or receiving.
-        share: which of those of its role it is, from 0.
-        of: how many of its role there are.
+        share: which of the processes of its role it is, from 0.
+        of: how many processes its role has.
         namesrv: the name servers.
         tls: see `ClientInstance`.
         mark: of the run, in stamped messages; empty to stamp none and to count all.
         members: of a sender the topic of each of its connections, of a receiver topic and group of each consumer.
-        tickets_a_second: of all processes, 0 for as many as can be.
-        tickets: to measure in all processes, None for no limit.
-        seconds: how long to measure, None for no limit.
-        warm_up_s: so long nothing is measured.
-        group: of the producers.
+        spec: the run, checked.
     """
 
     role: Role
@@ -35,76 +30,56 @@ class Job(msgspec.Struct, frozen=True):
     tls: bool | None
     mark: str
     members: list[tuple[str, str]]
-    tickets_a_second: float = 0
-    tickets: int | None = None
-    seconds: float | None = None
-    warm_up_s: int = 0
-    in_flight: int = 1
-    batch: int = 1
-    payload: Payload = Payload()
-    keys: Keys = Keys.none
-    tags: str | None = None
-    handlers: int = 20
-    consume_batch: int = 1
-    pull_batch: int = 32
-    by_pulling: bool = False
-    group: str = "tianzhou-bench"
+    spec: LoadSpec
+
+    @property
+    def tickets(self) -> int | None:
+        """Requests to measure in all processes of the role, None for no limit."""
+        return None if self.spec.count is None else math.ceil(self.spec.count / self.spec.batch)
+
+    @property
+    def tickets_a_second(self) -> float:
+        """Requests a second of all processes of the role, 0 for as many as can be."""
+        return self.spec.rate / self.spec.batch
+
+    @property
+    def seconds(self) -> float | None:
+        """How long to measure, None for no limit: producers end last when a backlog is consumed."""
+        return None if self.spec.backlog_bytes else self.spec.seconds
 
 
-def group_name(mark: str, topic_number: int, number: int) -> str:
-    """The consumer group of a run's topic, both numbered from 0."""
-    return f"bench-{mark}-{topic_number}-{number}"
+def topics_by_group(spec: LoadSpec, mark: str) -> dict[str, str]:
+    """The consumer groups of a run, and the topic of each."""
+    return {
+        f"bench-{mark}-{topic_number}-{number}": topic
+        for topic_number, topic in enumerate(spec.topics)
+        for number in range(spec.groups)
+    }
 
 
 def sending_jobs(spec: LoadSpec, namesrv: str, tls: bool | None, mark: str) -> list[Job]:
     """Each sending process's share of a checked run."""
-    topics = [topic for _ in range(spec.connections or 1) for topic in spec.topics]
-    return [
-        Job(
-            Role.send,
-            share,
-            spec.processes,
-            namesrv,
-            tls,
-            mark if spec.timed else "",
-            [(topic, "") for topic in topics[share :: spec.processes]],
-            tickets_a_second=spec.rate / spec.batch,
-            tickets=None if spec.count is None else math.ceil(spec.count / spec.batch),
-            seconds=None if spec.backlog_bytes else spec.seconds,
-            warm_up_s=spec.warm_up_s,
-            in_flight=spec.in_flight,
-            batch=spec.batch,
-            payload=spec.payload,
-            keys=spec.keys,
-            tags=spec.tags,
-        )
-        for share in range(spec.processes)
-    ]
+    members = [(topic, "") for _ in range(spec.connections or 1) for topic in spec.topics]
+    return _shared(Role.send, members, spec.processes, spec, namesrv, tls, mark)
 
 
 def receiving_jobs(spec: LoadSpec, namesrv: str, tls: bool | None, mark: str) -> list[Job]:
     """Each receiving process's share of a checked run."""
-    members = [
-        (topic, group_name(mark, topic_number, number))
-        for _ in range(spec.consumers)
-        for topic_number, topic in enumerate(spec.topics)
-        for number in range(spec.groups)
-    ]
-    processes = min(spec.processes, len(members))
+    groups = topics_by_group(spec, mark)
+    members = [(topic, group) for _ in range(spec.consumers) for group, topic in groups.items()]
+    return _shared(Role.receive, members, min(spec.processes, len(members)), spec, namesrv, tls, mark)
+
+
+def _shared(
+    role: Role,
+    members: list[tuple[str, str]],
+    processes: int,
+    spec: LoadSpec,
+    namesrv: str,
+    tls: bool | None,
+    mark: str,
+) -> list[Job]:
+    mark = mark if spec.timed else ""
     return [
-        Job(
-            Role.receive,
-            share,
-            processes,
-            namesrv,
-            tls,
-            mark if spec.timed else "",
-            members[share::processes],
-            warm_up_s=spec.warm_up_s,
-            handlers=spec.handlers,
-            consume_batch=spec.consume_batch,
-            pull_batch=spec.pull_batch,
-            by_pulling=spec.by_pulling,
-        )
-        for share in range(processes)
+        Job(role, share, processes, namesrv, tls, mark, members[share::processes], spec) for share in range(processes)
     ]

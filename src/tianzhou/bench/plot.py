@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from tianzhou.bench.report import ROLES
 from tianzhou.bench.series import HOW_TO_INSTALL, Second
 from tianzhou.errors import ConfigError
 
 SHOWN = ("p50", "p99", "max")
 COLOURS = {"send": "tab:blue", "receive": "tab:orange"}
-NAMES = {"send": "sent", "receive": "received"}
 STYLES = {"p50": "-", "p99": "--", "max": ":"}
 
 
@@ -40,13 +40,13 @@ def plot(path: Path, title: str, seconds: Mapping[str, Sequence[Second]]) -> Non
     above, *below = figure.subplots(2 if timed else 1, 1, sharex=True, squeeze=False)[:, 0]
     for role, rows in seconds.items():
         at = [one.second + 1 for one in rows]
-        above.plot(at, [one.messages for one in rows], color=COLOURS[role], label=NAMES[role])
+        above.plot(at, [one.messages for one in rows], color=COLOURS[role], label=ROLES[role])
         for axes in below:
             for name in SHOWN:
                 known = [(one.second + 1, one.latency_ms[name]) for one in rows if one.latency_ms]
                 if known:
                     xs, ys = zip(*known, strict=True)
-                    axes.plot(xs, ys, STYLES[name], color=COLOURS[role], label=f"{NAMES[role]}, {name}")
+                    axes.plot(xs, ys, STYLES[name], color=COLOURS[role], label=f"{ROLES[role]}, {name}")
     warm_up_s = max((one.second + 1 for rows in seconds.values() for one in rows if one.warm_up), default=0)
     for axes in (above, *below):
         if warm_up_s:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
@@ -36,22 +37,22 @@ class Receiving:
         Raises:
             TianzhouError: a server cannot be reached, or refuses.
         """
-        job = self._job
+        job, spec = self._job, self._job.spec
         where = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
         for topic, group in job.members:
             consumer: PushConsumer | PullConsumer
-            if job.by_pulling:
+            if spec.by_pulling:
                 consumer = PullConsumer(
-                    group, job.namesrv, pull_batch_size=job.pull_batch, consume_from_where=where, tls=job.tls
+                    group, job.namesrv, pull_batch_size=spec.pull_batch, consume_from_where=where, tls=job.tls
                 )
                 consumer.subscribe(topic)
             else:
                 consumer = PushConsumer(
                     group,
                     job.namesrv,
-                    pull_batch_size=job.pull_batch,
-                    consume_concurrency=job.handlers,
-                    consume_message_batch_max_size=job.consume_batch,
+                    pull_batch_size=spec.pull_batch,
+                    consume_concurrency=spec.handlers,
+                    consume_message_batch_max_size=spec.consume_batch,
                     consume_from_where=where,
                     tls=job.tls,
                 )
@@ -62,15 +63,13 @@ class Receiving:
 
     def queues(self) -> dict[str, int]:
         """How many queues each group has in this process."""
-        found: dict[str, int] = {}
+        found = Counter[str]()
         for consumer, topic in self._members:
-            mine = sum(queue.topic == topic for queue in consumer.assignment)
-            found[consumer.group] = found.get(consumer.group, 0) + mine
+            found[consumer.group] += sum(queue.topic == topic for queue in consumer.assignment)
         return found
 
-    def start(self, epoch_s: float, gathering: Gathering) -> None:
-        """Begin to consume, now, and count into `gathering`, whose run began at `epoch_s`."""
-        del epoch_s
+    def start(self, gathering: Gathering) -> None:
+        """Begin to consume, now, and count into `gathering`."""
         self._count = self._counter(gathering)
         for consumer, _ in self._members:
             if isinstance(consumer, PushConsumer):
@@ -107,7 +106,7 @@ class Receiving:
         async def several(messages: list[MessageExt]) -> None:
             self._count(messages)
 
-        return one if self._job.consume_batch == 1 else several
+        return one if self._job.spec.consume_batch == 1 else several
 
     def _counter(self, gathering: Gathering) -> Callable[[list[MessageExt]], None]:
         clock, mark = time.monotonic, self._job.mark

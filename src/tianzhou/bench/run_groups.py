@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from tianzhou.admin import Admin
 from tianzhou.client.consumer.push.options import BROKER_SUSPEND_MS
@@ -26,10 +26,10 @@ class RunGroups:
     group anew that was deleted meanwhile. Ours ends held pulls with their connection.
 
     Args:
-        names: what they are called.
+        names: of the groups.
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Iterable[str]) -> None:
         self.names = list(names)
         self._again_at_s: float | None = None
 
@@ -39,7 +39,7 @@ class RunGroups:
         return 0.0 if self._again_at_s is None else max(0.0, self._again_at_s - time.monotonic())
 
     async def make(self, admin: Admin) -> None:
-        """Make them.
+        """Create them.
 
         Raises:
             TianzhouError: a broker cannot be reached, or refuses.
@@ -85,5 +85,5 @@ class RunGroups:
 
 
 async def _keeps_pulls(admin: Admin, address: str) -> bool:
-    asked = Command(RequestCode.GET_BROKER_RUNTIME_INFO)
-    return (await admin.instance.remoting.invoke(address, asked)).language == LanguageCode.JAVA
+    reply = await admin.instance.remoting.invoke(address, Command(RequestCode.GET_BROKER_RUNTIME_INFO))
+    return reply.language == LanguageCode.JAVA

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from tianzhou.admin import Admin
-from tianzhou.bench.jobs import Job, group_name, receiving_jobs, sending_jobs
+from tianzhou.bench.jobs import receiving_jobs, sending_jobs, topics_by_group
 from tianzhou.bench.local_server import LocalServer
 from tianzhou.bench.payloads import MARK_LENGTH, Keys
 from tianzhou.bench.run_groups import RunGroups
@@ -27,14 +29,14 @@ SHARED_LIMIT_S = 30.0
 LOOK_EVERY_S = 0.05
 START_IN_S = 0.1
 QUIET_S = 10.0
-"""Consumers that get nothing for so long get no more."""
+"""Seconds without a message after which consumers are not waited for any longer."""
 FILL_ATTEMPTS = 5
 FILL_BATCH = 32
 FILL_IN_FLIGHT = 16
 FILL_BATCH_BYTES = 1024 * 1024
 
 Progress = Callable[["Run", int], None]
-"""Told of each second that has passed."""
+"""Called with the run and the number of each second that has passed."""
 
 
 class Run:
@@ -44,10 +46,16 @@ class Run:
         spec: what to do, checked.
         tls: see `ClientInstance`.
         progress: called with this run and the number of each second that has passed.
-        say: called with what people should know before it begins.
+        announce: called with what people should know before it begins.
+
+    Attributes:
+        notes: what people should know of the figures.
+        series: the seconds of each role that is measured.
+        interrupted: whether it was cancelled under load.
+        server: the embedded server, if there is one.
     """
 
-    def __init__(self, spec: LoadSpec, tls: bool | None, progress: Progress, say: Callable[[str], None]) -> None:
+    def __init__(self, spec: LoadSpec, tls: bool | None, progress: Progress, announce: Callable[[str], None]) -> None:
         self.spec = spec
         self.notes: list[str] = []
         self.series = {
@@ -60,18 +68,11 @@ class Run:
         self._namesrv = ""
         self._tls = tls
         self._progress = progress
-        self._say = say
+        self._announce = announce
         self._mark = os.urandom(MARK_LENGTH // 2).hex()
-        self._groups = RunGroups(
-            [
-                group_name(self._mark, topic_number, number)
-                for topic_number in range(len(spec.topics))
-                for number in range(spec.groups)
-            ]
-            if spec.receives
-            else []
-        )
-        self._crew = WorkerPool(self._heard)
+        self._topics = topics_by_group(spec, self._mark) if spec.receives else {}
+        self._groups = RunGroups(self._topics)
+        self._pool = WorkerPool(self._count)
         self._wanted = 0
         self._server_cpu_s: float | None = None
         self._started = False
@@ -82,7 +83,7 @@ class Run:
         return self._started and any(series.seen or series.errors for series in self.series.values())
 
     async def measure(self, namesrv: str, server: LocalServer | None = None) -> None:
-        """Do it; when it is cancelled, what was measured so far stays.
+        """Carry it out; when it is cancelled, what was measured so far stays.
 
         Args:
             namesrv: the name servers.
@@ -98,17 +99,19 @@ class Run:
             await self._prepare_topics(admin)
             try:
                 await self._prepare_consumers(admin)
-                async with self._crew:
+                async with self._pool:
                     try:
-                        await self._carry_out(admin)
+                        await self._load(admin)
                     except asyncio.CancelledError:
                         self.interrupted = True
                         raise
                     finally:
-                        self._note_server()
+                        self._server_cpu_s = self._used_by_server()
             finally:
                 await self._forget_groups(admin)
-        self._judge()
+        if self.measured and not any(series.seen for series in self.series.values()):
+            reasons = next(iter(series.errors for series in self.series.values() if series.errors))
+            raise TianzhouError(f"no message was sent: {next(iter(reasons))}")
 
     # --- before ----------------------------------------------------------------------------------------------
 
@@ -122,7 +125,7 @@ class Run:
                     )
                 queues = self.spec.queues
                 await admin.topics.create(topic, read_queue_nums=queues, write_queue_nums=queues)
-                self._say(f"topic {topic} made, {queues} queues")
+                self._announce(f"topic {topic} made, {queues} queues")
 
     async def _prepare_consumers(self, admin: Admin) -> None:
         spec = self.spec
@@ -145,25 +148,23 @@ class Run:
         await self._groups.make(admin)
         if spec.timed:
             # New groups would begin with all that is stored, and latencies be those of a backlog.
-            for number, topic in enumerate(spec.topics):
-                ends = {queue: at.max_offset for queue, at in stored[topic].offset_table.items()}
-                for group_number in range(spec.groups):
-                    group = group_name(self._mark, number, group_number)
-                    async with PullConsumer(group, instance=admin.instance) as consumer:
-                        await consumer.commit_offsets(ends)
+            for group, topic in self._topics.items():
+                async with PullConsumer(group, instance=admin.instance) as consumer:
+                    ends = {queue: at.max_offset for queue, at in stored[topic].offset_table.items()}
+                    await consumer.commit_offsets(ends)
 
     async def _fill(self) -> None:
-        self._say(f"storing {self.spec.fill} messages first")
-        left, failed = self.spec.fill, dict[str, int]()
+        self._announce(f"storing {self.spec.fill} messages first")
+        left, failed = self.spec.fill, Counter[str]()
         for _ in range(FILL_ATTEMPTS):
             failed = await self._store(left)
-            left = sum(failed.values())
+            left = failed.total()
             if not left:
                 return
         raise TianzhouError(f"{left} of the messages to consume could not be stored: {next(iter(failed))}")
 
-    async def _store(self, count: int) -> dict[str, int]:
-        """Send so many messages, unmeasured; returns how many failed for which reason."""
+    async def _store(self, count: int) -> Counter[str]:
+        """Send messages, unmeasured; returns how many failed for which reason."""
         spec = self.spec
         most = max(1, min(FILL_BATCH, FILL_BATCH_BYTES // max(spec.payload.size, 1)))
         filling = replace(
@@ -172,33 +173,29 @@ class Run:
             batch=next(size for size in range(most, 0, -1) if count % size == 0),
             keys=Keys.none, warm_up_s=0, connections=max(spec.connections or 1, spec.processes),
         )  # fmt: skip
-        failed: dict[str, int] = {}
+        failed = Counter[str]()
 
-        def heard(worker: Worker, told: WorkerReport) -> None:
-            for one in told.slices:
-                for reason, times in one.errors.items():
-                    failed[reason] = failed.get(reason, 0) + times
+        def count_failures(worker: Worker, report: WorkerReport) -> None:
+            for part in report.slices:
+                failed.update(part.errors)
 
-        async with WorkerPool(heard) as crew:
-            workers = await crew.hire(sending_jobs(filling, self._namesrv, self._tls, ""))
-            for worker in workers:
+        async with WorkerPool(count_failures) as pool:
+            await pool.start(sending_jobs(filling, self._namesrv, self._tls, ""))
+            for worker in pool.workers:
                 worker.begin(time.monotonic())
-            for worker in workers:
-                await worker.told_all()
-            crew.check()
+            for worker in pool.workers:
+                await worker.finished()
+            pool.check()
         return failed
 
     # --- under load ------------------------------------------------------------------------------------------
 
-    async def _carry_out(self, admin: Admin) -> None:
-        spec, crew = self.spec, self._crew
-        jobs: list[Job] = []
-        if spec.receives:
-            jobs += receiving_jobs(spec, self._namesrv, self._tls, self._mark)
-        if spec.sends:
-            jobs += sending_jobs(spec, self._namesrv, self._tls, self._mark)
-        await crew.hire(jobs)
-        receivers, senders = crew.of(Role.receive), crew.of(Role.send)
+    async def _load(self, admin: Admin) -> None:
+        spec, pool = self.spec, self._pool
+        run = spec, self._namesrv, self._tls, self._mark
+        jobs = (receiving_jobs(*run) if spec.receives else []) + (sending_jobs(*run) if spec.sends else [])
+        await pool.start(jobs)
+        receivers, senders = pool.of(Role.receive), pool.of(Role.send)
         if receivers:
             await self._until_shared(admin, receivers)
         epoch_s = time.monotonic() + START_IN_S
@@ -206,7 +203,7 @@ class Run:
         self._started = True
         for worker in [*senders, *([] if spec.backlog_bytes else receivers)]:
             worker.begin(epoch_s)
-        telling = asyncio.create_task(self._tell_progress(epoch_s))
+        progress = asyncio.create_task(self._show_progress(epoch_s))
         try:
             if spec.backlog_bytes:
                 await self._backlog(epoch_s, senders, receivers)
@@ -214,23 +211,20 @@ class Run:
             if receivers:
                 await self._until_consumed(epoch_s)
         finally:
-            telling.cancel()
+            progress.cancel()
             with suppress(asyncio.CancelledError):
-                await telling
+                await progress
 
     async def _until_shared(self, admin: Admin, receivers: list[Worker]) -> None:
         """Wait until each group has all queues of its topic, so that the run is not one of a rebalance."""
-        wanted = {}
-        for topic_number, topic in enumerate(self.spec.topics):
-            queues = len((await admin.topics.stats(topic)).offset_table)
-            for number in range(self.spec.groups):
-                wanted[group_name(self._mark, topic_number, number)] = queues
+        queues = {topic: len((await admin.topics.stats(topic)).offset_table) for topic in self.spec.topics}
+        wanted = {group: queues[topic] for group, topic in self._topics.items()}
         limit_s = time.monotonic() + SHARED_LIMIT_S
         while True:
             shared = {group: sum(worker.queues.get(group, 0) for worker in receivers) for group in wanted}
             if shared == wanted:
                 return
-            self._crew.check()
+            self._pool.check()
             if time.monotonic() > limit_s:
                 self.notes.append(
                     f"consumers had {sum(shared.values())} of {sum(wanted.values())} queues when the load began: the "
@@ -245,33 +239,32 @@ class Run:
         sent, received = self.series[Role.send], self.series[Role.receive]
         messages = spec.backlog_bytes / max(spec.payload.size, 1)
         while sent.seen * spec.groups < messages:
-            self._look(senders)
-            await asyncio.sleep(LOOK_EVERY_S)
-        self._say(f"a backlog of {sent.seen * spec.groups} messages; consumers start")
+            await self._sending(senders)
+        self._announce(f"a backlog of {sent.seen * spec.groups} messages; consumers start")
         for worker in receivers:
             worker.begin(epoch_s)
         left = max((1 - spec.drain_ratio) * messages, 1_000)
         while sent.seen * spec.groups - received.seen > left:
-            self._look(senders)
-            await asyncio.sleep(LOOK_EVERY_S)
-        self._say("the backlog is consumed")
+            await self._sending(senders)
+        self._announce("the backlog is consumed")
         until_s = max(time.monotonic(), epoch_s + spec.warm_up_s) + (spec.seconds or 0)
         while time.monotonic() < until_s:
-            self._look(senders)
-            await asyncio.sleep(LOOK_EVERY_S)
+            await self._sending(senders)
         for worker in senders:
             worker.stop()
 
-    def _look(self, senders: list[Worker]) -> None:
-        self._crew.check()
+    async def _sending(self, senders: list[Worker]) -> None:
+        """See that producers still send, and wait until the next look."""
+        self._pool.check()
         if all(worker.done for worker in senders):
             raise TianzhouError("all producers have ended before the backlog was consumed")
+        await asyncio.sleep(LOOK_EVERY_S)
 
     async def _until_sent(self, senders: list[Worker]) -> None:
         while not all(worker.done for worker in senders):
-            self._crew.check()
+            self._pool.check()
             await asyncio.sleep(LOOK_EVERY_S)
-        self._crew.check()
+        self._pool.check()
 
     async def _until_consumed(self, epoch_s: float) -> None:
         spec, received = self.spec, self.series[Role.receive]
@@ -283,7 +276,7 @@ class Run:
         seen, since_s = -1, time.monotonic()
         while received.seen < wanted:
             now_s = time.monotonic()
-            self._crew.check()
+            self._pool.check()
             if until_s is not None and now_s >= until_s:
                 return
             if received.seen != seen:
@@ -295,17 +288,15 @@ class Run:
                 return
             await asyncio.sleep(LOOK_EVERY_S)
 
-    async def _tell_progress(self, epoch_s: float) -> None:
-        number = 0
-        while True:
-            # A little later than the second ends, when all have told what they counted in it.
+    async def _show_progress(self, epoch_s: float) -> None:
+        for number in itertools.count():
+            # A little later than the second ends, when all have reported what they counted in it.
             await asyncio.sleep(max(epoch_s + number + 1.3 - time.monotonic(), 0))
             self._progress(self, number)
-            number += 1
 
-    def _heard(self, worker: Worker, told: WorkerReport) -> None:
-        if told.slices:
-            self.series[worker.job.role].add(told.slices)
+    def _count(self, worker: Worker, report: WorkerReport) -> None:
+        if report.slices:
+            self.series[worker.job.role].add(report.slices)
 
     # --- after -----------------------------------------------------------------------------------------------
 
@@ -326,25 +317,16 @@ class Run:
     async def forget_groups_again(self) -> None:
         """Delete the groups once more when brokers may have made them anew; returns at once when none does."""
         if (left_s := self._groups.left_s) > 0:
-            self._say(
+            self._announce(
                 f"a broker of Apache's makes deleted groups anew for pulls it still holds: they are deleted once more "
                 f"in {left_s:.0f} s; Ctrl-C leaves them, empty"
             )
             self._note_left(await self._groups.forget_again(self._namesrv, self._tls))
 
-    def _note_server(self) -> None:
-        now_s = self.server.cpu_s() if self.server is not None else None
-        if now_s is not None and self._server_cpu_s is not None:
-            self._server_cpu_s = now_s - self._server_cpu_s
-        else:
-            self._server_cpu_s = None
-
-    def _judge(self) -> None:
-        if not self._started:
-            return
-        if self.measured and not any(series.seen for series in self.series.values()):
-            reasons = next(iter(series.errors for series in self.series.values() if series.errors))
-            raise TianzhouError(f"no message was sent: {next(iter(reasons))}")
+    def _used_by_server(self) -> float | None:
+        """Processor time of the embedded server under load, seconds; None where the system does not say."""
+        before, now = self._server_cpu_s, self.server.cpu_s() if self.server is not None else None
+        return None if before is None or now is None else now - before
 
     def processes(self) -> list[dict[str, Any]]:
         """What each load process has used, of one processor each."""
@@ -354,14 +336,14 @@ class Run:
                 "cpu": round(worker.last.cpu_s / worker.last.wall_s, 3) if worker.last.wall_s else 0.0,
                 "waited": round(worker.last.waited_s / worker.last.wall_s, 3) if worker.last.wall_s else 0.0,
             }
-            for worker in self._crew.workers
+            for worker in self._pool.workers
         ]
 
     def figures(self) -> dict[str, dict[str, Any]]:
         """The figures of each role."""
         result = {}
         for role, series in self.series.items():
-            workers = self._crew.of(role)
+            workers = self._pool.of(role)
             figures = series.figures(max((worker.last.last_s for worker in workers), default=0.0))
             cpu_s = sum(worker.last.cpu_s for worker in workers)
             figures["client_cpu_us_per_message"] = round(cpu_s / series.seen * 1e6, 2) if series.seen else None

@@ -14,7 +14,7 @@ class Tickets:
     Args:
         start_s: the beginning, seconds of a monotonic clock; the same in all processes.
         rate: tickets a second of all processes together, 0 for as many as can be.
-        warm_up_s: so long nothing is measured.
+        warm_up_s: seconds before measuring begins.
         seconds: how long to measure, None for no limit.
         count: how many tickets to measure in all processes together, None for no limit.
         share: which of the processes this is, from 0.

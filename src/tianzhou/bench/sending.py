@@ -23,6 +23,7 @@ from tianzhou.model import Message, SendStatus
 AFTER_FAILURE_S = 0.01
 NEVER_COMPRESSED = 1 << 62
 LAST_ANSWERS_S = 0.8
+PRODUCER_GROUP = "tianzhou-bench"
 
 
 def make_bodies(payload: Payload) -> list[bytes]:
@@ -64,7 +65,7 @@ class Sending:
         self._job = job
         self._stack = AsyncExitStack()
         self._producers: list[tuple[Producer, str]] = []
-        self._bodies = make_bodies(job.payload)
+        self._bodies = make_bodies(job.spec.payload)
         self._tasks: list[asyncio.Task[None]] = []
         self._tickets: Tickets | None = None
         self._pacer: Pacer | None = None
@@ -78,7 +79,7 @@ class Sending:
         job = self._job
         for topic, _ in job.members:
             producer = Producer(
-                job.group,
+                PRODUCER_GROUP,
                 job.namesrv,
                 tls=job.tls,
                 # What is sent again on its own would hide that it failed, and a body made smaller how large it was.
@@ -90,16 +91,16 @@ class Sending:
             self._producers.append((producer, topic))
 
     def queues(self) -> dict[str, int]:
-        """Nothing is owned by who sends."""
+        """Producers own no queues."""
         return {}
 
-    def start(self, epoch_s: float, gathering: Gathering) -> None:
-        """Begin to send at a time of the monotonic clock, and count into `gathering`."""
+    def start(self, gathering: Gathering) -> None:
+        """Begin to send when the run begins, and count into `gathering`."""
         job = self._job
         self._tickets = Tickets(
-            epoch_s,
+            gathering.start_s,
             rate=job.tickets_a_second,
-            warm_up_s=job.warm_up_s,
+            warm_up_s=job.spec.warm_up_s,
             seconds=job.seconds,
             count=job.tickets,
             share=job.share,
@@ -108,8 +109,8 @@ class Sending:
         self._pacer = Pacer()
         # Connection after connection in turn, so that a slow rate uses all of them.
         self._tasks = [
-            asyncio.create_task(self._work(producer, topic, epoch_s, self._tickets, self._pacer, gathering))
-            for _ in range(job.in_flight)
+            asyncio.create_task(self._work(producer, topic, self._tickets, self._pacer, gathering))
+            for _ in range(job.spec.in_flight)
             for producer, topic in self._producers
         ]
 
@@ -136,13 +137,10 @@ class Sending:
             await asyncio.gather(*late, return_exceptions=True)
         await self._stack.aclose()
 
-    async def _work(
-        self, producer: Producer, topic: str, epoch_s: float, tickets: Tickets, pacer: Pacer, gathering: Gathering
-    ) -> None:
-        job, clock = self._job, time.monotonic
-        batch = job.batch
+    async def _work(self, producer: Producer, topic: str, tickets: Tickets, pacer: Pacer, gathering: Gathering) -> None:
+        batch, clock = self._job.spec.batch, time.monotonic
         make = self._maker(topic)
-        await pacer.until(epoch_s)
+        await pacer.until(gathering.start_s)
         while (due_s := tickets.next(now_s := clock())) is not None:
             if due_s > now_s:
                 await pacer.until(due_s)
@@ -168,17 +166,17 @@ class Sending:
                 gathering.fail(now_s, result.status.name, batch)
 
     def _maker(self, topic: str) -> Callable[[float], Message]:
-        """What makes the next message of a topic, told when it is due."""
-        job = self._job
-        keys = key_source(job.keys, job.share, os.urandom)
+        """What makes the next message of a topic from the time at which it is due."""
+        mark, tags = self._job.mark, self._job.spec.tags
+        keys = key_source(self._job.spec.keys, self._job.share, os.urandom)
         bodies: Iterator[bytes] = itertools.cycle(self._bodies)
-        if keys is None and not job.mark:
+        if keys is None and not mark:
             # Messages are not changed by sending, so the same ones take turns.
-            ready = itertools.cycle([Message(topic, body, job.tags) for body in self._bodies])
+            ready = itertools.cycle([Message(topic, body, tags) for body in self._bodies])
             return lambda due_s: next(ready)
 
         def make(due_s: float) -> Message:
-            properties = {DUE_PROPERTY: f"{job.mark}{int(due_s * 1e9)}"} if job.mark else {}
-            return Message(topic, next(bodies), job.tags, next(keys) if keys is not None else "", properties=properties)
+            properties = {DUE_PROPERTY: f"{mark}{int(due_s * 1e9)}"} if mark else {}
+            return Message(topic, next(bodies), tags, next(keys) if keys is not None else "", properties=properties)
 
         return make

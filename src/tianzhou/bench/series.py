@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ LONGEST_US = 3_600_000_000
 DIGITS = 3
 PERCENTILES = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99.9": 99.9}
 SETTLED_S = 3
-"""Seconds so old are complete: every process has told what it counted in them."""
+"""Seconds so old are complete: every process has reported what it counted in them."""
 HOW_TO_INSTALL = "install it with: pip install 'tianzhou[bench]'"
 
 
@@ -47,31 +48,28 @@ class Gathering:
     """
 
     def __init__(self, start_s: float) -> None:
-        self._start_s = start_s
+        self.start_s = start_s
         self._open: dict[int, Slice] = {}
         self._now = Slice(-1)
         self.messages = 0
         self.last_s = 0.0
 
-    def add(self, at_s: float, size: int, count: int = 1) -> None:
-        """Count messages without a latency."""
-        self._at(at_s, size, count)
-
     def timed(self, at_s: float, latency_s: float, size: int, count: int = 1) -> None:
         """Count messages that took so long."""
-        found = self._at(at_s, size, count)
+        found = self.add(at_s, size, count)
         taken_us = int(latency_s * 1e6)
         found.latencies[taken_us] = found.latencies.get(taken_us, 0) + count
 
     def fail(self, at_s: float, reason: str, count: int = 1) -> None:
         """Count messages that failed."""
-        found = self._at(at_s, 0, 0)
+        found = self.add(at_s, 0, 0)
         found.errors[reason] = found.errors.get(reason, 0) + count
 
-    def _at(self, at_s: float, size: int, count: int) -> Slice:
+    def add(self, at_s: float, size: int, count: int = 1) -> Slice:
+        """Count messages without a latency; returns what is counted of that second."""
         self.last_s = at_s
         self.messages += count
-        second = int(at_s - self._start_s)
+        second = int(at_s - self.start_s)
         found = self._now
         if found.second != second:
             found = self._now = self._open.setdefault(second, Slice(second))
@@ -98,7 +96,7 @@ def new_histogram() -> HdrHistogram:
     return HdrHistogram(1, LONGEST_US, DIGITS)
 
 
-def _fill(histogram: HdrHistogram, latencies: dict[int, int]) -> None:
+def _fill(histogram: HdrHistogram, latencies: Mapping[int, int]) -> None:
     for taken_us, count in latencies.items():
         histogram.record_value(min(max(taken_us, 1), LONGEST_US), count)
 
@@ -126,7 +124,7 @@ class Second:
         errors: that failed.
         latency_ms: percentiles, None where nothing was timed.
         latencies: what the percentiles are of, until the second is settled.
-        settled: what is told of it later counts in the totals alone.
+        settled: what is reported of it later counts in the totals alone.
     """
 
     second: int
@@ -135,7 +133,7 @@ class Second:
     size: int = 0
     errors: int = 0
     latency_ms: dict[str, float] | None = None
-    latencies: dict[int, int] = field(default_factory=dict, repr=False)
+    latencies: Counter[int] = field(default_factory=Counter, repr=False)
     settled: bool = False
 
     def document(self) -> dict[str, Any]:
@@ -151,10 +149,10 @@ class Second:
 
 
 class Series:
-    """The seconds of a run, put together from what all processes of one role have told.
+    """The seconds of a run, put together from what all processes of one role report.
 
     Args:
-        warm_up_s: the first so many seconds are not in the figures.
+        warm_up_s: seconds in the beginning that are not in the figures.
     """
 
     def __init__(self, warm_up_s: int) -> None:
@@ -163,36 +161,34 @@ class Series:
         self._unsettled: set[int] = set()
         self._work = new_histogram()
         self.total = new_histogram()
-        self.errors: dict[str, int] = {}
+        self.errors = Counter[str]()
         self.seen = 0
         """Messages, those of the warm-up included."""
 
     def add(self, slices: Iterable[Slice]) -> None:
-        """Count what a process has told."""
-        for told in slices:
-            second = self._seconds.get(told.second)
+        """Count what a process has reported."""
+        for part in slices:
+            second = self._seconds.get(part.second)
             if second is None:
-                second = self._seconds[told.second] = Second(told.second, told.second < self._warm_up_s)
-            second.messages += told.messages
-            second.size += told.size
-            second.errors += sum(told.errors.values())
-            self.seen += told.messages
+                second = self._seconds[part.second] = Second(part.second, part.second < self._warm_up_s)
+            second.messages += part.messages
+            second.size += part.size
+            second.errors += sum(part.errors.values())
+            self.seen += part.messages
             if not second.settled:
-                for taken_us, count in told.latencies.items():
-                    second.latencies[taken_us] = second.latencies.get(taken_us, 0) + count
-                self._unsettled.add(told.second)
+                second.latencies.update(part.latencies)
+                self._unsettled.add(part.second)
             if not second.warm_up:
-                _fill(self.total, told.latencies)
-                for reason, count in told.errors.items():
-                    self.errors[reason] = self.errors.get(reason, 0) + count
-            self._settle(told.second - SETTLED_S)
+                _fill(self.total, part.latencies)
+                self.errors.update(part.errors)
+            self._settle(part.second - SETTLED_S)
 
     def _settle(self, before: float) -> None:
         for number in [number for number in self._unsettled if number < before]:
             self._unsettled.discard(number)
             second = self._seconds[number]
             self._measure(second)
-            second.latencies, second.settled = {}, True
+            second.latencies, second.settled = Counter(), True
 
     def _measure(self, second: Second) -> None:
         if second.latencies:

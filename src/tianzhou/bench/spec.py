@@ -1,4 +1,4 @@
-"""What a run is to do. Pure."""
+"""The description of a run: topics, load, bodies, consumers. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True)
 class Payload:
-    """What the bodies are.
+    """Bodies of messages.
 
     Attributes:
         size: bytes of each, when there is no file.
@@ -52,7 +52,7 @@ class Payload:
 
 @dataclass(frozen=True)
 class LoadSpec:
-    """A run as asked for.
+    """A run.
 
     Attributes:
         kind: what is measured.
@@ -60,7 +60,7 @@ class LoadSpec:
         queues: of each topic, when it has to be made.
         seconds: how long to measure; None for no limit.
         count: how many messages to measure; None for no limit.
-        warm_up_s: so many whole seconds are not measured.
+        warm_up_s: seconds before measuring begins, whole.
         rate: messages a second of all topics together, 0 for as many as can be.
         connections: producers of each topic, each with connections of its own.
         in_flight: messages, or batches, that a connection has on their way.

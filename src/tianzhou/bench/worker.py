@@ -14,7 +14,6 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from tianzhou.bench.jobs import Job
 from tianzhou.bench.receiving import Receiving
 from tianzhou.bench.sending import Sending
 from tianzhou.bench.series import Gathering
@@ -24,14 +23,14 @@ from tianzhou.errors import TianzhouError
 from tianzhou.logs import log_to_stderr
 from tianzhou.remoting.loop import run
 
-TELL_EVERY_S = 0.25
+REPORT_EVERY_S = 0.25
 LOOK_EVERY_S = 0.05
 LONGEST_LINE = 16 * 1024 * 1024
 _SCHEDSTAT = Path("/proc/self/schedstat")
 
 
-class _Voice(asyncio.Protocol):
-    """The way to the parent, which never makes the load wait."""
+class _Reports(asyncio.Protocol):
+    """Standard output, to the parent, which never makes the load wait."""
 
     def __init__(self) -> None:
         self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -47,10 +46,10 @@ class _Voice(asyncio.Protocol):
         if not self._gone.done():
             self._gone.set_result(None)
 
-    def tell(self, told: WorkerReport) -> None:
-        """Say something."""
+    def send(self, report: WorkerReport) -> None:
+        """Send a report."""
         if self._transport is not None:
-            self._transport.write(encode(told) + b"\n")
+            self._transport.write(encode(report) + b"\n")
 
     async def close(self) -> None:
         """Return when everything is written."""
@@ -59,17 +58,17 @@ class _Voice(asyncio.Protocol):
             await self._gone
 
 
-class _Effort:
-    """What the process has used since the start."""
+class _Usage:
+    """Processor time that the process has used since the start."""
 
     def __init__(self) -> None:
         self._wall_s, self._cpu_s, self._waited_s = time.monotonic(), time.process_time(), _waited_s()
 
-    def told(self, gathering: Gathering, epoch_s: float, *, done: bool = False) -> WorkerReport:
+    def report(self, gathering: Gathering, *, done: bool = False) -> WorkerReport:
         """What was counted since the last time, and what it has cost since the start."""
         return WorkerReport(
             slices=gathering.take(),
-            last_s=max(gathering.last_s - epoch_s, 0.0),
+            last_s=max(gathering.last_s - gathering.start_s, 0.0),
             cpu_s=time.process_time() - self._cpu_s,
             waited_s=_waited_s() - self._waited_s,
             wall_s=time.monotonic() - self._wall_s,
@@ -87,71 +86,66 @@ def _waited_s() -> float:
 
 async def _serve() -> None:
     loop = asyncio.get_running_loop()
-    heard = asyncio.StreamReader(limit=LONGEST_LINE)
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(heard), sys.stdin)
-    voice = _Voice()
-    await voice.open()
-    line = await heard.readline()
+    lines = asyncio.StreamReader(limit=LONGEST_LINE)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    reports = _Reports()
+    await reports.open()
+    line = await lines.readline()
     if not line:
         return
     job = decode_job(line)
-    work = _work_of(job)
     try:
-        await _carry_out(work, voice, heard)
+        await _carry_out(Sending(job) if job.role is Role.send else Receiving(job), reports, lines)
     except TianzhouError as error:
-        voice.tell(WorkerReport(failed=str(error), done=True))
+        reports.send(WorkerReport(failed=str(error), done=True))
     except Exception as error:  # noqa: BLE001 - the parent says it, whatever it is
-        voice.tell(WorkerReport(failed=f"{type(error).__name__}: {error}", done=True))
+        reports.send(WorkerReport(failed=f"{type(error).__name__}: {error}", done=True))
     finally:
-        await voice.close()
+        await reports.close()
 
 
-def _work_of(job: Job) -> Sending | Receiving:
-    return Sending(job) if job.role is Role.send else Receiving(job)
-
-
-async def _carry_out(work: Sending | Receiving, voice: _Voice, heard: asyncio.StreamReader) -> None:
-    told: WorkerReport | None = None
+async def _carry_out(work: Sending | Receiving, reports: _Reports, lines: asyncio.StreamReader) -> None:
+    last: WorkerReport | None = None
     try:
         await work.connect()
-        voice.tell(WorkerReport(ready=True))
-        line = await _start_line(work, voice, heard)
+        reports.send(WorkerReport(ready=True))
+        line = await _start_line(work, reports, lines)
         if line:
-            told = await _measure(work, voice, heard, decode_start(line).epoch_s)
+            last = await _measure(work, reports, lines, decode_start(line).epoch_s)
     finally:
         await work.close()
-    if told is not None:
-        voice.tell(told)
+    if last is not None:
+        reports.send(last)
 
 
-async def _start_line(work: Sending | Receiving, voice: _Voice, heard: asyncio.StreamReader) -> bytes:
-    """The parent's word to start, empty when it is to end; says meanwhile how queues are shared."""
-    reading = asyncio.create_task(heard.readline())
-    said: dict[str, int] = {}
+async def _start_line(work: Sending | Receiving, reports: _Reports, lines: asyncio.StreamReader) -> bytes:
+    """The parent's `Start`, empty when it is to end; reports meanwhile how queues are shared."""
+    reading = asyncio.create_task(lines.readline())
+    reported: dict[str, int] = {}
     while not reading.done():
         now = work.queues()
-        if now != said:
-            said = now
-            voice.tell(WorkerReport(queues=now))
+        if now != reported:
+            reported = now
+            reports.send(WorkerReport(queues=now))
         await asyncio.wait([reading], timeout=LOOK_EVERY_S)
     return reading.result()
 
 
 async def _measure(
-    work: Sending | Receiving, voice: _Voice, heard: asyncio.StreamReader, epoch_s: float
+    work: Sending | Receiving, reports: _Reports, lines: asyncio.StreamReader, epoch_s: float
 ) -> WorkerReport:
     gathering = Gathering(epoch_s)
     # What was made so far stays; looking through it again and again would only be noise in the latencies.
     gc.collect()
     gc.freeze()
-    effort = _Effort()
-    work.start(epoch_s, gathering)
+    usage = _Usage()
+    work.start(gathering)
     working = asyncio.create_task(work.finished())
-    stop = asyncio.create_task(heard.readline())
+    stop = asyncio.create_task(lines.readline())
     try:
         while not (working.done() or stop.done()):
-            await asyncio.wait([working, stop], timeout=TELL_EVERY_S, return_when=asyncio.FIRST_COMPLETED)
-            voice.tell(effort.told(gathering, epoch_s))
+            await asyncio.wait([working, stop], timeout=REPORT_EVERY_S, return_when=asyncio.FIRST_COMPLETED)
+            reports.send(usage.report(gathering))
         if working.done():
             working.result()
     finally:
@@ -161,7 +155,7 @@ async def _measure(
                 await task
         # What was on its way is waited for, and counts.
         await work.close()
-    return effort.told(gathering, epoch_s, done=True)
+    return usage.report(gathering, done=True)
 
 
 def main() -> None:

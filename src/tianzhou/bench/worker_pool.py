@@ -17,30 +17,37 @@ LONGEST_LINE = 16 * 1024 * 1024
 READY_LIMIT_S = 30.0
 END_LIMIT_S = 1.8
 
+OnReport = Callable[["Worker", WorkerReport], None]
+
 
 class Worker:
     """One process with one job.
 
     Args:
         job: what it does.
-        heard: called with everything it says.
+        on_report: called with each of its reports.
+
+    Attributes:
+        queues: how many queues each of its groups has.
+        last: what it had used, and when it last counted a message, as last reported while it worked.
+        done: whether it has ended.
+        failed: why it could not go on; empty otherwise.
     """
 
-    def __init__(self, job: Job, heard: Callable[[Worker, WorkerReport], None]) -> None:
+    def __init__(self, job: Job, on_report: OnReport) -> None:
         self.job = job
         self.queues: dict[str, int] = {}
         self.last = WorkerReport()
-        """What it has used and when it counted, as last said while it worked."""
         self.done = False
         self.failed = ""
-        self._heard = heard
+        self._on_report = on_report
         self._process: asyncio.subprocess.Process | None = None
         self._listening: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
-        self._told_all = asyncio.Event()
+        self._finished = asyncio.Event()
 
     async def start(self) -> None:
-        """Start the process and hand it the job."""
+        """Start the process and send it the job."""
         self._process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "tianzhou.bench.worker",
             stdin=asyncio.subprocess.PIPE,
@@ -50,7 +57,7 @@ class Worker:
             start_new_session=True,
         )  # fmt: skip
         self._listening = asyncio.create_task(self._listen(self._process))
-        self._say(encode(self.job))
+        self._write(encode(self.job))
 
     async def ready(self) -> None:
         """Return when it is connected.
@@ -65,9 +72,9 @@ class Worker:
             raise TianzhouError(f"a load process has not connected within {READY_LIMIT_S:g} s") from None
         self.check()
 
-    async def told_all(self) -> None:
-        """Return when it has no more to say."""
-        await self._told_all.wait()
+    async def finished(self) -> None:
+        """Return when its last report is here."""
+        await self._finished.wait()
 
     def check(self) -> None:
         """See that it still works.
@@ -80,10 +87,10 @@ class Worker:
 
     def begin(self, epoch_s: float) -> None:
         """Have it start at a time of the monotonic clock."""
-        self._say(encode(Start(epoch_s)))
+        self._write(encode(Start(epoch_s)))
 
     def stop(self) -> None:
-        """Ask it to end; what it has counted is still said."""
+        """Have it end; it still reports what it has counted."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
 
@@ -102,71 +109,67 @@ class Worker:
         if self._listening is not None:
             await self._listening
 
-    def _say(self, line: bytes) -> None:
+    def _write(self, line: bytes) -> None:
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.write(line + b"\n")
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdout is not None
         async for line in process.stdout:
-            told = decode_report(line)
-            if told.queues:
-                self.queues = told.queues
-            if told.wall_s:
-                last_s = told.last_s
-                if told.done and self.last.wall_s:
-                    # Waiting for the last answers and saying good-bye is no work.
-                    told.cpu_s, told.waited_s, told.wall_s = self.last.cpu_s, self.last.waited_s, self.last.wall_s
-                self.last = WorkerReport(last_s=last_s, cpu_s=told.cpu_s, waited_s=told.waited_s, wall_s=told.wall_s)
-            self.done = self.done or told.done
-            self.failed = self.failed or told.failed
-            if told.ready or told.done:
+            report = decode_report(line)
+            if report.queues:
+                self.queues = report.queues
+            if report.wall_s:
+                if report.done and self.last.wall_s:
+                    # Waiting for the last answers and disconnecting is no work.
+                    self.last.last_s = report.last_s
+                else:
+                    self.last = report
+            self.done = self.done or report.done
+            self.failed = self.failed or report.failed
+            if report.ready or report.done:
                 self._ready.set()
-            self._heard(self, told)
-            if told.done:
-                self._told_all.set()
+            self._on_report(self, report)
+            if report.done:
+                self._finished.set()
         if not self.done:
             self.done = True
             self.failed = self.failed or "a load process has died; its own words are above"
             self._ready.set()
-            self._heard(self, WorkerReport(done=True))
-        self._told_all.set()
+            self._on_report(self, WorkerReport(done=True))
+        self._finished.set()
 
 
 class WorkerPool:
     """All workers of a run; an async context manager that leaves no process behind.
 
     Args:
-        heard: called with everything they say.
+        on_report: called with each of their reports.
     """
 
-    def __init__(self, heard: Callable[[Worker, WorkerReport], None]) -> None:
-        self._heard = heard
+    def __init__(self, on_report: OnReport) -> None:
+        self._on_report = on_report
         self.workers: list[Worker] = []
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.end()
-
     def of(self, role: Role) -> list[Worker]:
         """The workers of a role."""
         return [worker for worker in self.workers if worker.job.role is role]
 
-    async def hire(self, jobs: Iterable[Job]) -> list[Worker]:
+    async def start(self, jobs: Iterable[Job]) -> None:
         """Start workers and wait until they are connected.
 
         Raises:
             TianzhouError: one cannot.
         """
-        hired = [Worker(job, self._heard) for job in jobs]
-        self.workers += hired
-        for worker in hired:
+        started = [Worker(job, self._on_report) for job in jobs]
+        self.workers += started
+        for worker in started:
             await worker.start()
-        for worker in hired:
+        for worker in started:
             await worker.ready()
-        return hired
 
     def check(self) -> None:
         """See that all still work.
@@ -177,8 +180,7 @@ class WorkerPool:
         for worker in self.workers:
             worker.check()
 
-    async def end(self) -> None:
-        """Ask all to end, and wait for them."""
+    async def __aexit__(self, *_: object) -> None:
         for worker in self.workers:
             worker.stop()
         for worker in self.workers:

@@ -1,4 +1,4 @@
-"""What the parent and its worker processes say to each other: a line of JSON each. Pure."""
+"""The lines of JSON between the parent and its worker processes: job and start to them, reports back. Pure."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from tianzhou.bench.series import Slice
 
 
 class WorkerReport(msgspec.Struct, omit_defaults=True):
-    """What a worker says.
+    """What a worker has counted and used.
 
     Attributes:
         ready: connected, and waiting for the start.
         queues: of a receiver, how many queues each of its groups has there.
-        slices: what was counted since the last time.
+        slices: what was counted since the last report.
         last_s: when the last message was counted, seconds since the start.
         cpu_s: processor time since the start.
         waited_s: time since the start in which it could have run and had no processor.
         wall_s: time since the start.
-        done: it will say no more.
+        done: this is its last report.
         failed: why it could not go on.
     """
 
@@ -35,7 +35,7 @@ class WorkerReport(msgspec.Struct, omit_defaults=True):
 
 
 class Start(msgspec.Struct):
-    """What the parent says when all are ready; the end of its words means stop.
+    """The start, when all are ready; the end of what the parent writes means stop.
 
     Attributes:
         epoch_s: when the run begins, on the monotonic clock.

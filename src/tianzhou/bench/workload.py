@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from tianzhou.bench.payloads import Keys
+from tianzhou.bench.series import HOW_TO_INSTALL
 from tianzhou.bench.spec import Kind, LoadSpec, Payload
 from tianzhou.errors import ConfigError
 
@@ -69,7 +70,7 @@ def parse(text: str, source: str) -> Mapping[str, Any]:
     try:
         import yaml
     except ImportError:
-        raise ConfigError("--workload needs PyYAML; install it with: pip install 'tianzhou[bench]'") from None
+        raise ConfigError(f"--workload needs PyYAML; {HOW_TO_INSTALL}") from None
     try:
         found = yaml.safe_load(text)
     except yaml.YAMLError as error:

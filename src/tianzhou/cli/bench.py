@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 DEFAULT_TOPIC = "bench"
 DEFAULT_FILL = 200_000
 LONGEST_BODY = 4 * 1024 * 1024
+IN_WORKLOADS = frozenset({"rate", "seconds", "warm_up_s", "connections", "keys", "consumers", "groups", "queues"})
+"""Options that a workload file sets as well."""
 
 app = typer.Typer(
     help="Load a cluster and say how fast it was: produce, consume, latency, mixed.",
@@ -51,7 +53,7 @@ AllSecondsOption = Annotated[
 ]
 CountOption = Annotated[int | None, typer.Option(help="Measure so many messages, or a batch more.", min=1)]
 WarmUpOption = Annotated[
-    int, typer.Option(help="Seconds under load before measuring begins.", min=0, max=LONGEST_WARM_UP_S)
+    int, typer.Option("--warm-up", help="Seconds under load before measuring begins.", min=0, max=LONGEST_WARM_UP_S)
 ]
 RateOption = Annotated[
     float,
@@ -116,7 +118,7 @@ def produce(
     rate: RateOption = 0,
     seconds: SecondsOption = None,
     count: CountOption = None,
-    warm_up: WarmUpOption = 1,
+    warm_up_s: WarmUpOption = 1,
     size: SizeOption = 1024,
     payload_file: PayloadFileOption = None,
     connections: ConnectionsOption = None,
@@ -140,7 +142,7 @@ def produce(
 
     Example: tianzhou bench produce --rate 10000 --seconds 30
     """
-    _bench(Kind.produce, context.params)
+    _bench(Kind.produce, context)
 
 
 @app.command()
@@ -150,7 +152,7 @@ def consume(
     fill: FillOption = 0,
     seconds: AllSecondsOption = None,
     count: CountOption = None,
-    warm_up: WarmUpOption = 0,
+    warm_up_s: WarmUpOption = 0,
     size: SizeOption = 1024,
     payload_file: PayloadFileOption = None,
     consumers: ConsumersOption = 1,
@@ -158,7 +160,7 @@ def consume(
     handlers: HandlersOption = 20,
     consume_batch: ConsumeBatchOption = 1,
     pull_batch: PullBatchOption = 32,
-    pull: PullOption = False,
+    by_pulling: PullOption = False,
     queues: QueuesOption = 8,
     processes: ProcessesOption = 1,
     embedded: EmbeddedOption = False,
@@ -177,7 +179,7 @@ def consume(
 
     Example: tianzhou bench consume --embedded --fill 500000
     """
-    _bench(Kind.consume, context.params)
+    _bench(Kind.consume, context)
 
 
 @app.command()
@@ -187,7 +189,7 @@ def latency(
     rate: RateOption = 1000,
     seconds: SecondsOption = None,
     count: CountOption = None,
-    warm_up: WarmUpOption = 2,
+    warm_up_s: WarmUpOption = 2,
     size: SizeOption = 1024,
     payload_file: PayloadFileOption = None,
     connections: ConnectionsOption = None,
@@ -197,7 +199,7 @@ def latency(
     consumers: ConsumersOption = 1,
     groups: GroupsOption = 1,
     handlers: HandlersOption = 20,
-    pull: PullOption = False,
+    by_pulling: PullOption = False,
     queues: QueuesOption = 8,
     processes: ProcessesOption = 1,
     embedded: EmbeddedOption = False,
@@ -214,7 +216,7 @@ def latency(
 
     Example: tianzhou bench latency --rate 10000 --seconds 30
     """
-    _bench(Kind.latency, context.params)
+    _bench(Kind.latency, context)
 
 
 @app.command()
@@ -225,7 +227,7 @@ def mixed(
     rate: RateOption = 0,
     seconds: SecondsOption = None,
     count: CountOption = None,
-    warm_up: WarmUpOption = 1,
+    warm_up_s: WarmUpOption = 1,
     size: SizeOption = 1024,
     payload_file: PayloadFileOption = None,
     connections: ConnectionsOption = None,
@@ -238,7 +240,7 @@ def mixed(
     handlers: HandlersOption = 20,
     consume_batch: ConsumeBatchOption = 1,
     pull_batch: PullBatchOption = 32,
-    pull: PullOption = False,
+    by_pulling: PullOption = False,
     queues: QueuesOption = 8,
     processes: ProcessesOption = 1,
     embedded: EmbeddedOption = False,
@@ -255,20 +257,18 @@ def mixed(
 
     Example: tianzhou bench mixed --workload 1-topic-16-partitions-1kb.yaml
     """
-    asked = {
-        name
-        for name in context.params
-        if (source := context.get_parameter_source(name)) is not None and source.name == "COMMANDLINE"
-    }
-    _bench(Kind.mixed, context.params, asked)
+    _bench(Kind.mixed, context)
 
 
-def _bench(kind: Kind, options: Mapping[str, Any], asked: set[str] | None = None) -> None:
+def _bench(kind: Kind, context: typer.Context) -> None:
+    options = context.params
     output: Output = options["output"]
     notes: list[str] = []
     spec = _load_spec(kind, options)
     if (workload := options.get("workload")) is not None:
-        spec, notes = _of_workload(workload, options, asked or set(), spec)
+        sources = {name: context.get_parameter_source(name) for name in options}
+        chosen = {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
+        spec, notes = _of_workload(workload, options, chosen, spec)
     spec = spec.checked()
     files = _Files(options)
     for note in notes:
@@ -276,13 +276,17 @@ def _bench(kind: Kind, options: Mapping[str, Any], asked: set[str] | None = None
 
     async def main() -> None:
         from tianzhou.bench.local_server import LocalServer
+        from tianzhou.bench.report import progress_line
         from tianzhou.bench.runner import Run
 
-        def say(text: str) -> None:
+        def announce(text: str) -> None:
             if output is Output.text:
                 print_note(text)
 
-        run = Run(spec, options["tls"], lambda run, number: _tell(run, number, output), say)
+        def progress(run: Run, number: int) -> None:
+            announce(progress_line(number, [(role.value, series.at(number)) for role, series in run.series.items()]))
+
+        run = Run(spec, options["tls"], progress, announce)
         try:
             async with AsyncExitStack() as stack:
                 server = None
@@ -298,9 +302,9 @@ def _bench(kind: Kind, options: Mapping[str, Any], asked: set[str] | None = None
                     if run.measured:
                         files.show(run, notes, output)
                 if server is None:
-                    told = len(run.notes)
+                    printed = len(run.notes)
                     await run.forget_groups_again()
-                    for note in run.notes[told:]:
+                    for note in run.notes[printed:]:
                         print_note(note)
         finally:
             # Last, because it takes long and may be given up when the run was interrupted.
@@ -311,55 +315,32 @@ def _bench(kind: Kind, options: Mapping[str, Any], asked: set[str] | None = None
 
 
 def _load_spec(kind: Kind, options: Mapping[str, Any]) -> LoadSpec:
-    file = options.get("payload_file")
-    fill = options.get("fill", 0)
-    if kind is Kind.consume and options["embedded"] and not fill:
-        fill = options["count"] or DEFAULT_FILL
-    return LoadSpec(
-        kind,
-        (options["topic"],),
-        queues=options["queues"],
-        seconds=options["seconds"],
-        count=options["count"],
-        warm_up_s=options["warm_up"],
-        rate=options.get("rate", 0),
-        connections=options.get("connections"),
-        in_flight=options.get("in_flight", 256),
-        batch=options.get("batch", 1),
-        processes=options["processes"],
-        payload=Payload(options["size"], str(file) if file is not None else ""),
-        keys=options.get("keys", Keys.none),
-        tags=options.get("tags"),
-        groups=options.get("groups", 1),
-        consumers=options.get("consumers", 1),
-        handlers=options.get("handlers", 20),
-        consume_batch=options.get("consume_batch", 1),
-        pull_batch=options.get("pull_batch", 32),
-        by_pulling=options.get("pull", False),
-        fill=fill,
-    )
+    """The run that the options describe; `LoadSpec` has the defaults of those a command lacks."""
+    file = options["payload_file"]
+    values = {name: options[name] for name in _load_fields(options)}
+    if kind is Kind.consume and options["embedded"] and not options["fill"]:
+        values["fill"] = options["count"] or DEFAULT_FILL
+    payload = Payload(options["size"], str(file) if file is not None else "")
+    return LoadSpec(kind, (options["topic"],), payload=payload, **values)
 
 
-# Options by the name of what they set.
-_CHANGES = {
-    "rate": "rate", "seconds": "seconds", "count": "count", "warm_up": "warm_up_s", "connections": "connections",
-    "keys": "keys", "consumers": "consumers", "groups": "groups", "queues": "queues",
-}  # fmt: skip
-_NOT_OF_WORKLOADS = (
-    "in_flight", "batch", "processes", "tags", "handlers", "consume_batch", "pull_batch", "by_pulling",
-)  # fmt: skip
+def _load_fields(options: Mapping[str, Any]) -> set[str]:
+    """The options that are fields of `LoadSpec` under their own names."""
+    return {field.name for field in fields(LoadSpec)} & options.keys()
 
 
-def _of_workload(path: Path, options: Mapping[str, Any], asked: set[str], spec: LoadSpec) -> tuple[LoadSpec, list[str]]:
-    """A workload file's run, with the options that were given in the place of what it says."""
+def _of_workload(
+    path: Path, options: Mapping[str, Any], chosen: Collection[str], spec: LoadSpec
+) -> tuple[LoadSpec, list[str]]:
+    """A workload file's run, with the options that were chosen in the place of what it says."""
     from tianzhou.bench.workload import apply, parse
 
     found, notes = apply(parse(_text("--workload", path), str(path)), str(path), options["topic"])
-    found = replace(found, **{name: getattr(spec, name) for name in _NOT_OF_WORKLOADS})
-    found = replace(found, **{field: options[name] for name, field in _CHANGES.items() if name in asked})
-    if "count" in asked and "seconds" not in asked:
+    wanted = [name for name in _load_fields(options) if name in chosen or name not in IN_WORKLOADS]
+    found = replace(found, **{name: getattr(spec, name) for name in wanted})
+    if "count" in chosen and "seconds" not in chosen:
         found = replace(found, seconds=None)
-    if asked & {"size", "payload_file"}:
+    if not {"size", "payload_file"}.isdisjoint(chosen):
         found = replace(found, payload=spec.payload)
     elif found.payload.file:
         found = replace(found, payload=replace(found.payload, file=str(_payload_of(path, found.payload.file))))
@@ -482,10 +463,3 @@ def _remarks(document: Mapping[str, Any]) -> None:
         print_note(text)
     if (cpu_us := document["embedded_cpu_us_per_message"]) is not None:
         print_note(f"the embedded server ({document['embedded_mode']} mode) took {cpu_us} us CPU per message")
-
-
-def _tell(run: Run, number: int, output: Output) -> None:
-    if output is Output.text:
-        from tianzhou.bench.report import progress_line
-
-        print_note(progress_line(number, [(role.value, series.at(number)) for role, series in run.series.items()]))
