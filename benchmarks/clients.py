@@ -30,8 +30,9 @@ from pathlib import Path
 from typing import Any
 
 from machine import describe
+from rounds import in_turn, parser_of, set_duration, some_of
 from sides import SIDES, CannotRunError, Server
-from tables import machine_list, with_section
+from tables import machine_list, markdown_table, put_section, write_json
 
 WAYS = {
     "one": "one send at a time",
@@ -42,9 +43,11 @@ WANTED = {"one": 10_000, "in256": 200_000, "push": 300_000}
 TIMES_CPP = 5.0
 CLIENTS = {"ours": "our client", "pure": "our client, pure mode", "cpp": "C++ client"}
 BROKERS = ("tianzhou", "apache")
+LISTS = {"ways": tuple(WAYS), "brokers": BROKERS, "clients": tuple(CLIENTS)}
+"""Options that are comma lists, and what each may hold."""
 BODY = b"x" * 1024
 BATCH = 32
-WARM_S = 1.0
+WARM_S = 1
 PATIENCE_S = 60.0
 FIGURES = {"msgs_per_s": "messages/s", "cpu_us_per_msg": "CPU µs per message"}
 
@@ -224,8 +227,7 @@ class Run:
     def measure(self, work: Path) -> None:
         """All rounds."""
         for number in range(self.arguments.rounds):
-            turn = number % len(self.arguments.brokers)
-            for broker in self.arguments.brokers[turn:] + self.arguments.brokers[:turn]:
+            for broker in in_turn(self.arguments.brokers, number):
                 try:
                     server = Server(broker, work)
                 except CannotRunError as error:
@@ -281,12 +283,13 @@ class Run:
         clients = self.arguments.clients
         ratio = "ours" in clients and "cpp" in clients
         head = ["way", "broker", "figure", *(CLIENTS[client] for client in clients), *(["ours / C++"] if ratio else [])]
-        rows = [[*head, "wanted", ""], ["---"] * (len(head) + 2)]
-        for way in self.arguments.ways:
-            for broker in self.arguments.brokers:
-                for figure, title in FIGURES.items():
-                    rows.append([WAYS[way], SIDES[broker], title, *self._cells(way, broker, figure, ratio=ratio)])
-        return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+        rows = [
+            [WAYS[way], SIDES[broker], title, *self._cells(way, broker, figure, ratio=ratio)]
+            for way in self.arguments.ways
+            for broker in self.arguments.brokers
+            for figure, title in FIGURES.items()
+        ]
+        return markdown_table([*head, "wanted", ""], rows)
 
     def _cells(self, way: str, broker: str, figure: str, *, ratio: bool) -> list[str]:
         found: dict[str, float] = {}
@@ -311,10 +314,10 @@ class Run:
 
     def markdown(self, machine: dict[str, str]) -> str:
         """What goes into `docs/performance.md`."""
-        given = self.arguments
+        arguments = self.arguments
         how = (
-            f"{given.rounds} rounds, medians; {given.secs:g} s a sending way after {WARM_S:g} s of warming, "
-            f"{given.messages:,} messages pushed; 1 KiB bodies, 8 queues; broker and client free to use every core"
+            f"{arguments.rounds} rounds, medians; {arguments.secs} s a sending way after {WARM_S} s of warming, "
+            f"{arguments.messages:,} messages pushed; 1 KiB bodies, 8 queues; broker and client free to use every core"
         )
         notes = "".join(f"- {note}\n" for note in dict.fromkeys(self.notes))
         return "\n".join(part for part in (f"{how}.\n", machine_list(machine), self.table(), notes) if part)
@@ -341,25 +344,15 @@ def _told(process: subprocess.Popen[str]) -> Figures:
 
 def parsed() -> argparse.Namespace:
     """The arguments, with what depends on others filled in."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, known in (("ways", tuple(WAYS)), ("brokers", BROKERS), ("clients", tuple(CLIENTS))):
+    parser = parser_of(__doc__)
+    for name, known in LISTS.items():
         parser.add_argument(f"--{name}", default=",".join(known), help=f"comma list of {', '.join(known)}; default all")
-    parser.add_argument("--short", action="store_true", help="one round, 2 s a way: two minutes in all")
-    parser.add_argument("--rounds", type=int, help="default 3")
-    parser.add_argument("--secs", type=float, help="seconds of each sending way, default 5")
     parser.add_argument("--messages", type=int, help="how many are pushed, default 400000")
-    parser.add_argument("--work", type=Path, help="scratch folder; default: a temporary one")
-    parser.add_argument("--json", type=Path, help="write every figure of every round here")
-    parser.add_argument("--markdown", type=Path, help="put the table into this page, in place of the last one")
     parser.add_argument("--session", nargs=4, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    for name, known in (("ways", tuple(WAYS)), ("brokers", BROKERS), ("clients", tuple(CLIENTS))):
-        asked = getattr(arguments, name).split(",")
-        if unknown := [each for each in asked if each not in known]:
-            parser.error(f"--{name}: {', '.join(unknown)} is unknown; there are {', '.join(known)}")
-        setattr(arguments, name, [each for each in known if each in asked])
-    arguments.rounds = arguments.rounds or (1 if arguments.short else 3)
-    arguments.secs = arguments.secs or (2.0 if arguments.short else 5.0)
+    for name, known in LISTS.items():
+        setattr(arguments, name, some_of(parser, f"--{name}", getattr(arguments, name), known))
+    set_duration(arguments, rounds=3, secs=(2, 5), warm=(WARM_S, WARM_S))
     arguments.messages = arguments.messages or (100_000 if arguments.short else 400_000)
     if arguments.messages < 8 * BATCH:
         parser.error(f"--messages: {arguments.messages} is too few; at least {8 * BATCH}")
@@ -374,19 +367,11 @@ def main() -> int:
         print(json.dumps(session(name, namesrv, topic, float(amount))), flush=True)
         return 0
     with tempfile.TemporaryDirectory(prefix="clients-") as scratch:
-        work = (arguments.work or Path(scratch)).resolve()
-        work.mkdir(parents=True, exist_ok=True)
-        machine = describe(work)
+        machine = describe(Path(scratch))
         run = Run(arguments)
-        run.measure(work)
-    text = run.markdown(machine)
-    print(text)
-    if arguments.json:
-        whole = {"machine": machine, "notes": run.notes, "rounds": run.rounds}
-        arguments.json.write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
-    if arguments.markdown:
-        page = arguments.markdown.read_text(encoding="utf-8") if arguments.markdown.exists() else ""
-        arguments.markdown.write_text(with_section(page, "clients", text), encoding="utf-8")
+        run.measure(Path(scratch))
+    write_json(arguments.json, {"machine": machine, "notes": run.notes, "rounds": run.rounds})
+    put_section(arguments.markdown, "clients", run.markdown(machine))
     return int(run.failed)
 
 

@@ -11,14 +11,13 @@ Needs gcc, Java and Maven (Apache's jars come from Maven into the tests' cache).
 each group of lines, warms it and runs its lines; the side that begins changes from round to round. What is printed is
 the median over the rounds, the ratio to Apache's broker in the same run, and whether what is wanted of the compiled
 mode is met. What cannot be run is named with its reason; nothing is estimated. A run that is interrupted reports what
-it has, and `--json` is written after every group. `--only tianzhou` measures one side alone, which proves nothing but
+it has, and `--json` is written after every group. `--sides tianzhou` measures one side alone, which proves nothing but
 is quick.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import signal
@@ -31,9 +30,10 @@ from typing import Any
 
 from lines import FIGURES, LINES, SERVERS, START, Line, Setting, chosen
 from machine import Stolen, describe, disk_limit, in_words, touch_memory
+from rounds import in_turn, parser_of, set_duration, some_of
 from sides import BEFORE, BROKER_CORE, HEAP, LOAD_CORE, SIDES, CannotRunError, Server, build, load
 from stored import fill
-from tables import against_before, growth, machine_list, table, with_section
+from tables import against_before, growth, machine_list, put_section, table, write_json
 
 GIB = 1 << 30
 FULL = 0.85
@@ -72,8 +72,7 @@ class Run:
         program = build("loadgen", self.work)
         taken = "processor time the host took"
         for number in range(self.arguments.rounds):
-            turn = number % len(self.sides)
-            for side in self.sides[turn:] + self.sides[:turn]:
+            for side in in_turn(self.sides, number):
                 for name in dict.fromkeys(line.server for line in self.lines):
                     if number and SERVERS[name].once:
                         continue
@@ -189,23 +188,22 @@ class Run:
         self._note(f"not run: {lines}, {SIDES[side]}: {error}")
 
     def write_json(self) -> None:
-        """Write every figure of every round, when asked to."""
-        if self.arguments.json:
-            whole = {"machine": self.machine, "options": self.options(), "notes": self.notes, "rounds": self.rounds}
-            self.arguments.json.write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
+        """Write every figure of every round, where somebody asked for it."""
+        whole = {"machine": self.machine, "options": self.options(), "notes": self.notes, "rounds": self.rounds}
+        write_json(self.arguments.json, whole)
 
     def options(self) -> str:
         """How it was measured, for the reader of the table."""
-        given = self.arguments
+        arguments = self.arguments
         cores = (
             f"broker on core {BROKER_CORE}, load tool and name server on core {LOAD_CORE}"
-            if given.pin
+            if arguments.pin
             else "broker and load tool free to use every core"
         )
         return (
-            f"{self.rounds_done} of {given.rounds} rounds, medians; {given.secs} s a line after {given.warm} s of "
-            f"warming each server; 1 KiB bodies, 8 queues, ASYNC_FLUSH unless the line says otherwise; {cores}; "
-            f"Apache's heap {HEAP}"
+            f"{self.rounds_done} of {arguments.rounds} rounds, medians; {arguments.secs} s a line after "
+            f"{arguments.warm} s of warming each server; 1 KiB bodies, 8 queues, ASYNC_FLUSH unless the line says "
+            f"otherwise; {cores}; Apache's heap {HEAP}"
         )
 
     def markdown(self) -> str:
@@ -223,38 +221,23 @@ class Run:
         return "\n".join(part for part in parts if part)
 
 
-def mode_of(side: str) -> str:
-    """Which of the two modes our package runs in on that side."""
+def hot_mode() -> str:
+    """Which of the two modes our package runs in on the side `tianzhou`."""
     command = [sys.executable, "-c", "from tianzhou import _hot; print(_hot.MODE)"]
-    env = {**os.environ, "TIANZHOU_PURE": "1" if side == "pure" else "0"}
+    env = {**os.environ, "TIANZHOU_PURE": "0"}
     return subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout.strip()
 
 
 def parsed() -> argparse.Namespace:
     """The arguments, with what depends on others filled in."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--short", action="store_true", help="one round, 3 s per line, warmed for 6 s: minutes in all")
-    parser.add_argument("--rounds", type=int, help="default 5")
-    parser.add_argument("--secs", type=int, help="seconds per line, default 5")
-    parser.add_argument("--warm", type=int, help="seconds of warm-up per server, default 12")
+    parser = parser_of(__doc__)
     parser.add_argument("--lines", default="", help="comma list of " + ", ".join(LINES) + "; default all")
     parser.add_argument("--sides", default="apache,tianzhou,pure", help="comma list of " + ", ".join(SIDES))
-    parser.add_argument(
-        "--only", choices=[side for side in SIDES if side != "before"], help="the same as --sides with one side"
-    )
     parser.add_argument("--before", type=Path, help="another checkout, built; adds the side `before`")
     parser.add_argument("--pin", action="store_true", help="broker and load tool on one core each: the second table")
-    parser.add_argument("--work", type=Path, help="scratch folder on the disk to measure; default: a temporary one")
-    parser.add_argument("--json", type=Path, help="write every figure of every round here")
-    parser.add_argument("--markdown", type=Path, help="put the table into this page, in place of the last one")
     arguments = parser.parse_args()
-    arguments.rounds = arguments.rounds or (1 if arguments.short else 5)
-    arguments.secs = arguments.secs or (3 if arguments.short else 5)
-    arguments.warm = arguments.warm or (6 if arguments.short else 12)
-    arguments.sides = [arguments.only] if arguments.only else arguments.sides.split(",")
-    unknown = [side for side in arguments.sides if side not in SIDES]
-    if unknown:
-        parser.error(f"--sides: no side {', '.join(unknown)}; there are {', '.join(SIDES)}")
+    set_duration(arguments, rounds=5, secs=(3, 5), warm=(6, 12))
+    arguments.sides = some_of(parser, "--sides", arguments.sides, SIDES)
     if arguments.before is not None:
         if not (arguments.before / "src" / "tianzhou").is_dir():
             parser.error(f"--before {arguments.before}: no checkout, it has no src/tianzhou")
@@ -269,7 +252,7 @@ def parsed() -> argparse.Namespace:
         parser.error(f"--lines: {error}")
     if arguments.pin and (os.cpu_count() or 1) < 2:
         parser.error("--pin: this machine has one core; broker and load tool need one each")
-    if "tianzhou" in arguments.sides and (mode := mode_of("tianzhou")) != "compiled":
+    if "tianzhou" in arguments.sides and (mode := hot_mode()) != "compiled":
         parser.error(f"the hot functions are {mode} here, and what is wanted is wanted of the compiled ones: run ./run")
     return arguments
 
@@ -280,9 +263,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     interrupted = False
     with tempfile.TemporaryDirectory(prefix="compare-") as scratch:
-        work = (arguments.work or Path(scratch)).resolve()
-        work.mkdir(parents=True, exist_ok=True)
-        run = Run(arguments, work, arguments.sides, arguments.chosen, arguments.left_out)
+        run = Run(arguments, Path(scratch), arguments.sides, arguments.chosen, arguments.left_out)
         try:
             run.measure()
         except CannotRunError as error:
@@ -293,12 +274,7 @@ def main() -> int:
                 f"interrupted in round {run.rounds_done + 1} of {arguments.rounds}: medians of what was done"
             )
     run.write_json()
-    text = run.markdown()
-    print(text)
-    if arguments.markdown:
-        page = arguments.markdown.read_text(encoding="utf-8") if arguments.markdown.exists() else ""
-        name = "compare --pin" if arguments.pin else "compare"
-        arguments.markdown.write_text(with_section(page, name, text), encoding="utf-8")
+    put_section(arguments.markdown, "compare --pin" if arguments.pin else "compare", run.markdown())
     return 130 if interrupted else int(run.failed)
 
 

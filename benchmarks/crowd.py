@@ -26,6 +26,29 @@ def topic_of(number: int) -> str:
     return f"Scale{number:04}"
 
 
+def heartbeat(client: str, group: str, topic: str, opaque: int, expression: str = "*") -> bytes:
+    """The frame of a consumer's heartbeat."""
+    consumer = ConsumerData(group, subscription_data_set=[SubscriptionData(topic, expression, sub_version=1)])
+    body = HEARTBEAT.dumps(HeartbeatData(client, [], [consumer]))
+    return encode(Command(RequestCode.HEART_BEAT, opaque=opaque, body=body))
+
+
+def long_poll(group: str, topic: str, queue: int, offset: int, opaque: int, wait_ms: int, **more: str) -> bytes:
+    """The frame of a pull that waits; `more` are header fields."""
+    fields = {
+        "consumerGroup": group,
+        "topic": topic,
+        "queueId": str(queue),
+        "queueOffset": str(offset),
+        "maxMsgNums": "32",
+        "sysFlag": "2",
+        "commitOffset": "0",
+        "suspendTimeoutMillis": str(wait_ms),
+        "subVersion": "1",
+    }
+    return encode(Command(RequestCode.PULL_MESSAGE, opaque=opaque, fields=fields | more))
+
+
 class Consumer(asyncio.Protocol):
     """A consumer as the broker sees it: a connection, heartbeats, and a long poll on one queue.
 
@@ -36,46 +59,27 @@ class Consumer(asyncio.Protocol):
 
     def __init__(self, number: int, crowd: Crowd) -> None:
         self.crowd = crowd
-        self.group, self.queue = divmod(number, MEMBERS)
-        self.number = number
-        self.topic = topic_of(self.group)
-        self.polling = False
+        number_of_group, self.queue = divmod(number, MEMBERS)
+        self.client = f"client@{number}"
+        self.group = f"group{number_of_group:04}"
+        self.topic = topic_of(number_of_group)
         self.offset = 1
         self.transport: asyncio.Transport
         self.buffer = b""
-        self.lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)  # uvloop's does not derive from asyncio's
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.lost = True
         self.crowd.lost += not self.crowd.leaving
 
     def beat(self) -> None:
         """Send a heartbeat."""
-        consumer = ConsumerData(
-            f"group{self.group:04}",
-            subscription_data_set=[SubscriptionData(self.topic, sub_version=1)],
-        )
-        body = HEARTBEAT.dumps(HeartbeatData(f"client@{self.number}", [], [consumer]))
-        self.transport.write(encode(Command(RequestCode.HEART_BEAT, opaque=HEARTBEAT_OPAQUE, body=body)))
+        self.transport.write(heartbeat(self.client, self.group, self.topic, HEARTBEAT_OPAQUE))
 
     def poll(self) -> None:
         """Ask for what comes next in the queue, and wait for it."""
-        self.polling = True
-        fields = {
-            "consumerGroup": f"group{self.group:04}",
-            "topic": self.topic,
-            "queueId": str(self.queue),
-            "queueOffset": str(self.offset),
-            "maxMsgNums": "32",
-            "sysFlag": "2",
-            "commitOffset": "0",
-            "suspendTimeoutMillis": str(POLL_MS),
-            "subVersion": "1",
-        }
-        self.transport.write(encode(Command(RequestCode.PULL_MESSAGE, opaque=POLL_OPAQUE, fields=fields)))
+        self.transport.write(long_poll(self.group, self.topic, self.queue, self.offset, POLL_OPAQUE, POLL_MS))
 
     def data_received(self, data: bytes) -> None:
         self.buffer += data
@@ -84,8 +88,8 @@ class Consumer(asyncio.Protocol):
             frame, self.buffer = self.buffer[4:size], self.buffer[size:]
             reply = decode(frame)
             if not reply.flag & 1:
-                self.crowd.notices += 1
-            elif reply.opaque == HEARTBEAT_OPAQUE:
+                continue  # a notice of the broker's
+            if reply.opaque == HEARTBEAT_OPAQUE:
                 self.crowd.beats += 1
                 self.crowd.bad += reply.code != ResponseCode.SUCCESS
             else:
@@ -93,7 +97,6 @@ class Consumer(asyncio.Protocol):
 
     def polled(self, reply: Command) -> None:
         """A poll was answered: with a message, or because nothing came."""
-        self.polling = False
         self.crowd.polls += 1
         if reply.code == ResponseCode.SUCCESS:
             self.offset = int(reply.fields["nextBeginOffset"])
@@ -111,7 +114,7 @@ class Crowd:
 
     def __init__(self) -> None:
         self.consumers: list[Consumer] = []
-        self.lost = self.bad = self.beats = self.polls = self.notices = 0
+        self.lost = self.bad = self.beats = self.polls = 0
         self.remark = ""
         self.leaving = False
         self.beating = True
@@ -163,10 +166,10 @@ class Crowd:
             consumer.transport.abort()
 
 
-async def until(what: Callable[[], bool], limit_s: float) -> None:
-    """Return once it is so."""
+async def until(condition: Callable[[], bool], limit_s: float = 120) -> None:
+    """Return once a condition holds; end the process when that takes too long."""
     end = time.monotonic() + limit_s
-    while not what():
+    while not condition():
         if time.monotonic() > end:
             raise SystemExit(f"not so within {limit_s:.0f} s")
         await asyncio.sleep(0.01)

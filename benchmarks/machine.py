@@ -1,11 +1,12 @@
 """What a benchmark's reader has to know of the machine: what it is, and what its disk and its memory can do.
 
-.venv/bin/python benchmarks/machine.py [--dir FOLDER]
+    .venv/bin/python benchmarks/machine.py
+
+The disk is that of temporary files; TMPDIR names another one, for all benchmarks.
 """
 
 from __future__ import annotations
 
-import argparse
 import datetime as dt
 import json
 import mmap
@@ -14,7 +15,6 @@ import platform
 import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from importlib import metadata
@@ -120,14 +120,14 @@ def touch_memory(folder: Path, mib: int = 512) -> str:
     step is in the p99 of every broker that maps its log.
     """
     ways = {"by itself": mmap.MADV_NORMAL, "page by page": mmap.MADV_RANDOM}
-    told = []
+    texts = []
     for way, advice in ways.items():
         steps = _touch(folder, mib, advice)
-        told.append(
+        texts.append(
             f"{way} {sum(steps) * 1024 / mib:.2f} s per GiB, a MiB {statistics.median(steps) * 1e3:.2f} ms (median), "
             f"{max(steps) * 1e3:.1f} ms (longest)"
         )
-    return "; ".join(told)
+    return "; ".join(texts)
 
 
 def _touch(folder: Path, mib: int, advice: int) -> list[float]:
@@ -185,16 +185,9 @@ def in_words(disk: dict[str, float]) -> str:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dir", type=Path, default=Path(tempfile.gettempdir()))
-    parser.add_argument("--mib", type=int, default=512, help="how much fresh memory to touch")
-    parser.add_argument("--seconds", type=float, default=10, help="how long to write to the disk")
-    arguments = parser.parse_args()
-    fresh = touch_memory(arguments.dir, arguments.mib)
-    disk = in_words(disk_limit(arguments.dir, arguments.seconds))
-    told = {**describe(arguments.dir), "fresh memory": fresh, "disk": disk}
-    json.dump(told, sys.stdout, indent=1, ensure_ascii=False)
-    print()
+    folder = Path(tempfile.gettempdir())
+    measured = {"fresh memory": touch_memory(folder), "disk": in_words(disk_limit(folder))}
+    print(json.dumps(describe(folder) | measured, indent=1, ensure_ascii=False))
 
 
 if __name__ == "__main__":

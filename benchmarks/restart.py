@@ -1,6 +1,6 @@
 """How long a store takes to open, and until its index is whole, after each way to stop.
 
-    python benchmarks/restart.py [--gib 1] [--body 1024] [--dir FOLDER] [--stop served …]
+    .venv/bin/python benchmarks/restart.py [--gib 1]
 
 The times are those of `MessageStore.open()` in a fresh process, and from then on until key queries know everything,
 with what the loop was held up at most meanwhile. The pages are in memory, as after the death of a process.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import os
 import shutil
 import signal
@@ -19,11 +20,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
-SOURCE = Path(__file__).resolve().parents[1] / "src"
-sys.path.insert(0, str(SOURCE))
-
-from tianzhou.store import MessageStore, NewRecord, StoreSettings  # noqa: E402 - run from a checkout
+from tianzhou.store import MessageStore, NewRecord, StoreSettings
 
 TOPIC = "Restart"
 QUEUES = 8
@@ -32,28 +31,29 @@ STOPS = {
     "served": "killed in service",
     "power": "killed in service, and nothing believed that was not synced",
     "killed": "killed without ever having synced queues",
-    "rebuilt": "as killed, queues and index gone",
 }
+BODY = 1024
+SERVED_S = 8
+"""How long a broker is in service before it is killed."""
 
 
 def settings_for(folder: str) -> StoreSettings:
     return StoreSettings(store_path_root_dir=folder, disk_max_used_space_ratio=99)
 
 
-def fill(store: MessageStore, upto: int, body: int, clock: float | None = None) -> int:
-    """Append until the log ends at `upto`; dispatches as it goes."""
-    content = os.urandom(body)
+def fill(store: MessageStore, upto: int, until_s: float = math.inf) -> None:
+    """Append until the log ends at `upto`, or until a time of the monotonic clock; dispatches as it goes."""
+    content = os.urandom(BODY)
     number = 0
-    while store.end_offset < upto and (clock is None or time.monotonic() < clock):
+    while store.end_offset < upto and time.monotonic() < until_s:
         for _ in range(64):
             key = f"7F00000100000000{number:016X}"
             properties = f"UNIQ_KEY\x01{key}\x02WAIT\x01true\x02".encode()
             store.append(NewRecord(TOPIC, number % QUEUES, content, properties, uniq_key=key))
             number += 1
-    return number
 
 
-def build(folder: str, gib: float, body: int, how: str) -> None:
+def build(folder: str, gib: float, how: str) -> None:
     """In a process of its own: fill a store, then stop it cleanly or wait to be killed."""
     store = MessageStore(settings_for(folder))
 
@@ -61,19 +61,19 @@ def build(folder: str, gib: float, body: int, how: str) -> None:
         async with store:
             end = store.end_offset + int(gib * 2**30)
             while store.end_offset < end:
-                fill(store, end, body, time.monotonic() + 0.01)
+                fill(store, end, time.monotonic() + 0.01)
                 await asyncio.sleep(0)
             print("full", flush=True)
             # A broker in service: a thousand messages a second until the end.
             while True:
-                fill(store, store.end_offset + 10 * body, body)
+                fill(store, store.end_offset + 10 * BODY)
                 await asyncio.sleep(0.01)
 
     if how in {"served", "power"}:
         asyncio.run(serve())
         return
     store.open()
-    fill(store, int(gib * 2**30), body)
+    fill(store, int(gib * 2**30))
     if how == "clean":
         store.close_now()
     print("full", flush=True)
@@ -81,19 +81,16 @@ def build(folder: str, gib: float, body: int, how: str) -> None:
         time.sleep(3600)
 
 
-OPENER = """
-import asyncio, json, os, sys, time
-from tianzhou.store import MessageStore, StoreSettings
-
-async def main():
+async def open_store(folder: str) -> dict[str, Any]:
+    """In a process of its own: open a store, and watch the loop until its index is whole."""
     began = time.perf_counter()
-    store = MessageStore(StoreSettings(store_path_root_dir=sys.argv[1], disk_max_used_space_ratio=99))
+    store = MessageStore(settings_for(folder))
     report = store.open()
-    result = {
+    found = {
         "seconds": round(time.perf_counter() - began, 3), "clean": report.clean, "records": report.records,
         "dispatched": report.dispatched, "bytes": report.end - report.read_from, "end": report.end,
         "index_bytes": report.end - report.indexed,
-    }
+    }  # fmt: skip
     await store.start()
     catch_up = store._upkeep.catch_up
     delays = [0.0]
@@ -101,58 +98,39 @@ async def main():
         before = time.perf_counter()
         await asyncio.sleep(0.001)
         delays.append(time.perf_counter() - before - 0.001)
-    result["index_seconds"] = round(time.perf_counter() - began, 3)
-    result["loop_p99_ms"] = round(1000 * sorted(delays)[int(len(delays) * 0.99)], 2)
-    result["loop_max_ms"] = round(1000 * max(delays), 2)
-    print(json.dumps(result), flush=True)
-    os.kill(os.getpid(), 9)
-
-asyncio.run(main())
-"""
+    return {
+        **found,
+        "index_seconds": round(time.perf_counter() - began, 3),
+        "loop_p99_ms": round(1000 * sorted(delays)[int(len(delays) * 0.99)], 2),
+        "loop_max_ms": round(1000 * max(delays), 2),
+    }
 
 
-def opened(folder: str) -> dict[str, object]:
-    """Open the store in a fresh process and give what it says."""
-    out = subprocess.run(
-        [sys.executable, "-c", OPENER, folder],
-        env={**os.environ, "PYTHONPATH": str(SOURCE)},
-        stdout=subprocess.PIPE,
-        check=False,
-        text=True,
-    ).stdout
-    result: dict[str, object] = json.loads(out)
-    return result
-
-
-def measure(where: str | None, gib: float, body: int, stops: list[str]) -> list[dict[str, object]]:
+def measure(gib: float) -> list[dict[str, Any]]:
+    """Stop a store in each way and open it again."""
     results = []
-    for how in stops:
-        folder = tempfile.mkdtemp(prefix="restart-", dir=where)
+    for how in STOPS:
+        folder = tempfile.mkdtemp(prefix="restart-")
         try:
-            kind = "killed" if how == "rebuilt" else how
-            command = [sys.executable, __file__, "--build", kind, "--dir", folder]
-            command += ["--gib", str(gib), "--body", str(body)]
+            command = [sys.executable, __file__, "--build", how, folder, "--gib", str(gib)]
             with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as builder:
                 assert builder.stdout is not None
                 assert builder.stdout.readline() == "full\n"
                 if how in {"served", "power"}:
-                    time.sleep(8)
+                    time.sleep(SERVED_S)
                 if how != "clean":
                     builder.send_signal(signal.SIGKILL)
                 builder.wait()
-            if how == "rebuilt":
-                shutil.rmtree(Path(folder, "consumequeue"))
-                shutil.rmtree(Path(folder, "index"))
             if how == "power":
                 Path(folder, "running.json").unlink()
-            result = {"stop": how, "gib": gib, **opened(folder)}
-            gone_through = int(str(result["bytes"])) / 2**30
-            result["seconds_per_gib_read"] = (
-                round(float(str(result["seconds"])) / gone_through, 2) if gone_through else 0
-            )
+            command = [sys.executable, __file__, "--open", folder]
+            opened = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+            result = {"stop": how, "gib": gib, **json.loads(opened.stdout)}
+            read_gib = result["bytes"] / 2**30
+            result["seconds_per_gib_read"] = round(result["seconds"] / read_gib, 2) if read_gib else 0
             results.append(result)
             print(
-                f"{how:8} {gib:5.1f} GiB: {result['seconds']:7.3f} s, {gone_through:6.3f} GiB and "
+                f"{how:8} {gib:5.1f} GiB: {result['seconds']:7.3f} s, {read_gib:6.3f} GiB and "
                 f"{result['records']} records read, {result['dispatched']} dispatched; "
                 f"index whole after {result['index_seconds']} s, loop held up {result['loop_p99_ms']} ms (p99), "
                 f"{result['loop_max_ms']} ms at most",
@@ -166,20 +144,17 @@ def measure(where: str | None, gib: float, body: int, stops: list[str]) -> list[
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gib", type=float, default=1, help="size of the log")
-    parser.add_argument("--body", type=int, default=1024, help="bytes of a body")
-    parser.add_argument("--dir", help="where the stores go; the system's temporary folder by default")
-    parser.add_argument(
-        "--stop",
-        action="append",
-        choices=STOPS,
-        help="; ".join(f"{name}: {what}" for name, what in STOPS.items()),
-    )
-    parser.add_argument("--build", help=argparse.SUPPRESS)
+    parser.add_argument("--build", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--open", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.build:
-        build(arguments.dir, arguments.gib, arguments.body, arguments.build)
-        return
-    print(json.dumps(measure(arguments.dir, arguments.gib, arguments.body, arguments.stop or list(STOPS)), indent=1))
+        how, folder = arguments.build
+        build(folder, arguments.gib, how)
+    elif arguments.open:
+        print(json.dumps(asyncio.run(open_store(arguments.open))), flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)  # nothing is to be tidied up
+    else:
+        print(json.dumps(measure(arguments.gib), indent=1))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ table names each setting as the system calls it. Where a system has no such oper
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import shutil
@@ -29,8 +28,9 @@ from pathlib import Path
 from typing import Any
 
 from machine import describe, disk_limit, in_words, touch_memory
+from rounds import in_turn, parser_of, set_duration, some_of
 from sides import CannotRunError, Server, anon_mb, build, end_processes, free_ports, load, wait_port
-from tables import machine_list, shown, with_section
+from tables import machine_list, markdown_table, put_section, shown, write_json
 
 LINES = {"put64x1": "PUT 64 x 1", "put8x32": "PUT 8 x 32", "fetch8x1": "fetch of 32, 8 x 1"}
 PUTS = {"put64x1": "-c 64 -w 1", "put8x32": "-c 8 -w 32"}
@@ -272,8 +272,7 @@ class Run:
         programs = {name: build(name, self.work) for name in ("loadgen", "rivals")}
         names = self.arguments.systems
         for number in range(self.arguments.rounds):
-            turn = number % len(names)
-            for name in names[turn:] + names[:turn]:
+            for name in in_turn(names, number):
                 for waits in (False, True):
                     self._system(SYSTEMS[name](waits), programs)
                     self.write_json()
@@ -320,28 +319,25 @@ class Run:
         }
 
     def write_json(self) -> None:
-        """Write every figure of every round, when asked to."""
-        if self.arguments.json:
-            whole = {"machine": self.machine, "rounds": self.figures, "cannot": self.cannot}
-            self.arguments.json.write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
+        """Write every figure of every round, where somebody asked for it."""
+        write_json(self.arguments.json, {"machine": self.machine, "rounds": self.figures, "cannot": self.cannot})
 
     def markdown(self) -> str:
         """One row per line, system and setting."""
-        given = self.arguments
+        arguments = self.arguments
+        head = ["line", "system", "setting", "messages/s", "p50", "p99", "CPU µs per message", "Tianzhou's rate to it"]
         rows = [
-            ["line", "system", "setting", "messages/s", "p50", "p99", "CPU µs per message", "Tianzhou's rate to it"]
+            [title, *self._cells(SYSTEMS[name](waits), line)]
+            for line, title in LINES.items()
+            for waits in (False, True)
+            for name in arguments.systems
         ]
-        rows.append(["---"] * len(rows[0]))
-        for line, title in LINES.items():
-            for waits in (False, True):
-                rows += [[title, *self._cells(SYSTEMS[name](waits), line)] for name in given.systems]
         how = (
-            f"{self.rounds_done} of {given.rounds} rounds, medians; {given.secs} s a line after {given.warm} s of "
-            "warming each server. An acknowledgement waits for the disk in the second setting of each system; what "
-            "a confirm of a RabbitMQ classic queue waits for is up to its version.\n"
+            f"{self.rounds_done} of {arguments.rounds} rounds, medians; {arguments.secs} s a line after "
+            f"{arguments.warm} s of warming each server. An acknowledgement waits for the disk in the second "
+            "setting of each system; what a confirm of a RabbitMQ classic queue waits for is up to its version.\n"
         )
-        table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
-        return "\n".join(("### Beside other systems\n", how, machine_list(self.machine), table))
+        return "\n".join(("### Beside other systems\n", how, machine_list(self.machine), markdown_table(head, rows)))
 
     def _cells(self, system: System, line: str) -> list[str]:
         found = self._median(system, line)
@@ -367,29 +363,15 @@ class Run:
 
 def main() -> int:
     """Parse arguments, run, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--short", action="store_true", help="one round, 3 s per line, warmed for 3 s")
-    parser.add_argument("--rounds", type=int, help="default 3")
-    parser.add_argument("--secs", type=int, help="seconds per line, default 5")
-    parser.add_argument("--warm", type=int, help="seconds of warm-up per server, default 5")
+    parser = parser_of(__doc__)
     parser.add_argument("--systems", default=",".join(SYSTEMS), help="comma list of " + ", ".join(SYSTEMS))
-    parser.add_argument("--work", type=Path, help="scratch folder on the disk to measure; default: a temporary one")
-    parser.add_argument("--json", type=Path, help="write every figure of every round here")
-    parser.add_argument("--markdown", type=Path, help="put the table into this page, in place of the last one")
     arguments = parser.parse_args()
-    arguments.rounds = arguments.rounds or (1 if arguments.short else 3)
-    arguments.secs = arguments.secs or (3 if arguments.short else 5)
-    arguments.warm = arguments.warm or (3 if arguments.short else 5)
-    arguments.systems = arguments.systems.split(",")
-    unknown = [name for name in arguments.systems if name not in SYSTEMS]
-    if unknown:
-        parser.error(f"--systems: no system {', '.join(unknown)}; there are {', '.join(SYSTEMS)}")
+    set_duration(arguments, rounds=3, secs=(3, 5), warm=(3, 5))
+    arguments.systems = some_of(parser, "--systems", arguments.systems, SYSTEMS)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     interrupted = False
     with tempfile.TemporaryDirectory(prefix="rivals-", ignore_cleanup_errors=True) as scratch:
-        work = (arguments.work or Path(scratch)).resolve()
-        work.mkdir(parents=True, exist_ok=True)
-        run = Run(arguments, work)
+        run = Run(arguments, Path(scratch))
         try:
             run.measure()
         except KeyboardInterrupt:
@@ -397,11 +379,7 @@ def main() -> int:
         except CannotRunError as error:
             sys.exit(f"cannot run: {error}")
         run.write_json()
-        text = run.markdown()
-        print(text)
-    if arguments.markdown:
-        page = arguments.markdown.read_text(encoding="utf-8") if arguments.markdown.exists() else ""
-        arguments.markdown.write_text(with_section(page, "rivals", text), encoding="utf-8")
+    put_section(arguments.markdown, "rivals", run.markdown())
     return 130 if interrupted else 0
 
 

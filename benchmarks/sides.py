@@ -96,9 +96,8 @@ class Server:
         self._processes: list[subprocess.Popen[bytes]] = []
         try:
             self._start(on_core(LOAD_CORE if pin else None) + namesrv, namesrv_port, 60)
-            began = time.monotonic()
-            self.pid = self._start(on_core(BROKER_CORE if pin else None) + broker, self.port, patience_s)
-            self.start_s = time.monotonic() - began
+            self._broker = on_core(BROKER_CORE if pin else None) + broker
+            self._start_broker(patience_s)
         except BaseException:
             self.stop()
             raise
@@ -130,6 +129,19 @@ class Server:
         self._processes.insert(0, process)
         wait_port(port, process, patience_s, self.work / "out.log")
         return process.pid
+
+    def _start_broker(self, patience_s: float) -> None:
+        began = time.monotonic()
+        self.pid = self._start(self._broker, self.port, patience_s)
+        self.start_s = time.monotonic() - began
+
+    def restart(self, number: int) -> float:
+        """End the broker by a signal and start it again; seconds from its start to its open port."""
+        broker = self._processes.pop(0)
+        broker.send_signal(number)
+        broker.wait(120)
+        self._start_broker(120)
+        return self.start_s
 
     def check_alive(self) -> None:
         """Nothing, unless one of the processes has ended.

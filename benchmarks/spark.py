@@ -29,7 +29,6 @@ lines:
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import statistics
@@ -42,8 +41,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from spark_kafka import KAFKA, ToolchainMissingError
-from spark_sides import CannotRunError, Figures, Kafka, Side, Tianzhou
+from sides import CannotRunError
+from spark_kafka import KAFKA
+from spark_sides import BODY, QUEUES, Figures, Kafka, Side, Tianzhou
+from tables import write_json
+from toolchain import ToolchainMissingError
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,7 @@ class Run:
         try:
             for name, kind in (("tianzhou", Tianzhou), ("kafka", Kafka)):
                 if self._arguments.only in (None, name) and self._lines(name):
-                    self._begin(kind(name, self._work / name, self._arguments))
+                    self._begin(kind(name, self._work / name, self._arguments.rows))
             subprocess.run(["sync"], check=False)
             for number in range(self._arguments.rounds):
                 for name in self._wanted:
@@ -256,8 +258,8 @@ def report(run: Run, arguments: argparse.Namespace) -> dict[str, Any]:
         verdicts |= {f"{name}.{key}.ratio": met(share, want) for key, (share, want) in shares if want}
     return {
         "rows": arguments.rows,
-        "queues": arguments.queues,
-        "body": arguments.body,
+        "queues": QUEUES,
+        "body": BODY,
         "cores": os.cpu_count(),
         "spark": run.versions,
         "kafka": KAFKA,
@@ -291,25 +293,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=positive, default=5, help="how often each line is measured (5)")
     parser.add_argument("--lines", type=names, default=list(LINES), help="comma list of the lines below; all")
     parser.add_argument("--only", choices=BOTH, help="one side alone")
-    parser.add_argument("--queues", type=positive, default=4, help="queues or partitions of each topic (4)")
-    parser.add_argument("--body", type=positive, default=1024, help="bytes of a body (1024)")
-    parser.add_argument("--secs", type=positive, default=15, help="seconds that latency is measured in a round (15)")
-    parser.add_argument("--settle", type=positive, default=6, help="seconds a stream runs before that (6)")
-    parser.add_argument("--dir", type=Path, help="where scratch folders go; the system's temporary folder")
     parser.add_argument("--json", type=Path, help="write all figures here")
     arguments = parser.parse_args()
-    if arguments.dir is not None:
-        arguments.dir.mkdir(parents=True, exist_ok=True)
     # An end from outside ends the servers and sessions as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with tempfile.TemporaryDirectory(prefix="spark-benchmark-", dir=arguments.dir) as scratch:
+    with tempfile.TemporaryDirectory(prefix="spark-benchmark-") as scratch:
         run = Run(arguments, Path(scratch))
         run.go()
     print(table(run.medians()))
     for what, why in run.problems.items():
         print(f"not measured: {what}: {why}")
-    if arguments.json:
-        arguments.json.write_text(json.dumps(report(run, arguments), indent=1, ensure_ascii=False) + "\n")
+    write_json(arguments.json, report(run, arguments))
     if run.problems:
         sys.exit(1)
 

@@ -1,33 +1,24 @@
-"""Messages for `spark.py`: a store full of them and the same ones in a Parquet file, and a steady producer.
-
-    python benchmarks/spark_feed.py steady 127.0.0.1:9876 TOPIC 200
+"""Messages for `spark.py`: a store full of them and the same ones in a Parquet file.
 
 Bodies are orders as JSON: names that repeat, numbers that do not, 1 KiB each.
 """
 
 from __future__ import annotations
 
-import asyncio
 import random
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-SOURCE = Path(__file__).resolve().parents[1] / "src"
-sys.path.insert(0, str(SOURCE))
-
-from tianzhou import Message, Producer  # noqa: E402 - run from a checkout
-from tianzhou.embedded import SEGMENT_BYTES  # noqa: E402
-from tianzhou.store import MessageStore, NewRecord, StoreSettings  # noqa: E402
-from tianzhou.wire.hashing import tags_code  # noqa: E402
+from tianzhou.embedded import SEGMENT_BYTES
+from tianzhou.store import MessageStore, NewRecord, StoreSettings
+from tianzhou.wire.hashing import tags_code
 
 TAGS = ("created", "paid", "shipped", "returned")
 CODES = {tag: tags_code(tag) for tag in TAGS}
 ITEMS = 4096
 AT_ONCE = 50_000
-LATE_S = 0.001
 
 
 class Orders:
@@ -47,7 +38,7 @@ class Orders:
         frame = self._framed(0, b"")
         self._most = (body - len(frame)) // self._step
         if self._most < 1:
-            raise SystemExit(f"--body {body}: expected at least {len(frame) + self._step}")
+            raise SystemExit(f"body of {body} bytes: expected at least {len(frame) + self._step}")
         self._note = b"." * (body - len(frame) - self._most * self._step + 1)
 
     def _framed(self, number: int, items: bytes, note: bytes = b"") -> bytes:
@@ -114,35 +105,3 @@ def as_parquet(path: Path, rows: int, queues: int, body: int) -> None:
                 partitions = [(number - len(keys) + 1 + step) % queues for step in range(len(keys))]
                 writer.write_table(pa.table([keys, values, pa.array(partitions, pa.int32())], schema=schema))
                 keys, values = [], []
-
-
-async def steady(address: str, topic: str, rate: float, body: int) -> None:
-    """Send evenly, without waiting for what was sent before, until killed."""
-    orders = Orders(body)
-    under_way: set[asyncio.Task[Any]] = set()
-    async with Producer("steady", address) as producer:
-        began, number = time.monotonic(), 0
-        while True:
-            due = began + number / rate
-            if due - time.monotonic() > LATE_S:
-                await asyncio.sleep(due - time.monotonic())
-            task = asyncio.ensure_future(producer.send(Message(topic, orders(number))))
-            under_way.add(task)
-            task.add_done_callback(_ended)
-            task.add_done_callback(under_way.discard)
-            number += 1
-
-
-def _ended(task: asyncio.Task[Any]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        print(error, file=sys.stderr, flush=True)
-
-
-def main() -> None:
-    if len(sys.argv) != 5 or sys.argv[1] != "steady":
-        sys.exit("usage: python benchmarks/spark_feed.py steady NAMESRV TOPIC RATE")
-    asyncio.run(steady(sys.argv[2], sys.argv[3], float(sys.argv[4]), 1024))
-
-
-if __name__ == "__main__":
-    main()

@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "interop"))
-
-from toolchain import DEPENDENCY_PLUGIN, ToolchainMissingError, cached, environment, fetch, tool
+from sides import end_processes, free_ports, wait_port
+from toolchain import DEPENDENCY_PLUGIN, cached, environment, fetch, tool
 
 KAFKA = "4.1.0"
 SPARK = "3.5.3"
@@ -40,7 +36,6 @@ JAVA_OPTIONS = (
 """Those of Kafka's own start script."""
 TOOL_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 START_S = 60
-STOP_S = 30
 
 _POM = """<?xml version="1.0" encoding="UTF-8"?>
 <project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -107,14 +102,6 @@ def spark_python() -> Path:
     return cached("pyspark", f"{SPARK}-py{version}", install_into) / "bin" / "python"
 
 
-def free_port() -> int:
-    """A port nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 class KafkaBroker:
     """One broker that is its own controller, on a fresh folder, with Kafka's defaults.
 
@@ -124,7 +111,8 @@ class KafkaBroker:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self.address = f"127.0.0.1:{free_port()}"
+        self._port = free_ports(2)
+        self.address = f"127.0.0.1:{self._port}"
         self._java = [tool("java"), "-cp", f"{jars('kafka', BROKER_JARS)}/*"]
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -139,10 +127,10 @@ class KafkaBroker:
         """Start it, and wait until it can make topics.
 
         Raises:
-            RuntimeError: it does not come up; says what it printed.
+            CannotRunError: it does not come up.
         """
         self.home.mkdir(parents=True)
-        controller = f"127.0.0.1:{free_port()}"
+        controller = f"127.0.0.1:{self._port + 1}"
         conf = self.home / "server.properties"
         conf.write_text(
             "process.roles=broker,controller\nnode.id=1\n"
@@ -158,17 +146,7 @@ class KafkaBroker:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.home, env=environment()
             )
-        end = time.monotonic() + START_S
-        host, _, port = self.address.partition(":")
-        while time.monotonic() < end:
-            if self._process.poll() is not None:
-                break
-            with socket.socket() as probe:
-                probe.settimeout(1)
-                if probe.connect_ex((host, int(port))) == 0:
-                    return
-            time.sleep(0.1)
-        raise RuntimeError(f"Kafka's broker does not come up: {(self.home / 'broker.log').read_text()[-1000:]}")
+        wait_port(self._port, self._process, START_S, self.home / "broker.log")
 
     def create(self, topic: str, partitions: int) -> None:
         """Make a topic whose times are those of arrival, as RocketMQ's store times are."""
@@ -198,14 +176,6 @@ class KafkaBroker:
 
     def stop(self) -> None:
         """End it and remove its files."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
-            try:
-                self._process.wait(STOP_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+        if self._process is not None:
+            end_processes([self._process])
         shutil.rmtree(self.home, ignore_errors=True)
-
-
-__all__ = ["KAFKA", "SPARK", "KafkaBroker", "ToolchainMissingError", "free_port", "source_jars", "spark_python"]

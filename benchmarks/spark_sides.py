@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import json
@@ -18,21 +17,21 @@ from pathlib import Path
 from typing import Any
 
 import spark_feed
+from sides import HERE, CannotRunError
 from spark_kafka import KafkaBroker, source_jars, spark_python
 from toolchain import environment
 
-HERE = Path(__file__).resolve().parent
-SOURCE = HERE.parent / "src"
 TOPIC, STEADY = "Orders", "Steady"
 RATE = 200
+TIANZHOU = [sys.executable, "-m", "tianzhou"]
 READY_S = 120
 ANSWER_S = 300
 STOP_S = 30
+QUEUES = 4
+BODY = 1024
+LATENCY_S = {"secs": 15, "settle": 6}
+"""Seconds that latency is measured in a round, and those that a stream runs before."""
 Figures = dict[str, float]
-
-
-class CannotRunError(Exception):
-    """Why a side or a line is not measured."""
 
 
 # --- processes
@@ -116,13 +115,13 @@ class Side:
     Args:
         name: `tianzhou` or `kafka`.
         work: its scratch folder.
-        arguments: those of the command line.
+        rows: messages in the topic.
     """
 
-    def __init__(self, name: str, work: Path, arguments: argparse.Namespace) -> None:
+    def __init__(self, name: str, work: Path, rows: int) -> None:
         self.name = name
         self.work = work
-        self.arguments = arguments
+        self.rows = rows
         self._session: Process | None = None
         self._ends: list[Callable[[], None]] = []
         work.mkdir(parents=True)
@@ -131,7 +130,7 @@ class Side:
         """Start the session; `given` is what `spark_session` gets beside what both get."""
         scratch = self.work / "spark"
         scratch.mkdir()
-        whole = {"side": self.name, "topic": TOPIC, "rows": self.arguments.rows, "scratch": str(scratch), **given}
+        whole = {"side": self.name, "topic": TOPIC, "rows": self.rows, "scratch": str(scratch), **given}
         command = [python, str(HERE / "spark_session.py"), json.dumps(whole)]
         self._session = Process(command, self.work / "session.log", env, talks=True)
         self._ends.append(self._session.stop)
@@ -156,25 +155,18 @@ class Side:
             return self.ask(measure, **given)
         producer = self.steady()
         try:
-            times = {"secs": self.arguments.secs, "settle": self.arguments.settle}
-            return self.ask("latency", steady=STEADY, **times, **given)
+            return self.ask("latency", steady=STEADY, **LATENCY_S, **given)
         finally:
             producer()
 
     def warm(self, lines: list[tuple[str, Mapping[str, Any]]]) -> None:
-        """Run every line once without noting it; the sources are counted through first.
-
-        Args:
-            lines: what is measured, and with what.
-        """
+        """Run every line, a measure and what it gets, once without noting it; the sources are counted first."""
         for source in sorted({given["source"] for _, given in lines if "source" in given}):
             rows = self.ask("count", source=source)["rows"]
-            if rows != self.arguments.rows:
-                raise CannotRunError(f"{source}: {rows:.0f} rows are there, not {self.arguments.rows}")
-        for measure, given in lines:
-            if measure != "latency":
-                self.line(measure, given)
-        for measure, given in [line for line in lines if line[0] == "latency"][:1]:
+            if rows != self.rows:
+                raise CannotRunError(f"{source}: {rows:.0f} rows are there, not {self.rows}")
+        latency = [line for line in lines if line[0] == "latency"]
+        for measure, given in [*(line for line in lines if line[0] != "latency"), *latency[:1]]:
             self.line(measure, given)
 
     def start(self) -> None:
@@ -197,28 +189,28 @@ class Tianzhou(Side):
 
     def start(self) -> None:
         """See `Side`."""
-        arguments = self.arguments
-        data, env = self.work / "data", {**os.environ, "PYTHONPATH": str(SOURCE)}
-        spark_feed.fill(data, TOPIC, arguments.rows, arguments.queues, arguments.body)
-        command = [sys.executable, "-m", "tianzhou", "serve", "--data", str(data), "-o", "json"]
-        broker = Process([*command, "--namesrv-port", "0", "--broker-port", "0"], self.work / "broker.log", env)
+        data = self.work / "data"
+        spark_feed.fill(data, TOPIC, self.rows, QUEUES, BODY)
+        ports = ["--namesrv-port", "0", "--broker-port", "0"]
+        command = [*TIANZHOU, "serve", "--data", str(data), "-o", "json", *ports]
+        broker = Process(command, self.work / "broker.log", os.environ)
         self._ends.append(broker.stop)
         self._address = str(broker.answer(READY_S)["namesrv"])
         asyncio.run(self._topics())
         given = {"address": self._address, "store": str(data), "broker": broker.pid}
-        self.open_session(sys.executable, env, given)
+        self.open_session(sys.executable, os.environ, given)
 
     async def _topics(self) -> None:
         from tianzhou.admin import Admin
 
         async with Admin(self._address) as admin:
             for topic in (TOPIC, STEADY):
-                queues = self.arguments.queues
-                await admin.topics.create(topic, read_queue_nums=queues, write_queue_nums=queues)
+                await admin.topics.create(topic, read_queue_nums=QUEUES, write_queue_nums=QUEUES)
 
     def steady(self) -> Callable[[], None]:
         """See `Side`."""
-        command = [sys.executable, str(HERE / "spark_feed.py"), "steady", self._address, STEADY, str(RATE)]
+        load = ["--rate", str(RATE), "--size", str(BODY), "--seconds", str(ANSWER_S), "-n", self._address]
+        command = [*TIANZHOU, "bench", "produce", STEADY, *load]
         return Process(command, self.work / "producer.log", os.environ).stop
 
 
@@ -227,25 +219,23 @@ class Kafka(Side):
 
     def start(self) -> None:
         """See `Side`."""
-        arguments = self.arguments
         python, jars = spark_python(), source_jars()
         broker = KafkaBroker(self.work / "broker")
         self._broker = broker
         self._ends.append(broker.stop)
         broker.start()
         for topic in (TOPIC, STEADY):
-            broker.create(topic, arguments.queues)
+            broker.create(topic, QUEUES)
         given = {"address": broker.address, "jars": jars, "broker": broker.pid}
-
         self.open_session(str(python), {**environment(), "SPARK_LOCAL_IP": "127.0.0.1"}, given)
         path = self.work / "messages.parquet"
-        spark_feed.as_parquet(path, arguments.rows, arguments.queues, arguments.body)
+        spark_feed.as_parquet(path, self.rows, QUEUES, BODY)
         self.ask("fill", path=str(path))
         path.unlink()
 
     def steady(self) -> Callable[[], None]:
         """See `Side`."""
-        producer = self._broker.steady(STEADY, RATE, self.arguments.body)
+        producer = self._broker.steady(STEADY, RATE, BODY)
 
         def stop() -> None:
             producer.kill()

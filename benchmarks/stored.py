@@ -15,20 +15,22 @@ import time
 import zlib
 from pathlib import Path
 
+from tianzhou.records.codec import encode_blank
+from tianzhou.records.layout import BLANK_SIZE, HEADS, LENGTH, MAGIC_V1
+
 GIB = 1 << 30
 BODY = 4_000_000
 TOPIC = b"Stored"
 QUEUES = 8
 UNITS_FILE = 6_000_000
-# Total, magic, CRC, queue, flag, queue offset, position, sysFlag, born at and from, stored at and where, retried,
-# transaction offset, body length.
-HEAD = struct.Struct(">iIIiiqqiqIiqIiiqi")
-MAGIC, BLANK_MAGIC = 0xDAA320A7, 0xCBD43194
-LOOPBACK = 0x7F000001
+HEAD = HEADS[0]
+UNIT = struct.Struct(">qiq")
+"""An entry of a consume queue: position, size and tags code."""
+LOOPBACK = bytes((127, 0, 0, 1))
 
 
 def fill(store: Path, segments: int, length: int = GIB, body: int = BODY) -> int:
-    """Write so many full segments of 1 GiB and what belongs to them.
+    """Write full segments and the queues of their messages.
 
     Args:
         store: the root folder of a store that is empty.
@@ -42,9 +44,9 @@ def fill(store: Path, segments: int, length: int = GIB, body: int = BODY) -> int
     log = store / "commitlog"
     log.mkdir(parents=True)
     crc = zlib.crc32(bytes(body)) & 0x7FFFFFFF
-    tail = bytes([len(TOPIC)]) + TOPIC
     properties = b"UNIQ_KEY\x01%032X\x02WAIT\x01true\x02"
-    total = HEAD.size + body + len(tail) + 2 + len(properties % 0)
+    topic = bytes([len(TOPIC)]) + TOPIC + LENGTH.pack(len(properties % 0))
+    total = HEAD.size + body + len(topic) + len(properties % 0)
     began_ms = int(time.time() * 1000) - 60_000
     units: list[list[bytes]] = [[] for _ in range(QUEUES)]
     number = 0
@@ -53,19 +55,18 @@ def fill(store: Path, segments: int, length: int = GIB, body: int = BODY) -> int
         with (log / f"{start:020}").open("wb") as file:
             file.truncate(length)
             position = 0
-            while position + total + 8 <= length:
+            while position + total + BLANK_SIZE <= length:
                 queue, at_ms = number % QUEUES, began_ms + number
                 head = HEAD.pack(
-                    total, MAGIC, crc, queue, 0, len(units[queue]), start + position, 0,
+                    total, MAGIC_V1, crc, queue, 0, len(units[queue]), start + position, 0,
                     at_ms, LOOPBACK, 40000, at_ms, LOOPBACK, 10911, 0, 0, body,
                 )  # fmt: skip
-                said = properties % number
                 os.pwrite(file.fileno(), head, position)
-                os.pwrite(file.fileno(), tail + struct.pack(">h", len(said)) + said, position + HEAD.size + body)
-                units[queue].append(struct.pack(">qiq", start + position, total, 0))
+                os.pwrite(file.fileno(), topic + properties % number, position + HEAD.size + body)
+                units[queue].append(UNIT.pack(start + position, total, 0))
                 position += total
                 number += 1
-            os.pwrite(file.fileno(), struct.pack(">iI", length - position, BLANK_MAGIC), position)
+            os.pwrite(file.fileno(), encode_blank(length - position), position)
             os.fdatasync(file.fileno())
     for queue, entries in enumerate(units):
         folder = store / "consumequeue" / TOPIC.decode() / str(queue)

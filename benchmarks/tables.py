@@ -1,15 +1,23 @@
-"""From figures to Markdown: medians, ratios, and whether what was wanted is met. Pure."""
+"""From figures to Markdown: medians, ratios, and whether what was wanted is met."""
 
 from __future__ import annotations
 
+import json
 import re
 import statistics
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from lines import FIGURES, FLAT, GROWTH, LINES, Line, Wanted
 
 Rounds = Mapping[str, Mapping[str, Sequence[float]]]
 """By side, by `line.figure`: the figure of each round."""
+
+
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; nothing when there are no rows."""
+    return "".join(f"| {' | '.join(row)} |\n" for row in (head, ["---"] * len(head), *rows)) if rows else ""
 
 
 def medians(rounds: Rounds) -> dict[str, dict[str, float]]:
@@ -64,13 +72,13 @@ def table(sides: Mapping[str, str], rounds: Rounds, lines: Sequence[Line]) -> st
             head.append("ratio")
         if side == "tianzhou":
             head += ["wanted", ""]
-    rows = [head, ["---"] * len(head)]
-    for line in lines:
-        for figure, title in FIGURES.items():
-            name = f"{line.name}.{figure}"
-            if any(name in middle.get(side, {}) for side in sides):
-                rows.append([line.title, title, *_cells(sides, middle, line, figure)])
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    rows = [
+        [line.title, title, *_cells(sides, middle, line, figure)]
+        for line in lines
+        for figure, title in FIGURES.items()
+        if any(f"{line.name}.{figure}" in middle.get(side, {}) for side in sides)
+    ]
+    return markdown_table(head, rows)
 
 
 def _cells(sides: Mapping[str, str], middle: Mapping[str, Mapping[str, float]], line: Line, figure: str) -> list[str]:
@@ -105,10 +113,7 @@ def against_before(rounds: Rounds, lines: Sequence[Line]) -> str:
             if ratios:
                 cells = [f"{value:.3f}x" for value in (statistics.median(ratios), min(ratios), max(ratios))]
                 rows.append([line.title, title, *cells])
-    if not rows:
-        return ""
-    head = ["now against before, round by round", "figure", "median", "smallest", "largest"]
-    return "".join(f"| {' | '.join(row)} |\n" for row in [head, ["---"] * len(head), *rows])
+    return markdown_table(["now against before, round by round", "figure", "median", "smallest", "largest"], rows)
 
 
 def growth(sides: Mapping[str, str], rounds: Rounds) -> str:
@@ -132,12 +137,10 @@ def growth(sides: Mapping[str, str], rounds: Rounds) -> str:
             if any(cells):
                 titles = f"{LINES[small].title} → {LINES[large].title.removeprefix('PUT 64 x 1').strip(' ,')}"
                 rows.append([titles, FIGURES[figure], *cells])
-    if not rows:
-        return ""
     head = ["growth: how many times worse", "figure"]
     for side, title in sides.items():
         head += [title, f"flat within {FLAT}x"] if side == "tianzhou" else [title]
-    return "".join(f"| {' | '.join(row)} |\n" for row in [head, ["---"] * len(head), *rows])
+    return markdown_table(head, rows)
 
 
 def machine_list(machine: Mapping[str, str]) -> str:
@@ -153,3 +156,17 @@ def with_section(page: str, name: str, section: str) -> str:
     if pattern.search(page):
         return pattern.sub(lambda _: block, page, count=1)
     return f"{page.rstrip()}\n\n{block}\n".lstrip()
+
+
+def put_section(path: Path | None, name: str, section: str) -> None:
+    """Print a section, and put it into a page, see `with_section`."""
+    print(section)
+    if path is not None:
+        page = path.read_text(encoding="utf-8") if path.exists() else ""
+        path.write_text(with_section(page, name, section), encoding="utf-8")
+
+
+def write_json(path: Path | None, document: Mapping[str, Any]) -> None:
+    """Write every figure of every round, where somebody asked for it."""
+    if path is not None:
+        path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

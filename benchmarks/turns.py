@@ -15,7 +15,6 @@ import argparse
 import asyncio
 import contextlib
 import json
-import sys
 import tempfile
 import threading
 import time
@@ -25,21 +24,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "src"))
+from crowd import heartbeat, long_poll, until
+from scale import allow_files
 
-from scale import allow_files  # noqa: E402 - run from a checkout
-
-from tianzhou.broker.server import Broker  # noqa: E402 - run from a checkout
-from tianzhou.broker.settings import BrokerSettings  # noqa: E402
-from tianzhou.cli.gc_freeze import FrozenObjects  # noqa: E402
-from tianzhou.model import ConsumerData, HeartbeatData, SubscriptionData, TopicConfig  # noqa: E402
-from tianzhou.namesrv.server import NameServer  # noqa: E402
-from tianzhou.namesrv.settings import NamesrvSettings  # noqa: E402
-from tianzhou.store import NewRecord, StoreSettings  # noqa: E402
-from tianzhou.wire.bodies.heartbeat import HEARTBEAT  # noqa: E402
-from tianzhou.wire.codes import RequestCode  # noqa: E402
-from tianzhou.wire.command import Command, encode  # noqa: E402
+from tianzhou.broker.server import Broker
+from tianzhou.broker.settings import BrokerSettings
+from tianzhou.cli.gc_freeze import FrozenObjects
+from tianzhou.model import TopicConfig
+from tianzhou.namesrv.server import NameServer
+from tianzhou.namesrv.settings import NamesrvSettings
+from tianzhou.store import NewRecord, StoreSettings
+from tianzhou.wire.codes import RequestCode
+from tianzhou.wire.command import Command, encode
 
 LONG_S = 0.005
 POLLS_A_CONNECTION = 5
@@ -161,14 +157,6 @@ class Turns:
         print(f"{what:34s} longest {found['longest_ms']:8.1f} ms, above 5 ms {found['above_5_ms']:5.0f}, "
               f"CPU {found['cpu_ms']:9.0f} ms in {len(turns)} turns", flush=True)  # fmt: skip
 
-    async def until(self, what: Callable[[], bool], limit_s: float = 120) -> None:
-        """Return once it is so."""
-        end = time.monotonic() + limit_s
-        while not what():
-            if time.monotonic() > end:
-                raise SystemExit(f"not so within {limit_s:.0f} s")
-            await asyncio.sleep(0.02)
-
     async def run(self) -> None:
         """All cases."""
         crowd, count = self.crowd, self.count
@@ -196,7 +184,7 @@ class Turns:
                     store.append(NewRecord(topic.topic_name, queue, b"x" * 100, b""))
                 if number % 16 == 15:
                     await asyncio.sleep(0)
-            await self.until(lambda: store.dispatch_behind_bytes == 0)
+            await until(lambda: store.dispatch_behind_bytes == 0)
 
     async def topics(self) -> None:
         """New topics one after the other, each of which name servers are told at once."""
@@ -217,13 +205,11 @@ class Turns:
 
     def poll(self, number: int, wait_ms: int) -> list[bytes]:
         """Long polls of one connection, all on one queue."""
-        fields = {
-            "consumerGroup": "crowd", "topic": BENCHMARK_TOPIC, "queueId": "0", "queueOffset": str(self.at),
-            "maxMsgNums": "32", "sysFlag": "6", "commitOffset": "0", "suspendTimeoutMillis": str(wait_ms),
-            "subVersion": "1", "subscription": "*", "expressionType": "TAG",
-        }  # fmt: skip
-        several = range(POLLS_A_CONNECTION)
-        return [encode(Command(RequestCode.PULL_MESSAGE, opaque=number * 10 + one, fields=fields)) for one in several]
+        with_subscription = {"sysFlag": "6", "subscription": "*", "expressionType": "TAG"}
+        return [
+            long_poll("crowd", BENCHMARK_TOPIC, 0, self.at, number * 10 + one, wait_ms, **with_subscription)
+            for one in range(POLLS_A_CONNECTION)
+        ]
 
     async def polls(self) -> None:
         """Long polls that end together."""
@@ -235,26 +221,23 @@ class Turns:
         self.at = store.max_offset(BENCHMARK_TOPIC, 0)
         arrived = store.arrived(BENCHMARK_TOPIC, 0)
         await crowd.do(crowd.say(lambda number: self.poll(number, 600_000)))
-        await self.until(lambda: arrived.waiting >= polls)
+        await until(lambda: arrived.waiting >= polls)
         before = crowd.replies
         with self.measured("polls that one message ends"):
             store.append(NewRecord(BENCHMARK_TOPIC, 0, b"x" * 100, b""))
-            await self.until(lambda: crowd.replies - before >= polls)
+            await until(lambda: crowd.replies - before >= polls)
         self.at = store.max_offset(BENCHMARK_TOPIC, 0)
         before = crowd.replies
         began = time.monotonic()
         # Each waits a little less than the one before, so that all end in the same moment.
         await crowd.do(crowd.say(lambda number: self.poll(number, int(8_000 - (time.monotonic() - began) * 1000))))
-        await self.until(lambda: arrived.waiting >= polls)
+        await until(lambda: arrived.waiting >= polls)
         with self.measured("polls that time out together"):
-            await self.until(lambda: crowd.replies - before >= polls)
+            await until(lambda: crowd.replies - before >= polls)
 
     def beat(self, number: int, expression: str = "*") -> list[bytes]:
         """The heartbeat of a member of a large group."""
-        subscription = SubscriptionData(BENCHMARK_TOPIC, expression, sub_version=1)
-        consumer = ConsumerData("large", subscription_data_set=[subscription])
-        body = HEARTBEAT.dumps(HeartbeatData(f"client@{number}", [], [consumer]))
-        return [encode(Command(RequestCode.HEART_BEAT, opaque=number, body=body))]
+        return [heartbeat(f"client@{number}", "large", BENCHMARK_TOPIC, number, expression)]
 
     async def members(self) -> None:
         """A group that grows to thousands of members, and goes."""
@@ -263,29 +246,29 @@ class Turns:
         with self.measured("members that join one group"):
             before = crowd.replies
             await crowd.do(crowd.say(self.beat))
-            await self.until(lambda: crowd.replies - before >= members)
+            await until(lambda: crowd.replies - before >= members)
             await asyncio.sleep(2)
         print(f"{'':34s} {crowd.notices} notices to {members} members")
         with self.measured("heartbeats of the group"):
             before = crowd.replies
             await crowd.do(crowd.say(self.beat))
-            await self.until(lambda: crowd.replies - before >= members)
+            await until(lambda: crowd.replies - before >= members)
         with self.measured("members ask who is there"):
             before = crowd.replies
             ask = {"consumerGroup": "large"}
             request = encode(Command(RequestCode.GET_CONSUMER_LIST_BY_GROUP, opaque=1, fields=ask))
             await crowd.do(crowd.say(lambda number: [request] if number < 500 else []))
-            await self.until(lambda: crowd.replies - before >= min(members, 500))
+            await until(lambda: crowd.replies - before >= min(members, 500))
         with self.measured("half of them subscribe otherwise"):
             before = crowd.replies
             await crowd.do(crowd.say(lambda number: self.beat(number, "a") if number % 2 else []))
-            await self.until(lambda: crowd.replies - before >= members // 2)
+            await until(lambda: crowd.replies - before >= members // 2)
         with self.measured("a sweep"):
             self.broker._parts.housekeeping.sweep()
             await asyncio.sleep(0.1)
         with self.measured("members that are gone"):
             await crowd.do(crowd.drop())
-            await self.until(lambda: "large" not in consumers)
+            await until(lambda: "large" not in consumers)
 
 
 async def measure(loop: CountedLoop, count: int, folder: Path) -> dict[str, float]:

@@ -32,6 +32,11 @@ class LocalServer:
     Args:
         folder: where the store's folder is made; None for the system's place for temporary files.
         flush: ASYNC_FLUSH or SYNC_FLUSH.
+
+    Attributes:
+        namesrv: the name server's address.
+        mode: whether its hot functions are compiled.
+        pid: the process.
     """
 
     def __init__(self, folder: Path | None, flush: str) -> None:
@@ -40,6 +45,7 @@ class LocalServer:
         self._process: asyncio.subprocess.Process | None = None
         self.namesrv = ""
         self.mode = ""
+        self.pid = 0
 
     async def __aenter__(self) -> Self:
         try:
@@ -57,6 +63,7 @@ class LocalServer:
                 preexec_fn=_end_with_parent if sys.platform == "linux" else None,
             )  # fmt: skip
             assert self._process.stdout is not None
+            self.pid = self._process.pid
             async with asyncio.timeout(READY_LIMIT_S):
                 line = await self._process.stdout.readline()
             if not line:
@@ -86,12 +93,15 @@ class LocalServer:
         shutil.rmtree(self._data, ignore_errors=True)
 
     def cpu_s(self) -> float | None:
-        """Processor time the server has used, where the system tells."""
-        if self._process is None:
-            return None
-        try:
-            # The process's name, in brackets, may hold spaces.
-            values = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-            return (int(values[11]) + int(values[12])) / os.sysconf("SC_CLK_TCK")
-        except (OSError, ValueError, IndexError):
-            return None
+        """Processor time the server has used, seconds; None where the system does not say."""
+        return process_cpu_s(self.pid)
+
+
+def process_cpu_s(pid: int) -> float | None:
+    """Processor time a process has used, seconds; None when there is none, or the system does not say."""
+    try:
+        # The process's name, in brackets, may hold spaces.
+        values = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        return (int(values[11]) + int(values[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return None
