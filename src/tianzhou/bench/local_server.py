@@ -21,7 +21,7 @@ READY_LIMIT_S = 60.0
 _PR_SET_PDEATHSIG = 1
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """In the child: have the kernel send SIGTERM when the parent is gone, in whatever way."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
@@ -60,7 +60,7 @@ class LocalServer:
                 stdout=asyncio.subprocess.PIPE,
                 # Ctrl-C is for the parent, which ends the server when it has what it needs.
                 start_new_session=True,
-                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+                preexec_fn=end_with_parent if sys.platform == "linux" else None,
             )  # fmt: skip
             assert self._process.stdout is not None
             self.pid = self._process.pid

@@ -18,6 +18,7 @@ from tianzhou.cli.output import (
     print_fields,
     print_json,
     print_line,
+    print_names,
     print_note,
     print_rows,
 )
@@ -45,13 +46,7 @@ def list_groups(
     Example: tianzhou group list
     """
     names = with_admin(namesrv, tls, lambda admin: admin.groups.names())
-    if output is Output.json:
-        print_json(names)
-        return
-    for name in names:
-        print_line(name)
-    if not names:
-        print_note("no groups yet; a group appears when its first consumer connects")
+    print_names(names, output, "no groups yet; a group appears when its first consumer connects")
 
 
 @app.command()

@@ -124,6 +124,17 @@ def print_fields(values: Mapping[str, Any], output: Output) -> None:
         print_line(f"{name.ljust(width)}  {_cell(value)}")
 
 
+def print_names(names: Sequence[str], output: Output, none: str = "") -> None:
+    """Write names: a line each, or a JSON array; for people a note when there are none."""
+    if output is Output.json:
+        print_json(names)
+        return
+    for name in names:
+        print_line(name)
+    if not names and none:
+        print_note(none)
+
+
 def _cell(value: Any) -> str:
     if value is None:
         return "-"

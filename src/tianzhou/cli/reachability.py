@@ -1,4 +1,4 @@
-"""Whether clients can reach a server under the address they are told."""
+"""Addresses: whether a port is free, and whether clients can reach a server under the address they are told."""
 
 from __future__ import annotations
 
@@ -7,6 +7,19 @@ import socket
 from tianzhou.errors import TianzhouError
 
 CHECK_TIMEOUT_MS = 2_000
+
+
+def is_free(host: str, port: int) -> bool:
+    """Whether a server can listen there now."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family) as probe:
+            # As the server will: what a former one has left behind does not count.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError:
+        return False
+    return True
 
 
 async def unreachable(address: str, key: str, *, tls: bool = False) -> str | None:

@@ -103,7 +103,7 @@ def serve(
 
     Example: tianzhou serve --data ./data
     """
-    from tianzhou.cli.brokers.plan import wanted
+    from tianzhou.cli.brokers.plan import broker_count
     from tianzhou.data_folder import count_in
     from tianzhou.remoting.tls import load_tls
 
@@ -114,7 +114,7 @@ def serve(
     tls_values |= {key: str(flag) for key, flag in flags.items() if flag is not None}
     tls_settings = load_tls(tls_values, source="--tls-config" if tls_config else str(config or "--set"))
     folder = data.expanduser()
-    count = wanted(brokers, count_in(folder), _cores())
+    count = broker_count(brokers, count_in(folder), _cores())
     flush_type = flush.value if flush else ""
     if count > 1:
         from tianzhou.embedded import EmbeddedSettings

@@ -20,7 +20,7 @@ from tianzhou.cli.output import (
     print_fields,
     print_json,
     print_line,
-    print_note,
+    print_names,
     print_rows,
 )
 from tianzhou.cli.signals import run_client
@@ -92,14 +92,7 @@ def list_topics(
         reserved = set(await admin.topics.system_names())
         return [name for name in found if name not in reserved and not name.startswith("%")]
 
-    names = with_admin(namesrv, tls, work)
-    if output is Output.json:
-        print_json(names)
-        return
-    for name in names:
-        print_line(name)
-    if not names:
-        print_note("no topics yet; make one with: tianzhou topic create NAME")
+    print_names(with_admin(namesrv, tls, work), output, "no topics yet; make one with: tianzhou topic create NAME")
 
 
 @app.command()

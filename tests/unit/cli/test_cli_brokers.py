@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tianzhou.cli.brokers.child import Failed, Order, Prefixed, Ready, answer_of
-from tianzhou.cli.brokers.plan import MOST_BROKERS, plan_ports, ports_of, wanted
+from tianzhou.cli.brokers.plan import MOST_BROKERS, broker_count, plan_ports, ports_of
 from tianzhou.cli.brokers.processes import ended_how
 from tianzhou.cli.brokers.restarts import LONGEST_PAUSE_S, MOST_IN_A_ROW, STEADY_S, Restarts
 from tianzhou.cli.brokers.shared_topics import SharedTopics
@@ -46,21 +46,21 @@ NAMES = ["broker-a", "broker-b", "broker-c"]
     ],
 )
 def test_how_many_brokers(option: str | None, present: int, cores: int, count: int) -> None:
-    assert wanted(option, present, cores) == count
+    assert broker_count(option, present, cores) == count
 
 
 @pytest.mark.parametrize("option", ["0", "-1", "65", "x", "", "2.5", "٣", "AUTO", " 2"])
 def test_what_is_no_number_of_brokers(option: str) -> None:
     with pytest.raises(ConfigError, match=f"--brokers {option}: expected a whole number from 1 to 64, or auto"):
-        wanted(option, 1, 8)
+        broker_count(option, 1, 8)
 
 
 # --- ports ---------------------------------------------------------------------------------------------------
 
 
-def plan(count: int, base: int = 10_911, *, busy: frozenset[int] = frozenset(), **given: Any) -> list[int]:
+def plan(count: int, base: int = 10_911, *, busy: frozenset[int] = frozenset(), **other: Any) -> list[int]:
     names = [broker_name(index) for index in range(count)]
-    options = {"kept": {}, "taken": (9876,), "is_free": lambda port: port not in busy} | given
+    options = {"saved": {}, "taken": (9876,), "is_free": lambda port: port not in busy} | other
     return list(plan_ports(names, base, **options).values())
 
 
@@ -73,13 +73,13 @@ def test_the_first_broker_has_the_base_and_the_others_what_is_free_above() -> No
 
 
 def test_ports_stay_as_long_as_the_base_does() -> None:
-    kept = {"broker-a": 10_911, "broker-b": 10_920, "broker-c": 10_915}
+    saved = {"broker-a": 10_911, "broker-b": 10_920, "broker-c": 10_915}
     busy = frozenset(range(10_900, 10_930))  # by the brokers themselves, say, that are just ending
-    assert plan(3, kept=kept, busy=busy) == [10_911, 10_920, 10_915]
-    assert plan(4, kept=kept) == [10_911, 10_920, 10_915, 10_924]
-    assert plan(3, base=20_000, kept=kept) == [20_000, 20_004, 20_008]
-    assert plan(2, kept={"broker-a": 10_911, "broker-b": 10_912}) == [10_911, 10_915]  # cannot be
-    assert plan(2, kept=kept, taken=(10_918,)) == [10_911, 10_915]  # the name server has moved there
+    assert plan(3, saved=saved, busy=busy) == [10_911, 10_920, 10_915]
+    assert plan(4, saved=saved) == [10_911, 10_920, 10_915, 10_924]
+    assert plan(3, base=20_000, saved=saved) == [20_000, 20_004, 20_008]
+    assert plan(2, saved={"broker-a": 10_911, "broker-b": 10_912}) == [10_911, 10_915]  # cannot be
+    assert plan(2, saved=saved, taken=(10_918,)) == [10_911, 10_915]  # the name server has moved there
 
 
 def test_there_have_to_be_enough_ports() -> None:
@@ -93,12 +93,14 @@ def test_there_have_to_be_enough_ports() -> None:
     st.frozensets(st.integers(10_900, 11_000)),
     st.dictionaries(st.sampled_from([broker_name(index) for index in range(6)]), st.integers(1, 65_535)),
 )
-def test_no_two_brokers_ever_share_a_port(count: int, base: int, busy: frozenset[int], kept: dict[str, int]) -> None:
-    planned = plan(count, base, busy=busy, kept=kept)
+def test_no_two_brokers_ever_share_a_port(count: int, base: int, busy: frozenset[int], saved: dict[str, int]) -> None:
+    planned = plan(count, base, busy=busy, saved=saved)
     used = list(itertools.chain.from_iterable(ports_of(port) for port in planned))
     assert len(set(used)) == len(used)
     assert 9876 not in used[3:]
-    assert plan(count, base, busy=busy, kept=dict(zip(map(broker_name, range(count)), planned, strict=True))) == planned
+    assert (
+        plan(count, base, busy=busy, saved=dict(zip(map(broker_name, range(count)), planned, strict=True))) == planned
+    )
 
 
 # --- starting again ------------------------------------------------------------------------------------------
@@ -131,17 +133,17 @@ def topics(*names: str) -> dict[str, TopicConfig]:
 def test_a_topic_made_on_one_broker_is_wanted_on_the_others() -> None:
     shared = SharedTopics(NAMES)
     for name in NAMES:
-        assert shared.told(name, topics("TBW102", name)) == {}
-    missing = shared.told("broker-b", topics("TBW102", "broker-b", "orders"))
+        assert shared.registered(name, topics("TBW102", name)) == {}
+    missing = shared.registered("broker-b", topics("TBW102", "broker-b", "orders"))
     assert missing == {"broker-a": [TopicConfig("orders", 4, 4)], "broker-c": [TopicConfig("orders", 4, 4)]}
-    assert shared.told("broker-b", topics("TBW102", "broker-b", "orders")) == {}  # they have been asked once
-    assert shared.told("broker-a", topics("TBW102", "broker-a", "orders")) == {}
+    assert shared.registered("broker-b", topics("TBW102", "broker-b", "orders")) == {}  # they have been asked once
+    assert shared.registered("broker-a", topics("TBW102", "broker-a", "orders")) == {}
 
 
 def test_a_new_broker_gets_what_the_others_have_and_brings_what_it_has() -> None:
     shared = SharedTopics(NAMES)
-    shared.told("broker-a", topics("old", "older"))
-    missing = shared.told("broker-b", topics("own"))
+    shared.registered("broker-a", topics("old", "older"))
+    missing = shared.registered("broker-b", topics("own"))
     assert {name: [config.topic_name for config in configs] for name, configs in missing.items()} == {
         "broker-a": ["own"],
         "broker-b": ["old", "older"],
@@ -151,34 +153,34 @@ def test_a_new_broker_gets_what_the_others_have_and_brings_what_it_has() -> None
 def test_one_that_comes_back_gets_what_was_made_meanwhile() -> None:
     shared = SharedTopics(NAMES[:2])
     for name in NAMES[:2]:
-        shared.told(name, topics("orders"))
+        shared.registered(name, topics("orders"))
     shared.gone("broker-b")
-    assert shared.told("broker-a", topics("orders", "news")) == {}
-    assert shared.told("broker-b", topics("orders")) == {"broker-b": [TopicConfig("news", 4, 4)]}
+    assert shared.registered("broker-a", topics("orders", "news")) == {}
+    assert shared.registered("broker-b", topics("orders")) == {"broker-b": [TopicConfig("news", 4, 4)]}
 
 
 def test_what_is_being_deleted_is_not_brought_back() -> None:
     shared = SharedTopics(NAMES)
     for name in NAMES:
-        shared.told(name, topics("orders"))
+        shared.registered(name, topics("orders"))
     for name in NAMES:
-        assert shared.told(name, {}) == {}
+        assert shared.registered(name, {}) == {}
     # And made again, it is new.
-    assert set(shared.told("broker-c", topics("orders"))) == {"broker-a", "broker-b"}
+    assert set(shared.registered("broker-c", topics("orders"))) == {"broker-a", "broker-b"}
 
 
 @pytest.mark.parametrize("name", ["%RETRY%g", "%DLQ%g", "rmq_sys_REVIVE_LOG_x", "RMQ_SYS_TRACE_TOPIC", "broker-c"])
 def test_what_brokers_make_for_themselves_is_left_to_them(name: str) -> None:
     shared = SharedTopics(NAMES)
-    shared.told("broker-a", {})
-    assert shared.told("broker-b", topics(name)) == {}
+    shared.registered("broker-a", {})
+    assert shared.registered("broker-b", topics(name)) == {}
 
 
 def test_brokers_of_somebody_else_are_left_alone() -> None:
     shared = SharedTopics(NAMES)
-    shared.told("broker-a", topics("ours"))
-    assert shared.told("elsewhere", topics("theirs")) == {}
-    assert shared.told("broker-b", topics("ours")) == {}
+    shared.registered("broker-a", topics("ours"))
+    assert shared.registered("elsewhere", topics("theirs")) == {}
+    assert shared.registered("broker-b", topics("ours")) == {}
 
 
 # --- what processes say --------------------------------------------------------------------------------------

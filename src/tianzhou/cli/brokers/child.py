@@ -1,6 +1,6 @@
-"""A broker process of `tianzhou serve --brokers N`: told what to be as JSON, answers with one line of JSON.
+"""A broker process of `tianzhou serve --brokers N`: an order in JSON, an answer of one line of JSON.
 
-It ends when it is asked to (SIGTERM), and when whoever started it is gone, which its standard input then tells.
+It ends on SIGTERM, and when whoever started it is gone, which its standard input then tells.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Order:
         data: the data folder of all.
         home: where this broker keeps its files.
         host: address to listen on.
-        advertised: host that clients are told.
+        advertised: host for clients.
         port: its port.
         namesrv: address of the name server.
         flush: ASYNC_FLUSH or SYNC_FLUSH; empty leaves it to `values`.
-        tls: the `tls.*` values `serve` was given.
+        tls: the `tls.*` values of `serve`.
         level: what is logged.
         values: settings of the broker under RocketMQ's keys. Others see a process's arguments, and there may be
             secrets among these: they and `tls` go by the environment.
@@ -64,17 +64,17 @@ class Order:
 
     def text(self) -> str:
         """As an argument of the process."""
-        told = {name: value for name, value in asdict(self).items() if name not in _UNSEEN}
-        return json.dumps(told, separators=(",", ":"))
+        shown = {name: value for name, value in asdict(self).items() if name not in _UNSEEN}
+        return json.dumps(shown, separators=(",", ":"))
 
     def environment(self) -> dict[str, str]:
-        """What the process is told where only its owner sees it."""
+        """The part of the order that goes where only the process's owner sees it."""
         return {SETTINGS_ENV: json.dumps({name: getattr(self, name) for name in _UNSEEN})}
 
 
 @dataclass(frozen=True)
 class Ready:
-    """It serves: the address clients are told, and whether its hot path is compiled."""
+    """It serves: the address for clients, and whether its hot path is compiled."""
 
     address: str
     mode: str
@@ -96,12 +96,12 @@ class Failed:
 
 
 def answer_of(line: bytes) -> Ready | Failed | None:
-    """What a broker process said; None when it said nothing and went."""
+    """The answer of a broker process; None when it ended without one."""
     try:
-        said = json.loads(line)
+        answer = json.loads(line)
     except ValueError:
         return None
-    return Ready(**said["ready"]) if "ready" in said else Failed(**said["failed"])
+    return Ready(**answer["ready"]) if "ready" in answer else Failed(**answer["failed"])
 
 
 class Prefixed:
@@ -144,12 +144,12 @@ def main() -> None:
         run_server(lambda: start(order), limit_s=STOP_LIMIT_S)
     except TianzhouError as error:
         code = EXIT_USAGE if isinstance(error, ConfigError | StoreLocked) else EXIT_FAILED
-        _say("failed", asdict(Failed(explain(error), code, isinstance(error, StoreLocked))))
+        _answer("failed", asdict(Failed(explain(error), code, isinstance(error, StoreLocked))))
         sys.exit(code)
     except KeyboardInterrupt:
-        sys.exit(0)  # asked to end before there was anything to end
+        sys.exit(0)  # ended before there was anything to end
     except OSError as error:
-        _say("failed", asdict(Failed(f"{error.filename}: {error.strerror}" if error.filename else str(error))))
+        _answer("failed", asdict(Failed(f"{error.filename}: {error.strerror}" if error.filename else str(error))))
         sys.exit(EXIT_FAILED)
 
 
@@ -186,7 +186,7 @@ async def start(order: Order) -> Callable[[], Awaitable[None]]:
         await stack.aclose()
         raise
     logging.getLogger(__name__).info("serves after %.2f s", time.monotonic() - BEGAN)
-    _say("ready", asdict(Ready(broker.address, _hot.MODE)))
+    _answer("ready", asdict(Ready(broker.address, _hot.MODE)))
 
     async def stop() -> None:
         await stack.aclose()
@@ -204,7 +204,7 @@ def _end_when_alone(loop: asyncio.AbstractEventLoop) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _say(what: str, value: dict[str, object]) -> None:
+def _answer(what: str, value: dict[str, object]) -> None:
     with contextlib.suppress(OSError):
         sys.stdout.write(json.dumps({what: value}) + "\n")
         sys.stdout.flush()

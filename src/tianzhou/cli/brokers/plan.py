@@ -1,4 +1,4 @@
-"""How many brokers a folder gets, and which ports they have. Pure: what is free is asked through a function."""
+"""How many brokers a folder gets, and which ports they have. Pure: a function says what is free."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ AUTO: Final = "auto"
 _LAST_PORT: Final = 65_535
 
 
-def wanted(option: str | None, present: int, cores: int) -> int:
+def broker_count(option: str | None, present: int, cores: int) -> int:
     """How many brokers are to serve.
 
     Args:
-        option: what `--brokers` was given; None when it was not.
+        option: the value of `--brokers`; None without it.
         present: how many the folder needs, because it has stores of so many.
         cores: how many processors there are.
 
@@ -37,7 +37,7 @@ def wanted(option: str | None, present: int, cores: int) -> int:
 
 
 def ports_of(port: int) -> tuple[int, int, int]:
-    """What a broker's port takes: itself, the fast port, and the one tools are told for replication."""
+    """What a broker's port takes: itself, the fast port, and the one that tools see for replication."""
     return port, port - FAST_PORT_BELOW, port + 1
 
 
@@ -45,7 +45,7 @@ def plan_ports(
     names: Sequence[str],
     base: int,
     *,
-    kept: Mapping[str, int],
+    saved: Mapping[str, int],
     taken: Collection[int],
     is_free: Callable[[int], bool],
 ) -> dict[str, int]:
@@ -53,10 +53,10 @@ def plan_ports(
 
     Args:
         names: the brokers.
-        base: what `--broker-port` was given.
-        kept: the ports of last time. They count if the base was the same.
+        base: the value of `--broker-port`.
+        saved: the ports of last time. They count if the base was the same.
         taken: ports of the same server that are none of a broker.
-        is_free: whether nobody listens on a port; asked for new brokers only, for a port that a broker had is its own.
+        is_free: whether nobody listens on a port; called for new brokers only, for a port that a broker had is its own.
 
     Raises:
         ConfigError: there are not enough ports above the base.
@@ -70,9 +70,9 @@ def plan_ports(
 
     first, *others = names
     take(first, base)
-    if kept.get(first) == base:
+    if saved.get(first) == base:
         for name in others:
-            port = kept.get(name)
+            port = saved.get(name)
             if port is not None and port > base and used.isdisjoint(ports_of(port)):
                 take(name, port)
     candidate = base

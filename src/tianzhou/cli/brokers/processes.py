@@ -24,13 +24,13 @@ class BrokerProcess(Protocol):
     pid: int
 
     async def answer(self) -> Ready | Failed | None:
-        """What it says when it serves or cannot start; None when it went without a word."""
+        """Its answer when it serves or cannot start; None when it ended without one."""
 
     async def wait(self) -> int:
         """Wait for its end; returns the exit code, -N for signal N."""
 
     def terminate(self) -> None:
-        """Ask it to end in order."""
+        """Have it end in order."""
 
     def kill(self) -> None:
         """End it at once; may be called in any thread."""
@@ -66,8 +66,7 @@ class _Process:
 
 async def launch(order: Order) -> BrokerProcess:
     """Start a process. Its standard input is a pipe that closes when this process is gone, in whatever way."""
-    root = _ROOT
-    path = os.environ.get("PYTHONPATH")
+    path = os.pathsep.join(filter(None, (_ROOT, os.environ.get("PYTHONPATH"))))
     return _Process(
         await asyncio.create_subprocess_exec(
             sys.executable,
@@ -76,7 +75,7 @@ async def launch(order: Order) -> BrokerProcess:
             order.text(),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            env={**os.environ, **order.environment(), "PYTHONPATH": root + (os.pathsep + path if path else "")},
+            env={**os.environ, **order.environment(), "PYTHONPATH": path},
             # A Ctrl-C at the terminal comes to this process alone, which then ends the others in order.
             start_new_session=True,
         )

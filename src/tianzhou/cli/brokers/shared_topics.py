@@ -1,7 +1,7 @@
 """Topics exist on all brokers of one command: which of them a broker still lacks. Pure.
 
-A topic that a message made exists where that message went, and a broker that is new has none of its neighbours'. Who
-is told is each broker, once, when it or the topic is new; so that nobody brings back what was deleted from some.
+A topic that a message made exists where that message went, and a broker that is new has none of its neighbours'. Each
+broker is to make a topic once, when it or the topic is new; so that nobody brings back what was deleted from some.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Missing = dict[str, list[TopicConfig]]
 
 
 class SharedTopics:
-    """What each broker has, by what it told the name server.
+    """What each broker has, by its registrations.
 
     Args:
         brokers: their names. Others that come to the same name server are left alone.
@@ -24,9 +24,9 @@ class SharedTopics:
     def __init__(self, brokers: Iterable[str]) -> None:
         self._brokers = frozenset(brokers)
         self._known: dict[str, dict[str, TopicConfig]] = {}
-        self._asked: dict[str, set[str]] = {}
+        self._requested: dict[str, set[str]] = {}
 
-    def told(self, broker: str, topics: Mapping[str, TopicConfig]) -> Missing:
+    def registered(self, broker: str, topics: Mapping[str, TopicConfig]) -> Missing:
         """A broker has registered with all its topics.
 
         Returns:
@@ -43,19 +43,19 @@ class SharedTopics:
         if before is None:
             of_others = {topic: config for theirs in others.values() for topic, config in theirs.items()}
             missing[broker] = [of_others[topic] for topic in sorted(of_others.keys() - own.keys())]
-        self._asked[broker] = self._asked.get(broker, set()) - own.keys()
-        return {name: asked for name, configs in missing.items() if (asked := self._not_asked(name, configs))}
+        self._requested[broker] = self._requested.get(broker, set()) - own.keys()
+        return {name: lacking for name, configs in missing.items() if (lacking := self._not_requested(name, configs))}
 
-    def _not_asked(self, broker: str, configs: Iterable[TopicConfig]) -> list[TopicConfig]:
-        before = self._asked.setdefault(broker, set())
-        asked = [config for config in configs if config.topic_name not in before]
-        before.update(config.topic_name for config in asked)
-        return asked
+    def _not_requested(self, broker: str, configs: Iterable[TopicConfig]) -> list[TopicConfig]:
+        before = self._requested.setdefault(broker, set())
+        new = [config for config in configs if config.topic_name not in before]
+        before.update(config.topic_name for config in new)
+        return new
 
     def gone(self, broker: str) -> None:
         """A broker has ended; when it is back, it is new."""
         self._known.pop(broker, None)
-        self._asked.pop(broker, None)
+        self._requested.pop(broker, None)
 
     def _is_shared(self, topic: str) -> bool:
         # Of groups, of the system and of its own name every broker makes its own, when it needs them.

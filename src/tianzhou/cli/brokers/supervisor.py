@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,6 +19,7 @@ from tianzhou.cli.brokers.plan import plan_ports, ports_of
 from tianzhou.cli.brokers.processes import BrokerProcess, Launch, ended_how, launch
 from tianzhou.cli.brokers.restarts import Restarts
 from tianzhou.cli.brokers.shared_topics import Missing, SharedTopics
+from tianzhou.cli.reachability import is_free
 from tianzhou.clock import Clock, SystemClock
 from tianzhou.data_folder import claim, home_of, save_ports, saved_ports
 from tianzhou.embedded import (
@@ -40,7 +41,7 @@ from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 
 KILL_AFTER_S = STOP_LIMIT_S + 0.5
-"""When a broker that was asked to end is ended at once."""
+"""Seconds after SIGTERM at which a broker is ended by SIGKILL."""
 LOCKED_LIMIT_S = 6.0
 LOCKED_STEP_S = 0.25
 TOPICS_AT_ONCE = 500
@@ -52,12 +53,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class Place:
-    """One broker: what its process is told, and the process there is now.
+    """One broker: the order of its process, and the process there is now.
 
     Attributes:
-        order: what it is told.
+        order: what the process is to be.
         process: the present process; None between two.
-        address: what it tells clients.
+        address: the one for clients.
         serves_since: when it began to serve, None while it does not.
         restarts: when it is started again.
     """
@@ -80,14 +81,14 @@ class Supervisor:
     Args:
         settings: where everything lives and listens; `broker_port` is the first broker's.
         names: the brokers.
-        tls: the `tls.*` values the brokers are told.
+        tls: the `tls.*` values for the brokers.
         tls_settings: the same, read.
         clock: monotonic time.
         start: starts a process.
 
     Attributes:
         failure: why it came to an end of its own; empty while it has not.
-        unclean: brokers that did not end in order when they were asked to.
+        unclean: brokers that did not end in order on SIGTERM.
 
     Raises:
         ConfigError: an address nobody can reach, a port taken, a folder that cannot be used or needs more brokers.
@@ -138,11 +139,11 @@ class Supervisor:
         await self._over.wait()
 
     async def __aenter__(self) -> Self:
-        one = self.settings
-        claim(one.data, len(self._names))
+        settings = self.settings
+        claim(settings.data, len(self._names))
         try:
             self._namesrv = await self._stack.enter_async_context(
-                make_name_server(one, clock=self._clock, tls=self._tls, on_register=self._registered)
+                make_name_server(settings, clock=self._clock, tls=self._tls, on_register=self._registered)
             )
             towards = client_tls_settings(self._tls)
             self._client = await self._stack.enter_async_context(
@@ -151,15 +152,15 @@ class Supervisor:
             ports = self._plan_ports()
             self.places = [Place(self._order(name, ports[name])) for name in self._names]
             await self._start_all()
-            if one.broker_port:
-                save_ports(one.data, ports)
+            if settings.broker_port:
+                save_ports(settings.data, ports)
             while self._making:
                 await asyncio.wait(self._making)
         except BaseException:
             await self._stop()
             raise
         for place in self.places:
-            self._spawn(self._keep(place))
+            self._spawn(self._restart_when_ended(place))
         return self
 
     async def __aexit__(
@@ -176,36 +177,34 @@ class Supervisor:
     # start
 
     def _plan_ports(self) -> dict[str, int]:
-        one = self.settings
-        taken = {self._namesrv.port}
-        if one.broker_port:
-            kept = saved_ports(one.data)
-            return plan_ports(
-                self._names, one.broker_port, kept=kept, taken=taken, is_free=lambda port: _is_free(one.host, port)
-            )
+        settings, taken = self.settings, {self._namesrv.port}
+        if settings.broker_port:
+            saved = saved_ports(settings.data)
+            free = partial(is_free, settings.host)
+            return plan_ports(self._names, settings.broker_port, saved=saved, taken=taken, is_free=free)
         planned: dict[str, int] = {}
         for name in self._names:
-            port = free_port_pair(one.host)
+            port = free_port_pair(settings.host)
             while not taken.isdisjoint(ports_of(port)):
-                port = free_port_pair(one.host)
+                port = free_port_pair(settings.host)
             taken.update(ports_of(port))
             planned[name] = port
         return planned
 
     def _order(self, name: str, port: int) -> Order:
-        one = self.settings
+        settings = self.settings
         return Order(
             name=name,
-            data=str(one.data),
-            home=str(home_of(one.data, name)),
-            host=one.host,
+            data=str(settings.data),
+            home=str(home_of(settings.data, name)),
+            host=settings.host,
             advertised=self.advertised,
             port=port,
-            namesrv=inner_address(one.host, self._namesrv.port),
-            flush=one.flush,
+            namesrv=inner_address(settings.host, self._namesrv.port),
+            flush=settings.flush,
             tls=self._tls_values,
             level=logging.getLogger().level,
-            values=dict(one.values),
+            values=dict(settings.values),
         )
 
     async def _start_all(self) -> None:
@@ -220,14 +219,14 @@ class Supervisor:
     async def _first_start(self, place: Place) -> None:
         # The brokers of a command that was killed need a moment to notice and to end in order.
         deadline = self._clock.monotonic() + LOCKED_LIMIT_S
-        said = False
+        warned = False
         while isinstance(failed := await self._launch(place), Failed):
             if not failed.locked or self._clock.monotonic() >= deadline:
                 raise (StoreLocked if failed.locked else ConfigError if failed.code == 2 else TianzhouError)(
                     failed.reason
                 )
-            if not said:
-                said = True
+            if not warned:
+                warned = True
                 _log.warning("%s waits for its store: %s", place.name, failed.reason)
             await asyncio.sleep(LOCKED_STEP_S)
 
@@ -243,9 +242,9 @@ class Supervisor:
         place.process = None
         return answer or Failed(f"{place.name} {ended_how(code)} before it served")
 
-    # what goes on
+    # while they serve
 
-    async def _keep(self, place: Place) -> None:
+    async def _restart_when_ended(self, place: Place) -> None:
         """Have a broker started again whenever its process ends."""
         while place.process is not None:
             process, since = place.process, place.serves_since
@@ -279,8 +278,8 @@ class Supervisor:
         )
         self._over.set()
 
-    def _registered(self, said: Registration) -> None:
-        missing = self._topics.told(said.broker_name, said.topics)
+    def _registered(self, registration: Registration) -> None:
+        missing = self._topics.registered(registration.broker_name, registration.topics)
         if missing:
             task = asyncio.get_running_loop().create_task(self._make(missing))
             self._making.add(task)
@@ -355,26 +354,4 @@ class Supervisor:
 
 
 def _as_changes(config: TopicConfig) -> TopicConfig:
-    attributes = {f"+{key}": value for key, value in config.attributes.items()}
-    return TopicConfig(
-        config.topic_name,
-        config.read_queue_nums,
-        config.write_queue_nums,
-        config.perm,
-        config.topic_filter_type,
-        config.topic_sys_flag,
-        config.order,
-        attributes,
-    )
-
-
-def _is_free(host: str, port: int) -> bool:
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family) as probe:
-            # As the server will: what a former one has left behind does not count.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-    except OSError:
-        return False
-    return True
+    return replace(config, attributes={f"+{key}": value for key, value in config.attributes.items()})

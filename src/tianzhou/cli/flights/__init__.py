@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tianzhou.cli.output import Output, OutputOption, print_json, print_line
-from tianzhou.cli.process import EXIT_INTERRUPTED
-from tianzhou.cli.signals import CLIENT_STOP_LIMIT_S, ShutdownSignals
+from tianzhou.cli.children import interruptible
+from tianzhou.cli.output import Output, OutputOption, print_json, print_line, print_note
+from tianzhou.cli.process import EXIT_FAILED
 
 if TYPE_CHECKING:
     from tianzhou.cli.flights.job import JobResult
+    from tianzhou.cli.signals import ShutdownSignals
 
 
 def register(app: typer.Typer) -> None:
@@ -35,24 +35,8 @@ def flights(
 
     Example: tianzhou flights --rows 5000
     """
-    from tianzhou.cli.flights import job
-
-    def at_once(_: str) -> None:
-        job.end_children()
-        os._exit(EXIT_INTERRUPTED)
-
-    with ShutdownSignals(CLIENT_STOP_LIMIT_S, at_once) as ending:
-        try:
-            _run(rows, out, output, ending, kill=kill)
-        except KeyboardInterrupt:
-            job.end_children()
-            raise typer.Exit(EXIT_INTERRUPTED) from None
-        except Exception:
-            # A library in the middle of something may turn the interruption into an error of its own.
-            if not ending.number:
-                raise
-            job.end_children()
-            raise typer.Exit(EXIT_INTERRUPTED) from None
+    with interruptible() as ending:
+        _run(rows, out, output, ending, kill=kill)
 
 
 def _run(rows: int | None, out: Path, output: Output, ending: ShutdownSignals, *, kill: bool) -> None:
@@ -86,21 +70,14 @@ def _run(rows: int | None, out: Path, output: Output, ending: ShutdownSignals, *
             print_line(f"tables {out}/flights.parquet, {out}/delays.parquet; late flights in topic {LATE_TOPIC}")
             print_line(f"plot {plot}")
         if not result.proved:
-            failed = ", ".join(check.name for check in result.checks if not check.holds)
-            raise typer.Exit(_failed(failed))
+            print_note(f"NOT PROVED: {', '.join(check.name for check in result.checks if not check.holds)}")
+            raise typer.Exit(EXIT_FAILED)
         if output is Output.text and job.is_interactive():
-            _look_around(server.namesrv)
+            _show_next_commands(server.namesrv)
             job.keep_serving(server)
 
 
-def _failed(names: str) -> int:
-    from tianzhou.cli.output import print_note
-
-    print_note(f"NOT PROVED: {names}")
-    return 1
-
-
-def _look_around(namesrv: str) -> None:
+def _show_next_commands(namesrv: str) -> None:
     print_line("")
     print_line("The server goes on until Ctrl-C. In another terminal, look around:")
     print_line(f"  .venv/bin/tianzhou topic describe flights -n {namesrv}")

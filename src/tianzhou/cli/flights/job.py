@@ -13,7 +13,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -24,12 +23,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from tianzhou.bench.local_server import end_with_parent
 from tianzhou.cli.flights.pipeline import LATE_TOPIC, FlightPipeline
 from tianzhou.cli.flights.queries import KilledQueries
 from tianzhou.cli.flights.report import Check, prove
 from tianzhou.cli.flights.rows import TOTAL_ROWS, SourceFigures, read_rows, to_message
+from tianzhou.cli.reachability import is_free
 from tianzhou.cli.topics import with_admin
 from tianzhou.errors import ConfigError, TianzhouError
 
@@ -46,7 +47,6 @@ MARK = "flights.json"
 # Where in the flights the queries are killed, and how long after that at most: in the midst of anything.
 KILL_FROM, KILL_TO = 0.2, 0.6
 KILL_PAUSE_S = 1.0
-PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class ServerProcess:
         self.start_s = 0.0
 
     def __enter__(self) -> Self:
-        namesrv_port, broker_port = usual_or_free_ports()
+        namesrv_port, broker_port = default_or_free_ports()
         began = time.monotonic()
         self._process = subprocess.Popen(
             [
@@ -102,7 +102,7 @@ class ServerProcess:
             text=True,
             # A Ctrl-C at the terminal goes to the job, which then stops the server in order.
             start_new_session=True,
-            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+            preexec_fn=end_with_parent if sys.platform == "linux" else None,
         )  # fmt: skip
         try:
             ready = self._ready()
@@ -146,38 +146,9 @@ class ServerProcess:
                 self._process.wait()
 
 
-def _end_with_parent() -> None:
-    """In the child: have the kernel send SIGTERM when the job is gone, in whatever way."""
-    import ctypes
-
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def end_children() -> None:
-    """End the processes this one has started: at once, for a JVM that is just starting outlives its stdin.
-
-    But for the server: the kernel sends it a SIGTERM when this process is gone, and a second one would end it at once.
-    """
-    for path in Path("/proc/self/task").glob("*/children"):
-        for child in map(int, path.read_text(encoding="ascii").split()):
-            with contextlib.suppress(OSError):
-                if b"\0serve\0" not in Path(f"/proc/{child}/cmdline").read_bytes():
-                    os.kill(child, signal.SIGKILL)
-
-
-def usual_or_free_ports(host: str = "127.0.0.1") -> tuple[int, int]:
-    """RocketMQ's ports when they are free, else 0 (any free one) for each that is taken."""
-
-    def free(port: int) -> bool:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((host, port))
-            except OSError:
-                return False
-            return True
-
-    return (9876 if free(9876) else 0), (10911 if free(10911) and free(10909) else 0)
+def default_or_free_ports(host: str = "127.0.0.1") -> tuple[int, int]:
+    """RocketMQ's ports of name server and broker when they are free, else 0 (any free one) for each that is taken."""
+    return (9876 if is_free(host, 9876) else 0), (10911 if is_free(host, 10911) and is_free(host, 10909) else 0)
 
 
 def prepare_folder(out: Path) -> None:
@@ -283,7 +254,12 @@ def run_job(
         try:
             reading = time.monotonic()
             pipeline.start()
-            _watch(producer, pipeline, server, lambda: _show(progress, sent, read, producer, pipeline), total)
+
+            def show() -> None:
+                progress.update(sent, completed=producer.acknowledged)
+                progress.update(read, completed=pipeline.rows_read())
+
+            _watch(producer, pipeline, server, show, total)
             pipeline.finish()
             read_s = time.monotonic() - reading
             progress.update(sent, completed=producer.acknowledged)
@@ -328,15 +304,12 @@ def _progress(console: Console) -> Progress:
     )
 
 
-def _show(
-    progress: Progress, sent: TaskID, read: TaskID, producer: FlightProducer, pipeline: FlightPipeline | KilledQueries
-) -> None:
-    progress.update(sent, completed=producer.acknowledged)
-    progress.update(read, completed=pipeline.rows_read())
-
-
 def _watch(
-    producer: FlightProducer, pipeline: FlightPipeline | KilledQueries, server: ServerProcess, show: Any, total: int
+    producer: FlightProducer,
+    pipeline: FlightPipeline | KilledQueries,
+    server: ServerProcess,
+    show: Callable[[], None],
+    total: int,
 ) -> None:
     while producer.is_alive() or pipeline.rows_read() < total:
         if producer.error is not None:

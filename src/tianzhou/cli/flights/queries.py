@@ -18,10 +18,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tianzhou.cli.children import children_of
 from tianzhou.cli.flights.pipeline import FlightPipeline, SinkFigures
 from tianzhou.errors import TianzhouError
 
-TELL_EVERY_S = 0.2
+REPORT_EVERY_S = 0.2
 END_LIMIT_S = 600.0
 
 
@@ -66,13 +67,13 @@ class KilledQueries:
     def _listen(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
         for line in process.stdout:
-            told = json.loads(line)
-            if "positions" in told:
+            report = json.loads(line)
+            if "positions" in report:
                 # A query that has just been started again has no position yet.
-                now = told["positions"]
+                now = report["positions"]
                 self._positions = [max(pair) for pair in zip(now, self._positions or now, strict=True)]
             else:
-                self._result = told
+                self._result = report
 
     def rows_read(self) -> int:
         """How many rows the slowest query has taken from the topic so far."""
@@ -138,12 +139,7 @@ class KilledQueries:
 
 def _below(pid: int) -> list[int]:
     """All processes that a process has started, and those that they have."""
-    found: list[int] = []
-    with contextlib.suppress(OSError):
-        for path in Path(f"/proc/{pid}/task").glob("*/children"):
-            for child in map(int, path.read_text(encoding="ascii").split()):
-                found += [child, *_below(child)]
-    return found
+    return [one for child in children_of(pid) for one in (child, *_below(child))]
 
 
 def main(namesrv: str, topic: str, out: str, limit: str) -> None:
@@ -160,15 +156,15 @@ def main(namesrv: str, topic: str, out: str, limit: str) -> None:
     spark = session("tianzhou-flights", profile="local")
     pipeline = FlightPipeline(spark, namesrv, topic, Path(out), max_offsets_per_trigger=int(limit))
     pipeline.start()
-    while not ending.wait(TELL_EVERY_S):
+    while not ending.wait(REPORT_EVERY_S):
         pipeline.check()
-        _tell({"positions": pipeline.positions()})
+        _report({"positions": pipeline.positions()})
     pipeline.finish()
-    _tell({"figures": asdict(pipeline.figures()), "delays": pipeline.delays()})
+    _report({"figures": asdict(pipeline.figures()), "delays": pipeline.delays()})
     spark.stop()
 
 
-def _tell(what: dict[str, Any]) -> None:
+def _report(what: dict[str, Any]) -> None:
     print(json.dumps(what), flush=True)
 
 

@@ -29,6 +29,7 @@ from tianzhou.cli.pipelines.command import (
     delivery_of,
     on_spark,
     pair_of,
+    run_query,
 )
 from tianzhou.cli.progress import progress
 from tianzhou.cli.store.store_folder import time_of
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from tianzhou.admin import Admin
-    from tianzhou.pipelines.queries import Rows
+    from tianzhou.pipelines.topics import Topics
 
 
 @app.command()
@@ -269,31 +270,13 @@ def replay(
         if target != topic:
             ensure_target(target, namesrv, tls)
 
-        def work(spark: SparkSession) -> Rows:
-            from tianzhou.pipelines.queries import Rows, run
-            from tianzhou.pipelines.replay import replay as start
-            from tianzhou.pipelines.topics import Topics
+        def start(topics: Topics) -> StreamingQuery:
+            from tianzhou.pipelines.replay import replay
 
-            with progress("read", None) as advance:
-                rows = Rows(advance)
-                cluster = Topics(spark, namesrv, tls=tls, delivery=delivered)
-                run(
-                    lambda: start(
-                        cluster,
-                        topic,
-                        target,
-                        checkpoint,
-                        since_ms=first,
-                        until_ms=last,
-                        tags=tags,
-                        where=where,
-                        per_second=rate,
-                    ),
-                    rows,
-                )
-            return rows
+            limits = {"since_ms": first, "until_ms": last, "per_second": rate}
+            return replay(topics, topic, target, checkpoint, tags=tags, where=where, **limits)
 
-        rows = on_spark("replay", conf, work)
+        rows = run_query(start, "replay", conf, {"namesrv": namesrv, "tls": tls, "delivery": delivered})
         sent = rows.sent
         if not rows.count:
             print_note(f"nothing (more) to send; to replay the same again, give another --checkpoint than {checkpoint}")
@@ -339,19 +322,10 @@ def deduplicate(
     ensure_topics([topic], namesrv, tls)
     ensure_target(to, namesrv, tls)
 
-    def work(spark: SparkSession) -> Rows:
-        from tianzhou.pipelines.deduplicate import deduplicate as start
-        from tianzhou.pipelines.queries import Rows, run
-        from tianzhou.pipelines.topics import Topics
+    def start(topics: Topics) -> StreamingQuery:
+        from tianzhou.pipelines.deduplicate import deduplicate
 
-        with progress("read", None) as advance:
-            rows = Rows(advance)
-            cluster = Topics(spark, namesrv, tls=tls, delivery=delivered)
-            run(
-                lambda: start(cluster, topic, to, checkpoint, by=by, within=within, follow=follow, most=most),
-                rows,
-            )
-        return rows
+        return deduplicate(topics, topic, to, checkpoint, by=by, within=within, follow=follow, most=most)
 
-    rows = on_spark("deduplicate", conf, work)
+    rows = run_query(start, "deduplicate", conf, {"namesrv": namesrv, "tls": tls, "delivery": delivered})
     print_fields({"read": rows.count, "left_out": rows.count - rows.sent, "sent": rows.sent, "to": to}, output)

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from tianzhou.cli.output import Output, OutputOption, print_fields, print_json, print_line, print_text
-from tianzhou.cli.process import EXIT_INTERRUPTED
-from tianzhou.cli.signals import CLIENT_STOP_LIMIT_S, ShutdownSignals
+from tianzhou.cli.children import interruptible
+from tianzhou.cli.output import Output, OutputOption, print_fields, print_json, print_names, print_text
+from tianzhou.cli.progress import progress
 from tianzhou.errors import ConfigError, TianzhouError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from tianzhou.pipelines.queries import Rows
+    from tianzhou.pipelines.topics import Topics
 
 T = TypeVar("T")
 
@@ -66,13 +69,7 @@ def on_spark(name: str, conf: list[str] | None, work: Callable[[SparkSession], T
         typer.Exit: it was interrupted.
     """
     values = dict(setting_of(text) for text in conf or [])
-    from tianzhou.cli.flights.job import end_children
-
-    def at_once(_: str) -> None:
-        end_children()
-        os._exit(EXIT_INTERRUPTED)
-
-    with ShutdownSignals(CLIENT_STOP_LIMIT_S, at_once) as ending:
+    with interruptible() as ending:
         try:
             running = _running()
             if running is not None:  # the caller's, who stops it
@@ -84,26 +81,56 @@ def on_spark(name: str, conf: list[str] | None, work: Callable[[SparkSession], T
             # Py4J logs a Ctrl-C as an error with its stack, and raises it as well.
             logging.getLogger().addFilter(lambda record: not str(record.msg).startswith("KeyboardInterrupt"))
             if not logging.getLogger().isEnabledFor(logging.INFO):
-                # What fails is told once, by us and in a line; -v lets Spark tell it too, with its stacks.
+                # What fails is shown once, by us and in a line; -v has Spark show it too, with its stacks.
                 spark.sparkContext.setLogLevel("FATAL")
             try:
                 return work(spark)
             finally:
                 if not ending.number:
                     spark.stop()
-        except KeyboardInterrupt:
-            end_children()
-            raise typer.Exit(EXIT_INTERRUPTED) from None
-        except (TianzhouError, typer.Exit):
-            raise
         except Exception as error:
-            # A library in the middle of something may turn the interruption into an error of its own.
-            if ending.number:
-                end_children()
-                raise typer.Exit(EXIT_INTERRUPTED) from None
             if not type(error).__module__.startswith(("pyspark", "py4j")):
                 raise
             raise plain(error) from error
+
+
+def run_query(
+    start: Callable[[Topics], StreamingQuery],
+    name: str,
+    conf: list[str] | None,
+    cluster: Mapping[str, Any],
+    shown: str = "read",
+    each: Callable[[Any], None] = lambda _: None,
+) -> Rows:
+    """Run a streaming query to its end, with a bar of the rows it reads.
+
+    Args:
+        start: starts the query.
+        name: the application's name.
+        conf: settings of Spark as `key=value`.
+        cluster: arguments of `Topics` beside the session.
+        shown: what the bar calls the rows.
+        each: called with the progress of each micro-batch.
+
+    Raises:
+        ConfigError, TianzhouError, typer.Exit: see `on_spark`.
+    """
+
+    def work(spark: SparkSession) -> Rows:
+        from tianzhou.pipelines.queries import Rows, run
+        from tianzhou.pipelines.topics import Topics
+
+        with progress(shown, None) as advance:
+            rows = Rows(advance)
+
+            def count(batch: Any) -> None:
+                rows(batch)
+                each(batch)
+
+            run(lambda: start(Topics(spark, **cluster)), count)
+        return rows
+
+    return on_spark(name, conf, work)
 
 
 def _running() -> SparkSession | None:
@@ -127,12 +154,12 @@ def setting_of(text: str) -> tuple[str, str]:
 
 
 def plain(error: Exception) -> TianzhouError:
-    """What Spark says, without its tracebacks: our own error when there is one inside."""
+    """An error of Spark's without its tracebacks: our own error when there is one inside."""
     text = str(error)
     found = _OURS.findall(text)
     if found:
-        kind, said = found[-1]
-        return (ConfigError if kind == "ConfigError" else TianzhouError)(said.strip())
+        kind, message = found[-1]
+        return (ConfigError if kind == "ConfigError" else TianzhouError)(message.strip())
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return TianzhouError(lines[0] if lines else type(error).__name__)
 
@@ -174,17 +201,14 @@ def source(
     """
     from tianzhou.pipelines import DECLARATIVE, FILES
 
+    names = [*FILES, DECLARATIVE]
     if name is None:
         if to is not None:
-            raise ConfigError(f"--to {to}: say what to write; there are {', '.join((*FILES, DECLARATIVE))}")
-        if output is Output.json:
-            print_json([*FILES, DECLARATIVE])
-        else:
-            for one in (*FILES, DECLARATIVE):
-                print_line(one)
+            raise ConfigError(f"--to {to}: say what to write; there are {', '.join(names)}")
+        print_names(names, output)
         return
-    if name not in (*FILES, DECLARATIVE):
-        raise ConfigError(f"there is no pipeline file {name}; there are {', '.join((*FILES, DECLARATIVE))}")
+    if name not in names:
+        raise ConfigError(f"there is no pipeline file {name}; there are {', '.join(names)}")
     if to is not None and to.exists():
         raise ConfigError(f"--to {to}: is there already; name another place")
     if name == DECLARATIVE:

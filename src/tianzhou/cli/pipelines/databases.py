@@ -18,12 +18,16 @@ from tianzhou.cli.pipelines.command import (
     app,
     delivery_of,
     on_spark,
+    run_query,
 )
 from tianzhou.cli.progress import progress
 from tianzhou.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from tianzhou.pipelines.topics import Topics
 
 PASSWORD = "MYSQL_PWD"
 
@@ -50,31 +54,24 @@ def cdc(
     delivered = delivery_of(delivery)
     ensure_target(to, namesrv, tls)
 
-    def work(spark: SparkSession) -> int:
+    def start(topics: Topics) -> StreamingQuery:
         from tianzhou.pipelines.binlog_source import capture
-        from tianzhou.pipelines.queries import Rows, run
-        from tianzhou.pipelines.topics import Topics
 
-        with progress("changes", None) as advance:
-            rows = Rows(advance)
-            run(
-                lambda: capture(
-                    Topics(spark, namesrv, tls=tls, delivery=delivered),
-                    to,
-                    checkpoint,
-                    host=host,
-                    port=port,
-                    user=user,
-                    password=os.environ.get(PASSWORD, ""),
-                    tables=table,
-                    snapshot=snapshot,
-                    follow=follow,
-                ),
-                rows,
-            )
-        return rows.sent
+        return capture(
+            topics,
+            to,
+            checkpoint,
+            host=host,
+            port=port,
+            user=user,
+            password=os.environ.get(PASSWORD, ""),
+            tables=table,
+            snapshot=snapshot,
+            follow=follow,
+        )
 
-    print_fields({"changes": on_spark("cdc", conf, work), "to": to}, output)
+    rows = run_query(start, "cdc", conf, {"namesrv": namesrv, "tls": tls, "delivery": delivered}, "changes")
+    print_fields({"changes": rows.sent, "to": to}, output)
 
 
 def database_of(text: str) -> tuple[str, str, int]:

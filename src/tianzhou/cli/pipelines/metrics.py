@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -28,8 +29,8 @@ from tianzhou.cli.pipelines.command import (
     app,
     delivery_of,
     on_spark,
+    run_query,
 )
-from tianzhou.cli.progress import progress
 from tianzhou.cli.store.store_folder import time_of
 from tianzhou.model.names import TRACE_TOPIC
 
@@ -162,7 +163,7 @@ def timeouts(
 
 def _run(
     name: str,
-    start: Any,
+    start: Callable[[Topics], StreamingQuery],
     to: str,
     namesrv: str,
     tls: bool | None,
@@ -170,23 +171,13 @@ def _run(
     conf: list[str] | None,
     output: Output,
 ) -> None:
-    def work(spark: SparkSession) -> tuple[int, int, int]:
-        from tianzhou.pipelines.queries import Rows, run
-        from tianzhou.pipelines.topics import Topics
+    waiting = 0
 
-        waiting = 0
-        with progress("read", None) as advance:
-            rows = Rows(advance)
+    def each(batch: Any) -> None:
+        nonlocal waiting
+        waiting = sum(state.numRowsTotal for state in batch.stateOperators)
 
-            def each(one: Any) -> None:
-                nonlocal waiting
-                rows(one)
-                waiting = sum(state.numRowsTotal for state in one.stateOperators)
-
-            run(lambda: start(Topics(spark, namesrv, tls=tls, delivery=delivery)), each)
-        return rows.count, rows.sent, waiting
-
-    read, sent, waiting = on_spark(name, conf, work)
+    rows = run_query(start, name, conf, {"namesrv": namesrv, "tls": tls, "delivery": delivery}, each=each)
     # A state with timers counts its timers as rows, too, which says nothing to people.
     open_windows = {"still_open": waiting} if name == "rates" else {}
-    print_fields({"read": read, "sent": sent, **open_windows, "to": to}, output)
+    print_fields({"read": rows.count, "sent": rows.sent, **open_windows, "to": to}, output)
