@@ -29,8 +29,8 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"tianzhou {__version__}")
         raise typer.Exit
 
@@ -47,7 +47,7 @@ def options(
     del version
     log_to_stderr(logging.INFO if verbose else logging.WARNING)
     if not verbose and context.invoked_subcommand not in servers.NAMES:
-        # A command that asks servers ends with an error that says what a lost connection meant for it.
+        # A client's command ends with an error that says what a lost connection meant for it.
         logging.getLogger("tianzhou.remoting").setLevel(logging.ERROR)
 
 

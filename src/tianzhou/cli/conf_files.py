@@ -75,17 +75,28 @@ def read_assignments(option: str, texts: Iterable[str], *classes: type) -> dict[
     Raises:
         ConfigError: one is no assignment, its key is unknown, or it asks for what this version cannot give.
     """
-    values = {}
-    for text in texts:
-        key, sign, value = text.partition("=")
-        if not sign or not key.strip():
-            raise ConfigError(f"{option} {shown(text)}: write KEY=VALUE, as in fileReservedTime=48")
-        values[key.strip()] = value.strip()
+    values = dict(assignment(text, f"{option} ") for text in texts)
     for key, near in unknown_keys(values, *classes).items():
         hint = f"did you mean {near}?" if near else "docs/reference/settings.md lists all keys"
         raise ConfigError(f"{option} {shown(key)}: there is no such key; {hint}")
     check_served(values, option)
     return {key: expand(key, value, option) if _PATH_KEY.search(key) else value for key, value in values.items()}
+
+
+def assignment(text: str, where: str = "") -> tuple[str, str]:
+    """Key and value of `KEY=VALUE`.
+
+    Args:
+        text: the text.
+        where: what stands before it in messages.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    key, sign, value = text.partition("=")
+    if not sign or not key.strip():
+        raise ConfigError(f"{where}{shown(text)}: write KEY=VALUE, as in fileReservedTime=48")
+    return key.strip(), value.strip()
 
 
 def expand(key: str, value: str, source: str) -> str:
@@ -118,7 +129,7 @@ def check_port(name: str, port: int, *, least: int = 0) -> int:
 
     Args:
         name: flag or key, for the message.
-        port: what was given; 0 takes any free one.
+        port: the value; 0 takes any free one.
         least: the smallest besides 0.
 
     Raises:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tianzhou.cli.conf_files import assignment
 from tianzhou.cli.output import (
     DEFAULT_NAMESRV,
     NamesrvOption,
@@ -81,7 +82,7 @@ def set_settings(
     Example: tianzhou config set fileReservedTime=48
     """
     _check_target(broker, cluster, of_namesrv)
-    values = dict(map(_assignment, assignments))
+    values = dict(map(assignment, assignments))
 
     async def work(admin: Admin) -> list[str]:
         found = await _present(admin, broker, cluster, of_namesrv)
@@ -110,13 +111,6 @@ def _check_target(broker: str | None, cluster: str | None, of_namesrv: bool) -> 
         raise ConfigError("-b, -c and --namesrv-server exclude each other; give one")
 
 
-def _assignment(text: str) -> tuple[str, str]:
-    key, sign, value = text.partition("=")
-    if not sign or not key.strip():
-        raise ConfigError(f"{shown(text)}: write KEY=VALUE, as in fileReservedTime=48")
-    return key.strip(), value.strip()
-
-
 def _check_known(key: str, found: Mapping[str, Mapping[str, str]]) -> None:
     from tianzhou.settings import nearest
 
@@ -130,7 +124,7 @@ def _check_known(key: str, found: Mapping[str, Mapping[str, str]]) -> None:
 async def _present(
     admin: Admin, broker: str | None, cluster: str | None, of_namesrv: bool
 ) -> dict[str, dict[str, str]]:
-    """The settings of the servers that were asked for, by address."""
+    """The settings of the servers that the options name, by address."""
     if of_namesrv:
         return await admin.cluster.namesrv_config()
     addresses: Sequence[str] = [broker] if broker else sorted((await admin.cluster.masters(cluster)).values())

@@ -76,15 +76,15 @@ def consume(
     Example: tianzhou consume orders --from-beginning --max 10
     """
     printer = _Printer(limit, timeout, output)
-    ask: Servers = {"namesrv_addr": namesrv, "tls": tls}
+    servers: Servers = {"namesrv_addr": namesrv, "tls": tls}
 
     async def main() -> None:
         complete = False
         try:
             if group is None:
-                await _look(topic, tags, sql, from_beginning, ask, printer)
+                await _look(topic, tags, sql, from_beginning, servers, printer)
             else:
-                await _join(topic, group, tags, sql, from_beginning, ask, printer)
+                await _join(topic, group, tags, sql, from_beginning, servers, printer)
             complete = True
         finally:
             if output is Output.text and (complete or printer.shown):
@@ -130,10 +130,12 @@ class _Printer:
         print_line(f"{local_time_ms(message.store_timestamp)} {place}{mark} {body_text(message.body)}")
 
 
-async def _look(topic: str, tags: str, sql: str | None, from_beginning: bool, ask: Servers, printer: _Printer) -> None:
+async def _look(
+    topic: str, tags: str, sql: str | None, from_beginning: bool, servers: Servers, printer: _Printer
+) -> None:
     from tianzhou.client import PullConsumer
 
-    async with PullConsumer(LOOKING_GROUP, **ask, auto_commit=False) as consumer:
+    async with PullConsumer(LOOKING_GROUP, **servers, auto_commit=False) as consumer:
         queues = await consumer.queues(topic)
         consumer.assign(queues, tags=tags, sql=sql)
         for queue in queues:
@@ -142,13 +144,13 @@ async def _look(topic: str, tags: str, sql: str | None, from_beginning: bool, as
 
 
 async def _join(
-    topic: str, group: str, tags: str, sql: str | None, from_beginning: bool, ask: Servers, printer: _Printer
+    topic: str, group: str, tags: str, sql: str | None, from_beginning: bool, servers: Servers, printer: _Printer
 ) -> None:
     from tianzhou.client import PushConsumer
     from tianzhou.model import ConsumeFromWhere
 
     where = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET if from_beginning else ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
-    consumer = PushConsumer(group, **ask, consume_from_where=where)
+    consumer = PushConsumer(group, **servers, consume_from_where=where)
     consumer.subscribe(topic, tags, sql=sql)
 
     async def batches(wait: float) -> Sequence[MessageExt]:

@@ -103,8 +103,10 @@ def serve(
 
     Example: tianzhou serve --data ./data
     """
+    from tianzhou.broker.settings import LINGER_MICROS
     from tianzhou.cli.brokers.plan import broker_count
     from tianzhou.data_folder import count_in
+    from tianzhou.embedded import EmbeddedSettings
     from tianzhou.remoting.tls import load_tls
 
     check_port("--namesrv-port", namesrv_port)
@@ -115,29 +117,24 @@ def serve(
     tls_settings = load_tls(tls_values, source="--tls-config" if tls_config else str(config or "--set"))
     folder = data.expanduser()
     count = broker_count(brokers, count_in(folder), _cores())
-    flush_type = flush.value if flush else ""
+    settings = EmbeddedSettings(
+        folder,
+        host,
+        advertise,
+        namesrv_port,
+        broker_port,
+        flush=flush.value if flush else "",
+        linger_micros=LINGER_MICROS,
+        values=values,
+    )
     if count > 1:
-        from tianzhou.embedded import EmbeddedSettings
-
-        settings = EmbeddedSettings(folder, host, advertise, namesrv_port, broker_port, flush=flush_type, values=values)
         _serve_several(settings, count, tls_values, tls_settings, output)
         return
 
     async def start() -> Stop:
         from tianzhou import _hot
-        from tianzhou.broker.settings import LINGER_MICROS
-        from tianzhou.embedded import EmbeddedServer, EmbeddedSettings
+        from tianzhou.embedded import EmbeddedServer
 
-        settings = EmbeddedSettings(
-            folder,
-            host,
-            advertise,
-            namesrv_port,
-            broker_port,
-            flush=flush_type,
-            linger_micros=LINGER_MICROS,
-            values=values,
-        )
         server = EmbeddedServer(settings, tls=tls_settings)
         await server.__aenter__()
         _announce(
@@ -159,7 +156,7 @@ def serve(
 
 
 def _serve_values(config: Path | None, assignments: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """What `serve` is told by `-c` and, before that, by `--set`: settings of its servers, and those of TLS."""
+    """The settings that `-c` and, before it, `--set` give `serve`: those of its servers, and those of TLS."""
     from tianzhou.broker.ignored_settings import IGNORED
     from tianzhou.broker.settings import BrokerSettings
     from tianzhou.embedded import check_values
@@ -316,7 +313,7 @@ def broker(
 
 
 def broker_settings(config: Path | None, namesrv_addr: str) -> tuple[BrokerSettings, StoreSettings, TlsSettings]:
-    """What a broker is told by its file and flags, with the values RocketMQ derives (broker.md §3.1).
+    """A broker's settings by its file and flags, with the values RocketMQ derives (broker.md §3.1).
 
     Args:
         config: the file.
@@ -413,7 +410,7 @@ def _announce(output: Output, text: str, fields: dict[str, Any]) -> None:
 def print_ignored(
     source: str, ignored: Mapping[str, Collection[str]], *settings: object, written: Collection[str] = ()
 ) -> None:
-    """Tell on stderr which settings somebody has set that change nothing here, and why: a line per reason.
+    """Say on stderr which settings somebody has set that change nothing here, and why: a line per reason.
 
     Args:
         source: where they were set.

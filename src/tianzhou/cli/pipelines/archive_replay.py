@@ -33,6 +33,7 @@ from tianzhou.cli.pipelines.command import (
 )
 from tianzhou.cli.progress import progress
 from tianzhou.cli.store.store_folder import time_of
+from tianzhou.cli.topics import with_admin
 from tianzhou.errors import BrokerError, ConfigError
 from tianzhou.model.names import AUTO_CREATE_TOPIC
 from tianzhou.wire.codes import ResponseCode
@@ -140,13 +141,9 @@ def _lake_of(table_format: str, options: list[str]) -> dict[str, str] | None:
 
 
 def _report_archive(topics: list[str], done: Any, to: str, namesrv: str, tls: bool | None, output: Output) -> None:
-    from tianzhou.cli.topics import with_admin
-    from tianzhou.pipelines.retention import HOUR_MS, Standing, standing
+    from tianzhou.pipelines.retention import HOUR_MS, standing
 
-    async def ask(admin: Admin) -> Standing:
-        return await standing(admin, topics, done.positions)
-
-    stands = with_admin(namesrv, tls, ask)
+    stands = with_admin(namesrv, tls, lambda admin: standing(admin, topics, done.positions))
     left = stands.left_ms(int(time.time() * 1000))
     fields = {
         "rows": done.rows,
@@ -173,7 +170,6 @@ def ensure_topics(topics: list[str], namesrv: str, tls: bool | None, store: str 
         if not Path(store).is_dir():
             raise ConfigError(f"--store {store}: no such folder; name a storePathRootDir or a --data folder")
         return
-    from tianzhou.cli.topics import with_admin
 
     async def missing(admin: Admin) -> list[str]:
         return [topic for topic in topics if not await admin.topics.exists(topic)]
@@ -198,7 +194,6 @@ def ensure_target(topic: str, namesrv: str, tls: bool | None) -> None:
         ClientError: it cannot be a topic's name.
         TianzhouError: no server answers.
     """
-    from tianzhou.cli.topics import with_admin
 
     async def make(admin: Admin) -> bool:
         if await admin.topics.exists(topic):
@@ -284,17 +279,14 @@ def replay(
 
 
 def _replay_ids(topic: str, target: str, ids: list[str], namesrv: str, tls: bool | None) -> int:
-    from tianzhou.cli.signals import run_client
-
-    async def main() -> int:
-        from tianzhou.admin import Admin
+    async def work(admin: Admin) -> int:
         from tianzhou.client import Producer
         from tianzhou.pipelines.replay import replay_ids
 
-        async with Admin(namesrv, tls=tls) as admin, Producer("tianzhou-cli", namesrv, tls=tls) as producer:
+        async with Producer("tianzhou-cli", namesrv, tls=tls) as producer:
             return len(await replay_ids(admin, producer, topic, target, ids))
 
-    return run_client(main())
+    return with_admin(namesrv, tls, work)
 
 
 @app.command()

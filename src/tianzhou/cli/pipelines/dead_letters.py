@@ -20,12 +20,11 @@ from tianzhou.cli.output import (
     print_rows,
 )
 from tianzhou.cli.pipelines.command import ConfOption, app, on_spark
+from tianzhou.cli.topics import with_admin
 from tianzhou.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from tianzhou.admin import Admin
 
 LISTED = 20
 COUNTS = ("topic", "tag", "reason", "deliveries", "letters", "first", "last")
@@ -83,20 +82,17 @@ def dlq(
         ]
         if apply and rows:
             p.resend(topics, picked, to)
-        _tell(rows, apply, output)
+        _show_chosen(rows, apply, output)
 
     on_spark("dlq", conf, work)
 
 
 def _ensure_letters(group: str, namesrv: str, tls: bool | None) -> None:
-    from tianzhou.cli.topics import with_admin
     from tianzhou.model.names import dead_letter_topic
 
-    async def ask(admin: Admin) -> bool:
-        return await admin.topics.exists(dead_letter_topic(group))
-
-    if not with_admin(namesrv, tls, ask):
-        raise ConfigError(f"group {group} has no dead letters: there is no topic {dead_letter_topic(group)}")
+    topic = dead_letter_topic(group)
+    if not with_admin(namesrv, tls, lambda admin: admin.topics.exists(topic)):
+        raise ConfigError(f"group {group} has no dead letters: there is no topic {topic}")
 
 
 def _show(group: str, counts: DataFrame, samples: DataFrame | None, output: Output) -> None:
@@ -146,7 +142,7 @@ def _time(value: Any) -> str:
     return str(value)[:19]
 
 
-def _tell(rows: list[tuple[Any, ...]], applied: bool, output: Output) -> None:
+def _show_chosen(rows: list[tuple[Any, ...]], applied: bool, output: Output) -> None:
     if output is Output.json:
         print_json({"applied": applied, "letters": [dict(zip(CHOSEN, row, strict=True)) for row in rows]})
         return

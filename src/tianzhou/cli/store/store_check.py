@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tianzhou.cli.output import Output, OutputOption, print_fields, print_json, print_line, print_note
-from tianzhou.cli.progress import progress
+from tianzhou.cli.progress import Advance, progress
 from tianzhou.cli.store.store_folder import PROGRESS_FROM, SlotsOption, StoreArgument, open_store
 
 if TYPE_CHECKING:
     from tianzhou.store.offline.check_report import CheckReport, Problem
+    from tianzhou.store.offline.scan import StoreScan
 
 UNSOUND = 1
 PROBLEMS_SHOWN = 20
@@ -31,13 +32,8 @@ def check(folder: StoreArgument, slots: SlotsOption = None, output: OutputOption
 
     Example: tianzhou store check ./tianzhou-data
     """
-    from tianzhou.store.offline.check import check_store
-
     scan = open_store(folder)
-    size = scan.log_bytes()
-    with progress("bytes checked", size, worth_it=size > PROGRESS_FROM) as advance:
-        report = check_store(scan, slots, advance)
-        advance(size)
+    report = _checked(scan, slots)
     if report.in_use:
         print_note(f"{scan.root} is in use; what is written meanwhile may be reported as a problem")
     _show(report, output)
@@ -61,13 +57,12 @@ def repair(
     Example: tianzhou store repair ./tianzhou-data --apply
     """
     scan = open_store(folder)
-    size = scan.log_bytes()
     if not apply:
-        _show_plan(scan.root, slots, size, output)
+        _show_plan(_checked(scan, slots), output)
         return
     from tianzhou.store.offline.repairer import repair as mend
 
-    with progress("bytes checked", size, worth_it=size > PROGRESS_FROM) as advance:
+    with _progress(scan) as advance:
         outcome = mend(scan.root, slots, advance)
     if output is Output.json:
         print_json(
@@ -76,7 +71,7 @@ def repair(
                 "hopeless": list(outcome.hopeless),
                 "kept": outcome.copies and str(outcome.copies),
                 "sound": outcome.report.sound,
-                "problems": [_told(problem) for problem in outcome.report.problems],
+                "problems": [_fields(problem) for problem in outcome.report.problems],
             }
         )
     else:
@@ -95,13 +90,23 @@ def repair(
         raise typer.Exit(UNSOUND)
 
 
-def _show_plan(root: Path, slots: int | None, size: int, output: Output) -> None:
-    from tianzhou.store.offline.check import check_store
-    from tianzhou.store.offline.repair import plan
-    from tianzhou.store.offline.scan import StoreScan
+def _progress(scan: StoreScan) -> AbstractContextManager[Advance]:
+    size = scan.log_bytes()
+    return progress("bytes checked", size, worth_it=size > PROGRESS_FROM)
 
-    with progress("bytes checked", size, worth_it=size > PROGRESS_FROM) as advance:
-        report = check_store(StoreScan(root), slots, advance)
+
+def _checked(scan: StoreScan, slots: int | None) -> CheckReport:
+    from tianzhou.store.offline.check import check_store
+
+    with _progress(scan) as advance:
+        report = check_store(scan, slots, advance)
+        advance(scan.log_bytes())
+    return report
+
+
+def _show_plan(report: CheckReport, output: Output) -> None:
+    from tianzhou.store.offline.repair import plan
+
     todo = plan(report)
     if output is Output.json:
         print_json({"steps": [str(s) for s in todo.steps], "hopeless": list(todo.hopeless), "sound": report.sound})
@@ -132,12 +137,12 @@ def _show(report: CheckReport, output: Output) -> None:
         "sound": report.sound,
     }
     if output is Output.json:
-        told = {
-            "problems": [_told(problem) for problem in report.problems],
-            "notes": [_told(note) for note in report.notes],
+        findings = {
+            "problems": [_fields(problem) for problem in report.problems],
+            "notes": [_fields(note) for note in report.notes],
             "findings": {str(kind): count for kind, count in report.counts.items()},
         }
-        print_json(counts | told)
+        print_json(counts | findings)
         return
     print_fields(counts, output)
     for problem in report.problems[:PROBLEMS_SHOWN]:
@@ -148,5 +153,5 @@ def _show(report: CheckReport, output: Output) -> None:
         print_line(f"as after a crash, the next start sees to it: {note.text}")
 
 
-def _told(problem: Problem) -> dict[str, str]:
+def _fields(problem: Problem) -> dict[str, str]:
     return {"kind": str(problem.kind), "text": problem.text}
