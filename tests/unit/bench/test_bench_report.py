@@ -121,15 +121,16 @@ def test_progress_is_a_line() -> None:
     )
 
 
-@pytest.mark.parametrize("roles", [("send",), ("send", "receive")])
-def test_the_picture_is_a_png(tmp_path: Path, roles: tuple[str, ...]) -> None:
-    path = tmp_path / "bench.png"
-    plot(path, "title", {role: series().seconds() for role in roles})
-    assert path.read_bytes().startswith(b"\x89PNG")
-
-
-def test_the_picture_of_what_was_not_timed(tmp_path: Path) -> None:
+def untimed() -> Series:
     found = Series(0)
     found.add([Slice(0, 3, 30), Slice(1, 3, 30)])
-    plot(tmp_path / "bench.png", "title", {"receive": found.seconds()})
-    assert (tmp_path / "bench.png").read_bytes().startswith(b"\x89PNG")
+    return found
+
+
+@pytest.mark.parametrize(
+    "shown", [{"send": series()}, {"send": series(), "receive": series()}, {"receive": untimed()}], ids="+".join
+)
+def test_the_picture_is_a_png(tmp_path: Path, shown: dict[str, Series]) -> None:
+    path = tmp_path / "bench.png"
+    plot(path, "title", {role: one.seconds() for role, one in shown.items()})
+    assert path.read_bytes().startswith(b"\x89PNG")

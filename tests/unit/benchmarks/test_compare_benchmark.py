@@ -1,4 +1,4 @@
-"""What `benchmarks/compare.py` makes of figures, the store it fills, and its options when held wrong."""
+"""What `benchmarks/compare.py` makes of figures, the store it fills, and options held wrong."""
 
 from __future__ import annotations
 
@@ -6,17 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from store_reads import read_now
 from tianzhou.store import MessageStore, StoreSettings
 from tianzhou.store.offline.check import check_store
 from tianzhou.store.offline.scan import StoreScan
 
 BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
-
-
-def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(BENCHMARKS / script), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 def cells(table: str, *starts: str) -> list[str]:
@@ -103,13 +100,19 @@ def test_a_filled_store_is_sound_and_takes_little_space(stored, tmp_path) -> Non
         store.close_now()
 
 
-def test_unknown_lines_sides_and_systems_are_named_with_those_there_are() -> None:
-    for script, option, value in (
-        ("compare.py", "--lines", "put2x2"),
-        ("compare.py", "--sides", "apache,kafka"),
-        ("rivals.py", "--systems", "kafka"),
-    ):
-        ended = run(script, option, value)
-        assert ended.returncode == 2
-        assert value.split(",")[-1] in ended.stderr
-        assert "there are" in ended.stderr
+@pytest.mark.parametrize(
+    ("script", "option", "value", "text"),
+    [
+        ("compare.py", "--lines", "put2x2", "no line put2x2; there are start, "),
+        ("compare.py", "--sides", "apache,kafka", "--sides: kafka is unknown; there are apache, "),
+        ("rivals.py", "--systems", "kafka", "--systems: kafka is unknown; there are tianzhou, "),
+        ("clients.py", "--ways", "one,two", "--ways: two is unknown; there are one, in256, push"),
+        ("clients.py", "--clients", "java", "--clients: java is unknown; there are ours, pure, cpp"),
+        ("clients.py", "--messages", "3", "--messages: 3 is too few; at least 256"),
+    ],
+)
+def test_options_held_wrong_say_how_to_hold_them(script: str, option: str, value: str, text: str) -> None:
+    command = [sys.executable, str(BENCHMARKS / script), option, value]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 2
+    assert text in ended.stderr

@@ -14,26 +14,11 @@ from typing import Any
 import pytest
 import typer
 
-from tianzhou.cli import main as entry
 from tianzhou.cli.app import app
 from tianzhou.cli.process import explain
 from tianzhou.errors import BrokerError, ConfigError, ConnectFailed, RequestTimeout, TianzhouError
 
 Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the command line in this process; exit code, stdout, stderr."""
-
-    def runner(*args: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tianzhou", *args])
-        with pytest.raises(SystemExit) as ended:
-            entry.main()
-        said = capsys.readouterr()
-        return int(ended.value.code or 0), said.out, said.err
-
-    return runner
 
 
 def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -43,6 +28,7 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ..
 
 
 EVERY_COMMAND = list(commands(typer.main.get_command(app)))
+FAMILIES = [("bench",), ("topic",), ("group",), ("config",), ("store",), ("pipeline",)]
 
 
 def test_the_commands_are_those_of_the_documentation() -> None:
@@ -67,20 +53,12 @@ def test_every_help_says_what_it_does_and_has_an_example(path: tuple[str, ...], 
     assert max(map(len, out.splitlines())) <= 100
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        p
-        for p in EVERY_COMMAND
-        if p and p not in {("bench",), ("topic",), ("group",), ("config",), ("store",), ("pipeline",)}
-    ],
-    ids=" ".join,
-)
+@pytest.mark.parametrize("path", [p for p in EVERY_COMMAND if p and p not in FAMILIES], ids=" ".join)
 def test_every_command_can_print_json(path: tuple[str, ...], run: Run) -> None:
     assert "-o, --output <text|json>" in run(*path, "--help")[1]
 
 
-@pytest.mark.parametrize("args", [(), ("bench",), ("topic",), ("group",), ("config",), ("store",), ("pipeline",)])
+@pytest.mark.parametrize("args", [(), *FAMILIES])
 def test_without_a_command_the_help_is_shown(args: tuple[str, ...], run: Run) -> None:
     code, out, err = run(*args)
     assert code == 2

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tianzhou.broker.settings import BrokerSettings
@@ -25,19 +23,6 @@ flushDiskType = ASYNC_FLUSH
 namesrvAddr=127.0.0.1:9876;127.0.0.1:9877
 storePathRootDir=~/rocketmq/store
 """
-
-
-@pytest.fixture
-def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
-
-    def write(content: str | bytes) -> Path:
-        path = tmp_path / "broker.conf"
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return path
-
-    return write
 
 
 def test_the_file_of_rocketmqs_documentation_is_read_without_a_word(conf, tmp_path, capsys) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,25 +11,12 @@ import pytest
 
 from tianzhou.broker.ignored_settings import IGNORED
 from tianzhou.broker.settings import BrokerSettings
-from tianzhou.cli.main import main
 from tianzhou.cli.servers import broker_settings
 from tianzhou.settings import differing, dump, format_properties, ignored_lines
 from tianzhou.store.settings import StoreSettings
 
+Run = Callable[..., tuple[int, str, str]]
 THREADS = "one event loop serves everything, there are no pools of threads or buffers to size"
-
-
-@pytest.fixture
-def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
-
-    def write(content: str, name: str = "broker.conf") -> Path:
-        path = tmp_path / name
-        path.write_text(content)
-        return path
-
-    return write
 
 
 def test_one_line_per_reason_names_the_keys(conf: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,45 +65,29 @@ def test_what_differs_is_what_was_set() -> None:
     ]
 
 
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """Run the command line in this process; its exit code."""
-
-    def runner(*arguments: str) -> int:
-        monkeypatch.setattr(sys, "argv", ["tianzhou", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return int(ended.value.code or 0)
-
-    return runner
-
-
-def test_printed_settings_show_what_has_no_effect(
-    conf: Any, run: Callable[..., int], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_printed_settings_show_what_has_no_effect(conf: Any, run: Run) -> None:
     path = conf("sendMessageThreadPoolNums=77\nmaxMessageSize=1000\n")
-    assert run("broker", "-c", str(path), "-p") == 0
-    lines = capsys.readouterr().out.splitlines()
+    code, out, _ = run("broker", "-c", path, "-p")
+    assert code == 0
+    lines = out.splitlines()
     assert "sendMessageThreadPoolNums=77" in lines
     assert [line for line in lines if line.startswith("#")] == [f"# no effect, {THREADS}: sendMessageThreadPoolNums"]
-    assert run("broker", "-c", str(path), "-p", "-o", "json") == 0
-    shown = json.loads(capsys.readouterr().out)
+    code, out, _ = run("broker", "-c", path, "-p", "-o", "json")
+    assert code == 0
+    shown = json.loads(out)
     assert shown["maxMessageSize"] == "1000"
     assert shown["withoutEffect"] == {"sendMessageThreadPoolNums": THREADS}
 
 
-def test_a_name_server_says_it_too(conf: Any, run: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_server_says_it_too(conf: Any, run: Run) -> None:
     path = conf("serverSocketBacklog=5\nlistenPort=9999\n", "namesrv.conf")
-    assert run("namesrv", "-c", str(path), "-p", "-o", "json") == 0
-    said = capsys.readouterr()
+    code, out, err = run("namesrv", "-c", path, "-p", "-o", "json")
     reason = "sockets keep the system's sizes, and who does not read is always waited for"
-    assert said.err == f"warning: {path}: no effect: serverSocketBacklog: {reason}\n"
-    assert json.loads(said.out)["withoutEffect"] == {"serverSocketBacklog": reason}
+    assert (code, err) == (0, f"warning: {path}: no effect: serverSocketBacklog: {reason}\n")
+    assert json.loads(out)["withoutEffect"] == {"serverSocketBacklog": reason}
 
 
-def test_printed_settings_show_no_password(
-    conf: Any, run: Callable[..., int], capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_printed_settings_show_no_password(conf: Any, run: Run, tmp_path: Path) -> None:
     tls = tmp_path / "tls.properties"
     tls.write_text("tls.server.keyPassword=hidden1\n")
     proxy = 'socksProxyConfig={"x": {"addr": "h:1", "password": "hidden3"}}'
@@ -125,16 +95,13 @@ def test_printed_settings_show_no_password(
         f"tls.config.file={tls}\ntls.client.keyPassword=hidden2\n{proxy}\nmetricsGrpcExporterHeader=key:hidden4\n"
     )
     for form in ("text", "json"):
-        assert run("broker", "-c", str(path), "-p", "-o", form) == 0
-        said = capsys.readouterr()
-        assert "hidden" not in said.out + said.err
-        assert said.out.count("******") == 4
-    again = conf("tls.server.keyPassword=******\n", "again.conf")
-    assert run("broker", "-c", str(again), "-p") == 2
-    assert (
-        "tls.server.keyPassword=******: stands for a secret where it is shown; write the secret"
-        in capsys.readouterr().err
-    )
+        code, out, err = run("broker", "-c", path, "-p", "-o", form)
+        assert code == 0
+        assert "hidden" not in out + err
+        assert out.count("******") == 4
+    code, _, err = run("broker", "-c", conf("tls.server.keyPassword=******\n", "again.conf"), "-p")
+    assert code == 2
+    assert "tls.server.keyPassword=******: stands for a secret where it is shown; write the secret" in err
 
 
 def test_timers_that_are_asked_for_are_said_to_be_missing(conf: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tianzhou.cli import main as entry
 from tianzhou.client import Producer
 from tianzhou.embedded import EmbeddedServer, EmbeddedSettings
 from tianzhou.model import Message
@@ -42,15 +41,9 @@ def data(written: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    def runner(*args: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tianzhou", "store", *map(str, args)])
-        with pytest.raises(SystemExit) as ended:
-            entry.main()
-        said = capsys.readouterr()
-        return int(ended.value.code or 0), said.out, said.err
-
-    return runner
+def run(run):
+    """Run a command of `tianzhou store`."""
+    return partial(run, "store")
 
 
 def damage(data: Path, run) -> None:
