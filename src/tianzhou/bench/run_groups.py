@@ -16,7 +16,7 @@ FORGET_LIMIT_S = 1.0
 HELD_LOOK_S = 5.0
 """Seconds between two looks of Apache's broker for long polls whose time is over."""
 HELD_LIMIT_S = BROKER_SUSPEND_MS / 1000 + HELD_LOOK_S + 1.0
-"""Seconds after its consumers have left in which a group may be asked for by one of their pulls."""
+"""Seconds after its consumers have left in which one of their pulls may make a group again."""
 
 
 class RunGroups:

@@ -1,4 +1,4 @@
-"""The sending worker: connections, each with so many messages on their way."""
+"""The sending worker: connections, each with many messages on their way."""
 
 from __future__ import annotations
 

@@ -73,10 +73,10 @@ class LoadSpec:
         consumers: members of each group.
         handlers: handlers of a member that run at the same time.
         consume_batch: most messages of one call of a handler.
-        pull_batch: most messages asked for at once.
+        pull_batch: most messages of one pull.
         by_pulling: consumers poll, and have no handlers.
         fill: messages stored before consumers are measured.
-        backlog_bytes: consumers wait until the topics hold so much more than they have got.
+        backlog_bytes: how much the topics hold before consumers start.
         drain_ratio: how much of that has to be consumed in the end.
         name: what a workload file calls itself.
     """

@@ -1,7 +1,7 @@
 """Workload files of openmessaging-benchmark. Pure.
 
 Their keys, defaults and meaning are those of the `Workload` class of that project; values are checked, keys nobody
-knows are named with the nearest that is known, and what has no counterpart here is said.
+knows are named with the nearest that is known, and those without a counterpart here with what holds instead.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def parse(text: str, source: str) -> Mapping[str, Any]:
 
 
 def apply(keys: Mapping[str, Any], source: str, topic: str) -> tuple[LoadSpec, list[str]]:
-    """A run as the file describes it, and what is to be said about it.
+    """A run as the file describes it, and notes on keys that change nothing.
 
     Args:
         keys: see `parse`.

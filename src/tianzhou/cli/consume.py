@@ -37,7 +37,7 @@ POLL_S = 1.0
 Servers = dict[str, Any]
 """Whom a consumer talks to and how, as its arguments."""
 Batches = Callable[[float], Awaitable[Sequence["MessageExt"]]]
-"""The next messages, none when none come within so many seconds."""
+"""Takes a limit in seconds and returns the next messages; none when none come within it."""
 
 
 def register(app: typer.Typer) -> None:

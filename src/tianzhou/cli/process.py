@@ -15,7 +15,7 @@ _NOT_SUPPORTED = 3  # wire.md §2
 
 
 def explain(error: TianzhouError) -> str:
-    """What people are told about an error: its text, and what to do where the text cannot know it."""
+    """An error for people: its text, and what to do where the text cannot know it."""
     text = str(error) or type(error).__name__
     advice = _advice(error, text)
     return f"{text}\n{advice}" if advice else text

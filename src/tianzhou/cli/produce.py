@@ -37,7 +37,7 @@ DELAY_LEVELS = 18
 READ_BYTES = 65_536
 READS_AHEAD = 4
 LONGEST_LINE = 4 * 1024 * 1024
-"""Bytes: what a broker takes as a message's body unless it was told otherwise."""
+"""Bytes of a message's body that a broker takes by default."""
 
 
 def register(app: typer.Typer) -> None:

@@ -1,4 +1,4 @@
-"""Addresses: whether a port is free, and whether clients can reach a server under the address they are told."""
+"""Addresses: whether a port is free, and whether a server can be reached under the address that clients get."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Event loops of commands, and how Ctrl-C ends them: cleanly, within five seconds, at once when asked twice."""
+"""Event loops of commands, and how Ctrl-C ends them: cleanly, within five seconds, at once the second time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ShutdownSignals:
 
     Args:
         limit_s: how long the clean end may take.
-        at_once: ends the process, told why: the limit has passed, or a second signal came.
+        at_once: ends the process; gets the reason: the limit has passed, or a second signal came.
     """
 
     def __init__(self, limit_s: float, at_once: Callable[[str], None]) -> None:
@@ -137,18 +137,18 @@ def run_server(
 
     Args:
         start: starts it and returns what stops it.
-        over: waits until the server has come to an end of its own; it is then stopped as if it had been asked to.
+        over: waits until the server has come to an end of its own; it is then stopped as by a signal.
         limit_s: how long the clean end may take.
         at_once: called, in any thread, before the process is ended without a clean end.
     """
     from tianzhou.remoting.loop import run
 
     async def main() -> None:
-        asked = asyncio.Event()
+        stopping = asyncio.Event()
         starting = asyncio.ensure_future(start())
 
         def end() -> None:
-            asked.set()
+            stopping.set()
             starting.cancel()
 
         ending.calls(end)
@@ -156,7 +156,7 @@ def run_server(
             stop = await starting
         except asyncio.CancelledError:
             return
-        waits: set[asyncio.Future[object]] = {asyncio.ensure_future(asked.wait())}
+        waits: set[asyncio.Future[object]] = {asyncio.ensure_future(stopping.wait())}
         if over is not None:
             waits.add(asyncio.ensure_future(over()))
         _, others = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

@@ -18,7 +18,7 @@ def broker_count(option: str | None, present: int, cores: int) -> int:
 
     Args:
         option: the value of `--brokers`; None without it.
-        present: how many the folder needs, because it has stores of so many.
+        present: the number of brokers whose stores are in the folder.
         cores: how many processors there are.
 
     Raises:

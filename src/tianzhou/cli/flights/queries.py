@@ -36,7 +36,7 @@ class KilledQueries:
         topic: the topic.
         out: folder for tables and checkpoints.
         total: rows that will come.
-        kill_at: kill once a query has read so many.
+        kill_at: rows a query has read when the process is killed.
         pause_s: how long after that, so that it may be in the midst of anything.
 
     Attributes:

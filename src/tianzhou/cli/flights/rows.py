@@ -64,7 +64,7 @@ def read_rows(limit: int | None = None) -> Iterator[dict[str, Any]]:
     """The flights in file order, numbers as ints and `NA` as None.
 
     Args:
-        limit: at most so many.
+        limit: most rows; None for all.
     """
     with zipfile.ZipFile(csv_path()) as archive:
         name = next(n for n in archive.namelist() if n.endswith("flights.csv") and not n.startswith("__"))

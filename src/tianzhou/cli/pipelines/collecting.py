@@ -58,8 +58,8 @@ def logs(
         from tianzhou.client import Producer
         from tianzhou.pipelines.logs import Follower, Positions
 
-        kept = Positions(positions)
-        follower = Follower(patterns, kept, from_end=from_end)
+        saved = Positions(positions)
+        follower = Follower(patterns, saved, from_end=from_end)
         try:
             async with Producer("tianzhou-cli", namesrv, tls=tls) as producer:
                 await producer.queues(to)
@@ -78,7 +78,7 @@ def logs(
                         await asyncio.sleep(poll if idle else 0)
         finally:
             follower.close()
-            kept.close()
+            saved.close()
 
     try:
         run_client(main())
