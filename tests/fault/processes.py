@@ -10,16 +10,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
+from waiting import WITHIN_S, until
+
 ROOT = Path(__file__).resolve().parents[2]
-LIMIT_S = 20.0
-"""Everything that is waited for comes much sooner, also on a busy machine."""
-START_LIMIT_S = 60.0
-"""Importing alone takes a second of a core, which a machine busy with other suites may not give for long."""
 CTRL_C_LIMIT_S = 5.0
 
 
@@ -27,16 +24,6 @@ def environment(**more: str) -> dict[str, str]:
     """What a `tianzhou` process of the tests runs with."""
     kept = {name: value for name, value in os.environ.items() if not name.endswith(("NAMESRV", "NAMESRV_ADDR"))}
     return kept | {"PYTHONPATH": str(ROOT / "src")} | more
-
-
-def until(what: Callable[[], Any], limit_s: float = LIMIT_S) -> Any:
-    """The first true value of `what`, asked every few milliseconds."""
-    deadline = time.monotonic() + limit_s
-    while time.monotonic() < deadline:
-        if value := what():
-            return value
-        time.sleep(0.02)
-    raise AssertionError(f"not within {limit_s} s")
 
 
 class Tianzhou:
@@ -108,7 +95,7 @@ class Tianzhou:
     def ready(self) -> dict[str, Any]:
         """Wait for a server's one JSON line, and return it."""
         try:
-            until(lambda: "\n" in self.out or self.process.poll() is not None, START_LIMIT_S)
+            until(lambda: "\n" in self.out or self.process.poll() is not None, "its ready line")
         except AssertionError:
             self.process.kill()
             self.process.wait()
@@ -117,7 +104,7 @@ class Tianzhou:
         document: dict[str, Any] = json.loads(self.out)
         return document
 
-    def wait(self, limit_s: float = LIMIT_S) -> int:
+    def wait(self, limit_s: float = WITHIN_S) -> int:
         """Wait for its end; returns the exit code."""
         return self.process.wait(limit_s)
 

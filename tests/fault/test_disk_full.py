@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from tianzhou.wire.codes import ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header
 from tianzhou.wire.properties import encode_properties
+from waiting import until_async
 
 BODY = b"b" * 20_000
 MEBIBYTE = 1 << 20
@@ -69,14 +70,6 @@ def message(number: int) -> NewRecord:
     return NewRecord("T", number % 3, BODY, encode_properties({"KEYS": key}), keys=key)
 
 
-async def until(condition: Callable[[], bool], seconds: float = 10.0) -> float:
-    began = time.monotonic()
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
-    return time.monotonic() - began
-
-
 def readable(store: MessageStore) -> int:
     found = 0
     for queue_id in range(3):
@@ -111,12 +104,12 @@ async def test_a_write_the_disk_refused_is_answered_for_and_recovered_from(disk:
             refused += store.append(message(0)).status is PutStatus.SERVICE_NOT_AVAILABLE
         assert refused == 4
         ballast.unlink()
-        await until(lambda: store.writable)
+        await until_async(lambda: store.writable)
         for number in range(acknowledged + 1, acknowledged + 21):
             assert store.append(message(number)).status is PutStatus.PUT_OK
         acknowledged += 20
         # Queues and index that could not be written catch up.
-        await until(lambda: readable(store) == acknowledged + 1)
+        await until_async(lambda: readable(store) == acknowledged + 1)
         assert len(at_once(store.lookups.key_steps("T", f"k{acknowledged}", 5)).parts) == 1
     async with MessageStore(small(folder)) as store:
         assert store.report.damaged == []
@@ -149,7 +142,7 @@ async def test_a_broker_refuses_above_90_percent_and_accepts_again_within_10_sec
         size = os.statvfs(disk).f_blocks * os.statvfs(disk).f_frsize
         ballast = fill(disk, leave=size * 7 // 100)
         broker.store.settings_changed()
-        await until(lambda: not broker.store.writable)
+        await until_async(lambda: not broker.store.writable)
         refused = await send(client, broker.address, 1)
         assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
         for part in ("disk full", str(disk), "% used", "diskSpaceWarningLevelRatio=90", "free space"):
@@ -186,7 +179,7 @@ async def test_a_topic_made_on_a_full_disk_is_answered_for_and_written_when_ther
         for part in ("topics.json cannot be written", "the disk is full; free space", "the change counts now"):
             assert part in (refused.remark or "")
         ballast.unlink()
-        await until(lambda: not broker.troubles.present())
+        await until_async(lambda: not broker.troubles.present())
         assert (await create(client, broker.address, "after")).code == ResponseCode.SUCCESS
     assert broker.left_undone == []
     async with Broker(settings, small(disk / "store")) as again:
@@ -204,7 +197,7 @@ async def test_the_errors_client_side_name_what_to_do(disk: Path) -> None:
         size = os.statvfs(disk).f_blocks * os.statvfs(disk).f_frsize
         ballast = fill(disk, leave=size * 7 // 100)
         server.broker.store.settings_changed()
-        await until(lambda: not server.broker.store.writable)
+        await until_async(lambda: not server.broker.store.writable)
         async with Producer("P", namesrv_addr=server.namesrv_address) as producer:
             with pytest.raises(BrokerError, match="diskSpaceWarningLevelRatio=90") as caught:
                 await producer.send(Message("TBW102x", b"x"))

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from processes import CTRL_C_LIMIT_S, Tianzhou, serve, until
+from processes import CTRL_C_LIMIT_S, Tianzhou, serve
 
 from tianzhou import sync
 from tianzhou.broker.server import first_address
 from tianzhou.model import Message
+from waiting import until
 
 START_LIMIT_S = 5.0  # what is promised, 1 s, is a benchmark's to measure
 RSS_ANON_LIMIT = 120 * 1024 * 1024

@@ -17,13 +17,14 @@ import pytest
 
 sys.path += [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
 
-from processes import LIMIT_S, Tianzhou, serve, until
+from processes import Tianzhou, serve
 
 from process_tree import children
 from tianzhou import sync
 from tianzhou.embedded import free_port_pair
 from tianzhou.errors import TianzhouError
 from tianzhou.model import Message, MessageQueue, SendStatus
+from waiting import WITHIN_S, until
 
 
 def alive(pid: int) -> bool:
@@ -131,11 +132,11 @@ def test_a_broker_that_is_killed_under_load_comes_back_and_nothing_acknowledged_
             # And it comes back, for producers and consumers.
             until(lambda: "broker-b serves again" in server.err)
             back = len(load.acknowledged)
-            until(lambda: load.on("broker-b", back) > 50, 60)
+            until(lambda: load.on("broker-b", back) > 50)
             load.over.set()
-            load.join(LIMIT_S)
+            load.join(WITHIN_S)
             sent = dict(load.acknowledged)
-            until(lambda: len(seen.keys() & sent.keys()) == len(sent), 60)
+            until(lambda: len(seen.keys() & sent.keys()) == len(sent))
         assert sent.keys() <= stored(namesrv, "orders").keys()
         assert load.failed <= 5, "others were there to be sent to"
         assert f"broker-b: process {first['broker-b']} was ended by SIGKILL" in server.err

@@ -6,7 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from processes import START_LIMIT_S, environment, until
+from processes import environment
+
+from waiting import until
 
 
 def configured(folder: Path, name: str, log: Path) -> list[str | Path]:
@@ -24,7 +26,7 @@ def test_the_second_broker_on_a_log_folder_is_told_who_has_it(tmp_path: Path) ->
         configured(tmp_path, "broker-a", log), env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as first:
         try:
-            until((tmp_path / "broker-a" / "abort").exists, START_LIMIT_S)
+            until((tmp_path / "broker-a" / "abort").exists)
             second = subprocess.run(
                 configured(tmp_path, "broker-b", log), env=environment(), capture_output=True, text=True, timeout=60
             )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from processes import Tianzhou, serve, until
+from processes import Tianzhou, serve
 
 from tianzhou.sync import Admin
+from waiting import until
 
 
 def test_a_state_file_that_cannot_be_written_is_shown_and_makes_the_stop_fail(tmp_path: Path) -> None:

@@ -17,13 +17,15 @@ from types import TracebackType
 from typing import IO, Self
 
 import pytest
-from frames import GET_ROUTE, Connection, masters, wait_until
+from frames import GET_ROUTE, Connection, masters
 from toolchain import SERVERS, ToolchainMissingError, server_classpath, tool
+
+from waiting import until
 
 HOST = "127.0.0.1"
 SEGMENT_SIZE = 64 * 1024 * 1024
-START_TIMEOUT = 90
-STOP_TIMEOUT = 45
+START_TIMEOUT = 180
+STOP_TIMEOUT = 90
 EXIT_TIMEOUT = 15
 # Unmapping a file reaches into these packages; without them 4.9.7 never lets go of a deleted segment.
 OPENED = ("java.base/java.nio", "java.base/sun.nio.ch", "java.base/jdk.internal.ref")
@@ -175,7 +177,7 @@ class ApacheNamesrv(_JavaServer):
             with socket.create_connection((HOST, self.port), timeout=1):
                 return True
 
-        wait_until(accepting, START_TIMEOUT, "the name server did not listen")
+        until(accepting, "the name server listens", within_s=START_TIMEOUT, every_s=0.1)
 
     def __enter__(self) -> Self:
         try:
@@ -268,7 +270,7 @@ class ApacheBroker(_JavaServer):
                     return self.address.encode() in namesrv.call(GET_ROUTE, {"topic": "TBW102"}).body
             return self.address in masters(self.namesrv, "TBW102")
 
-        wait_until(registered, START_TIMEOUT, "the broker was not registered")
+        until(registered, "the broker is registered", within_s=START_TIMEOUT, every_s=0.1)
 
     def stop(self) -> None:
         """Stop it cleanly: SIGTERM, until the store is closed and the process is gone.

@@ -10,9 +10,11 @@ import re
 import socket
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
+
+from waiting import until
 
 SEND_MESSAGE = 10
 UPDATE_AND_CREATE_TOPIC = 17
@@ -117,7 +119,7 @@ def create_topic(namesrv: str, broker: str, topic: str, queues: int) -> None:
     def created() -> bool:
         return call(broker, UPDATE_AND_CREATE_TOPIC, fields).code == SUCCESS and broker in masters(namesrv, topic)
 
-    wait_until(created, 30, f"topic {topic} was not created on {broker}")
+    until(created, f"topic {topic} is created on {broker}")
 
 
 def send(broker: str, topic: str, queue_id: int, body: bytes, properties: dict[str, str]) -> int:
@@ -139,21 +141,6 @@ def send(broker: str, topic: str, queue_id: int, body: bytes, properties: dict[s
     if reply.code != SUCCESS:
         raise AssertionError(f"send to {topic}@{queue_id} was refused: {reply.code} {reply.remark}")
     return int(reply.fields["queueOffset"])
-
-
-def wait_until(condition: Callable[[], bool], seconds: float, what: str, interval: float = 0.25) -> None:
-    """Poll a condition; connection errors count as "not yet"."""
-    deadline = time.monotonic() + seconds
-    last: Exception | None = None
-    while time.monotonic() < deadline:
-        try:
-            if condition():
-                return
-            last = None
-        except (OSError, ValueError) as error:
-            last = error
-        time.sleep(interval)
-    raise AssertionError(f"{what} within {seconds:g} s" + (f" ({last!r})" if last else ""))
 
 
 def _exactly(connection: socket.socket, length: int) -> bytes:

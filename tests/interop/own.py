@@ -12,11 +12,13 @@ from types import TracebackType
 from typing import Self
 
 from apache import HOST, free_ports
-from frames import call, masters, wait_until
+from frames import call, masters
+
+from waiting import until
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
-START_TIMEOUT = 60
-STOP_TIMEOUT = 45
+START_TIMEOUT = 120
+STOP_TIMEOUT = 90
 
 
 @contextmanager
@@ -36,7 +38,7 @@ def name_server(folder: Path) -> Iterator[str]:
         )
         try:
             address = f"{HOST}:{port}"
-            wait_until(lambda: call(address, 106).code == 0, 30, "the name server did not answer")
+            until(lambda: call(address, 106).code == 0, "the name server answers", within_s=START_TIMEOUT, every_s=0.1)
             yield address
         finally:
             process.kill()
@@ -101,7 +103,7 @@ class OwnBroker:
                 raise RuntimeError(f"tianzhou ended with {process.returncode}: {self.console()}")
             return self.address in masters(self.namesrv, "TBW102")
 
-        wait_until(registered, START_TIMEOUT, "tianzhou was not registered", 0.1)
+        until(registered, "tianzhou is registered", within_s=START_TIMEOUT, every_s=0.1)
 
     def console(self) -> str:
         """Return the end of what the process printed."""

@@ -6,14 +6,14 @@ given are taken apart by the package, whose reading of them the golden records p
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Self
 
-from frames import SUCCESS, Connection, Reply, wait_until
+from frames import SUCCESS, Connection, Reply
 
 from tianzhou.records.codec import Record, decode_records
+from waiting import until
 
 PULL = 11
 QUERY = 12
@@ -24,7 +24,6 @@ VIEW = 33
 FOUND_NOTHING = 22
 ANY_TIME = (1 << 63) - 1
 MOST = 64
-WITHIN_SECONDS = 20
 
 Queue = tuple[str, int]
 
@@ -164,9 +163,7 @@ def await_maximum(asker: Asker, wanted: dict[Queue, int]) -> None:
     def reached() -> bool:
         return all(asker.bounds(queue)[1] >= offset for queue, offset in wanted.items())
 
-    wait_until(
-        reached, WITHIN_SECONDS, f"not reached: {json.dumps({f'{t}@{q}': o for (t, q), o in wanted.items()})}", 0.1
-    )
+    until(reached, f"maximum offsets {wanted}", every_s=0.1)
 
 
 def await_bodies(asker: Asker, queue: Queue, bodies: Iterable[bytes]) -> None:
@@ -177,4 +174,4 @@ def await_bodies(asker: Asker, queue: Queue, bodies: Iterable[bytes]) -> None:
         found = asker.pull(queue, *asker.bounds(queue))
         return wanted <= {bytes(record.body) for one in found for record in decode_records(one)}
 
-    wait_until(there, WITHIN_SECONDS, f"not all in {queue}: {wanted}", 0.1)
+    until(there, f"all of {wanted} in {queue}", every_s=0.1)

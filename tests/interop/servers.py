@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from apache import HOST, ApacheBroker, ApacheNamesrv, free_ports
-from frames import masters, wait_until
+from frames import masters
 from toolchain import SERVERS
 
-START_TIMEOUT = 60
-STOP_TIMEOUT = 45
+from waiting import until
+
+START_TIMEOUT = 120
+STOP_TIMEOUT = 90
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 
 
@@ -106,7 +108,7 @@ def _tianzhou(data_dir: Path, ports: Ports, clean: bool) -> Iterator[Server]:
                     raise RuntimeError(f"tianzhou ended with {process.returncode}: {output}")
                 return broker in masters(namesrv, "TBW102")
 
-            wait_until(registered, START_TIMEOUT, "tianzhou was not registered")
+            until(registered, "tianzhou is registered", within_s=START_TIMEOUT, every_s=0.1)
             yield Server("tianzhou", namesrv, broker, data_dir / "store")
             if clean:
                 process.terminate()

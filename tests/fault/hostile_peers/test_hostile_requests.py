@@ -22,11 +22,12 @@ from types import TracebackType
 from typing import Any, Self
 
 import hostile
-from processes import Tianzhou, serve, until
+from processes import Tianzhou, serve
 
 from tianzhou import sync
 from tianzhou.model import Message, MessageQueue
 from tianzhou.wire.codes import RequestCode, ResponseCode
+from waiting import until
 
 AIM_S = 0.05
 """What is aimed at for the wait of others; printed, because a busy machine alone takes longer."""

@@ -15,7 +15,7 @@ from functools import partial
 import frames
 import pytest
 from apache import ApacheBroker
-from frames import create_topic, masters, wait_until
+from frames import create_topic, masters
 from mqadmin import Mqadmin
 from own import OwnBroker, name_server
 from strangers import Line
@@ -24,6 +24,7 @@ from ways import JAVA, NAMES, PATIENCE, QUEUES, Servers, got, program, send, tak
 
 from tianzhou import ConsumeFromWhere, Message, sync
 from tianzhou.errors import TianzhouError
+from waiting import until
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 COUNT = 40
@@ -88,7 +89,7 @@ def test_tools_see_one_cluster(cluster: Cluster) -> None:
     with Mqadmin() as tools:
         ns = ("-n", cluster.namesrv)
         tools.run("updateTopic", *ns, "-c", "DefaultCluster", "-t", "beside_tools", "-r", "4", "-w", "4")
-        wait_until(lambda: len(masters(cluster.namesrv, "beside_tools")) == 2, 15, "not on both")
+        until(lambda: len(masters(cluster.namesrv, "beside_tools")) == 2, "it is on both")
         listed = tools.run("clusterList", *ns)
         printed = tools.run("topicStatus", *ns, "-t", "beside_tools")
     assert all(address in listed for address in cluster.addresses), listed
@@ -127,7 +128,7 @@ def test_everyone_sends_to_both_and_reads_from_both(cluster: Cluster) -> None:
         wanted = Counter({i: len(NAMES) + 1 for i in range(COUNT)})
         for name, taking in running.items():
             wait(taking, lambda lines: len(lines) >= wanted.total(), f"{name}: not all arrived")
-        wait_until(lambda: len(ours) >= wanted.total(), PATIENCE, "ours: not all arrived")
+        until(lambda: len(ours) >= wanted.total(), "all have come to ours")
         time.sleep(1)
         for taking in running.values():
             taking.finish()
@@ -172,7 +173,7 @@ def test_java_and_ours_share_the_queues_of_both(cluster: Cluster, name: str) -> 
     with take(name, servers, "again", topic) as taking, consumer:
         # Java gives up its half when it finds time; until then both would read it.
         everything = {topic: 2 * QUEUES, retries: 2}
-        wait_until(lambda: held_once(cluster.namesrv, group) == everything, PATIENCE, "queues are not shared out")
+        until(lambda: held_once(cluster.namesrv, group) == everything, "queues are shared out", within_s=PATIENCE)
         assert sum(queue.topic == topic for queue in consumer.assignment) == QUEUES
         send(name, servers, topic, "plain", 2 * COUNT)
 
@@ -180,7 +181,7 @@ def test_java_and_ours_share_the_queues_of_both(cluster: Cluster, name: str) -> 
             theirs = [line["i"] for line in got(taking.lines) if not line["failed"]]
             return theirs + [index for index, again in list(ours) if index % 10 != 7 or again]
 
-        wait_until(lambda: set(done()) == set(range(2 * COUNT)), PATIENCE, "not all are consumed")
+        until(lambda: set(done()) == set(range(2 * COUNT)), "all are consumed")
         time.sleep(1)
         taking.finish()
     assert Counter(done()) == Counter(range(2 * COUNT))
@@ -206,7 +207,7 @@ def test_transactions_end_on_either(cluster: Cluster, name: str) -> None:
         consumer.subscribe(topic, handler=handle)
         with consumer:
             committed = set(range(0, COUNT, 2))
-            wait_until(lambda: {i for _, i in list(seen)} == committed, PATIENCE, "not all committed ones arrived")
+            until(lambda: {i for _, i in list(seen)} == committed, "all committed ones have come")
             undecided = {i for i in range(COUNT) if i % 4 >= 2}
             deciding.wait_for(
                 lambda lines: {line["i"] for line in lines if line["event"] == "checked"} >= undecided,
@@ -233,9 +234,7 @@ def test_messages_are_found_on_either(cluster: Cluster) -> None:
     assert len(results) == 2 * QUEUES
     with sync.Admin(cluster.namesrv) as admin:
         for i, result in enumerate(results):
-            wait_until(
-                partial(_finds, admin, topic, f"k{i}", b"%d" % i), 15, f"message {i} of {result.queue} is not found"
-            )
+            until(partial(_finds, admin, topic, f"k{i}", b"%d" % i), f"message {i} of {result.queue}")
             assert admin.messages.by_offset_id(result.offset_msg_id, topic=topic).body == b"%d" % i
     with program(JAVA[0], "inspect", cluster.namesrv, "beside_inspect", main="Main") as inspecting:
         inspecting.await_start()
@@ -262,14 +261,14 @@ def test_apaches_broker_leaves_and_comes_back(cluster: Cluster) -> None:
         def sent(broker: str, after: int) -> int:
             return len([line for line in lines[after:] if line["event"] == "sent" and line["broker"] == broker])
 
-        wait_until(lambda: sent("broker-a", 0) > 20 and sent("broker-b", 0) > 20, PATIENCE, "not both are used")
+        until(lambda: sent("broker-a", 0) > 20 and sent("broker-b", 0) > 20, "both are used")
         cluster.theirs.stop()
         assert masters(cluster.namesrv, topic) == [cluster.ours.address]
         mark = len(lines)
-        wait_until(lambda: sent("broker-a", mark) > 100, PATIENCE, "sending does not go on")
+        until(lambda: sent("broker-a", mark) > 100, "sending goes on")
         cluster.theirs.start()
         mark = len(lines)
-        wait_until(lambda: sent("broker-b", mark) > 20, PATIENCE, "it is not used again")
+        until(lambda: sent("broker-b", mark) > 20, "it is used again", within_s=PATIENCE)
         steady.finish()
     numbers = {line["i"] for line in lines if line["event"] == "sent"}
     with take(JAVA[1], Servers(cluster.namesrv, cluster.ours.address), "plain", topic) as taking:

@@ -8,10 +8,11 @@ from typing import Any
 
 import frames
 from both import broker_of, make_group, make_topic, of_both
-from frames import Reply, wait_until
+from frames import Reply
 from questions import Asker
 
 from tianzhou.wire.batch import encode_batch
+from waiting import until
 
 SEND, SEND_V2, SEND_BATCH, PULL = 10, 310, 320, 11
 TOPIC = "forms_topic"
@@ -320,7 +321,7 @@ def answers(kind: str, folder: Path) -> dict[str, Any]:
             found[f"topic {topic}"] = {name: reply.json()[name] for name in names} if reply.code == 0 else reply.code
         for _ in range(3):
             ask(asker, SEND, usual | {"queueId": 0, "properties": "UNIQ_KEY\x01U\x02TAGS\x01t\x02"}, b"body")
-        wait_until(lambda: asker.bounds((TOPIC, 0))[1] == 3, 10, "three messages are not there")
+        until(lambda: asker.bounds((TOPIC, 0))[1] == 3, "three messages")
         usual = {
             "consumerGroup": "G", "topic": TOPIC, "queueId": 0, "queueOffset": 0, "maxMsgNums": 32, "sysFlag": 4,
             "commitOffset": 0, "suspendTimeoutMillis": 1000, "subscription": "*", "subVersion": 0,

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import frames
 import pytest
-from frames import wait_until
 from mqadmin import Mqadmin
 from mqadmin_commands import COMMANDS, GROUP, NOTHING, PRODUCERS, SETTINGS, TOPIC, Asked, comparable
 from raw_requests import BROKER, DIFFERENT, FILLED, NAMESRV, Raw, Shown
@@ -21,10 +20,10 @@ from toolchain import ToolchainMissingError
 from tianzhou import ConsumeFromWhere, ConsumeResult, Message, MessageExt, MessageQueue
 from tianzhou.sync import Producer, PushConsumer
 from tianzhou.wire.codes import RequestCode
+from waiting import until
 
 SENT = 8
 CODES = sorted({int(code) for code in RequestCode} | {4711})
-WITHIN_S = 40
 QUEUES = 4
 RUNTIME_INFO, MAX_OFFSET, QUERY_OFFSET = 28, 30, 14
 
@@ -48,13 +47,13 @@ def answers(kind: str, folder: Path) -> Answers:
     with serve(kind, folder, clean=False) as server, Mqadmin() as tools:
         addresses = {BROKER: server.broker, NAMESRV: server.namesrv}
         # A broker that has just begun fails at some it knows, and Apache's tells nothing of itself for a while.
-        wait_until(lambda: frames.call(server.broker, RUNTIME_INFO).code == 0, WITHIN_S, "the broker is not warm")
+        until(lambda: frames.call(server.broker, RUNTIME_INFO).code == 0, "the broker is warm", every_s=0.1)
         for _ in range(2):
             bare = {(to, code): ask(Raw(code, to, only="code"), addresses)[0] for to in addresses for code in CODES}
         raw = []
         for request in FILLED:
             raw.append(ask(request, addresses))
-            wait_until(partial(is_dispatched, server), WITHIN_S, "queues do not follow the log", 0.01)
+            until(partial(is_dispatched, server), "queues follow the log")
         tools.run("updateTopic", "-n", server.namesrv, "-c", "DefaultCluster", "-t", TOPIC, "-r", "4", "-w", "4")
         with Producer(PRODUCERS, namesrv_addr=server.namesrv) as producer:
             sent = [
@@ -87,7 +86,7 @@ def answers(kind: str, folder: Path) -> Answers:
                     said = tools.run(*(word.format_map(values) for word in asked.line.split()))
                     printed[asked.name] = comparable(asked, said, places)
                     if asked.name == "sendMessage-queue":
-                        wait_until(partial(has_committed, server), WITHIN_S, "not all is committed")
+                        until(partial(has_committed, server), "all is committed", every_s=0.1)
                 return Answers(bare, raw, printed)
 
 
@@ -126,8 +125,8 @@ class consumer_of_all:  # noqa: N801 - reads as a function
 
     def __enter__(self) -> PushConsumer:
         self._consumer.start()
-        wait_until(lambda: len(self._got) >= SENT, WITHIN_S, "not all is consumed", 0.1)
-        wait_until(partial(has_committed, self._server), WITHIN_S, "not all is committed")
+        until(lambda: len(self._got) >= SENT, "all is consumed")
+        until(partial(has_committed, self._server), "all is committed", every_s=0.1)
         return self._consumer
 
     def __exit__(self, *_: object) -> None:

@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,20 +16,14 @@ import pytest
 from servers import Server
 from strangers import STRANGERS, Line, Program, Stranger, received
 from toolchain import ToolchainMissingError
+from ways import PATIENCE
 
 from tianzhou import ConsumeFromWhere, Message, sync
+from waiting import until
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 JAVA, GO = STRANGERS["java-5.3.3"], STRANGERS["go-2.1.2"]
 CPP, NODE = STRANGERS["cpp-0.4.4"], STRANGERS["node-3.12.0"]
-WITHIN_S = 60
-
-
-def until(condition: Callable[[], object], what: str, within_s: float = WITHIN_S) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {within_s} s: {what}"
-        time.sleep(0.05)
 
 
 def need(*strangers: Stranger) -> None:
@@ -130,7 +124,7 @@ def settle(
 ) -> None:
     """Send rounds of probes, one a queue, until one of them reaches each stranger's share of queues."""
     targets = producer.queues(topic)
-    deadline = time.monotonic() + WITHIN_S
+    deadline = time.monotonic() + PATIENCE
     while True:
         probe = f"probe-{random.randrange(10**9)}"
         for queue in targets:
@@ -212,7 +206,7 @@ def test_orderly_members_of_both_kinds_never_overlap(server: Server) -> None:
             java.finish()
             assert len(ours) >= 50
             until(lambda: share(first) == queues, "ours has all")
-            until(lambda: len({(one.queue, one.number) for one in handled()}) == queues * count, "all are handled", 90)
+            until(lambda: len({(one.queue, one.number) for one in handled()}) == queues * count, "all are handled")
     check_order(handled(), queues, count)
 
 

@@ -35,6 +35,8 @@ from ways import (
     wait,
 )
 
+from waiting import until
+
 CONF = {"messageDelayLevel": " ".join(["1s"] * 18), "enablePropertyFilter": "true"}
 # Small files that may go at once.
 OLD = {
@@ -178,7 +180,7 @@ def test_a_new_group_begins_at_a_time(old: Servers, name: str) -> None:
         reply = frames.call(old.broker, MIN_OFFSET, {"topic": topic, "queueId": queue})
         return reply.fields["offset"] == "1"
 
-    frames.wait_until(lambda: all(map(begins_at_1, range(QUEUES))), FIRST_CLEANING_S, "the first ones are not gone")
+    until(lambda: all(map(begins_at_1, range(QUEUES))), "the first ones are gone", within_s=FIRST_CLEANING_S)
     send(name, old, topic, "plain", COUNT)
     begin = math.floor(time.time()) + 1
     time.sleep(begin + 0.2 - time.time())

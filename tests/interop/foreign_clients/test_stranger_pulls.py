@@ -16,6 +16,8 @@ from both import broker_of
 from frames import create_topic
 from ways import COUNT, GO, QUEUES, Servers, got, program, send, topic_for, wait
 
+from waiting import until
+
 CONF = {"messageDelayLevel": " ".join(["1s"] * 18)}
 QUERY_OFFSET = 14
 
@@ -55,7 +57,7 @@ def test_what_is_polled_and_sent_back_comes_again(servers: Servers) -> None:
     assert refused >= {i for i in range(COUNT) if i % 10 == 7}
     assert {line["reconsumeTimes"] for line in lines if not line["failed"] and line["i"] in refused} <= {0, 1}
     assert {line["i"] for line in lines if line["reconsumeTimes"] == 1} == refused
-    frames.wait_until(lambda: committed(servers, f"{topic}_g", topic) == COUNT + 5, 10, "not all is committed")
+    until(lambda: committed(servers, f"{topic}_g", topic) == COUNT + 5, "all is committed", every_s=0.1)
 
 
 def test_tags_select_what_is_polled(servers: Servers) -> None:
@@ -81,7 +83,7 @@ def test_a_group_that_pulls_goes_on_where_it_was(servers: Servers) -> None:
     share = COUNT // QUEUES
     send(GO, servers, topic, "plain", COUNT)
     assert pulled(COUNT) == [(queue, offset) for queue in range(QUEUES) for offset in range(share)]
-    frames.wait_until(lambda: committed(servers, f"{topic}_g", topic) == COUNT, 10, "not all is committed")
+    until(lambda: committed(servers, f"{topic}_g", topic) == COUNT, "all is committed", every_s=0.1)
     send(GO, servers, topic, "plain", 2 * QUEUES)
     assert pulled(2 * QUEUES) == [(queue, offset) for queue in range(QUEUES) for offset in (share, share + 1)]
 
@@ -106,4 +108,5 @@ def test_a_pull_waits_for_a_message(servers: Servers) -> None:
             frames.send(servers.broker, topic, 0, b"x", {"index": str(number)})
         lines = got(pulling.finish())
     assert [line["i"] for line in lines] == [0, 1, 2]
-    assert all(line["at"] - line["storeTimestamp"] < 500 for line in lines), lines
+    # Else it would come when the broker looks through what is held, every five seconds.
+    assert all(line["at"] - line["storeTimestamp"] < 3000 for line in lines), lines

@@ -16,7 +16,9 @@ import frames
 import pytest
 from both import broker_of
 from mqadmin import Mqadmin
-from ways import COUNT, NAMES, PATIENCE, Servers, await_shares, got, send, take, topic_for, wait
+from ways import COUNT, NAMES, Servers, await_shares, got, send, take, topic_for, wait
+
+from waiting import until
 
 RESET_OFFSET = 222
 QUERY_OFFSET = 14
@@ -52,13 +54,13 @@ def check_reset(servers: Servers, noun: str, reset: Callable[[str], None]) -> No
             send(name, servers, topics[name], "plain", COUNT)
         for name, taking in running.items():
             wait(taking, lambda lines: len(lines) >= COUNT, f"{name}: not all arrived")
-            frames.wait_until(partial(has_committed, servers, topics[name]), PATIENCE, f"{name} has not committed")
+            until(partial(has_committed, servers, topics[name]), f"{name} has committed", every_s=0.1)
         for topic in topics.values():
             reset(topic)
         for name, taking in running.items():
             wait(taking, lambda lines: len(lines) >= 2 * COUNT, f"{name} did not begin anew")
         for name, taking in running.items():
-            frames.wait_until(partial(has_committed, servers, topics[name]), PATIENCE, f"{name} has not committed")
+            until(partial(has_committed, servers, topics[name]), f"{name} has committed", every_s=0.1)
             taking.finish()
             assert Counter(line["i"] for line in got(taking.lines)) == Counter([*range(COUNT)] * 2), name
 

@@ -11,12 +11,13 @@ from typing import Any
 
 import frames
 from both import broker_of, make_group, make_topic, of_both
-from frames import call, wait_until
+from frames import call
 from questions import Asker, Queue
 from strangers import STRANGERS, Program, Stranger
 
 from tianzhou.records.codec import decode_records
 from tianzhou.wire.properties import decode_properties
+from waiting import until
 
 STEPS = 16
 WITHIN_S = 120
@@ -67,7 +68,7 @@ def outcomes(kind: str, folder: Path) -> dict[str, Any]:
         found = {}
         for case in CASES:
             dead = f"%DLQ%{case.name}"
-            wait_until(partial(holds_one, asker, (dead, 0)), WITHIN_S, f"{dead} holds no message")
+            until(partial(holds_one, asker, (dead, 0)), f"{dead} holds a message", within_s=WITHIN_S, every_s=0.1)
             found[case.name] = outcome(asker, broker, case, programs[case.name], (dead, 0))
         return found
 
@@ -146,7 +147,7 @@ def answers(kind: str, folder: Path) -> dict[str, Any]:
         make_topic(broker, "%RETRY%forms_shut", 4)
         make_topic(broker, "%DLQ%forms_grave", 4)
         frames.send(broker, "forms", 0, b"poison", {"UNIQ_KEY": "FORMS", "TAGS": "t", "DELAY": "0"})
-        wait_until(partial(holds_one, asker, ("forms", 0)), 10, "the message is not there")
+        until(partial(holds_one, asker, ("forms", 0)), "the message is there")
         (record,) = decode_records(asker.pull(("forms", 0), 0, 1)[0])
         found: dict[str, Any] = {}
         for name, form in FORMS.items():

@@ -37,6 +37,7 @@ from ways import (
 )
 
 from tianzhou.records.codec import decode_records
+from waiting import until
 
 # Retries wait for the levels from the third one on.
 CONF = {"messageDelayLevel": "1s 2s " + " ".join(["1s"] * 16), "useServerSideResetOffset": "false"}
@@ -189,7 +190,7 @@ def test_messages_are_traced(servers: Servers, name: str) -> None:
                 wait(taking, lambda lines, begin=begin: len(lines) >= begin + 5, "not all arrived")
                 ids = [line["msgId"] for line in sent_of(sending.lines)]
                 try:
-                    frames.wait_until(partial(are_traced, servers, ids), PATIENCE if last else 20, "not all are traced")
+                    until(partial(are_traced, servers, ids), "all are traced", within_s=PATIENCE if last else 20)
                 except AssertionError:
                     if last:
                         raise
@@ -266,7 +267,7 @@ def test_a_refused_message_is_dead_at_last(servers: Servers, server_kind: str, n
         return reply.code == 0 and reply.fields["offset"] == "1"
 
     with take(name, servers, "dead", topic) as taking:
-        frames.wait_until(is_dead, PATIENCE, "no dead letter")
+        until(is_dead, "a dead letter", every_s=0.1)
         taking.finish()
         lines = got(taking.lines)
     assert [(line["i"], line["reconsumeTimes"]) for line in lines] == [(5, 0), (5, 1), (5, 2)]

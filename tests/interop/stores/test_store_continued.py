@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 from apache import ApacheBroker, ApacheNamesrv
-from frames import wait_until
 from own import OwnBroker
 from questions import Answers, Asker, Queue, await_maximum, everything
 from sends import Sender
@@ -28,6 +27,7 @@ from toolchain import ToolchainMissingError
 from tianzhou.records.codec import decode_records
 from tianzhou.store.startup.proved_note import NOTE_NAME
 from tianzhou.wire.properties import decode_properties
+from waiting import until
 
 GOLDEN = Path(__file__).parents[1].parent / "golden" / "store"
 ALWAYS = ("basic-clean-4", "basic-killed-4", "basic-killed-5", "bcq", "timer")
@@ -38,7 +38,6 @@ NOT_BY_CLIENTS = ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_", "rmq_sys_", "%LMQ%", "%RETR
 WRITTEN_BY_US = ("topics", "consumerOffset", "lmqConsumerOffset", "subscriptionGroup", "delayOffset", "consumerFilter")
 WAITING = "SCHEDULE_TOPIC_XXXX"
 POP_RETRY = "K5PopG_K5Pop"
-TIMERS_WITHIN_SECONDS = 30
 EACH = 30
 BATCHED = (b"batched 0", b"batched 1", b"batched 2")
 LEAST_BYTES = 150_000
@@ -246,7 +245,7 @@ def _check_timers(asker: Asker, found: Answers) -> None:
         keys = (decode_properties(record.properties).get("KEYS", "") for record in records)
         return Counter(key for key in keys if key.startswith("tk-"))
 
-    wait_until(lambda: due <= set(delivered()), TIMERS_WITHIN_SECONDS, "timers were not delivered")
+    until(lambda: due <= set(delivered()), "timers are delivered")
     assert max(delivered().values()) == 1
 
 
