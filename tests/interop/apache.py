@@ -18,7 +18,7 @@ from typing import IO, Self
 
 import pytest
 from frames import GET_ROUTE, Connection, masters
-from toolchain import SERVERS, ToolchainMissingError, server_classpath, tool
+from toolchain import CONNECT_TIMEOUT, SERVERS, ToolchainMissingError, server_classpath, tool
 
 from waiting import until
 
@@ -27,6 +27,8 @@ SEGMENT_SIZE = 64 * 1024 * 1024
 START_TIMEOUT = 180
 STOP_TIMEOUT = 90
 EXIT_TIMEOUT = 15
+PATIENT: dict[str, object] = {"waitTimeMillsInSendQueue": 60_000, "osPageCacheBusyTimeOutMills": 60_000}
+"""Of every broker: a busy machine is no reason to refuse a send that waited for a second."""
 # Unmapping a file reaches into these packages; without them 4.9.7 never lets go of a deleted segment.
 OPENED = ("java.base/java.nio", "java.base/sun.nio.ch", "java.base/jdk.internal.ref")
 # 4.9.7 ends at once when it finds no configuration of its logging below its home.
@@ -104,6 +106,7 @@ class _JavaServer:
             "-XX:TieredStopAtLevel=1",  # half the work of a start; nobody measures speed here
             "-XX:MaxDirectMemorySize=512m",
             *(f"--add-opens={package}=ALL-UNNAMED" for package in OPENED),
+            CONNECT_TIMEOUT,
             f"-Duser.home={self.home}",
             f"-Drocketmq.home.dir={self.home}",
             *(f"-D{name}={value}" for name, value in self.properties.items()),
@@ -246,6 +249,7 @@ class ApacheBroker(_JavaServer):
             "enablePropertyFilter": "true",
             "registerNameServerPeriod": 10_000,
             "diskMaxUsedSpaceRatio": 99,
+            **PATIENT,
             **(conf or {}),
         }
 

@@ -20,6 +20,7 @@ SEND_MESSAGE = 10
 UPDATE_AND_CREATE_TOPIC = 17
 GET_ROUTE = 105
 SUCCESS = 0
+TIMEOUT_S = 30.0
 _BARE_KEY = re.compile(rb"([{,]\s*)(\d+)\s*:")
 
 
@@ -40,7 +41,7 @@ class Reply:
 class Connection:
     """A connection that carries one request after the other; `with Connection(address) as connection`."""
 
-    def __init__(self, address: str, timeout: float = 5.0) -> None:
+    def __init__(self, address: str, timeout: float = TIMEOUT_S) -> None:
         host, _, port = address.rpartition(":")
         self.address = address
         self._socket = socket.create_connection((host, int(port)), timeout=timeout)
@@ -83,7 +84,7 @@ def call(
     code: int,
     fields: Mapping[str, object] | None = None,
     body: bytes = b"",
-    timeout: float = 5.0,
+    timeout: float = TIMEOUT_S,
     language: str = "OTHER",
 ) -> Reply:
     """Send one request over a connection of its own and return the reply."""

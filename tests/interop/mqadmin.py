@@ -13,8 +13,8 @@ from typing import Self
 from toolchain import HERE, environment, server_classpath, tool
 
 MARK = "=== end of command"
-START_TIMEOUT = 60
-COMMAND_TIMEOUT = 90
+START_TIMEOUT = 180
+COMMAND_TIMEOUT = 180
 
 
 class Mqadmin:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from apache import HOST, free_ports
+from apache import HOST, PATIENT, free_ports
 from frames import call, masters
 
 from waiting import until
@@ -78,6 +78,7 @@ class OwnBroker:
             "storePathRootDir": store_dir,
             "brokerConfigPath": home / "broker.conf",
             "diskMaxUsedSpaceRatio": 99,
+            **PATIENT,
             **(conf or {}),
         }
         self._process: subprocess.Popen[bytes] | None = None

@@ -36,7 +36,7 @@ class Asker:
     """
 
     def __init__(self, address: str) -> None:
-        self._connection = Connection(address, timeout=15)
+        self._connection = Connection(address)
 
     def __enter__(self) -> Self:
         return self

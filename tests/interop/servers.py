@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from apache import HOST, ApacheBroker, ApacheNamesrv, free_ports
+from apache import HOST, PATIENT, ApacheBroker, ApacheNamesrv, free_ports
 from frames import masters
 from toolchain import SERVERS
 
@@ -90,6 +90,7 @@ def _tianzhou(data_dir: Path, ports: Ports, clean: bool) -> Iterator[Server]:
     namesrv, broker = f"{HOST}:{ports.namesrv}", f"{HOST}:{ports.broker}"
     command = [sys.executable, "-m", "tianzhou", "serve", "--data", str(data_dir), "--host", HOST]
     command += ["--namesrv-port", str(ports.namesrv), "--broker-port", str(ports.broker)]
+    command += [word for name, value in PATIENT.items() for word in ("--set", f"{name}={value}")]
     path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH")]))
     log_file = data_dir.with_name(f"{data_dir.name}-server.log")
     with log_file.open("ab") as log:

@@ -18,9 +18,9 @@ from typing import Any, Self
 import toolchain
 
 Line = dict[str, Any]
-START_TIMEOUT = 60
-PRODUCE_TIMEOUT = 150
-STOP_TIMEOUT = 40
+START_TIMEOUT = 120
+PRODUCE_TIMEOUT = 300
+STOP_TIMEOUT = 90
 COUNT = 1000
 
 
@@ -95,18 +95,9 @@ def _java(version: str, *properties: str) -> Callable[[Path], list[str]]:
     def resolve(home: Path) -> list[str]:
         classpath = toolchain.java_client(version)
         options = ["-Xms32m", "-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8"]
-        waits = ["-Drocketmq.client.rebalance.waitInterval=2000"]
-        return [
-            toolchain.tool("java"),
-            *options,
-            *waits,
-            *properties,
-            f"-Duser.home={home}",
-            "-cp",
-            classpath,
-            "Impatient",
-            "Main",
-        ]
+        waits = ["-Drocketmq.client.rebalance.waitInterval=2000", toolchain.CONNECT_TIMEOUT]
+        own = [*properties, f"-Duser.home={home}", "-cp", classpath]
+        return [toolchain.tool("java"), *options, *waits, *own, "Impatient", "Main"]
 
     return resolve
 
@@ -194,7 +185,7 @@ class Program:
             lambda lines: any(line["event"] == "started" for line in lines), START_TIMEOUT, "clients did not start"
         )
 
-    def ask(self, command: str, seconds: float = 30) -> list[Line]:
+    def ask(self, command: str, seconds: float = 90) -> list[Line]:
         """Give an inspecting program one command and return its lines; its error is raised."""
         begin = len(self.lines)
         assert self._process.stdin is not None

@@ -24,6 +24,8 @@ DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 BUILD_TIMEOUT = 600
 FETCH_ATTEMPTS = 2
 OLDEST_GO = (1, 18)
+CONNECT_TIMEOUT = "-Dcom.rocketmq.remoting.client.connect.timeout=20000"
+"""Of Java's clients, and of brokers at name servers; by default it is the three seconds a busy machine may take."""
 
 
 class ToolchainMissingError(Exception):

@@ -20,7 +20,7 @@ NODE = "node-3.12.0"
 NAMES = (*JAVA, GO, CPP, NODE)
 QUEUES = 4
 COUNT = 40
-PATIENCE = 60
+PATIENCE = 120
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,8 +102,9 @@ def await_shares(
         begin = len(taking.lines)
         for queue in range(QUEUES):
             frames.send(servers.broker, topic, queue, b"probe", {"KEYS": "probe", "TAGS": tag})
-        time.sleep(0.7)
-        found = [line for line in list(taking.lines)[begin:] if line["event"] == "received" and line["i"] < 0]
-        if len(found) == wanted and len({line["consumer"] for line in found}) == members:
-            return
+        for _ in range(20):
+            time.sleep(0.1)
+            found = [line for line in list(taking.lines)[begin:] if line["event"] == "received" and line["i"] < 0]
+            if len(found) == wanted and len({line["consumer"] for line in found}) == members:
+                return
         assert time.monotonic() < deadline, f"{len(found)} of {wanted} probes arrived"

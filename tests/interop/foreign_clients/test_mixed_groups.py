@@ -129,13 +129,14 @@ def settle(
         probe = f"probe-{random.randrange(10**9)}"
         for queue in targets:
             producer.send(Message(topic, b"x", keys=probe, properties={"index": "-1"}), queue)
-        time.sleep(0.7)
-        found = {
-            name: len({line["queueId"] for line in list(program.lines) if line.get("keys") == probe})
-            for name, program in programs.items()
-        }
-        if found == shares:
-            return
+        for _ in range(20):
+            time.sleep(0.1)
+            found = {
+                name: len({line["queueId"] for line in list(program.lines) if line.get("keys") == probe})
+                for name, program in programs.items()
+            }
+            if found == shares:
+                return
         assert time.monotonic() < deadline, f"shares are {found} instead of {shares}"
 
 

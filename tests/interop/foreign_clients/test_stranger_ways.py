@@ -143,8 +143,9 @@ def test_a_pull_waits_for_a_message(servers: Servers, name: str) -> None:
             time.sleep(1)
             frames.send(servers.broker, topic, 0, b"x", {"index": str(number)})
         wait(pulling, lambda lines: len(lines) == 3, "not all arrived")
+        # Else it would come when the broker looks through what is held, every five seconds.
         for line in got(pulling.lines):
-            assert line["at"] - line["storeTimestamp"] < 500, line
+            assert line["at"] - line["storeTimestamp"] < 3000, line
         # Leaving, the client gives up the pull that waits.
 
 

@@ -130,7 +130,7 @@ func produce(namesrv, topic, group, first string, modes []string) {
 		producer.WithGroupName(group),
 		producer.WithInstanceName(group),
 		producer.WithRetry(0),
-		producer.WithSendMsgTimeout(10*time.Second),
+		producer.WithSendMsgTimeout(30*time.Second),
 	)
 	check(err)
 	check(p.Start())

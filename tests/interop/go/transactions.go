@@ -53,7 +53,7 @@ func transact(namesrv, topic, group, first, count string) {
 		producer.WithGroupName(group),
 		producer.WithInstanceName(group+strconv.Itoa(os.Getpid())),
 		producer.WithRetry(0),
-		producer.WithSendMsgTimeout(10*time.Second),
+		producer.WithSendMsgTimeout(30*time.Second),
 	)
 	check(err)
 	check(p.Start())

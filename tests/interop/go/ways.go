@@ -80,7 +80,7 @@ func ask(namesrv, topic, group, count string) {
 	check(p.Start())
 	for i := 0; i < number; i++ {
 		m := primitive.NewMessage(topic, []byte(fmt.Sprintf("question %d", i)))
-		reply, err := p.Request(context.Background(), 20*time.Second, m)
+		reply, err := p.Request(context.Background(), 60*time.Second, m)
 		check(err)
 		emit(line{"event": "replied", "i": i, "body": string(reply.Body)})
 	}
