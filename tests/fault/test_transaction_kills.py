@@ -21,6 +21,7 @@ from tianzhou.admin import Admin
 from tianzhou.client import TransactionProducer
 from tianzhou.errors import TianzhouError
 from tianzhou.model import MessageExt, TransactionState
+from waiting import WITHIN_S
 
 TOPIC = "Ledger"
 QUEUES = 2
@@ -106,7 +107,7 @@ class Attack:
         """Answer checks until nothing waits any more, and read everything."""
         wanted = {body for body in self.acknowledged if decision(body) is COMMIT}
         async with self.producer() as producer:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(2 * WITHIN_S):
                 await producer.send_in_transaction(Message(TOPIC, b"last.0"), lambda *_: ROLLBACK)
                 while not wanted <= set(await self.read()):
                     await asyncio.sleep(0.3)

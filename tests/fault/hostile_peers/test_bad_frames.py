@@ -21,6 +21,7 @@ from tianzhou.remoting.session import MAX_FRAME, READ_SIZE
 from tianzhou.remoting.unread import HIGH_BYTES
 from tianzhou.testing.clock import VirtualClock
 from tianzhou.wire.command import Command, encode
+from waiting import WITHIN_S
 
 Runner = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
 BIG_REPLY = b"r" * 200_000
@@ -46,7 +47,7 @@ async def closed_by_server(port: int, data: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(data)
     try:
-        return await asyncio.wait_for(reader.read(), 5)
+        return await asyncio.wait_for(reader.read(), WITHIN_S)
     except ConnectionResetError:
         return b""
     finally:
@@ -116,7 +117,7 @@ def test_random_bytes_and_random_damage_never_stop_the_server(run: Runner) -> No
                 writer.write(data)
                 writer.write_eof()
                 with contextlib.suppress(ConnectionResetError):
-                    await asyncio.wait_for(reader.read(), 5)
+                    await asyncio.wait_for(reader.read(), WITHIN_S)
                 writer.close()
             await still_serves(server)
 

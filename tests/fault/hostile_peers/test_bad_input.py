@@ -31,7 +31,7 @@ from tianzhou.sync.background import background
 from tianzhou.wire import command as wire
 
 ROOT = Path(__file__).resolve().parents[3]
-PROCESS_LIMIT_S = 20
+PROCESS_LIMIT_S = 60
 ANSWER_LIMIT_S = 10
 
 FILES: dict[str, bytes] = {

@@ -24,7 +24,7 @@ JAVA = ("java-5.3.3", "java-4.9.7")
 NAMES = (*JAVA, "go-2.1.2")
 COUNT = 200
 QUEUES = 4
-PATIENCE = 60
+PATIENCE = 120
 
 Wanted = Callable[[int], bool]
 # Messages have their number as property `index`, and `tag` with the number modulo 4 as tag.

@@ -23,7 +23,7 @@ from toolchain import ToolchainMissingError
 CONF = {"transactionTimeOut": 1_000, "transactionCheckInterval": 3_000, "transactionOpBatchInterval": 300}
 NAMES = ["java-5.3.3", "java-4.9.7", "go-2.1.2"]
 COUNT = 40
-PATIENCE = 60
+PATIENCE = 120
 QUEUES = 4
 
 

@@ -26,7 +26,7 @@ FIRST_AFTER = sum(count for _, count in BEFORE)
 OLD_GROUP = "handover_old"
 NEW_GROUP = "handover_new"
 SETTLE_SECONDS = 2.0
-CONSUME_TIMEOUT = 60
+CONSUME_TIMEOUT = 120
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ CONF = {
 }
 TOPIC, GROUP = "handed_over", "handed_over_p"
 COUNT = 24
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 COMMIT, ROLLBACK, UNKNOWN = TransactionState.COMMIT, TransactionState.ROLLBACK, TransactionState.UNKNOWN
 
 
