@@ -3,8 +3,8 @@
 `each_in_turns` is for coroutines, `in_turns` for generators a coroutine waits for, `start_in_turns` for generators
 nobody waits for, and `NextTurn` joins many calls of one turn into one. Work that shares an allowance of *time* with
 other requests takes `tianzhou.remoting.turns`. Hot paths keep a flag of their own for what `NextTurn` does
-(`Connection`, `Dispatcher`, `FlushAcks`): a call per message is what they would pay. So do the heaps whose entries end
-meanwhile (`Watermark`, `TimerHeap`).
+(`Connection`, `Dispatcher`, `Acknowledgements`): a call per message is what they would pay. So do the heaps whose
+entries end meanwhile (`Watermark`, `TimerHeap`).
 """
 
 from __future__ import annotations

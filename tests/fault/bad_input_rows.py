@@ -318,7 +318,7 @@ COMMANDS = [
     Command("broker -c role.conf", "role.conf: brokerRole=MASTER: expected ASYNC_MASTER, SYNC_MASTER or SLAVE"),
     Command(
         "broker -c slave.conf",
-        "slave.conf: brokerRole=SLAVE: this version replicates nothing, and a slave would serve as a master; …",
+        "slave.conf: brokerRole=SLAVE with brokerId=0: a slave's is 1 or more",
     ),
     Command(
         "broker -c acl.conf",

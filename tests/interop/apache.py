@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import IO, Self
 
 import pytest
-from frames import GET_ROUTE, Connection, masters
+from frames import GET_ROUTE, Connection, members
 from toolchain import CONNECT_TIMEOUT, SERVERS, ToolchainMissingError, server_classpath, tool
 
 from waiting import until
@@ -272,7 +272,7 @@ class ApacheBroker(_JavaServer):
             if self.properties.get("tls.server.mode") == "enforcing":
                 with TlsConnection(self.namesrv, *self.tls_identity) as namesrv:
                     return self.address.encode() in namesrv.call(GET_ROUTE, {"topic": "TBW102"}).body
-            return self.address in masters(self.namesrv, "TBW102")
+            return self.address in members(self.namesrv, "TBW102")
 
         until(registered, "the broker is registered", within_s=START_TIMEOUT, every_s=0.1)
 

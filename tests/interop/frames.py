@@ -104,6 +104,12 @@ def masters(namesrv: str, topic: str) -> list[str]:
     return [data["brokerAddrs"]["0"] for data in found.get("brokerDatas", ()) if "0" in data["brokerAddrs"]]
 
 
+def members(namesrv: str, topic: str) -> list[str]:
+    """Return the addresses of the masters and slaves that serve a topic."""
+    found = route(namesrv, topic) or {}
+    return [address for data in found.get("brokerDatas", ()) for address in data["brokerAddrs"].values()]
+
+
 def create_topic(namesrv: str, broker: str, topic: str, queues: int) -> None:
     """Create a topic on a broker and wait until its route is visible."""
     fields: dict[str, object] = {

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from apache import HOST, PATIENT, free_ports
-from frames import call, masters
+from frames import call, members
 
 from waiting import until
 
@@ -102,7 +102,7 @@ class OwnBroker:
         def registered() -> bool:
             if process.poll() is not None:
                 raise RuntimeError(f"tianzhou ended with {process.returncode}: {self.console()}")
-            return self.address in masters(self.namesrv, "TBW102")
+            return self.address in members(self.namesrv, "TBW102")
 
         until(registered, "tianzhou is registered", within_s=START_TIMEOUT, every_s=0.1)
 

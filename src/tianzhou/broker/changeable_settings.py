@@ -93,7 +93,9 @@ AT_ONCE: Final = _LIMITS | frozenset(
         logicalDiskSpaceCleanForciblyThreshold maxMsgsNumBatch defaultQueryMaxNum maxTransferBytesOnMessageInMemory
         maxTransferCountOnMessageInMemory maxTransferBytesOnMessageInDisk maxTransferCountOnMessageInDisk
         accessMessageInMemoryMaxRatio travelCqFileNumWhenGetMessage diskFallRecorded flushDelayOffsetInterval
-        maxLmqConsumeQueueNum totalReplicas
+        maxLmqConsumeQueueNum totalReplicas haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize
+        haMaxGapNotInSync slaveTimeout inSyncReplicas minInSyncReplicas enableAutoInSyncReplicas haFlowControlEnable
+        maxHaTransferByteInSecond syncFromLastFile
         """
     )
 )
@@ -125,7 +127,8 @@ def _ranges() -> Iterator[tuple[str, Range]]:
             consumerOffsetUpdateVersionStep delayOffsetUpdateVersionStep connectTimeoutMillis
             serverChannelMaxIdleTimeSeconds expectConsumerNumUseFilter flushIntervalCommitLog
             registerBrokerTimeoutMills channelExpiredTimeout subscriptionExpiredTimeout filterDataCleanTimeSpan
-            stagedMessageTimeOut transactionOpMsgMaxSize registerNameServerPeriod
+            stagedMessageTimeOut transactionOpMsgMaxSize registerNameServerPeriod slaveTimeout inSyncReplicas
+            minInSyncReplicas maxHaTransferByteInSecond haMaxGapNotInSync
             """,
             1,
             INT_MAX,
@@ -140,6 +143,9 @@ def _ranges() -> Iterator[tuple[str, Range]]:
             SHORTEST_INTERVAL_MS,
             INT_MAX,
         ),
+        ("haSendHeartbeatInterval haHousekeepingInterval", 100, INT_MAX),
+        # RocketMQ's slaves read into a buffer of 4 MiB.
+        ("haTransferBatchSize", 1024, 4_000_000),
         ("maxFilterMessageSize", 20, INT_MAX),
         ("brokerPermission", 0, 7),
         ("brokerId", -1, LONG_MAX),

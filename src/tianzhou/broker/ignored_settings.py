@@ -74,16 +74,14 @@ IGNORED: Final[dict[str, tuple[str, ...]]] = {
         correctLogicMinOffsetSleepInterval
         """
     ),
-    "nothing is replicated: this broker is a master by itself": _keys(
+    "DLedger groups, acting masters and controllers are not built": _keys(
         """
         brokerHeartbeatInterval sendHeartbeatTimeoutMillis brokerNotActiveTimeoutMillis compatibleWithOldNameSrv
         enableSlaveActingMaster enableRemoteEscape skipPreOnline enableControllerMode controllerAddr
         fetchControllerAddrByDnsLookup syncBrokerMetadataPeriod checkSyncStateSetPeriod syncControllerMetadataPeriod
         controllerHeartBeatTimeoutMills brokerElectionPriority duplicationEnable offsetCheckInSlave
-        haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize haMaxGapNotInSync slaveTimeout
-        inSyncReplicas minInSyncReplicas allAckInSyncStateSet enableAutoInSyncReplicas haFlowControlEnable
-        maxHaTransferByteInSecond haMaxTimeSlaveNotCatchup syncMasterFlushOffsetWhenStartup maxChecksumRange
-        syncFromLastFile asyncLearner enableDLegerCommitLog dLegerGroup dLegerPeers dLegerSelfId preferredLeaderId
+        allAckInSyncStateSet haMaxTimeSlaveNotCatchup syncMasterFlushOffsetWhenStartup maxChecksumRange asyncLearner
+        enableDLegerCommitLog dLegerGroup dLegerPeers dLegerSelfId preferredLeaderId
         enableBatchPush storePathDLedgerCommitLog storePathEpochFile storePathBrokerIdentity
         """
     ),

@@ -43,11 +43,12 @@ from tianzhou.broker.handlers.topics import TopicHandler
 from tianzhou.broker.handlers.transactions import TransactionHandler
 from tianzhou.broker.housekeeping import PROTECT_MS, SWEEP_MS, Housekeeping
 from tianzhou.broker.large_bodies import NonUrgentRequests
-from tianzhou.broker.messages.flush_acks import FlushAcks
+from tianzhou.broker.messages.acknowledgements import Acknowledgements
 from tianzhou.broker.messages.message_filter import bitmap_of
 from tianzhou.broker.overload import waited_too_long
 from tianzhou.broker.registration.name_servers import NameServers
 from tianzhou.broker.registration.registrar import Registrar
+from tianzhou.broker.replication.replication import Replication
 from tianzhou.broker.router import NOT_ON_FAST_PORT, Router
 from tianzhou.broker.services import Services
 from tianzhou.broker.settings import BrokerSettings
@@ -82,8 +83,6 @@ from tianzhou.troubles import Troubles, summary
 FAST_PORT_BELOW = 2
 LEAST_LATENESS_S = 0.05
 """Requests that have waited for less are served without a look at the limits."""
-DEFAULT_HA_PORT = 10_912
-"""`haListenPort` when it is not configured; the port above the main one is meant then (broker.md §3.1)."""
 
 _log = logging.getLogger(__name__)
 
@@ -102,6 +101,7 @@ class Broker:
 
     Attributes:
         troubles: which of its tasks fail now.
+        replication: inside the block, this broker's part in its group.
         left_undone: after the block, what was in trouble when it ended, or was not written; empty when all is well.
 
     Raises:
@@ -195,6 +195,8 @@ class Broker:
         self._stack.callback(self._files.close)
         self._stack.callback(self._write_metrics)
         await self._store.start()
+        self.replication = replication = Replication(self._store, settings, clock, self._port)
+        await self._stack.enter_async_context(replication)
         client = await self._stack.enter_async_context(
             RemotingClient(
                 connect_timeout_ms=settings.connect_timeout_millis,
@@ -210,6 +212,7 @@ class Broker:
             self._supervisor,
             self.address,
             (host, self._port),
+            replication,
         )
         self._parts = make_parts(
             services, client=client, written=self._files.settled, settings_changed=self._settings_changed
@@ -225,9 +228,12 @@ class Broker:
         own("acknowledgements", parts.acks.run)
         own("registration", parts.registrar.run)
         own("name servers", lambda: parts.names.run(parts.registrar.request))
-        own("delays", DelayScheduler(services).run)
-        own("transactions", parts.transactions.run)
-        own("staging", parts.staging.run)
+        if replication.is_slave:
+            replication.follow(self._supervisor, self._tables, client)
+        else:
+            own("delays", DelayScheduler(services).run)
+            own("transactions", parts.transactions.run)
+            own("staging", parts.staging.run)
         self._repeat(lambda: settings.flush_consumer_offset_interval, self._files.write_offsets)
         self._repeat(lambda: self.store_settings.flush_delay_offset_interval, self._files.write_delays)
         self._repeat(lambda: settings.transaction_metric_flush_interval, self._write_metrics)
@@ -303,7 +309,7 @@ class Parts:
 
     router: Router
     send: SendHandler
-    acks: FlushAcks
+    acks: Acknowledgements
     clients: ClientHandler
     names: NameServers
     registrar: Registrar
@@ -330,12 +336,8 @@ def make_parts(
     """
     tables, store, stats, clock = services.tables, services.store, services.stats, services.clock
     settings, root = tables.settings, store.settings.root
-    ha_port = store.settings.ha_listen_port
-    if ha_port == DEFAULT_HA_PORT:
-        ha_port = services.host[1] + 1
-    ha_address = f"{settings.broker_ip2 or settings.broker_ip1}:{ha_port}"
     names = NameServers(settings)
-    registrar = Registrar(services, client, names, ha_address)
+    registrar = Registrar(services, client, names)
     stats.is_system, stats.bounds = tables.topics.is_system, tables.bounds
     tables.topics.listeners.append(lambda _: registrar.request())
     follow_queue_types(tables.topics, store.queue_kinds)
@@ -345,7 +347,7 @@ def make_parts(
         await written()
         await registrar.settled()
 
-    acks = FlushAcks(store, stats, clock)
+    acks = Acknowledgements(store, stats, clock)
     send = SendHandler(services, acks)
     clients = ClientHandler(services)
     housekeeping = Housekeeping(services, clients)
@@ -374,7 +376,7 @@ def make_parts(
         ColdReadHandler(services),
         RecallHandler(services),
         RuntimeInfoHandler(services),
-        ReplicationHandler(services, ha_address),
+        ReplicationHandler(services),
         RetentionHandler(services),
         ConfigHandler(services, config_file, settings_changed),
         refuse=lambda code, waited_ms: waited_too_long(code, waited_ms, settings),

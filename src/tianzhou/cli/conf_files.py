@@ -21,9 +21,8 @@ _NOT_TEXT: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 
 # What a file may ask for and nobody would notice that it is missing, until a message or a secret is lost.
 _REFUSED: Final = {
-    ("brokerRole", "SLAVE"): "this version replicates nothing, and a slave would serve as a master",
-    ("enableDLegerCommitLog", "true"): "this version replicates nothing",
-    ("enableControllerMode", "true"): "this version replicates nothing",
+    ("enableDLegerCommitLog", "true"): "this version has no DLedger groups; use brokerRole=SYNC_MASTER and slaves",
+    ("enableControllerMode", "true"): "this version has no controller",
     ("enableControllerInNamesrv", "true"): "this version has no controller",
     ("aclEnable", "true"): "this version checks no credentials, everybody would be let in",
     ("authenticationEnabled", "true"): "this version checks no credentials, everybody would be let in",

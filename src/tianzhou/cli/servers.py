@@ -354,11 +354,14 @@ def broker_settings(config: Path | None, namesrv_addr: str) -> tuple[BrokerSetti
         store_settings.store_path_commit_log = str(store_settings.root / "commitlog")
     if not settings.broker_config_path:
         settings.broker_config_path = str(store_settings.root / "config" / "broker.properties")
-    if settings.broker_id:
+    if store_settings.broker_role == "SLAVE":
+        if settings.broker_id <= 0:
+            raise ConfigError(f"{source}: brokerRole=SLAVE with brokerId={settings.broker_id}: a slave's is 1 or more")
+        if not settings.namesrv_addr and not settings.fetch_namesrv_addr_by_address_server:
+            raise ConfigError(f"{source}: brokerRole=SLAVE without namesrvAddr: a slave learns its master from there")
+    elif settings.broker_id:
         print_note(f"warning: {source}: brokerId={settings.broker_id}: a master's is 0, and 0 is used")
         settings.broker_id = 0
-    if store_settings.broker_role == "SYNC_MASTER":
-        print_note(f"warning: {source}: brokerRole=SYNC_MASTER: no slave can connect, so nothing is replicated")
     # A broker writes the bits it needs into its own file; nobody has set them.
     own = BloomFilter(settings.max_error_rate_of_bloom_filter, settings.expect_consumer_num_use_filter).bits
     written = {"bitMapLengthConsumeQueueExt"} if store_settings.bit_map_length_consume_queue_ext == own else ()

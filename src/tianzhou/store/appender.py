@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import logging
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from msgspec import structs
@@ -20,6 +19,7 @@ from tianzhou.records.codec import reserve_property_crc
 from tianzhou.records.layout import INNER_BATCH, PREPARED, ROLLBACK, TRANSACTION_BITS
 from tianzhou.shortages import words
 from tianzhou.store.dispatch.dispatch import BACKLOG_LIMIT, SLICE_RECORDS, Dispatcher
+from tianzhou.store.durability import Durability
 from tianzhou.store.failures import StoreFailures
 from tianzhou.store.flags import RunningFlags
 from tianzhou.store.log.commitlog import CommitLog
@@ -63,9 +63,13 @@ class Appender:
         queues: where they get their offsets.
         dispatcher: gets each record.
         flusher: brings them to the disk.
+        durability: says when they are safe.
         cleaner: learns that the disk has no room.
         flags: say whether anything is taken.
         failures: what follows when there is no room or no memory.
+
+    Attributes:
+        on_append: called after appends, at least once in each turn of the loop that has some; None for nobody.
     """
 
     def __init__(
@@ -76,6 +80,7 @@ class Appender:
         queues: OpenQueues,
         dispatcher: Dispatcher,
         flusher: LogFlusher,
+        durability: Durability,
         cleaner: Cleaner,
         flags: RunningFlags,
         failures: StoreFailures,
@@ -88,11 +93,13 @@ class Appender:
         self._dispatcher = dispatcher
         self._flusher = flusher
         self._flushed = flusher.flushed
+        self._durability = durability
         self._cleaner = cleaner
         self._flags = flags
         self._failures = failures
         self._delays = parse_delay_levels(settings.message_delay_level)
         self._sync = settings.sync_flush
+        self.on_append: Callable[[], None] | None = None
         self._appends_crc = settings.enabled_append_prop_crc
         # Whether what is stored may differ from what is put: a CRC, the offsets in further queues.
         self._amends = settings.enabled_append_prop_crc or settings.enable_multi_dispatch
@@ -154,6 +161,8 @@ class Appender:
 
     def _appended(self, stored: int, together: int = 1) -> None:
         self._flusher.last_timestamp = stored
+        if self.on_append is not None:
+            self.on_append()
         dispatcher = self._dispatcher
         if self._sync:
             self._flusher.request()
@@ -282,11 +291,7 @@ class Appender:
                     queue.next_offset = offset + count
         except (OSError, StoreError, struct.error) as error:
             return self._append_failed(records[0], error)
-        self._flusher.last_timestamp = stored
-        if self._sync:
-            self._flusher.request()
-        else:
-            self._dispatcher.kick()
+        self._appended(stored)
         return PutResult(_OK, places[0], plan[0][2], stored, log.end, tuple(places))
 
     def _amend(
@@ -336,27 +341,8 @@ class Appender:
         return queue if refused is None else refused
 
     async def settle(self, result: PutResult, timeout_ms: int | None = None) -> PutStatus:
-        """Wait until a stored message is as safe as the flush type promises.
-
-        Args:
-            result: of the put.
-            timeout_ms: the longest wait; None for `syncFlushTimeout`.
-
-        Returns:
-            The put's status, or FLUSH_DISK_TIMEOUT when the disk did not take it in time or at all. The message is
-            stored in either case.
-        """
-        if not self._sync or result.status is not _OK:
-            return result.status
-        if self._flushed.value >= result.end_offset:
-            return _OK
-        limit = self._settings.sync_flush_timeout if timeout_ms is None else timeout_ms
-        try:
-            async with asyncio.timeout(limit / 1000):
-                await self._flushed.reach(result.end_offset)
-        except (TimeoutError, StoreError):
-            return PutStatus.FLUSH_DISK_TIMEOUT
-        return _OK
+        """Wait until a stored message is as safe as the settings promise; see `Durability.settle`."""
+        return await self._durability.settle(result, self._log.end, timeout_ms)
 
     async def secure(self, end_offset: int) -> None:
         """Wait until the disk has the log up to a position, whatever the flush type: for what others rely on at once.

@@ -6,7 +6,7 @@ import asyncio
 import errno
 import logging
 import mmap
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self
 
@@ -15,8 +15,9 @@ from tianzhou.errors import DiskFull, StoreError, StoreUnreadable
 from tianzhou.file_modes import MODES, parse_mode
 from tianzhou.shortages import advice, words
 from tianzhou.store.appender import Appender
-from tianzhou.store.coldreads import ColdReads
+from tianzhou.store.coldreads import HOT_BYTES, ColdReads
 from tianzhou.store.dispatch.dispatch import Dispatcher
+from tianzhou.store.durability import Durability
 from tianzhou.store.failures import StoreFailures
 from tianzhou.store.files.checkpoint import Checkpoint
 from tianzhou.store.files.folder import StoreFolder
@@ -25,6 +26,7 @@ from tianzhou.store.flags import RunningFlags
 from tianzhou.store.index.index import Index
 from tianzhou.store.log.commitlog import CommitLog
 from tianzhou.store.log.flush import LogFlusher, log_ranges, sync_ranges
+from tianzhou.store.log.log_copy import LogCopy
 from tianzhou.store.log.recovery import OpeningReport
 from tianzhou.store.lookups import LookUps
 from tianzhou.store.queues.open_queues import OpenQueues
@@ -42,6 +44,9 @@ from tianzhou.troubles import Troubles
 from tianzhou.watermark import Watermark
 
 logger = logging.getLogger(__name__)
+
+_AHEAD = 4 << 20
+"""Bytes of the log that are fetched for whoever reads it from end to end."""
 
 
 class MessageStore:
@@ -65,6 +70,8 @@ class MessageStore:
 
     Attributes:
         flushed: commit-log offset up to which the disk has everything.
+        durability: what an acknowledgement waits for.
+        copy: takes what comes from a master, at a slave.
         lookups: what finds single messages.
         report: what opening found and did.
         flags: what puts are refused for.
@@ -101,6 +108,8 @@ class MessageStore:
         self._dispatcher = Dispatcher(index, failures.dispatch_failed, failures.dispatch_recovered)
         self._flusher = LogFlusher(log, settings, self.clock, self._log_flushed, failures.flush_failed, self.supervisor)
         self.flushed: Watermark = self._flusher.flushed
+        self.durability = durability = Durability(settings, self.flushed)
+        self.copy = LogCopy(settings, log, queues, self._dispatcher, self._flusher)
         self._upkeep = Upkeep(
             log,
             self._dispatcher,
@@ -124,8 +133,18 @@ class MessageStore:
         reader = Reader(log, queues, self._limits, cold, self._strays)
         self.read, self.read_now = reader.read, reader.read_now
         appender = Appender(
-            settings, self.clock, log, queues, self._dispatcher, self._flusher, self._cleaner, self.flags, failures
+            settings,
+            self.clock,
+            log,
+            queues,
+            self._dispatcher,
+            self._flusher,
+            durability,
+            self._cleaner,
+            self.flags,
+            failures,
         )
+        self._appender = appender
         self.append, self.append_batch = appender.append, appender.append_batch
         self.append_plain_batch = appender.append_plain_batch
         self.settle, self.secure = appender.settle, appender.secure
@@ -173,7 +192,11 @@ class MessageStore:
         self._dispatcher.dirty = [queue for queue in each_queue(self._queues.table) if queue.dirty]
         self._flusher.last_timestamp = self._checkpoint.physic_msg_timestamp
         self._opened = True
-        self.flags.opened()
+        self.copy.opened()
+        if self.settings.broker_role == "SLAVE":
+            self.flags.closed("this broker is a slave (brokerRole=SLAVE): messages are sent to its master")
+        else:
+            self.flags.opened()
         return self.report
 
     def _cannot_open(self, error: OSError) -> StoreError:
@@ -211,7 +234,10 @@ class MessageStore:
         if not self._opened:
             return
         self._opened = False
-        writable = self.writable
+        is_slave = self.settings.broker_role == "SLAVE"
+        writable = self.writable or is_slave
+        if is_slave:
+            self.copy.close()
         self.flags.closed("the store is closed")
         self._flusher.flush_now()
         self._dispatcher.stop()
@@ -270,6 +296,34 @@ class MessageStore:
     def begin_offset(self) -> int:
         """Start of the oldest commit-log segment; -1 without one."""
         return self._log.min_offset
+
+    @property
+    def appended(self) -> Callable[[], None] | None:
+        """Called after appends, at least once in each turn of the loop that has some; None for nobody."""
+        return self._appender.on_append
+
+    @appended.setter
+    def appended(self, called: Callable[[], None] | None) -> None:
+        self._appender.on_append = called
+
+    def log_bytes(self, offset: int, size: int) -> memoryview | Awaitable[None]:
+        """Bytes of the log as they are; or what to await before asking again, when the disk has to give them first.
+
+        Args:
+            offset: where they begin.
+            size: how many, all in one segment.
+
+        Raises:
+            StoreError: the log does not have them, or not any more.
+        """
+        found, segment = self._log.read(offset, size), self._log.files.find(offset)
+        if found is None or segment is None:
+            raise StoreError(f"{self.settings.root}: the commit log has no {size} bytes at {offset}")
+        start = offset - segment.start
+        if offset + HOT_BYTES >= self._log.end or segment.resident(start, start + size):
+            return found
+        ahead = min(start + _AHEAD, segment.size)
+        return self._cold.fetch([(segment, start, ahead)], ahead=True)
 
     @property
     def dispatch_behind_bytes(self) -> int:

@@ -45,7 +45,7 @@ FILES: dict[str, bytes] = {
     "no-key.conf": b"brokerName=b\n= 5\n",
     "trust-nobody.tls": b"tls.server.need.client.auth=sometimes\n",
     "role.conf": b"brokerRole=MASTER\n",
-    "slave.conf": b"brokerRole = SLAVE\nbrokerId=1\n",
+    "slave.conf": b"brokerRole = SLAVE\n",
     "acl.conf": b"aclEnable=true\n",
     "variable.conf": b"storePathRootDir=${ROCKETMQ_HOME}/store\n",
     "nowhere.conf": b"brokerIP1=0.0.0.0\n",

@@ -28,13 +28,18 @@ async def test_an_update_of_keys_without_effect_is_said_in_the_log(
     async with broker() as bench:
         peer = bench.peer()
         with caplog.at_level(logging.WARNING):
-            reply = await peer.ask(25, b"popPollingSize=7\nslaveTimeout=9\nregionId=here\nnoSuchKey=1\nregoinId=x\n")
+            reply = await peer.ask(
+                25, b"popPollingSize=7\nmaxChecksumRange=9\nregionId=here\nnoSuchKey=1\nregoinId=x\n"
+            )
         assert (reply.code, reply.remark) == (0, None)
         said = [record.getMessage() for record in caplog.records]
         assert said == [
             "configuration update: unknown key noSuchKey ignored",
             "configuration update: unknown key regoinId ignored; meant regionId?",
-            "configuration update: no effect: slaveTimeout: nothing is replicated: this broker is a master by itself",
+            (
+                "configuration update: no effect: maxChecksumRange:"
+                " DLedger groups, acting masters and controllers are not built"
+            ),
             (
                 "configuration update: no effect: popPollingSize:"
                 " POP consumption and shares decided by the broker (5.x) are not built"

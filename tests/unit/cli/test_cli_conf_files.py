@@ -86,9 +86,10 @@ def test_unknown_keys_are_named_with_the_nearest(conf, capsys) -> None:
 @pytest.mark.parametrize(
     ("line", "text"),
     [
-        ("brokerRole=SLAVE", "replicates nothing"),
-        ("enableDLegerCommitLog = TRUE", "replicates nothing"),
-        ("enableControllerMode=true", "replicates nothing"),
+        ("brokerRole=SLAVE", "brokerRole=SLAVE with brokerId=0: a slave's is 1 or more"),
+        ("brokerRole=SLAVE\nbrokerId=1", "brokerRole=SLAVE without namesrvAddr"),
+        ("enableDLegerCommitLog = TRUE", "no DLedger groups"),
+        ("enableControllerMode=true", "no controller"),
         ("aclEnable=true", "checks no credentials"),
         ("authenticationEnabled=true", "checks no credentials"),
         ("authorizationEnabled=true", "checks no permissions"),
@@ -115,9 +116,12 @@ def test_switches_that_are_off_are_no_obstacle(conf) -> None:
 def test_values_that_are_corrected_are_said(conf, capsys) -> None:
     broker, _, _ = broker_settings(conf("brokerId=3\nbrokerRole=SYNC_MASTER\n"), "")
     assert broker.broker_id == 0
-    said = capsys.readouterr().err
-    assert "brokerId=3: a master's is 0" in said
-    assert "brokerRole=SYNC_MASTER: no slave can connect" in said
+    assert "brokerId=3: a master's is 0" in capsys.readouterr().err
+
+
+def test_a_slave_keeps_its_number(conf) -> None:
+    broker, store, _ = broker_settings(conf("brokerId=3\nbrokerRole=SLAVE\nnamesrvAddr=127.0.0.1:9876\n"), "")
+    assert (broker.broker_id, store.broker_role) == (3, "SLAVE")
 
 
 def test_a_name_servers_file(conf, tmp_path) -> None:

@@ -40,6 +40,7 @@ class Handler:
         self._stats = services.stats
         self._clock = services.clock
         self._turns = services.turns
+        self._replication = services.replication
         self._address = services.address
         self._host = services.host
 

@@ -144,10 +144,10 @@ class PullHandler(Handler):
         pull.in_line = self._turns.wait(place)
         return pull.in_line
 
-    @staticmethod
-    def _may_wait(header: Any, found: GetResult) -> bool:
+    def _may_wait(self, header: Any, found: GetResult) -> bool:
         code = pull_code(found.status, header.queue_offset)
-        return code is ResponseCode.PULL_NOT_FOUND and header.sys_flag & SUSPEND != 0
+        suspends = code is ResponseCode.PULL_NOT_FOUND and header.sys_flag & SUSPEND != 0
+        return suspends and not self._replication.near_master
 
     def _tell_reset(self, request: PullRequest) -> Reply:
         header = request.header
@@ -439,6 +439,9 @@ class PullHandler(Handler):
         else:
             code, status_text = pull_code(status, header.queue_offset), _NAMES.get(status, status.name)
             self._stats.missed += 1
+            if self._replication.near_master:
+                # Who has read all that a slave has goes back to the master (broker.md §9.5).
+                code = ResponseCode.PULL_RETRY_IMMEDIATELY
         suggested = 0
         if self._tables.settings.slave_read_enable:
             suggested = group.which_broker_when_consume_slowly if found.suggest_slave else group.broker_id

@@ -1,31 +1,21 @@
-"""Requests among members of a broker group (905 to 908, 1007, 1008), answered by a master without replicas.
+"""Requests among members of a broker group (905 to 908, 1007, 1008; broker.md §17.5).
 
-The answers are those of Apache's broker that has neither replicas nor a controller (broker.md §17.5).
+Those of controllers are answered as by Apache's broker without one.
 """
 
 from __future__ import annotations
 
 from tianzhou.broker.handlers.handler import Handler, serves
-from tianzhou.broker.services import Services
 from tianzhou.errors import BrokerError
 from tianzhou.remoting.connection import Connection, Reply
-from tianzhou.wire.bodies.replication import HA_STATUS, HaStatus
+from tianzhou.wire.bodies.replication import HA_STATUS
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header, write_reply
 
 
 class ReplicationHandler(Handler):
-    """Answers for a master that has no replica.
-
-    Args:
-        services: of the broker.
-        ha_address: the address replicas are to use.
-    """
-
-    def __init__(self, services: Services, ha_address: str) -> None:
-        super().__init__(services)
-        self._ha_address = ha_address
+    """Answers for a master or a slave."""
 
     @serves(
         RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE,
@@ -43,7 +33,7 @@ class ReplicationHandler(Handler):
             return command.reply(ResponseCode.SUCCESS)
         fields = write_reply(
             command.code,
-            master_ha_address=self._ha_address,
+            master_ha_address=self._replication.ha_address,
             master_flush_offset=self._store.flushed.value,
             master_address=self._address,
         )
@@ -51,9 +41,8 @@ class ReplicationHandler(Handler):
 
     @serves(RequestCode.GET_BROKER_HA_STATUS)
     def status(self, connection: Connection, command: Command) -> Reply:
-        """The master's end of its log, and no connections."""
-        body = HA_STATUS.dumps(HaStatus(master=True, master_commit_log_max_offset=self._store.end_offset))
-        return command.reply(ResponseCode.SUCCESS, body=body)
+        """How far copies are."""
+        return command.reply(ResponseCode.SUCCESS, body=HA_STATUS.dumps(self._replication.status()))
 
     @serves(RequestCode.GET_BROKER_EPOCH_CACHE)
     def epochs(self, connection: Connection, command: Command) -> Reply:

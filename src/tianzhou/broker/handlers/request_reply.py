@@ -141,6 +141,6 @@ class RequestReplyHandler(Handler):
             return None
         size = result.end_offset - result.physical_offset
         self._stats.put(config.topic_name).add(queue_id, 1, size)
-        if self._store.settings.sync_flush and properties.get(names.WAIT) != "false":
+        if self._store.durability.waits and properties.get(names.WAIT) != "false":
             await self._store.settle(result)
         return offset_msg_id(*self._host, result.physical_offset), result.queue_offset

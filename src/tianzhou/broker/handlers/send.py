@@ -16,6 +16,7 @@ from typing import Any
 from tianzhou._hot import PropertyReader, message_ids, send_reply, stored_reply
 from tianzhou.broker.delays.delay import NO_TIMERS, put_off, wanted_level
 from tianzhou.broker.handlers.handler import Handler, serves
+from tianzhou.broker.messages.acknowledgements import Acknowledgements
 from tianzhou.broker.messages.admission import (
     Admission,
     added_properties,
@@ -25,7 +26,6 @@ from tianzhou.broker.messages.admission import (
     reply_marks,
     retry_group,
 )
-from tianzhou.broker.messages.flush_acks import FlushAcks
 from tianzhou.broker.messages.put_codes import code_of, is_stored, remark_of
 from tianzhou.broker.messages.retry import group_of_retry_topic, is_dead_on_arrival, limit_of
 from tianzhou.broker.overload import too_many_waiting
@@ -78,7 +78,7 @@ class SendHandler(Handler):
         acks: answers when the disk has the message, if that is waited for.
     """
 
-    def __init__(self, services: Services, acks: FlushAcks) -> None:
+    def __init__(self, services: Services, acks: Acknowledgements) -> None:
         super().__init__(services)
         self._acks = acks
         # Keys of messages that bring none.
@@ -101,7 +101,7 @@ class SendHandler(Handler):
         self._tail = encode_properties(self._added)
         self._plain_record = PropertyReader(_SPECIAL, self._tail, tags_code).record
         self._marks = reply_marks(settings)
-        self._sync_flush = self._store.settings.sync_flush
+        self._settles = self._store.durability.waits
         self._shared_text: str | None = None
         self._targets.clear()
 
@@ -109,7 +109,7 @@ class SendHandler(Handler):
     def send(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
         """Store a message and say where it is."""
         try:
-            if self._sync_flush and len(self._acks) >= self._tables.settings.send_thread_pool_queue_capacity:
+            if self._settles and len(self._acks) >= self._tables.settings.send_thread_pool_queue_capacity:
                 self._refuse_more()
             header = command.header
             if header is None:
@@ -143,7 +143,7 @@ class SendHandler(Handler):
                 self._region,
                 self._trace_on,
             )
-            if not self._sync_flush or not waits:
+            if not self._settles or not waits:
                 return reply
             self._acks.add(result.end_offset, connection, reply, target.waits, queue_id)
             return None
@@ -157,7 +157,7 @@ class SendHandler(Handler):
         if header is None or not header.batch:
             return self.send(connection, command)
         try:
-            if self._sync_flush and len(self._acks) >= self._tables.settings.send_thread_pool_queue_capacity:
+            if self._settles and len(self._acks) >= self._tables.settings.send_thread_pool_queue_capacity:
                 self._refuse_more()
             return self._batch(connection, command, header)
         except BrokerError as error:
@@ -171,7 +171,7 @@ class SendHandler(Handler):
         self._append = self._store.append
         began = self._clock.monotonic()
         result = self._store.append(record)
-        if not self._sync_flush:
+        if not self._settles:
             self._stats.put_latency.note((self._clock.monotonic() - began) * 1000)
             asyncio.get_running_loop().call_later(SAMPLE_EVERY_S, self._sample)
         return result
@@ -387,7 +387,7 @@ class SendHandler(Handler):
             transaction_id=unique,
             batch_uniq_id=unique,
         )
-        if self._sync_flush and wait != "false":
+        if self._settles and wait != "false":
             return self._when_settled(command, result, fields)
         return command.reply(ResponseCode.SUCCESS, None, fields)
 
@@ -417,7 +417,7 @@ class SendHandler(Handler):
             return None
         msg_id = message_ids(self._id_head, result.physical_offsets or (result.physical_offset,))
         reply = send_reply(command.opaque, msg_id, queue_id, result.queue_offset, unique, self._region, self._trace_on)
-        if not self._sync_flush or not waits:
+        if not self._settles or not waits:
             return reply
         traffic = self._stats.puts.get(topic)
         counted = None if traffic is None or queue_id >= len(traffic.waits) else traffic.waits

@@ -72,14 +72,13 @@ class Registrar:
         services: of the broker.
         client: reaches the name servers.
         names: the name servers.
-        ha_address: the address replicas are to use.
     """
 
-    def __init__(self, services: Services, client: RemotingClient, names: NameServers, ha_address: str) -> None:
+    def __init__(self, services: Services, client: RemotingClient, names: NameServers) -> None:
         tables = self._tables = services.tables
         self._client = client
         self._address = services.address
-        self._ha_address = ha_address
+        self._replication = services.replication
         self._clock = services.clock
         self._names = names
         self._hold_ms = services.store.settings.disappear_time_after_start
@@ -283,7 +282,7 @@ class Registrar:
         command = self._request(
             RequestCode.REGISTER_BROKER,
             body,
-            ha_server_addr=self._ha_address,
+            ha_server_addr=self._replication.ha_address,
             enable_acting_master=False,
             compressed=settings.compressed_register,
             body_crc32=crc32(body),
@@ -303,6 +302,9 @@ class Registrar:
             self._failing.discard(address)
             _log.info("name server %s knows this broker again", address)
         self._watch_connection(address)
+        named = read_reply(RequestCode.REGISTER_BROKER, reply)
+        if named.master_addr:
+            self._replication.master_named(named.master_addr, named.ha_server_addr or "")
         try:
             self._apply_order(reply)
         except (TianzhouError, TypeError, ValueError, AttributeError) as error:

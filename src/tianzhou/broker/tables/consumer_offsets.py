@@ -267,6 +267,17 @@ class ConsumerOffsets:
             return {}
         return {key: queues[0] for key, queues in self._committed.items() if _is_light(key) and [*queues] == [0]}
 
+    def take_over(self, value: dict[str, Any]) -> None:
+        """Take over what a master committed: each topic and group it names as a whole (broker.md §17.3)."""
+        for key, queues in (value.get("offsetTable") or {}).items():
+            known = self._committed.get(key)
+            found = {int(queue): int(offset) for queue, offset in (queues or {}).items()}
+            if known != found:
+                self._committed_count += len(found) - len(known or ())
+                self._committed[key] = found
+                self._note(key)
+                self.dirty = True
+
     def load(self, value: dict[str, Any]) -> None:
         """Take over what consumerOffset.json, or lmqConsumerOffset.json, holds."""
         self.version = DATA_VERSION.decode(value.get("dataVersion") or {})

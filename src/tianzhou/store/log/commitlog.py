@@ -272,6 +272,42 @@ class CommitLog(LogCursor):
             fill_property_crc(memoryview(memory)[position - size : position])
         return size
 
+    def copy_in(self, offset: int, data: memoryview) -> None:
+        """Write bytes of another log, whose segments begin and end where this log's do.
+
+        Args:
+            offset: where they belong; `end`, or the beginning of a segment when the log is empty.
+            data: the bytes, those of blanks at the ends of segments among them.
+
+        Raises:
+            OSError: no segment can be made, or the disk is full; what was written before is there.
+            StoreError: they do not belong there.
+        """
+        if not self.files.segments and self.end != offset:
+            if offset % self.files.size:
+                raise StoreError(
+                    f"the other log begins at {offset}, where no segment of mappedFileSizeCommitLog={self.files.size} "
+                    "can begin; set it as the other one has it"
+                )
+            self.base, self.position = offset, 0
+        if offset != self.end:
+            raise StoreError(f"this log ends at {self.end}, the bytes belong to {offset}")
+        while data:
+            segment = self._segment
+            if segment is None or self.position == segment.size:
+                start = self.end
+                self._enter(self.files.create(start), 0)
+                continue
+            upto = min(self.position + len(data), segment.size)
+            if upto > self._reserved:
+                reserved = min(segment.size, -(-upto // STEP) * STEP)
+                segment.reserve_range(self._reserved, reserved)
+                self._reserved = reserved
+            size = upto - self.position
+            segment.map[self.position : upto] = data[:size]
+            self.position = upto
+            data = data[size:]
+
     def read(self, offset: int, size: int) -> memoryview | None:
         """`size` bytes at `offset`, or None when they are not (or no longer) there."""
         if offset + size > self.base + self.position:

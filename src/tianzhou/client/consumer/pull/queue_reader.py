@@ -43,9 +43,9 @@ class QueueReader(GroupClient):
         self._filters = tuple(filters)
         self._subscriptions: dict[tuple[str, str | None, str | None], SubscriptionData] = {}
 
-    async def _master(self, queue: MessageQueue) -> str:
+    async def _broker(self, queue: MessageQueue) -> str:
         check_queue(queue)
-        return await self._instance.master(queue.broker_name, queue.topic)
+        return self._instance.send_address(await self._instance.reader(queue))
 
     # --- queues and offsets ----------------------------------------------------------------------------------
 
@@ -62,12 +62,12 @@ class QueueReader(GroupClient):
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """The first offset the queue still holds."""
-        address = await self._master(queue)
+        address = await self._broker(queue)
         return await rpc.min_offset(self._instance.remoting, address, queue, self._instance.api_timeout_ms)
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """The offset the queue's next message will get."""
-        address = await self._master(queue)
+        address = await self._broker(queue)
         return await rpc.max_offset(self._instance.remoting, address, queue, self._instance.api_timeout_ms)
 
     async def offset_by_time(self, queue: MessageQueue, timestamp_ms: int, *, upper: bool = False) -> int:
@@ -78,7 +78,7 @@ class QueueReader(GroupClient):
             timestamp_ms: milliseconds since the epoch.
             upper: see above; brokers before 5.0 do not know it.
         """
-        address = await self._master(queue)
+        address = await self._broker(queue)
         return await rpc.search_offset(
             self._instance.remoting,
             address,
@@ -90,7 +90,7 @@ class QueueReader(GroupClient):
 
     async def earliest_store_time(self, queue: MessageQueue) -> int | None:
         """Store time of the queue's first message, milliseconds since the epoch; None when it holds none."""
-        address = await self._master(queue)
+        address = await self._broker(queue)
         return await rpc.earliest_store_time(self._instance.remoting, address, queue, self._instance.api_timeout_ms)
 
     async def committed(self, queue: MessageQueue) -> int | None:

@@ -219,7 +219,7 @@ class AssignedQueues:
         begin = first_offset(self._options.consume_from_where, stored, queue.topic)
         if isinstance(begin, int):
             return begin
-        address = await self._instance.master(queue.broker_name, queue.topic)
+        address = self._instance.send_address(await self._instance.reader(queue))
         remoting, limit_ms = self._instance.remoting, self._instance.api_timeout_ms
         if begin is Begin.MAX_OFFSET:
             return await rpc.max_offset(remoting, address, queue, limit_ms)

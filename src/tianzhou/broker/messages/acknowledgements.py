@@ -1,8 +1,8 @@
-"""Acknowledgements of SYNC_FLUSH sends: one task awaits the disk for all of them (store.md §11.1).
+"""Acknowledgements that wait for the disk or slaves: one task awaits them for all (store.md §11.1, broker.md §17.2).
 
-A flush covers everything stored before it began, so hundreds of sends become safe in the same moment. A task and a
-timer for each of them would cost more than storing the message did; here each is an entry of a queue, answered by one
-task, the replies to a connection in one write.
+A flush covers everything stored before it began, and so does a slave's report; hundreds of sends become safe in the
+same moment. A task and a timer for each of them would cost more than storing the message did; here each is an entry of
+a queue, answered by one task, the replies to a connection in one write.
 """
 
 from __future__ import annotations
@@ -11,25 +11,27 @@ import asyncio
 import logging
 from collections import deque
 
+from tianzhou.broker.messages.put_codes import code_of
 from tianzhou.broker.stats.stats import BrokerStats
 from tianzhou.clock import Clock
 from tianzhou.errors import StoreError
 from tianzhou.remoting.connection import Connection
+from tianzhou.store.results import PutStatus
 from tianzhou.store.store import MessageStore
-from tianzhou.wire.codes import ResponseCode
 from tianzhou.wire.command import decode
 
 _log = logging.getLogger(__name__)
 
-_Entry = tuple[int, float, Connection, bytes, list[int] | None, int]
-"""Log offset to flush, when the wait began, connection and reply, milliseconds waited by queue, queue."""
+_Entry = tuple[int, float, Connection, bytes, list[int] | None, int, PutStatus | None]
+"""Log offset that has to be safe, when the wait began, connection and reply, milliseconds waited by queue, queue, and
+what copies make of the status; None when they are waited for."""
 
 
-class FlushAcks:
-    """Answers sends once their messages are flushed, or after `syncFlushTimeout`.
+class Acknowledgements:
+    """Answers sends once their messages are safe, or after `syncFlushTimeout` or `slaveTimeout`.
 
     Args:
-        store: has the `flushed` watermark.
+        store: knows how far its log is safe.
         stats: counts how long senders waited.
         clock: monotonic time.
     """
@@ -49,7 +51,7 @@ class FlushAcks:
     def add(
         self, end_offset: int, connection: Connection, reply: bytes, waits: list[int] | None, queue_id: int
     ) -> None:
-        """Answer a send once the disk has its message.
+        """Answer a send once its message is safe.
 
         Args:
             end_offset: log offset behind the message.
@@ -63,33 +65,40 @@ class FlushAcks:
         if not self._now:
             self._now = self._clock.monotonic()
             asyncio.get_running_loop().call_soon(self._turn_over)
-        self._waiting.append((end_offset, self._now, connection, reply, waits, queue_id))
+        copies = self._store.durability.status_at_once(self._store.end_offset, end_offset)
+        self._waiting.append((end_offset, self._now, connection, reply, waits, queue_id, copies))
 
     def _turn_over(self) -> None:
         self._now = 0.0
 
     async def run(self) -> None:
         """Answer until cancelled."""
-        waiting, flushed = self._waiting, self._store.flushed
+        waiting, durability = self._waiting, self._store.durability
         if waiting:
             self._added.set()  # from before a failure
         while True:
             await self._added.wait()
             self._added.clear()
             while waiting:
-                end, since, *_ = waiting[0]
-                limit_s = self._store.settings.sync_flush_timeout / 1000
-                try:
-                    async with asyncio.timeout(max(since + limit_s - self._clock.monotonic(), 0)):
-                        await flushed.reach(end)
-                except (TimeoutError, StoreError):
+                end, since, *_, copies = waiting[0]
+                status = PutStatus.PUT_OK
+                marks = durability.awaited(copies=copies is None)
+                for mark, limit_s, late in marks:
+                    try:
+                        async with asyncio.timeout(max(since + limit_s - self._clock.monotonic(), 0)):
+                            await mark.reach(end)
+                    except (TimeoutError, StoreError):
+                        status = late
+                if status is not PutStatus.PUT_OK or copies not in {None, PutStatus.PUT_OK}:
                     # The message is stored all the same; the sender learns that it is not known to be safe.
-                    self._answer_late(waiting.popleft())
+                    self._answer_late(waiting.popleft(), status)
                 else:
-                    self._answer(flushed.value)
+                    self._answer()
 
-    def _answer(self, reached: int) -> None:
-        """Answer the entries, at least one, whose messages end at or before a log offset."""
+    def _answer(self) -> None:
+        """Answer the entries, at least one, whose messages are safe."""
+        durability = self._store.durability
+        flushed, copied = durability.safe_ends()
         waiting = self._waiting
         now = self._clock.monotonic()
         since = waiting[0][1]
@@ -97,8 +106,8 @@ class FlushAcks:
         self._stats.put_latency.note((now - since) * 1000)
         waited_ms = int((now - since) * 1000)
         replies: dict[Connection, list[bytes]] = {}
-        while waiting and waiting[0][0] <= reached:
-            _, began, connection, reply, waits, queue_id = waiting.popleft()
+        while waiting and waiting[0][0] <= (copied if waiting[0][-1] is None else flushed):
+            _, began, connection, reply, waits, queue_id, _ = waiting.popleft()
             if began != since:
                 since, waited_ms = began, int((now - began) * 1000)
             if waited_ms and waits is not None:
@@ -113,9 +122,10 @@ class FlushAcks:
             except Exception:  # noqa: BLE001 - one connection must not keep all others from their answers, for ever
                 _log.exception("%s: %d acknowledgements cannot be sent", connection, len(frames))
 
-    def _answer_late(self, entry: _Entry) -> None:
-        self._stats.put_latency.note(self._store.settings.sync_flush_timeout)
-        _, _, connection, reply, _, _ = entry
+    def _answer_late(self, entry: _Entry, status: PutStatus) -> None:
+        _, since, connection, reply, _, _, copies = entry
+        self._stats.put_latency.note((self._clock.monotonic() - since) * 1000)
         late = decode(reply[4:])
-        late.code = ResponseCode.FLUSH_DISK_TIMEOUT
+        # What is said of slaves counts more than what is said of the disk.
+        late.code = code_of(status if copies is None or copies is PutStatus.PUT_OK else copies)
         connection.send(late)

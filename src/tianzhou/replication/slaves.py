@@ -1,0 +1,195 @@
+"""What a master knows of its slaves, what it sends each next, and when a message counts as copied (broker.md §17)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from tianzhou.errors import ProtocolError
+from tianzhou.store.results import PutStatus
+from tianzhou.store.settings import StoreSettings
+
+FIRST_REPORT_S: Final = 5.0
+"""Seconds a connection may take to say how far its log reaches."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogBounds:
+    """What there is of the master's log.
+
+    Attributes:
+        begin: start of the oldest segment; -1 without one.
+        end: next offset.
+        segment_size: bytes of a segment.
+    """
+
+    begin: int
+    end: int
+    segment_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """What to send a slave now.
+
+    Attributes:
+        offset: where the bytes begin in the log.
+        size: how many; 0 for a heartbeat.
+    """
+
+    offset: int
+    size: int
+
+
+class Slave:
+    """How far one slave is.
+
+    Args:
+        address: where it connects from.
+        settings: of the store.
+        now_s: monotonic time, seconds.
+
+    Attributes:
+        acked: up to where it says it has the log; -1 before its first report.
+        sent: up to where it has been sent; -1 before its first report.
+        address: the argument.
+    """
+
+    def __init__(self, address: str, settings: StoreSettings, now_s: float) -> None:
+        self.address = address
+        self.acked = -1
+        self.sent = -1
+        self._settings = settings
+        self._heard_s = self._spoke_s = now_s
+        self._second_s = now_s
+        self._in_second = self._last_second = 0
+
+    def reported(self, offset: int, log: LogBounds, now_s: float) -> None:
+        """Take a report.
+
+        Args:
+            offset: where the slave says its log ends.
+            log: the master's.
+            now_s: monotonic time, seconds.
+
+        Raises:
+            ProtocolError: the slave cannot be what it says; to be disconnected.
+        """
+        if not 0 <= offset <= log.end:
+            raise ProtocolError(
+                f"slave {self.address} reports {offset}, this master's log ends at {log.end}: its log is another "
+                "one's, or has what this master lost; empty the slave's store folder"
+            )
+        self._heard_s = now_s
+        if self.sent < 0:
+            self.sent = self._first(offset, log)
+            self._spoke_s = now_s - self._settings.ha_send_heartbeat_interval / 1000
+        if offset > self.sent:
+            raise ProtocolError(f"slave {self.address} reports {offset}, it was sent the log up to {self.sent}")
+        self.acked = max(self.acked, offset)
+
+    def _first(self, offset: int, log: LogBounds) -> int:
+        """Where to begin sending (broker.md §17.1)."""
+        if offset == 0:
+            if self._settings.sync_from_last_file:
+                return max(log.end - log.end % log.segment_size, 0)
+            return max(log.begin, 0)
+        if offset < log.begin:
+            raise ProtocolError(
+                f"slave {self.address} reports {offset}, this master's log begins at {log.begin}: what is between is "
+                "gone; empty the slave's store folder"
+            )
+        return offset
+
+    def next(self, log: LogBounds, now_s: float) -> Send | float:
+        """What to send next, or until when (monotonic seconds) there is nothing to send."""
+        settings = self._settings
+        heartbeat_s = self._spoke_s + settings.ha_send_heartbeat_interval / 1000
+        if self.sent < 0:
+            return now_s + FIRST_REPORT_S
+        size = min(log.end - self.sent, settings.ha_transfer_batch_size)
+        # A stretch never goes over the end of a segment, as RocketMQ's slaves append it to one file.
+        size = min(size, log.segment_size - self.sent % log.segment_size)
+        if size > 0 and settings.ha_flow_control_enable:
+            self._count(now_s)
+            size = min(size, settings.max_ha_transfer_byte_in_second - self._in_second)
+            if size <= 0:
+                return min(self._second_s + 1, max(heartbeat_s, now_s))
+        if size > 0:
+            return Send(self.sent, size)
+        return Send(self.sent, 0) if now_s >= heartbeat_s else heartbeat_s
+
+    def was_sent(self, send: Send, now_s: float) -> None:
+        """Take note that something was given to the connection."""
+        self._spoke_s = now_s
+        self._count(now_s)
+        self._in_second += send.size
+        self.sent += send.size
+
+    def _count(self, now_s: float) -> None:
+        if now_s >= self._second_s + 1:
+            self._last_second = self._in_second if now_s < self._second_s + 2 else 0
+            self._second_s, self._in_second = now_s, 0
+
+    def rate(self, now_s: float) -> int:
+        """Bytes it was sent in the last whole second.
+
+        Args:
+            now_s: monotonic time, seconds.
+        """
+        self._count(now_s)
+        return self._last_second
+
+    def is_silent(self, now_s: float) -> bool:
+        """Whether it has not been heard of for so long that it counts as gone."""
+        return now_s - self._heard_s > self._settings.ha_housekeeping_interval / 1000
+
+
+@dataclass(slots=True)
+class Slaves:
+    """All slaves that are connected, and what a message needs of them (broker.md §17.2).
+
+    A SYNC_MASTER with `inSyncReplicas=1`, the default, has the rule of RocketMQ 4.9: it waits for one slave. 5.x would
+    acknowledge at once; who wants that says ASYNC_MASTER. A larger number counts the master, as in 5.x.
+
+    Attributes:
+        settings: of the store.
+        connected: the slaves.
+    """
+
+    settings: StoreSettings
+    connected: list[Slave] = field(default_factory=list)
+
+    def needed(self, end: int) -> int:
+        """How many slaves have to have a message before it is acknowledged.
+
+        Args:
+            end: where the log ends.
+        """
+        settings = self.settings
+        if settings.broker_role != "SYNC_MASTER":
+            return 0
+        needed = max(settings.in_sync_replicas - 1, 1)
+        if settings.enable_auto_in_sync_replicas:
+            needed = max(min(needed, self.in_sync(end)), settings.min_in_sync_replicas - 1, 0)
+        return needed
+
+    def copied(self, end: int) -> int:
+        """Up to where as many slaves as are needed have the log; -1 when there are not so many."""
+        needed = self.needed(end)
+        if not needed:
+            return end
+        acked = sorted((slave.acked for slave in self.connected), reverse=True)
+        return acked[needed - 1] if needed <= len(acked) else -1
+
+    def in_sync(self, end: int) -> int:
+        """How many slaves are near the end of the log."""
+        most = self.settings.ha_max_gap_not_in_sync
+        return sum(slave.acked >= 0 and end - slave.acked < most for slave in self.connected)
+
+    def verdict(self, end: int, record_end: int) -> PutStatus | None:
+        """See `tianzhou.store.durability.Copies`."""
+        needed = self.needed(end)
+        if not needed or self.copied(end) >= record_end:
+            return PutStatus.PUT_OK
+        return None if self.in_sync(end) >= needed else PutStatus.SLAVE_NOT_AVAILABLE

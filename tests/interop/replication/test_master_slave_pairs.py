@@ -1,0 +1,139 @@
+"""Our slave behind Apache's master, and Apache's behind ours: equal logs, every message at both (broker.md §17)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import frames
+import pytest
+from apache import ApacheBroker
+from own import OwnBroker, name_server
+from toolchain import SERVERS, ToolchainMissingError
+
+from tianzhou import sync
+from tianzhou.model import Message, SendStatus
+from waiting import until
+
+TOPIC = "orders"
+QUEUES = 4
+COMMON = {"mappedFileSizeCommitLog": 1 << 20, "haSendHeartbeatInterval": 1000}
+
+
+@dataclass
+class Pair:
+    """A master and its slave."""
+
+    namesrv: str
+    master: OwnBroker | ApacheBroker
+    slave: OwnBroker | ApacheBroker
+    sync_master: bool
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(whose, version) for version in SERVERS for whose in ("our slave", "our master")],
+    ids=lambda param: "-".join(param).replace(" ", "-"),
+)
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    whose, version = request.param
+    folder = tmp_path_factory.mktemp("pair")
+    with ExitStack() as stack:
+        namesrv = stack.enter_context(name_server(folder))
+        role = "SYNC_MASTER" if whose == "our master" else "ASYNC_MASTER"
+        first = {**COMMON, "brokerRole": role}
+        second = {**COMMON, "brokerRole": "SLAVE", "brokerId": 1, "slaveReadEnable": "true"}
+        master: OwnBroker | ApacheBroker
+        slave: OwnBroker | ApacheBroker
+        try:
+            if whose == "our slave":
+                master = ApacheBroker(namesrv, store_dir=folder / "m", home=folder / "mh", version=version, conf=first)
+                slave = OwnBroker(namesrv, folder / "s", folder / "sh", second)
+            else:
+                master = OwnBroker(namesrv, folder / "m", folder / "mh", first)
+                slave = ApacheBroker(namesrv, store_dir=folder / "s", home=folder / "sh", version=version, conf=second)
+            stack.callback(master.kill)
+            master.start()
+            # It takes what was sent before it came, too.
+            with sync.Producer("before", namesrv) as producer:
+                for i in range(100):
+                    producer.send(Message(TOPIC, b"before %d" % i))
+            stack.callback(slave.kill)
+            slave.start()
+        except ToolchainMissingError as error:
+            pytest.skip(str(error))
+        yield Pair(namesrv, master, slave, sync_master=role == "SYNC_MASTER")
+
+
+def max_offsets(address: str) -> list[int]:
+    found = [frames.call(address, 30, {"topic": TOPIC, "queueId": queue}) for queue in range(QUEUES)]
+    return [int(reply.fields["offset"]) for reply in found]
+
+
+def log_of(broker: OwnBroker | ApacheBroker) -> bytes:
+    files = sorted(path for path in (broker.store_dir / "commitlog").iterdir() if path.name.isdigit())
+    return b"".join(path.read_bytes() for path in files)
+
+
+def equal_logs(pair: Pair) -> bool:
+    master, slave = log_of(pair.master), log_of(pair.slave)
+    length = min(len(master), len(slave))
+    # Whoever has a file more has not begun it.
+    return master[:length] == slave[:length] and not any(master[length:]) and not any(slave[length:])
+
+
+def test_what_the_master_gets_the_slave_has(pair: Pair) -> None:
+    """Bodies go over segments' ends; the slave's queues, made by itself, are as long as the master's."""
+    with sync.Producer("p", pair.namesrv) as producer:
+        until(
+            lambda: producer.send(Message(TOPIC, b"x" * 50_000)).status is SendStatus.SEND_OK or not pair.sync_master,
+            "the slave takes part in acknowledgements",
+            within_s=60,
+        )
+        statuses = {producer.send(Message(TOPIC, b"%d" % i * 300, keys=f"k{i}")).status for i in range(3000)}
+    assert statuses == {SendStatus.SEND_OK}
+    until(lambda: max_offsets(pair.slave.address) == max_offsets(pair.master.address), "all is dispatched", within_s=60)
+    until(lambda: equal_logs(pair), "the logs are equal", within_s=60)
+
+
+def served(address: str, fields: dict[str, object]) -> frames.Reply | None:
+    reply = frames.call(address, 11, fields)
+    return reply if reply.code == 0 else None
+
+
+def test_every_message_is_served_by_the_slave(pair: Pair) -> None:
+    for queue, end in enumerate(max_offsets(pair.master.address)):
+        offset = 0
+        while offset < end:
+            fields = {
+                "consumerGroup": "g", "topic": TOPIC, "queueId": queue, "queueOffset": offset, "maxMsgNums": 32,
+                "sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": "*", "subVersion": 0,
+            }  # fmt: skip
+            master = frames.call(pair.master.address, 11, fields)
+            # Apache's slave knows the topic once it has asked for the table of topics, which it does every minute.
+            slave = until(lambda f=fields: served(pair.slave.address, f), "the slave serves the topic", within_s=90)
+            assert (master.code, master.body) == (0, slave.body)
+            offset = int(slave.fields["nextBeginOffset"])
+
+
+def test_our_slave_has_topics_groups_and_offsets_of_its_master(pair: Pair) -> None:
+    if isinstance(pair.slave, ApacheBroker):
+        pytest.skip("Apache's slave asks for them in its own time")
+    fields = {"consumerGroup": "g", "topic": TOPIC, "queueId": 1, "commitOffset": 77}
+    assert frames.call(pair.master.address, 15, fields).code == 0
+
+    def table(address: str, code: int, member: str) -> dict[str, object]:
+        found: dict[str, object] = frames.call(address, code).json()[member]
+        return found
+
+    offsets = lambda address: table(address, 43, "offsetTable").get(f"{TOPIC}@g")  # noqa: E731
+    until(lambda: offsets(pair.slave.address) == offsets(pair.master.address) == {"1": 77}, "offsets", within_s=30)
+    until(
+        lambda: (
+            table(pair.slave.address, 21, "topicConfigTable").keys()
+            >= {name for name in table(pair.master.address, 21, "topicConfigTable") if not name.startswith("rmq_sys")}
+        ),
+        "topics",
+        within_s=30,
+    )

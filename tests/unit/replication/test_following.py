@@ -1,0 +1,104 @@
+"""What a slave does with what comes, and the bytes of the HA port (broker.md §17.1)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tianzhou.errors import ProtocolError, StoreError
+from tianzhou.replication.following import OVERLAP, Following, Part
+from tianzhou.store.settings import StoreSettings
+from tianzhou.wire.ha import LARGEST_STRETCH, ReportReader, StretchReader, encode_head, encode_report
+
+
+def following(begin: int, end: int) -> Following:
+    return Following(begin, end, StoreSettings(), 0.0)
+
+
+def test_an_empty_slave_takes_what_comes_wherever_it_begins() -> None:
+    one = following(-1, 0)
+    assert one.first == 0
+    assert one.received(4096, 100, 1.0) == Part(4096, 0)
+    assert one.report(1.0, appended=True) == 4196
+    assert one.received(4196, 50, 1.0) == Part(4196, 0)
+
+
+def test_what_a_slave_has_is_compared_before_anything_is_appended() -> None:
+    one = following(0, 1_000_000)
+    assert one.first == 1_000_000 - OVERLAP
+    assert one.received(one.first, OVERLAP // 2, 1.0) == Part(one.first, OVERLAP // 2)
+    assert one.report(9.0, appended=True) is None  # it has not been found equal yet
+    rest = one.received(one.first + OVERLAP // 2, OVERLAP, 1.0)
+    assert rest == Part(one.first + OVERLAP // 2, OVERLAP // 2)
+    one.compared(rest, OVERLAP // 2)
+    assert one.report(9.0, appended=True) == 1_000_000 + OVERLAP // 2
+    with pytest.raises(StoreError, match="differs from its master's from"):
+        one.compared(rest, 3)
+
+
+def test_a_small_log_is_compared_from_its_second_byte_on() -> None:
+    # A report of 0 would ask for the beginning of the last segment.
+    assert following(0, 500).first == 1
+
+
+def test_a_gap_is_refused() -> None:
+    one = following(0, 500)
+    with pytest.raises(ProtocolError, match="the next byte is that at 1"):
+        one.received(100, 10, 1.0)
+
+
+def test_a_heartbeat_of_a_master_that_lacks_what_the_slave_has_says_so() -> None:
+    one = following(0, 500)
+    with pytest.raises(StoreError, match="the master lost what"):
+        one.received(1, 0, 1.0)
+
+
+def test_reports_come_with_what_was_appended_and_in_between() -> None:
+    one = following(-1, 0)
+    assert one.report(1.0, appended=False) is None
+    assert one.report(5.0, appended=False) == 0
+    assert one.report(6.0, appended=False) is None
+    assert one.next_report_s == 10.0
+
+
+def test_silence_is_noticed() -> None:
+    one = following(-1, 0)
+    one.received(0, 10, 5.0)
+    assert not one.is_silent(25.0)
+    assert one.is_silent(25.1)
+
+
+@given(st.lists(st.integers(0, 1 << 62), max_size=20), st.data())
+def test_the_newest_report_is_read_however_the_bytes_come(offsets: list[int], data: st.DataObject) -> None:
+    whole = b"".join(map(encode_report, offsets))
+    reader, found = ReportReader(), []
+    while whole:
+        cut = data.draw(st.integers(1, len(whole)))
+        found.append(reader.feed(whole[:cut]))
+        whole = whole[cut:]
+    assert [offset for offset in found if offset is not None][-1:] == offsets[-1:]
+
+
+@given(st.lists(st.binary(max_size=50), max_size=10), st.data())
+def test_stretches_are_read_however_the_bytes_come(bodies: list[bytes], data: st.DataObject) -> None:
+    offset, whole = 0, b""
+    for body in bodies:
+        whole += encode_head(offset, len(body)) + body
+        offset += len(body)
+    reader, found, heartbeats = StretchReader(), bytearray(), 0
+    while whole:
+        cut = data.draw(st.integers(1, len(whole)))
+        for stretch in reader.feed(whole[:cut]):
+            assert stretch.offset == len(found)
+            found += stretch.body
+            heartbeats += not stretch.body
+        whole = whole[cut:]
+    assert found == b"".join(bodies)
+    assert heartbeats == sum(not body for body in bodies)
+
+
+@pytest.mark.parametrize(("offset", "size"), [(-1, 0), (0, -1), (0, LARGEST_STRETCH + 1)])
+def test_heads_that_no_master_sends_are_refused(offset: int, size: int) -> None:
+    with pytest.raises(ProtocolError, match="no HA port"):
+        list(StretchReader().feed(encode_head(offset, size)))

@@ -1,0 +1,136 @@
+"""What a master makes of its slaves' reports (broker.md §17)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tianzhou.errors import ProtocolError
+from tianzhou.replication.slaves import LogBounds, Send, Slave, Slaves
+from tianzhou.store.results import PutStatus
+from tianzhou.store.settings import StoreSettings
+
+SEGMENT = 1000
+
+
+def slave(now_s: float = 0.0, **settings: object) -> Slave:
+    return Slave("10.0.0.2:1", StoreSettings(ha_transfer_batch_size=300, **settings), now_s)  # type: ignore[arg-type]
+
+
+def log(end: int, begin: int = 0) -> LogBounds:
+    return LogBounds(begin, end, SEGMENT)
+
+
+def send_all(one: Slave, bounds: LogBounds, now_s: float) -> list[Send]:
+    found = []
+    while isinstance(step := one.next(bounds, now_s), Send) and step.size:
+        one.was_sent(step, now_s)
+        found.append(step)
+    return found
+
+
+def test_an_empty_slave_gets_the_whole_log_in_stretches_that_stay_inside_segments() -> None:
+    one = slave()
+    one.reported(0, log(2500, begin=1000), 0.0)
+    stretches = send_all(one, log(2500, begin=1000), 0.0)
+    assert [s.offset for s in stretches] == [1000, 1300, 1600, 1900, 2000, 2300]
+    assert sum(s.size for s in stretches) == 1500
+    assert all(s.offset // SEGMENT == (s.offset + s.size - 1) // SEGMENT for s in stretches)
+
+
+def test_as_in_apache_an_empty_slave_may_get_the_last_segment_only() -> None:
+    one = slave(sync_from_last_file=True)
+    one.reported(0, log(2500), 0.0)
+    assert send_all(one, log(2500), 0.0)[0].offset == 2000
+
+
+@pytest.mark.parametrize("offset", [-1, 2501, 1 << 62])
+def test_who_reports_what_the_master_has_not_got_is_refused(offset: int) -> None:
+    one = slave()
+    with pytest.raises(ProtocolError, match=r"10\.0\.0\.2:1 reports"):
+        one.reported(offset, log(2500), 0.0)
+    assert one.acked == -1
+
+
+def test_who_reports_more_than_it_was_sent_is_refused() -> None:
+    one = slave()
+    one.reported(100, log(2500), 0.0)
+    with pytest.raises(ProtocolError, match="was sent the log up to 100"):
+        one.reported(2000, log(2500), 0.0)
+    assert one.acked == 100
+
+
+def test_what_has_expired_cannot_be_sent() -> None:
+    with pytest.raises(ProtocolError, match="log begins at 1000"):
+        slave().reported(999, log(2500, begin=1000), 0.0)
+
+
+def test_a_heartbeat_comes_when_nothing_was_sent_for_long_enough() -> None:
+    one = slave(ha_send_heartbeat_interval=5000)
+    one.reported(100, log(100), 10.0)
+    step = one.next(log(100), 10.0)
+    assert step == Send(100, 0)
+    one.was_sent(step, 10.0)
+    assert one.next(log(100), 12.0) == 15.0
+    assert one.next(log(100), 15.0) == Send(100, 0)
+
+
+def test_flow_control_lets_so_many_bytes_through_in_a_second() -> None:
+    one = slave(ha_flow_control_enable=True, max_ha_transfer_byte_in_second=700)
+    one.reported(1, log(2500), 0.0)
+    assert sum(s.size for s in send_all(one, log(2500), 0.0)) == 700
+    assert one.next(log(2500), 0.5) == 1.0
+    assert sum(s.size for s in send_all(one, log(2500), 1.0)) == 700
+
+
+def test_a_slave_that_says_nothing_counts_as_gone() -> None:
+    one = slave(ha_housekeeping_interval=20_000)
+    one.reported(0, log(10), 5.0)
+    assert not one.is_silent(25.0)
+    assert one.is_silent(25.1)
+
+
+def table(acked: list[int], **settings: object) -> Slaves:
+    found = Slaves(StoreSettings(broker_role="SYNC_MASTER", ha_max_gap_not_in_sync=100, **settings))  # type: ignore[arg-type]
+    for at in acked:
+        one = slave()
+        one.acked = at
+        found.connected.append(one)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("acked", "settings", "status"),
+    [
+        ([], {}, PutStatus.SLAVE_NOT_AVAILABLE),
+        ([-1], {}, PutStatus.SLAVE_NOT_AVAILABLE),
+        ([899], {}, PutStatus.SLAVE_NOT_AVAILABLE),  # 100 bytes behind and more
+        ([950], {}, None),
+        ([1000], {}, PutStatus.PUT_OK),
+        ([1000, 950], {"in_sync_replicas": 3}, None),
+        ([1000, 100], {"in_sync_replicas": 3}, PutStatus.SLAVE_NOT_AVAILABLE),
+        ([1000, 1000], {"in_sync_replicas": 3}, PutStatus.PUT_OK),
+        ([1000, 100], {"in_sync_replicas": 3, "enable_auto_in_sync_replicas": True}, PutStatus.PUT_OK),
+        ([], {"enable_auto_in_sync_replicas": True}, PutStatus.PUT_OK),
+        (
+            [],
+            {"in_sync_replicas": 3, "enable_auto_in_sync_replicas": True, "min_in_sync_replicas": 2},
+            PutStatus.SLAVE_NOT_AVAILABLE,
+        ),
+    ],
+)
+def test_what_copies_make_of_a_message(acked: list[int], settings: dict[str, object], status: PutStatus | None) -> None:
+    assert table(acked, **settings).verdict(1000, 1000) is status
+
+
+def test_an_async_master_waits_for_nobody() -> None:
+    assert Slaves(StoreSettings()).verdict(1000, 1000) is PutStatus.PUT_OK
+
+
+@given(st.lists(st.integers(-1, 1000), max_size=6), st.integers(2, 5))
+def test_as_many_slaves_as_are_asked_for_have_what_counts_as_copied(acked: list[int], replicas: int) -> None:
+    copied = table(acked, in_sync_replicas=replicas).copied(1000)
+    have = sum(at >= copied for at in acked)
+    assert copied == -1 or have >= replicas - 1
+    assert all(sum(at >= more for at in acked) < replicas - 1 for more in range(max(copied, 0) + 1, 1002))
