@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 
 from tianzhou.broker.replication.replication import Replication
 from tianzhou.broker.state import Tables
@@ -25,7 +25,7 @@ class Services:
         supervisor: learns of failing work.
         address: the broker's address as clients use it, `host:port`.
         host: the same as records and message ids hold it: 4 or 16 bytes, and the port.
-        replication: this broker's part in its group; by default that of a master without slaves.
+        replication: its part in its group, the argument `part`; by default that of a master without slaves.
         turns: allowance of requests that take long.
     """
 
@@ -36,10 +36,10 @@ class Services:
     supervisor: Supervisor
     address: str
     host: tuple[bytes, int]
-    replication: Replication = None  # type: ignore[assignment]
+    part: InitVar[Replication | None] = None
+    replication: Replication = field(init=False)
     turns: Turns = field(init=False)
 
-    def __post_init__(self) -> None:
-        if self.replication is None:
-            self.replication = Replication(self.store, self.tables.settings, self.clock, self.host[1])
+    def __post_init__(self, part: Replication | None) -> None:
+        self.replication = part or Replication(self.store, self.tables.settings, self.clock, self.host[1])
         self.turns = Turns(monotonic=self.clock.monotonic)

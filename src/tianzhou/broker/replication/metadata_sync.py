@@ -10,12 +10,12 @@ from tianzhou.broker.state import Tables
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, TianzhouError
 from tianzhou.model import DataVersion
+from tianzhou.records.checksum import Octets
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.wire.bodies.groups import SUBSCRIPTION_GROUP_TABLE
 from tianzhou.wire.bodies.topics import TOPIC_TABLE
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
-from tianzhou.wire.hashing import Octets
 from tianzhou.wire.json_dialect import loads
 
 PERIOD_S: Final = 1.0
