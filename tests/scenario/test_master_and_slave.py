@@ -99,3 +99,18 @@ async def test_a_slave_sends_readers_back_to_its_master_and_serves_them_without_
             assert (await pull(1, suspend_ms=20_000)).code == ResponseCode.PULL_RETRY_IMMEDIATELY
         await until_async(lambda: not slave.replication.near_master, "the master is away")
         assert (await pull(1, suspend_ms=50)).code == ResponseCode.PULL_NOT_FOUND
+
+
+async def test_a_slave_that_was_first_finds_its_master_when_that_comes(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        names = await stack.enter_async_context(name_server(tmp_path))
+        namesrv = f"127.0.0.1:{names.port}"
+        slave = await stack.enter_async_context(broker(tmp_path, namesrv, "SLAVE", 1))
+        await slave.ready()
+        for _ in range(2):
+            # The second time at another port, as it is any free one.
+            async with broker(tmp_path, namesrv, "ASYNC_MASTER", 0) as master:
+                await master.ready()
+                async with Producer("p", namesrv) as producer:
+                    await producer.send(Message("orders", b"body"))
+                await until_async(lambda m=master: slave.store.end_offset == m.store.end_offset, "copied")

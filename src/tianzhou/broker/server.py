@@ -229,7 +229,7 @@ class Broker:
         own("registration", parts.registrar.run)
         own("name servers", lambda: parts.names.run(parts.registrar.request))
         if replication.is_slave:
-            replication.follow(self._supervisor, self._tables, client)
+            replication.follow(self._supervisor, self._tables, client, parts.registrar.register_again)
         else:
             own("delays", DelayScheduler(services).run)
             own("transactions", parts.transactions.run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Final, cast
@@ -11,9 +12,12 @@ from tianzhou.clock import Clock
 from tianzhou.errors import ConnectFailed, ConnectionLost, TianzhouError
 from tianzhou.replication.following import Following
 from tianzhou.store.store import MessageStore
+from tianzhou.supervision import Supervisor
 from tianzhou.wire.ha import StretchReader, encode_report
 
-CONNECT_EVERY_S: Final = 5.0
+AGAIN_S: Final = 3.0
+"""Seconds after which a connection is tried again; RocketMQ's slaves wait for five."""
+WORK: Final = "copying the log"
 _CONNECT_LIMIT_S: Final = 5.0
 _BUFFER: Final = 1 << 20
 
@@ -21,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class HaClient:
-    """Follows a master; `run` does, until it is cancelled.
+    """Follows a master.
 
     Args:
         store: gets the log.
@@ -37,21 +41,41 @@ class HaClient:
         self._clock = clock
         self._master = master
         self.following: Following | None = None
-        self._wanted = asyncio.Event()
+        self._changed = asyncio.Event()
 
     def master_changed(self) -> None:
-        """Look at the master's address again, rather than in a few seconds."""
-        self._wanted.set()
+        """Look at the master's address now, rather than in a few seconds."""
+        self._changed.set()
 
-    async def run(self) -> None:
+    async def run(self, supervisor: Supervisor) -> None:
         """Connect, copy, and connect again, until cancelled.
 
-        Raises:
-            TianzhouError: the connection ended, or the logs differ; the caller begins again.
+        Args:
+            supervisor: learns why there is nothing to copy.
         """
-        while not (address := self._master()):
-            self._wanted.clear()
-            await self._wanted.wait()
+        while True:
+            self._changed.clear()
+            if address := self._master():
+                try:
+                    await self._follow(address, lambda: supervisor.well(WORK))
+                except TianzhouError as error:
+                    supervisor.failed(WORK, error)
+                else:
+                    continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(AGAIN_S):
+                    await self._changed.wait()
+
+    async def _follow(self, address: str, well: Callable[[], None]) -> None:
+        """Copy until the master is at another address.
+
+        Args:
+            address: the HA address.
+            well: called when bytes of the master have come.
+
+        Raises:
+            TianzhouError: the connection cannot be made or ended, or the logs differ.
+        """
         loop = asyncio.get_running_loop()
         host, _, port = address.rpartition(":")
         link = _Link(self._store, self._clock)
@@ -63,12 +87,13 @@ class HaClient:
         self.following = link.following
         _log.info("the log is copied from %s, from %d on", address, link.following.first)
         try:
-            await self._watch(link, address)
+            await self._watch(link, address, well)
         finally:
             link.close()
             self.following = None
 
-    async def _watch(self, link: _Link, address: str) -> None:
+    async def _watch(self, link: _Link, address: str, well: Callable[[], None]) -> None:
+        began_s = link.following.heard_s
         while self._master() == address:
             following = link.following
             pause_s = max(following.next_report_s - self._clock.monotonic(), 0.05)
@@ -77,6 +102,8 @@ class HaClient:
                     await link.ended.wait()
             except TimeoutError:
                 link.report(appended=False)
+                if following.heard_s > began_s:
+                    well()
                 if following.is_silent(self._clock.monotonic()):
                     raise ConnectionLost(f"the master at {address} has said nothing for too long") from None
             else:

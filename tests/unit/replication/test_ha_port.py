@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+import pytest
 from small_store import small_store
 
 from store_reads import read_now
@@ -15,6 +16,7 @@ from tianzhou.replication.ha_client import HaClient
 from tianzhou.replication.ha_server import HaServer
 from tianzhou.store import MessageStore, NewRecord
 from tianzhou.supervision import Supervisor
+from tianzhou.wire.ha import encode_report
 from waiting import until_async
 
 SEGMENT = 16 << 10
@@ -39,7 +41,7 @@ async def slave(folder: Path, server: HaServer) -> AsyncIterator[MessageStore]:
     supervisor = Supervisor("slave")
     async with store_of(folder, "SLAVE") as store:
         client = HaClient(store, SystemClock(), lambda: f"127.0.0.1:{server.port}")
-        supervisor.own("copying", client.run)
+        supervisor.own("copying", lambda: client.run(supervisor))
         try:
             yield store
         finally:
@@ -111,3 +113,47 @@ def test_a_slave_takes_no_messages(tmp_path: Path) -> None:
         assert "slave" in with_store.append(NewRecord("T", 0, b"body", b"")).remark
     finally:
         with_store.close_now()
+
+
+def test_strangers_at_the_port_are_disconnected_and_slaves_go_on(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with master(tmp_path / "m") as (store, server):
+            put(store, 100)
+            async with slave(tmp_path / "s", server) as copy:
+                await caught_up(store, copy)
+                for hello in (
+                    b"GET / HTTP/1.1\r\n\r\n",
+                    encode_report(1 << 62),
+                    encode_report(-1),
+                    b"\xff" * 4096,
+                ):
+                    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+                    writer.write(hello)
+                    async with asyncio.timeout(10):
+                        assert await reader.read() == b""
+                    writer.close()
+                assert store.durability.replicated.value <= store.end_offset
+                put(store, 100, first=100)
+                await caught_up(store, copy)
+                assert [one.acked for one in server.slaves.connected] == [store.end_offset]
+
+    asyncio.run(main())
+
+
+def test_a_slave_with_another_log_says_where_it_differs_and_stops(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with master(tmp_path / "other") as (store, server):
+            put(store, 50)
+            async with slave(tmp_path / "s", server) as copy:
+                await caught_up(store, copy)
+        async with master(tmp_path / "m") as (store, server):
+            put(store, 60, first=1000)
+            async with slave(tmp_path / "s", server) as copy:
+                end = copy.end_offset
+                await until_async(lambda: "differs from its master's from" in caplog.text, "it is said")
+                assert copy.end_offset == end
+                assert len(bodies(copy)[0]) > 10
+
+    asyncio.run(main())

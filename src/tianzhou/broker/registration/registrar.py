@@ -103,6 +103,11 @@ class Registrar:
         """Register as soon as possible, because the last registration is out of date."""
         self._requested.advance(self._requested.value + 1)
 
+    def register_again(self) -> None:
+        """Register everything as soon as possible although nothing changed, because of what the answers say."""
+        self._registered.clear()
+        self.request()
+
     async def settled(self, timeout_s: float = 3.0) -> bool:
         """Wait until the registrations requested so far are done; False after `timeout_s`."""
         if not self._names.addresses and not self._names.looked_up:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Final, Self
 
@@ -12,7 +14,7 @@ from tianzhou.broker.state import Tables
 from tianzhou.clock import Clock
 from tianzhou.errors import ConfigError
 from tianzhou.remoting.client import RemotingClient
-from tianzhou.replication.ha_client import HaClient
+from tianzhou.replication.ha_client import WORK, HaClient
 from tianzhou.replication.ha_server import HaServer
 from tianzhou.store.store import MessageStore
 from tianzhou.supervision import Supervisor
@@ -21,6 +23,9 @@ from tianzhou.wire.bodies.replication import HaConnection, HaStatus
 
 DEFAULT_HA_PORT: Final = 10_912
 """`haListenPort` when it is not configured; the port above the main one is meant then (broker.md §3.1)."""
+
+LOOK_EVERY_S: Final = 3.0
+"""Seconds after which a slave without a master asks the name servers again."""
 
 _log = logging.getLogger(__name__)
 
@@ -77,15 +82,26 @@ class Replication:
         port = self._broker_port + 1 if self._server is None else self._server.port
         return f"{self._settings.broker_ip2 or self._settings.broker_ip1}:{port}"
 
-    def follow(self, supervisor: Supervisor, tables: Tables, client: RemotingClient) -> None:
+    def follow(
+        self, supervisor: Supervisor, tables: Tables, client: RemotingClient, register: Callable[[], None]
+    ) -> None:
         """Begin to copy log and tables of the master.
 
         Args:
             supervisor: owns the tasks.
             tables: made equal to the master's.
             client: reaches the master.
+            register: registers at the name servers, whose answers name the master.
         """
-        supervisor.own("copying the log", self._follower.run)
+
+        async def look() -> None:
+            while True:
+                await asyncio.sleep(LOOK_EVERY_S)
+                if not self.near_master:
+                    register()
+
+        supervisor.own("looking for the master", look)
+        supervisor.own(WORK, lambda: self._follower.run(supervisor))
         supervisor.own("tables of the master", MetadataSync(tables, client, self._clock, lambda: self.master).run)
 
     def master_named(self, address: str, ha_address: str) -> None:
