@@ -15,8 +15,8 @@ from typing import Final
 
 from tianzhou.errors import StoreError
 from tianzhou.model import names
-from tianzhou.records.layout import BLANK_SIZE, INNER_BATCH, PREPARED, ROLLBACK, TRANSACTION_BITS
-from tianzhou.records.walk import Finding, LogEntry, LogItem, walk
+from tianzhou.records.layout import BLANK_SIZE, INNER_BATCH, INNER_BATCH_BITS, PREPARED, ROLLBACK, TRANSACTION_BITS
+from tianzhou.records.walk import Finding, LogEntry, LogItem, Run, walk
 from tianzhou.store.dispatch.dispatch import BACKLOG_LIMIT, Dispatcher
 from tianzhou.store.log.commitlog import CommitLog
 from tianzhou.store.log.flush import LogFlusher
@@ -31,6 +31,7 @@ from tianzhou.wire.properties import get_property
 logger = logging.getLogger(__name__)
 
 _SLICE_S: Final = 0.002
+_NOT_PLAIN: Final = TRANSACTION_BITS | INNER_BATCH_BITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +170,7 @@ class LogCopy:
             self._take(step.entry)
             self.whole = step.offset + step.size
         else:
-            for row in step:
-                self._take(LogEntry._make(row))
+            self._take_run(step)
             self.whole = step[-1][0] + step[-1][1]
         self._dispatcher.kick()
         return True
@@ -186,6 +186,24 @@ class LogCopy:
                 "master, and empty the slave's store folder"
             )
             raise self._failure
+
+    def _take_run(self, run: Run) -> None:
+        """As `_take`, quicker for records of queues that are there already."""
+        table, pending = self._queues.table, self._dispatcher.pending
+        for row in run:
+            offset, size, topic, queue_id, queue_offset, sys_flag, stored, properties = row
+            queue = table.get(topic, {}).get(queue_id)
+            if queue is None or not queue.plain or sys_flag & _NOT_PLAIN or self._settings.enable_multi_dispatch:
+                self._take(LogEntry._make(row))
+                continue
+            tags = 0
+            if queue.delayed or b"TAGS\x01" in properties:
+                tags = queue_tags_code(topic, properties, stored, self._delays)
+            queue.next_offset = queue_offset + 1
+            uniq_key = get_property(properties, names.UNIQ_KEY) or ""
+            keys = get_property(properties, names.KEYS) or ""
+            pending.append((queue, queue_offset, offset, size, tags, stored, 0, uniq_key, keys))
+        self._flusher.last_timestamp = run[-1][6]
 
     def _take(self, entry: LogEntry) -> None:
         kind = entry.sys_flag & TRANSACTION_BITS
