@@ -196,7 +196,6 @@ class Broker:
         self._stack.callback(self._write_metrics)
         await self._store.start()
         self.replication = replication = Replication(self._store, settings, clock, self._port)
-        await self._stack.enter_async_context(replication)
         client = await self._stack.enter_async_context(
             RemotingClient(
                 connect_timeout_ms=settings.connect_timeout_millis,
@@ -222,6 +221,7 @@ class Broker:
         await self._parts.staging.load()
         self._stack.push_async_callback(self._parts.staging.close)
         await self._listen(self._parts.router)
+        await self._stack.enter_async_context(replication)
         self._stack.push_async_callback(self._supervisor.end)
         parts, own = self._parts, self._supervisor.own
         own("state files", self._files.run)

@@ -26,10 +26,10 @@ async def test_sends_that_waited_for_the_disk_are_answered_after_the_answering_f
         answer = acks._answer
         failures = [ValueError("a defect")]
 
-        def fails_once(reached: int) -> None:
+        def fails_once() -> None:
             if failures:
                 raise failures.pop()
-            answer(reached)
+            answer()
 
         monkeypatch.setattr(acks, "_answer", fails_once)
         supervisor = Supervisor("broker", bench.clock)
