@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 from small_broker import ask, name_server, run, small_broker
 
+from tianzhou.broker.replication.metadata_sync import MetadataSync
 from tianzhou.broker.server import Broker
 from tianzhou.client.consumer.pull.pull_consumer import PullConsumer
 from tianzhou.client.producer.producer import Producer
@@ -114,3 +116,27 @@ async def test_a_slave_that_was_first_finds_its_master_when_that_comes(tmp_path:
                 async with Producer("p", namesrv) as producer:
                     await producer.send(Message("orders", b"body"))
                 await until_async(lambda m=master: slave.store.end_offset == m.store.end_offset, "copied")
+
+
+async def test_a_topic_of_the_masters_last_moment_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The slave has never been told of the topic, only of its message."""
+    monkeypatch.setattr(MetadataSync, "round", lambda self: asyncio.sleep(0))
+    async with AsyncExitStack() as stack:
+        names = await stack.enter_async_context(name_server(tmp_path))
+        namesrv = f"127.0.0.1:{names.port}"
+        async with broker(tmp_path, namesrv, "SYNC_MASTER", 0) as master:
+            await master.ready()
+            slave = await stack.enter_async_context(broker(tmp_path, namesrv, "SLAVE", 1))
+            await slave.ready()
+            await until_async(lambda: slave.replication.near_master, "copying")
+            async with Producer("p", namesrv) as producer:
+                for i in range(8):
+                    assert (await producer.send(Message("orders", b"%d" % i))).status is SendStatus.SEND_OK
+        async with PullConsumer("g", namesrv) as consumer:
+            queues = await consumer.queues("orders")
+            consumer.assign(queues)
+            for queue in queues:
+                await consumer.seek(queue, 0)
+            found: set[bytes] = set()
+            while len(found) < 8:
+                found |= {message.body for message in await consumer.poll(timeout_ms=1000)}

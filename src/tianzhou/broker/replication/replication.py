@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from typing import Final, Self
 
 from tianzhou.broker.replication.metadata_sync import MetadataSync
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.state import Tables
 from tianzhou.clock import Clock
-from tianzhou.errors import ConfigError
+from tianzhou.errors import ConfigError, LimitExceeded
+from tianzhou.model import TopicConfig
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.replication.ha_client import WORK, HaClient
 from tianzhou.replication.ha_server import HaServer
@@ -100,6 +102,14 @@ class Replication:
                 if not self.near_master:
                     register()
 
+        def know(topic: str, queue_id: int) -> None:
+            # The master may be gone before it has been asked for its topics; what was acknowledged has to be served.
+            config = tables.topics.get(topic) or TopicConfig(topic, 1, 1)
+            count = max(config.read_queue_nums, queue_id + 1)
+            with suppress(LimitExceeded):
+                tables.topics.put(replace(config, read_queue_nums=count, write_queue_nums=count), self._clock.now_ms())
+
+        self._store.copy.on_new_queue = know
         supervisor.own("looking for the master", look)
         supervisor.own(WORK, lambda: self._follower.run(supervisor))
         supervisor.own("tables of the master", MetadataSync(tables, client, self._clock, lambda: self.master).run)

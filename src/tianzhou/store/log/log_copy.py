@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from time import perf_counter
@@ -15,6 +16,7 @@ from typing import Final
 
 from tianzhou.errors import StoreError
 from tianzhou.model import names
+from tianzhou.model.name_rules import folder_name_problem
 from tianzhou.records.layout import BLANK_SIZE, INNER_BATCH, INNER_BATCH_BITS, PREPARED, ROLLBACK, TRANSACTION_BITS
 from tianzhou.records.walk import Finding, LogEntry, LogItem, Run, walk
 from tianzhou.store.dispatch.dispatch import BACKLOG_LIMIT, Dispatcher
@@ -57,6 +59,7 @@ class LogCopy:
 
     Attributes:
         whole: log offset behind the last record that is whole.
+        on_new_queue: called with topic and queue of the first record of a queue; None for nobody.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class LogCopy:
         self._scheduled = False
         self._failure: StoreError | None = None
         self.whole = 0
+        self.on_new_queue: Callable[[str, int], None] | None = None
 
     def opened(self) -> None:
         """Begin where the log ends."""
@@ -208,7 +212,15 @@ class LogCopy:
     def _take(self, entry: LogEntry) -> None:
         kind = entry.sys_flag & TRANSACTION_BITS
         stored, properties = entry.store_timestamp, entry.properties
-        queue = self._queues.find_or_make(entry.topic, entry.queue_id)
+        queue = self._queues.find(entry.topic, entry.queue_id)
+        if queue is None:
+            problem = folder_name_problem(entry.topic) or ("" if entry.queue_id >= 0 else "no queue has such a number")
+            if problem:
+                logger.error("the record at %d of the copied log is left out: %s", entry.offset, problem)
+                return
+            queue = self._queues.find_or_make(entry.topic, entry.queue_id)
+            if self.on_new_queue is not None:
+                self.on_new_queue(entry.topic, entry.queue_id)
         tags = queue_tags_code(entry.topic, properties, stored, self._delays)
         if kind not in {PREPARED, ROLLBACK}:
             count = 1
