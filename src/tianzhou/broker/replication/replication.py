@@ -14,7 +14,7 @@ from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.state import Tables
 from tianzhou.clock import Clock
 from tianzhou.errors import ConfigError, LimitExceeded
-from tianzhou.model import TopicConfig
+from tianzhou.model import TopicConfig, names
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.replication.ha_client import WORK, HaClient
 from tianzhou.replication.ha_server import HaServer
@@ -104,7 +104,11 @@ class Replication:
 
         def know(topic: str, queue_id: int) -> None:
             # The master may be gone before it has been asked for its topics; what was acknowledged has to be served.
-            config = tables.topics.get(topic) or TopicConfig(topic, 1, 1)
+            config = tables.topics.get(topic)
+            if config is None:
+                # As many as it may have: clients know its route, and ask for queues that had no message yet.
+                few = topic.startswith((names.RETRY_PREFIX, names.DLQ_PREFIX))
+                config = TopicConfig(topic, 1 if few else self._settings.default_topic_queue_nums)
             count = max(config.read_queue_nums, queue_id + 1)
             with suppress(LimitExceeded):
                 tables.topics.put(replace(config, read_queue_nums=count, write_queue_nums=count), self._clock.now_ms())
