@@ -28,6 +28,19 @@ def broker(folder: Path, namesrv: str, role: str, broker_id: int) -> Broker:
     return small_broker(folder / role, store, namesrv_addr=namesrv, broker_id=broker_id)
 
 
+async def bodies_of_orders(namesrv: str, count: int) -> set[bytes]:
+    """What a consumer reads of the topic, until it has so many different bodies."""
+    found: set[bytes] = set()
+    async with PullConsumer("g", namesrv) as consumer:
+        queues = await consumer.queues("orders")
+        consumer.assign(queues)
+        for queue in queues:
+            await consumer.seek(queue, 0)
+        while len(found) < count:
+            found |= {message.body for message in await consumer.poll(timeout_ms=1000)}
+    return found
+
+
 async def test_a_group_is_served_by_the_slave_while_the_master_is_away(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         names = await stack.enter_async_context(name_server(tmp_path))
@@ -44,15 +57,7 @@ async def test_a_group_is_served_by_the_slave_while_the_master_is_away(tmp_path:
             client = await stack.enter_async_context(RemotingClient())
             reply = await ask(client, namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")
             assert ROUTE.loads(reply.body).broker_datas[0].broker_addrs == {0: master.address, 1: slave.address}
-        async with PullConsumer("g", namesrv) as consumer:
-            found: set[bytes] = set()
-            queues = await consumer.queues("orders")
-            consumer.assign(queues)
-            for queue in queues:
-                await consumer.seek(queue, 0)
-            while len(found) < 100:
-                found |= {message.body for message in await consumer.poll(timeout_ms=1000)}
-        assert found == {b"%d" % i for i in range(100)}
+        assert await bodies_of_orders(namesrv, 100) == {b"%d" % i for i in range(100)}
 
 
 async def test_a_sync_master_acknowledges_what_its_slave_has(tmp_path: Path) -> None:
@@ -132,11 +137,4 @@ async def test_a_topic_of_the_masters_last_moment_is_served(tmp_path: Path, monk
             async with Producer("p", namesrv) as producer:
                 for i in range(8):
                     assert (await producer.send(Message("orders", b"%d" % i))).status is SendStatus.SEND_OK
-        async with PullConsumer("g", namesrv) as consumer:
-            queues = await consumer.queues("orders")
-            consumer.assign(queues)
-            for queue in queues:
-                await consumer.seek(queue, 0)
-            found: set[bytes] = set()
-            while len(found) < 8:
-                found |= {message.body for message in await consumer.poll(timeout_ms=1000)}
+        assert await bodies_of_orders(namesrv, 8) == {b"%d" % i for i in range(8)}
