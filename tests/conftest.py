@@ -25,8 +25,9 @@ WHOLE_FILES = ("tests/interop/", "tests/spark/")
 LENGTHY = frozenset(
     {
         "test_apache_traps", "test_bad_input", "test_bench_process", "test_delay_deaths", "test_hostile_requests",
-        "test_kill_ledger", "test_rebalance_storm", "test_serve_process", "test_several_brokers", "test_staging_deaths",
-        "test_store_power_loss", "test_testing_howto", "test_transaction_deaths", "test_transaction_kills",
+        "test_kill_ledger", "test_rebalance_storm", "test_replica_group", "test_replication_howto",
+        "test_serve_process", "test_several_brokers", "test_staging_deaths", "test_store_power_loss",
+        "test_testing_howto", "test_transaction_deaths", "test_transaction_kills",
     }
 )  # fmt: skip
 """Files that start many processes, kill them, or wait for them; `./test --quick` leaves them out."""

@@ -1,6 +1,7 @@
 """Data folder of `tianzhou serve --data`: its layout, and the stores in it (docs/adr/0005-serve-folder.md).
 
-The first broker's store is `store/`; the others, of `--brokers N`, have a folder each with a store in it.
+The first broker's store is `store/`; the others, of `--brokers N`, have a folder each with a store in it. The members
+of a group, of `--replicas N`, have `n0/store/`, `n1/store/` and so on.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ LAYOUT = 1
 """Layout of a folder with one broker's store."""
 LAYOUT_OF_SEVERAL = 2
 """Layout of a folder with the stores of several brokers, which a version that knows of one only must not serve."""
+LAYOUT_OF_GROUP = 3
+"""Layout of a folder with the stores of a group's members; each of them alone is one copy of all messages."""
 MARK = "tianzhou.json"
 FIRST_BROKER = "broker-a"
 _PREFIX = "broker-"
+_MEMBER = "n"
 _OUR_ENTRIES = frozenset({"store", "namesrv", "broker.conf", "broker.conf.bak", "lost+found"})
 
 
@@ -70,12 +74,70 @@ def stores_in(folder: Path) -> list[Path]:
     """Stores in a folder of `tianzhou serve`; another folder is taken for a store itself."""
     if not (folder / MARK).exists():
         return [folder]
-    return [home_of(folder, name) / "store" for name in brokers_in(folder)] or [folder / "store"]
+    members = [member_home(folder, name) / "store" for name in member_names(members_in(folder))]
+    return members or [home_of(folder, name) / "store" for name in brokers_in(folder)] or [folder / "store"]
 
 
 def which_of(folder: Path, stores: Sequence[Path]) -> str:
     """Message for users who have to name one of several stores."""
     return f"{folder}: holds the stores of {len(stores)} brokers; name one: {', '.join(map(str, stores))}"
+
+
+def member_names(count: int) -> list[str]:
+    """Names of a group's members, as RocketMQ's `dLegerSelfId` has them: `n0`, `n1` and so on."""
+    return [f"{_MEMBER}{index}" for index in range(count)]
+
+
+def member_home(data: Path, name: str) -> Path:
+    """Folder of a member's store and configuration."""
+    return data / name
+
+
+def members_in(data: Path) -> int:
+    """Number of members of the group that the folder was made for; 0 when it is no group's.
+
+    Raises:
+        ConfigError: the folder's mark cannot be read.
+    """
+    if not (data / MARK).exists():
+        return 0
+    found = _read(data)
+    if found["layout"] != LAYOUT_OF_GROUP:
+        return 0
+    members = found.get("members")
+    if not isinstance(members, int) or not 0 < members < 100:
+        raise ConfigError(
+            f'--data {data}: its {MARK} is damaged; write {{"layout": {LAYOUT_OF_GROUP}, "members": N}} into it, N '
+            "being the number of folders n0, n1 and so on, or give another folder"
+        )
+    return members
+
+
+def claim_group(data: Path, members: int) -> None:
+    """Initialise a data folder for a group, or check an existing one; refuse a folder that belongs to something else.
+
+    Args:
+        data: the folder.
+        members: how many members the group has.
+
+    Raises:
+        ConfigError: it cannot be used; the text says why and what to do.
+    """
+    before = members_in(data)
+    if before == members:
+        return
+    if before:
+        raise ConfigError(
+            f"--replicas {members}: --data {data} holds a group of {before} members, whose number does not change; "
+            f"give --replicas {before}, or another folder"
+        )
+    if brokers_in(data):
+        raise ConfigError(
+            f"--replicas {members}: --data {data} holds the messages of single brokers, which a group does not take "
+            "over; give a new folder (docs/howto/from-a-pair-to-a-group.md has the way for messages that are there)"
+        )
+    claim(data)
+    _write(data, {"layout": LAYOUT_OF_GROUP, "members": members})
 
 
 def claim(data: Path, brokers: int = 1) -> None:
@@ -92,8 +154,11 @@ def claim(data: Path, brokers: int = 1) -> None:
         make_folders(data)
         if not (data / MARK).exists():
             _check_new(data)
-        else:
-            _read(data)
+        elif members := members_in(data):
+            raise ConfigError(
+                f"--data {data}: holds a group of {members} members, of which no single broker may serve one; give "
+                f"--replicas {members}, or another folder"
+            )
         _check_all_served(data, brokers)
         if brokers > 1 or not (data / MARK).exists():
             _write(data, {"layout": LAYOUT_OF_SEVERAL if brokers > 1 else LAYOUT})
@@ -167,9 +232,9 @@ def _read(data: Path) -> dict[str, Any]:
             f'--data {data}: its {MARK} is damaged; write {{"layout": {layout}}} into it if this version wrote the '
             "folder, or give another folder"
         ) from None
-    if known > LAYOUT_OF_SEVERAL:
+    if known > LAYOUT_OF_GROUP:
         raise ConfigError(
-            f"--data {data}: was written by a newer Tianzhou (layout {known}, this version knows {LAYOUT_OF_SEVERAL}); "
+            f"--data {data}: was written by a newer Tianzhou (layout {known}, this version knows {LAYOUT_OF_GROUP}); "
             "upgrade, or give another folder"
         )
     return dict(found)

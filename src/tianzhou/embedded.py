@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 from tianzhou.broker.changeable_settings import RULES as BROKER_RULES
 from tianzhou.broker.server import FAST_PORT_BELOW, Broker, first_address
 from tianzhou.broker.settings import BrokerSettings
+from tianzhou.broker.zero_loss import with_profile
 from tianzhou.clock import Clock, SystemClock
 from tianzhou.data_folder import FIRST_BROKER, claim
 from tianzhou.errors import ConfigError, StoreLocked
@@ -45,6 +46,7 @@ DECIDED: Final[dict[tuple[str, ...], str]] = {
         "configStorePath",
     ): "everything is in the folder of --data",
     ("brokerName", "brokerId"): "brokers are named broker-a, broker-b and so on; give --brokers N for several",
+    ("dLegerGroup", "dLegerPeers", "dLegerSelfId"): "give --replicas N for a group",
     ("namesrvAddr", "fetchNamesrvAddrByAddressServer"): "its brokers register at its own name server",
 }  # fmt: skip
 """Keys that an embedded server sets itself, and what to do instead."""
@@ -259,7 +261,9 @@ def _broker_settings(one: EmbeddedSettings, namesrv: str, advertised: str) -> tu
         disk_space_enough_free_bytes=ENOUGH_FREE_BYTES,
     )
     flush = {"flushDiskType": one.flush} if one.flush else {}
-    return configured(BROKER_RULES, {**one.values, **flush}, (broker, store), Path(broker.broker_config_path))
+    return configured(
+        BROKER_RULES, with_profile({**one.values, **flush}), (broker, store), Path(broker.broker_config_path)
+    )
 
 
 def check_values(values: Mapping[str, str]) -> None:
@@ -330,7 +334,7 @@ def advertised_address(host: str, advertise: str) -> str:
 
     Args:
         host: the address listened on; `0.0.0.0` is every one.
-        advertise: what the operator asked for; empty derives it.
+        advertise: what the operator chose; empty derives it.
 
     Raises:
         ConfigError: no client can reach the address; the text says what to give instead.
@@ -364,12 +368,12 @@ def check_advertised(name: str, address: str, host: str) -> None:
     advertises_loopback = all(found.is_loopback for found in advertised)
     if listens_on_loopback and not advertises_loopback:
         raise ConfigError(
-            f"{name}: the server would listen on loopback only ({host}), so clients that are told this address "
+            f"{name}: the server would listen on loopback only ({host}), so clients that get this address "
             "could not reach it; listen on 0.0.0.0 as well"
         )
     if advertises_loopback and not listens_on_loopback:
         raise ConfigError(
-            f"{name}: the server would listen on {host} only, so clients that are told loopback could not reach it; "
+            f"{name}: the server would listen on {host} only, so clients that get loopback could not reach it; "
             f"give {host}, or listen on 0.0.0.0"
         )
 

@@ -2,7 +2,7 @@
 
 Every error a caller can see derives from `TianzhouError` and says three things about itself as class
 attributes, so that code branches on a property and never on a list of classes: whether trying again can help
-(`retriable`), whether the topic's route should be asked for again first (`refresh_route`), and which response
+(`retriable`), whether the topic's route should be queried again first (`refresh_route`), and which response
 code it becomes when it crosses the wire (`response_code`, wire.md §2).
 
 Expected outcomes (flush timeouts, "no new message") are statuses in `tianzhou.model`, not errors.
@@ -114,17 +114,36 @@ class DuplicateInProgress(TianzhouError):
     retriable = True
 
 
+class NotDurable(TianzhouError):
+    """A message is stored, but no broker confirmed in time that it survives a failure (`Producer(durable=True)`).
+
+    It may be delivered all the same; sending it again may store it twice.
+
+    Args:
+        message: where it is, what is missing and what to change.
+        status: the last status, `FLUSH_DISK_TIMEOUT`, `SLAVE_NOT_AVAILABLE` or `FLUSH_SLAVE_TIMEOUT`.
+        msg_id: its unique key.
+    """
+
+    retriable = True
+
+    def __init__(self, message: str, *, status: str = "", msg_id: str = "") -> None:
+        self.status = status
+        self.msg_id = msg_id
+        super().__init__(message)
+
+
 class OutboxFull(TianzhouError):
-    """No broker answers, and the producer's outbox holds as much as it may; the message was not kept."""
+    """No broker answers, and the producer's outbox holds as much as it may; the message was not stored."""
 
     retriable = True
 
 
 class LimitExceeded(TianzhouError):
-    """More was asked for than a limit allows (docs/reference/limits.md); nothing of it was done.
+    """More was requested than a limit allows (docs/reference/limits.md); nothing of it was done.
 
     Args:
-        message: what is limited, how much was asked for, how much is allowed and which key raises it.
+        message: what is limited, how much was requested, how much is allowed and which key raises it.
         limit: the limit, a `tianzhou.limits.Limit`.
     """
 
@@ -149,7 +168,7 @@ class TooBusy(LimitExceeded):
 
 
 class StoreError(TianzhouError):
-    """The store cannot do what was asked; what it holds is unharmed."""
+    """The store cannot do what was requested; what it holds is unharmed."""
 
     response_code = 14
 

@@ -168,7 +168,7 @@ REPLY_BYTES = Limit(
 )
 PROXY_BYTES = Limit(
     "maxProxyValueBytes", 4_096, "bytes", "what is remembered of a connection's PROXY header",
-    "values beyond are not kept", server="both", fixed=True,
+    "values beyond are dropped", server="both", fixed=True,
 )
 
 BODY_BYTES = Limit("maxMessageSize", 4_194_304, "bytes", "the body of a message, or a batch", "code 13")
@@ -206,7 +206,7 @@ FILTER_TEXT = Limit(
 )
 PULLED_TEXT = Limit(
     "maxPulledSubscriptionCharacters", 4_194_304, "characters",
-    "subscriptions that pulls brought along, kept for tools",
+    "subscriptions that pulls brought along, stored for tools",
     "the pull is served, tools are not shown its subscription", fixed=True,
 )
 FIGURES = Limit(
@@ -261,15 +261,15 @@ KV_ENTRIES = Limit(
 KV_BYTES = Limit("maxKvBytes", 8_388_608, "bytes", "the KV configuration as a whole", "code 29", server="name server")
 
 QUEUES_OF_ROUTE = Limit(
-    "maxQueuesPerRoute", 262_144, "queues", "queues of a topic at all its brokers, in the route a client is told",
+    "maxQueuesPerRoute", 262_144, "queues", "queues of a topic at all its brokers, in the route a client gets",
     "the route is refused, the one known before stays in use", server="client", fixed=True,
 )
 BROKERS_OF_ROUTE = Limit(
-    "maxBrokersPerRoute", 16_384, "addresses", "brokers' addresses in the route a client is told",
+    "maxBrokersPerRoute", 16_384, "addresses", "brokers' addresses in the route a client gets",
     "the route is refused, the one known before stays in use", server="client", fixed=True,
 )
 MEMBERS_OF_ANSWER = Limit(
-    "maxMembersPerAnswer", 65_536, "members", "members of a group a broker tells a client of",
+    "maxMembersPerAnswer", 65_536, "members", "members of a group in a broker's answer",
     "the answer is refused, the queues stay shared as they are", server="client", fixed=True,
 )
 UNPACKED_BODY = Limit(

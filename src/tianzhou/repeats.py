@@ -11,7 +11,7 @@ MAX_KEYS: Final = 1024
 
 
 class Once:
-    """Tells the first event of a key from those that follow."""
+    """Distinguishes the first event of a key from those that follow."""
 
     def __init__(self) -> None:
         self._seen: OrderedDict[Hashable, None] = OrderedDict()

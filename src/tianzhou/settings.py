@@ -55,6 +55,16 @@ def keyed(key: str, default: Any, *, secret: bool = False) -> Any:
     return dataclasses.field(default=default, repr=not secret, metadata={"key": key, "secret": secret})
 
 
+def formerly(key: str, default: Any) -> Any:
+    """A dataclass field that RocketMQ 4.9 has under another key, which counts where the present one is not set.
+
+    Args:
+        key: the former key.
+        default: its value when nobody sets another.
+    """
+    return dataclasses.field(default=default, metadata={"former": key})
+
+
 def secret(default: str) -> Any:
     """A dataclass field of a secret, such as a password: `repr`, `-p` and servers' answers do not show it."""
     return dataclasses.field(default=default, repr=False, metadata={"secret": True})
@@ -128,6 +138,8 @@ def apply(settings: S, values: Mapping[str, str], *, source: str = "configuratio
     hints = _kinds(type(settings))
     changes: dict[str, Any] = {}
     for key, field in keyed_fields(type(settings)):
+        if key not in values and field.metadata.get("former") in values:
+            key = field.metadata["former"]
         if key in values:
             if field.metadata.get("secret") and values[key].strip() == MASK:
                 raise ConfigError(f"{source}: {key}={MASK}: stands for a secret where it is shown; write the secret")
@@ -198,7 +210,8 @@ def nearest(key: str, known: Iterable[str]) -> str | None:
 def unknown_keys(values: Iterable[str], *classes: type) -> dict[str, str | None]:
     """Keys that none of the settings classes has, each with the nearest known key (None: nothing is near)."""
     known = keys_of(*classes)
-    unknown = [key for key in values if key not in known]
+    former = {field.metadata.get("former") for cls in classes for _, field in keyed_fields(cls)}
+    unknown = [key for key in values if key not in known and key not in former]
     # Looking for a near key takes milliseconds, and a peer may send thousands of keys.
     return {key: nearest(key, known) if at < MAX_SUGGESTIONS else None for at, key in enumerate(unknown)}
 

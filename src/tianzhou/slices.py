@@ -46,7 +46,7 @@ def start_in_turns(steps: Iterator[object]) -> None:
 
 
 class NextTurn:
-    """A callback in the next turn of the running loop, once for all who asked for it in this one.
+    """A callback in the next turn of the running loop, once for all who requested it in this one.
 
     Args:
         callback: may ask again.

@@ -44,7 +44,15 @@ class Supervisor:
 
     async def end(self) -> None:
         """Cancel all tasks and wait until they have ended."""
-        tasks, self._tasks = self._tasks, []
+        await self.stop(*self._tasks)
+
+    async def stop(self, *tasks: asyncio.Task[None]) -> None:
+        """Cancel some of the tasks and wait until they have ended.
+
+        Args:
+            tasks: returned by `own`.
+        """
+        self._tasks = [task for task in self._tasks if task not in tasks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

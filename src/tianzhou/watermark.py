@@ -49,6 +49,13 @@ class Watermark:
         if self._waiters and not self._waking:
             self._wake()
 
+    def fall_back(self, value: int) -> None:
+        """Lower the mark to `value`: what was measured has been cut off, as an end of a log that its group has not.
+
+        Who has been woken for it was told the truth at that time. Nothing happens for a larger one.
+        """
+        self.value = min(self.value, value)
+
     def _wake(self) -> None:
         self._waking = False
         waiters, value = self._waiters, self.value

@@ -869,7 +869,8 @@ async def is_indexed(admin: Admin, topic: str, key: str, count: int) -> bool:
 async def clusters_tell_about_themselves(namesrv: str, folder: Path) -> None:
     async with Admin(namesrv) as admin:
         (cluster,) = await admin.cluster.names()
-        (status,) = await admin.cluster.status(cluster)
+        status, *slaves = await admin.cluster.status(cluster)
+        assert [one.role for one in slaves] == ["slave"] * len(slaves)
         assert (status.cluster, status.broker_id, status.error) == (cluster, 0, None)
         assert status.version.startswith("V")
         assert 0 <= status.disk_ratio <= 1

@@ -713,7 +713,7 @@ async def delivered_messages_say_where_their_queue_stands_and_when_they_began(na
 
 
 @check
-async def what_is_delivered_again_says_when_it_began_anew(namesrv: str, folder: Path) -> None:
+async def what_is_delivered_again_says_when_it_began_again(namesrv: str, folder: Path) -> None:
     topic = await make_topic(namesrv, 1)
     began: list[int] = []
 

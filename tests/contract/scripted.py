@@ -1,4 +1,4 @@
-"""A name server and brokers that do what a test tells them, on loopback in the test's own event loop."""
+"""A name server and brokers that do what a test wants, on loopback in the test's own event loop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Answer = Callable[[Command], "Command | Awaitable[Command | None] | None"]
 
 
 class ScriptedBroker:
-    """Answers the usual requests well, and any of them as a test wants; notes what it was asked."""
+    """Answers ordinary requests well, and any of them as a test wants; notes every request."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -43,6 +43,10 @@ class ScriptedBroker:
     def asked(self, code: int) -> list:
         """The headers of the requests of a code, in order."""
         return [read_header(command) for command in self.requests if command.code == code]
+
+    def pulls(self, topic: str = "T") -> list:
+        """The headers of the pulls of a topic, in order."""
+        return [header for header in self.asked(11) if header.topic == topic]
 
     def bodies_of(self, code: int) -> list[bytes]:
         return [bytes(command.body) for command in self.requests if command.code == code]
@@ -112,6 +116,11 @@ class ScriptedBroker:
         records, self.records = self.records, []
         offset = header.queue_offset + len(records)
         return command.reply(0, "FOUND", pulled(offset, maximum=offset), b"".join(records))
+
+
+def refusing(code: int, remark: str = "no") -> Answer:
+    """Answers with an error code."""
+    return lambda command: command.reply(code, remark)
 
 
 def sent(queue_id: int, queue_offset: int) -> dict[str, str]:

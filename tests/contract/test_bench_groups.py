@@ -1,4 +1,4 @@
-"""The consumer groups of `tianzhou bench` where a broker makes deleted ones anew, and where none does."""
+"""The consumer groups of `tianzhou bench` where a broker creates deleted ones again, and where none does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tianzhou.wire.fields import read_header
 
 
 class MakesAnew:
-    """A name server and broker in one that says it is Apache's, and makes a deleted group anew after `held_s`."""
+    """A name server and broker in one that says it is Apache's, and creates a deleted group again after `held_s`."""
 
     def __init__(self, held_s: float) -> None:
         self.groups: set[str] = set()
@@ -54,7 +54,7 @@ class MakesAnew:
         return reply
 
 
-async def test_groups_that_a_held_pull_makes_anew_are_deleted_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_groups_that_a_held_pull_creates_again_are_deleted_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_groups, "HELD_LIMIT_S", 1.0)
 
     broker = MakesAnew(held_s=0.1)
@@ -72,7 +72,7 @@ async def test_groups_that_a_held_pull_makes_anew_are_deleted_once_more(monkeypa
         assert groups.left_s == 0
 
 
-async def test_a_broker_of_ours_makes_none_anew_and_nobody_waits(tmp_path) -> None:
+async def test_a_broker_of_ours_creates_none_again_and_nobody_waits(tmp_path) -> None:
     async with own_server(tmp_path) as address, Admin(address) as admin:
         groups = RunGroups(["G0", "G1"])
         await groups.make(admin)
@@ -82,7 +82,7 @@ async def test_a_broker_of_ours_makes_none_anew_and_nobody_waits(tmp_path) -> No
         assert groups.left_s == 0
 
 
-async def test_groups_that_cannot_be_deleted_are_told_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_groups_that_cannot_be_deleted_are_reported_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_groups, "HELD_LIMIT_S", 0.1)
 
     broker = MakesAnew(held_s=0.1)

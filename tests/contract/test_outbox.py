@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from client_suite import read_all
 from own_server import own_server
-from scripted import one_broker, within
+from scripted import within
 
 from tianzhou import Message, Producer, SendStatus, sync
 from tianzhou.admin import Admin
@@ -100,82 +100,76 @@ def silent(command):
     return asyncio.sleep(60)
 
 
-async def test_a_lost_answer_leads_to_the_same_message_again_never_to_a_new_one(tmp_path) -> None:
-    async with one_broker() as (cluster, broker):
-        broker.answers[310] = silent
-        async with Producer("P", cluster.address, outbox=tmp_path, retry_times_when_send_failed=0) as producer:
-            result = await producer.send(Message("T", b"x"), timeout_ms=200)
-            assert result.status is KEPT
-            del broker.answers[310]
-            await until_async(lambda: producer.outbox.pending == 0, "it is sent again")
-        first, *again = broker.asked(310)
-        assert decode_properties(first.properties.encode())["UNIQ_KEY"] == result.msg_id
-        assert again
-        assert {(a.properties, a.born_timestamp) for a in again} == {(first.properties, first.born_timestamp)}
+async def test_a_lost_answer_leads_to_the_same_message_again_never_to_a_new_one(cluster, broker, tmp_path) -> None:
+    broker.answers[310] = silent
+    async with Producer("P", cluster.address, outbox=tmp_path, retry_times_when_send_failed=0) as producer:
+        result = await producer.send(Message("T", b"x"), timeout_ms=200)
+        assert result.status is KEPT
+        del broker.answers[310]
+        await until_async(lambda: producer.outbox.pending == 0, "it is sent again")
+    first, *again = broker.asked(310)
+    assert decode_properties(first.properties.encode())["UNIQ_KEY"] == result.msg_id
+    assert again
+    assert {(a.properties, a.born_timestamp) for a in again} == {(first.properties, first.born_timestamp)}
 
 
-async def test_only_silence_is_kept_and_what_cannot_be_kept_says_so(tmp_path) -> None:
-    async with one_broker() as (cluster, broker):
-        options = {"retry_times_when_send_failed": 0, "send_msg_timeout_ms": 200}
-        async with Producer("P", cluster.address, outbox=tmp_path / "a", outbox_max_bytes=500, **options) as producer:
-            broker.answers[310] = lambda command: command.reply(13, "too large")
-            with pytest.raises(BrokerError, match="too large"):
-                await producer.send(Message("T", b"x"))
-            assert producer.outbox.pending == 0
-            broker.answers[310] = broker.answers[320] = silent
-            (queue,) = await producer.queues("T")
-            assert (await producer.send(Message("T", b"1"), queue)).queue == queue
-            assert (await producer.send(Message("T", b"2"), selector=lambda qs, m, arg: qs[0])).queue == queue
-            with pytest.raises(ClientError, match="a selector cannot choose"):
-                await producer.send(Message("U", b"3"), selector=lambda qs, m, arg: qs[0])
-            with pytest.raises(OutboxFull, match=r"the limit is 500 \(outbox_max_bytes\)"):
-                await producer.send(Message("T", b"x" * 400))
-            assert producer.outbox.pending == 2
-            with pytest.raises(ConfigError, match="in use by another producer"):
-                await Producer("P2", cluster.address, outbox=tmp_path / "a").start()
-        async with Producer("P", cluster.address, **options) as producer:
-            assert producer.outbox is None
-
-
-async def test_what_brokers_refuse_is_set_aside_and_holds_nobody_up(tmp_path) -> None:
-    async with one_broker() as (cluster, broker):
-        port = free_port()
-        async with Producer("P", f"127.0.0.1:{port}", outbox=tmp_path) as producer:
-            for text in (b"a", b"bad", b"c"):
-                await producer.send(Message("T", text))
-
-        def refuse(command):
-            bodies = (
-                [bytes(text) for _, text, _ in decode_batch(command.body)] if command.code == 320 else [command.body]
-            )
-            if b"bad" in bodies:
-                return command.reply(13, "illegal")
-            return broker._on_310(command)
-
-        broker.answers[310] = broker.answers[320] = refuse
-        async with Producer("P", cluster.address, outbox=tmp_path) as producer:
-            await until_async(lambda: producer.outbox.pending == 0, "the others are sent")
-            assert (producer.outbox.sent, producer.outbox.refused) == (2, 1)
-        stored = [bytes(text) for text in broker.bodies_of(310)]
-        assert stored == [b"a", b"bad", b"c"]
-        (line,) = (tmp_path / "refused.jsonl").read_text().splitlines()
-        aside = json.loads(line)
-        assert "illegal" in aside["error"]
-        assert aside["message"]["topic"] == "T"
-
-
-async def test_a_busy_broker_is_waited_for(tmp_path) -> None:
-    async with one_broker() as (cluster, broker):
-        async with Producer("P", f"127.0.0.1:{free_port()}", outbox=tmp_path) as producer:
+async def test_only_silence_is_kept_and_what_cannot_be_kept_says_so(cluster, broker, tmp_path) -> None:
+    options = {"retry_times_when_send_failed": 0, "send_msg_timeout_ms": 200}
+    async with Producer("P", cluster.address, outbox=tmp_path / "a", outbox_max_bytes=500, **options) as producer:
+        broker.answers[310] = lambda command: command.reply(13, "too large")
+        with pytest.raises(BrokerError, match="too large"):
             await producer.send(Message("T", b"x"))
-        answers = iter([2, 14, 2])
-        broker.answers[310] = lambda command: (
-            command.reply(next(answers, 0), "busy") if len(broker.asked(310)) <= 3 else broker._on_310(command)
-        )
-        async with Producer("P", cluster.address, outbox=tmp_path, retry_times_when_send_failed=0) as producer:
-            await until_async(lambda: producer.outbox.pending == 0, "it is taken at last", within_s=20)
-            assert producer.outbox.refused == 0
-        assert len(broker.asked(310)) == 4
+        assert producer.outbox.pending == 0
+        broker.answers[310] = broker.answers[320] = silent
+        (queue,) = await producer.queues("T")
+        assert (await producer.send(Message("T", b"1"), queue)).queue == queue
+        assert (await producer.send(Message("T", b"2"), selector=lambda qs, m, arg: qs[0])).queue == queue
+        with pytest.raises(ClientError, match="a selector cannot choose"):
+            await producer.send(Message("U", b"3"), selector=lambda qs, m, arg: qs[0])
+        with pytest.raises(OutboxFull, match=r"the limit is 500 \(outbox_max_bytes\)"):
+            await producer.send(Message("T", b"x" * 400))
+        assert producer.outbox.pending == 2
+        with pytest.raises(ConfigError, match="in use by another producer"):
+            await Producer("P2", cluster.address, outbox=tmp_path / "a").start()
+    async with Producer("P", cluster.address, **options) as producer:
+        assert producer.outbox is None
+
+
+async def test_what_brokers_refuse_is_set_aside_and_holds_nobody_up(cluster, broker, tmp_path) -> None:
+    port = free_port()
+    async with Producer("P", f"127.0.0.1:{port}", outbox=tmp_path) as producer:
+        for text in (b"a", b"bad", b"c"):
+            await producer.send(Message("T", text))
+
+    def refuse(command):
+        bodies = [bytes(text) for _, text, _ in decode_batch(command.body)] if command.code == 320 else [command.body]
+        if b"bad" in bodies:
+            return command.reply(13, "illegal")
+        return broker._on_310(command)
+
+    broker.answers[310] = broker.answers[320] = refuse
+    async with Producer("P", cluster.address, outbox=tmp_path) as producer:
+        await until_async(lambda: producer.outbox.pending == 0, "the others are sent")
+        assert (producer.outbox.sent, producer.outbox.refused) == (2, 1)
+    stored = [bytes(text) for text in broker.bodies_of(310)]
+    assert stored == [b"a", b"bad", b"c"]
+    (line,) = (tmp_path / "refused.jsonl").read_text().splitlines()
+    aside = json.loads(line)
+    assert "illegal" in aside["error"]
+    assert aside["message"]["topic"] == "T"
+
+
+async def test_a_busy_broker_is_waited_for(cluster, broker, tmp_path) -> None:
+    async with Producer("P", f"127.0.0.1:{free_port()}", outbox=tmp_path) as producer:
+        await producer.send(Message("T", b"x"))
+    answers = iter([2, 14, 2])
+    broker.answers[310] = lambda command: (
+        command.reply(next(answers, 0), "busy") if len(broker.asked(310)) <= 3 else broker._on_310(command)
+    )
+    async with Producer("P", cluster.address, outbox=tmp_path, retry_times_when_send_failed=0) as producer:
+        await until_async(lambda: producer.outbox.pending == 0, "it is taken at last", within_s=20)
+        assert producer.outbox.refused == 0
+    assert len(broker.asked(310)) == 4
 
 
 async def test_many_senders_share_a_sync_and_the_blocking_producer_keeps_too(tmp_path, monkeypatch) -> None:
@@ -216,7 +210,7 @@ asyncio.run(main())
 """
 
 
-async def test_a_killed_producer_loses_nothing_it_was_told_is_kept(tmp_path) -> None:
+async def test_a_killed_producer_loses_nothing_that_was_acknowledged(tmp_path) -> None:
     port = free_port()
     address = f"127.0.0.1:{port}"
     told: list[list[str]] = []

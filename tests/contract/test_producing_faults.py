@@ -42,28 +42,27 @@ def producer_of(cluster, **options) -> TransactionProducer:
 # --- sends that are cancelled ----------------------------------------------------------------------------------------
 
 
-async def test_a_cancelled_send_awaits_nothing_any_more_and_its_late_answer_harms_nobody() -> None:
-    async with one_broker() as (cluster, broker):
-        go_on = asyncio.Event()
+async def test_a_cancelled_send_awaits_nothing_any_more_and_its_late_answer_harms_nobody(cluster, broker) -> None:
+    go_on = asyncio.Event()
 
-        async def later(command: Command) -> Command:
-            await go_on.wait()
-            return stored()(command)
+    async def later(command: Command) -> Command:
+        await go_on.wait()
+        return stored()(command)
 
-        broker.answers[310] = later
-        async with ClientInstance(cluster.address) as instance, Producer("P", instance=instance) as producer:
-            sends = [asyncio.create_task(producer.send(Message("T", b"x"))) for _ in range(3)]
-            await until_async(lambda: len(broker.asked(310)) == 3, "all were sent")
-            sends[1].cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await sends[1]
-            await until_async(lambda: instance.remoting.group.in_flight == 2, "nobody awaits the reply of the second")
-            go_on.set()
-            for sent in (sends[0], sends[2]):
-                assert (await sent).status is SendStatus.SEND_OK
-            assert (await producer.send(Message("T", b"y"))).queue_offset == 77
-            await until_async(lambda: instance.remoting.group.in_flight == 0, "nobody awaits any reply")
-        assert len(broker.asked(310)) == 4
+    broker.answers[310] = later
+    async with ClientInstance(cluster.address) as instance, Producer("P", instance=instance) as producer:
+        sends = [asyncio.create_task(producer.send(Message("T", b"x"))) for _ in range(3)]
+        await until_async(lambda: len(broker.asked(310)) == 3, "all were sent")
+        sends[1].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sends[1]
+        await until_async(lambda: instance.remoting.group.in_flight == 2, "nobody awaits the reply of the second")
+        go_on.set()
+        for sent in (sends[0], sends[2]):
+            assert (await sent).status is SendStatus.SEND_OK
+        assert (await producer.send(Message("T", b"y"))).queue_offset == 77
+        await until_async(lambda: instance.remoting.group.in_flight == 0, "nobody awaits any reply")
+    assert len(broker.asked(310)) == 4
 
 
 # --- ends of transactions --------------------------------------------------------------------------------------------
@@ -100,29 +99,29 @@ async def test_the_end_of_a_transaction_says_what_javas_does(transaction_id) -> 
 
 
 @pytest.mark.parametrize("status", [10, 11, 12])
-async def test_a_half_message_that_is_not_safe_is_rolled_back_without_the_local_transaction(status) -> None:
-    async with one_broker() as (cluster, broker):
-        broker.answers[310] = stored(status)
-        broker.answers[37] = lambda command: None
-        ran = []
-        async with producer_of(cluster) as producer:
-            result = await producer.send_in_transaction(Message("T", b"x"), lambda message, arg: ran.append(message))
-            await until_async(lambda: broker.asked(37), "the end was sent")
-        assert result.state is TransactionState.ROLLBACK
-        assert result.result.status is SendStatus(status)
-        assert broker.asked(37)[0].commit_or_rollback == 12
-        assert ran == []
+async def test_a_half_message_that_is_not_safe_is_rolled_back_without_the_local_transaction(
+    cluster, broker, status
+) -> None:
+    broker.answers[310] = stored(status)
+    broker.answers[37] = lambda command: None
+    ran = []
+    async with producer_of(cluster) as producer:
+        result = await producer.send_in_transaction(Message("T", b"x"), lambda message, arg: ran.append(message))
+        await until_async(lambda: broker.asked(37), "the end was sent")
+    assert result.state is TransactionState.ROLLBACK
+    assert result.result.status is SendStatus(status)
+    assert broker.asked(37)[0].commit_or_rollback == 12
+    assert ran == []
 
 
-async def test_a_half_message_that_was_refused_ends_it() -> None:
-    async with one_broker() as (cluster, broker):
-        broker.answers[310] = lambda command: command.reply(13, "too large")
-        async with producer_of(cluster) as producer:
-            with pytest.raises(BrokerError, match="too large"):
-                await producer.send_in_transaction(Message("T", b"x"), lambda message, arg: TransactionState.COMMIT)
-            with pytest.raises(ClientError):
-                await producer.send_in_transaction(Message("T", b""), lambda message, arg: TransactionState.COMMIT)
-        assert broker.asked(37) == []
+async def test_a_half_message_that_was_refused_ends_it(cluster, broker) -> None:
+    broker.answers[310] = lambda command: command.reply(13, "too large")
+    async with producer_of(cluster) as producer:
+        with pytest.raises(BrokerError, match="too large"):
+            await producer.send_in_transaction(Message("T", b"x"), lambda message, arg: TransactionState.COMMIT)
+        with pytest.raises(ClientError):
+            await producer.send_in_transaction(Message("T", b""), lambda message, arg: TransactionState.COMMIT)
+    assert broker.asked(37) == []
 
 
 def question(topic: str = "T", group: str = "P", key: str = "U") -> Command:
@@ -148,36 +147,35 @@ async def connected(cluster, producer):
     return broker.connections[-1]
 
 
-async def test_an_answer_to_a_check_says_what_javas_does() -> None:
-    async with one_broker() as (cluster, broker):
-        broker.answers[37] = lambda command: None
-        seen = []
+async def test_an_answer_to_a_check_says_what_javas_does(cluster, broker) -> None:
+    broker.answers[37] = lambda command: None
+    seen = []
 
-        async def state(message):
-            seen.append((message.topic, message.body, message.transaction_id, message.broker_name))
-            if message.msg_id == "U2":
-                raise OSError("no database")
-            if message.msg_id == "U3":
-                return "COMMIT"
-            return TransactionState.ROLLBACK
+    async def state(message):
+        seen.append((message.topic, message.body, message.transaction_id, message.broker_name))
+        if message.msg_id == "U2":
+            raise OSError("no database")
+        if message.msg_id == "U3":
+            return "COMMIT"
+        return TransactionState.ROLLBACK
 
-        async with producer_of(cluster, check=state) as producer:
-            connection = await connected(cluster, producer)
-            for key in ("U1", "U2", "U3"):
-                connection.invoke_oneway(question(key=key))
-            connection.invoke_oneway(question(group="somebody else", key="U4"))
-            await until_async(lambda: len(broker.asked(37)) == 3, "three answers")
-        assert seen == [("T", b"half", key, "broker-0") for key in ("U1", "U2", "U3")]
-        first, second, third = broker.asked(37)
-        assert (first.topic, first.producer_group, first.bname) == ("T", "P", "broker-0")
-        assert (first.tran_state_table_offset, first.commit_log_offset) == (5, 999)
-        assert (first.commit_or_rollback, first.from_transaction_check) == (12, True)
-        assert (first.msg_id, first.transaction_id) == ("U1", "U1")
-        assert (second.commit_or_rollback, third.commit_or_rollback) == (0, 0)
-        remarks = [command.remark for command in broker.requests if command.code == 37]
-        assert remarks[0] is None
-        assert remarks[1] == "checkLocalTransactionState Exception: OSError: no database"
-        assert "returned 'COMMIT'" in remarks[2]
+    async with producer_of(cluster, check=state) as producer:
+        connection = await connected(cluster, producer)
+        for key in ("U1", "U2", "U3"):
+            connection.invoke_oneway(question(key=key))
+        connection.invoke_oneway(question(group="somebody else", key="U4"))
+        await until_async(lambda: len(broker.asked(37)) == 3, "three answers")
+    assert seen == [("T", b"half", key, "broker-0") for key in ("U1", "U2", "U3")]
+    first, second, third = broker.asked(37)
+    assert (first.topic, first.producer_group, first.bname) == ("T", "P", "broker-0")
+    assert (first.tran_state_table_offset, first.commit_log_offset) == (5, 999)
+    assert (first.commit_or_rollback, first.from_transaction_check) == (12, True)
+    assert (first.msg_id, first.transaction_id) == ("U1", "U1")
+    assert (second.commit_or_rollback, third.commit_or_rollback) == (0, 0)
+    remarks = [command.remark for command in broker.requests if command.code == 37]
+    assert remarks[0] is None
+    assert remarks[1] == "checkLocalTransactionState Exception: OSError: no database"
+    assert "returned 'COMMIT'" in remarks[2]
 
 
 async def test_checks_run_side_by_side_within_limits_and_too_many_are_dropped() -> None:
@@ -214,20 +212,19 @@ async def test_checks_run_side_by_side_within_limits_and_too_many_are_dropped() 
 # --- names, addresses, modes -----------------------------------------------------------------------------------------
 
 
-async def test_unit_mode_and_the_second_kind_of_namespace_are_on_the_wire() -> None:
-    async with one_broker() as (cluster, broker):
-        options = {"unit_mode": True, "unit_name": "u1", "namespace_v2": "space"}
-        consumer, _ = noting(cluster, **options)
-        async with Producer("P", cluster.address, **options) as producer, consumer:
-            await producer.send(Message("T", b"x"))
-            await until_async(lambda: broker.asked(11), "it pulls")
-            assert producer.instance.client_id.endswith("@u1")
-        (sent,) = broker.asked(310)
-        assert (sent.topic, sent.unit_mode, sent.ns, sent.nsd) == ("T", True, "space", True)
-        for code in (34, 11, 38):
-            assert {(header.ns, header.nsd) for header in broker.asked(code)} == {("space", True)}
-        heartbeats = [HEARTBEAT.loads(data) for data in broker.bodies_of(34)]
-        assert all(data.unit_mode for heartbeat in heartbeats for data in heartbeat.consumers)
+async def test_unit_mode_and_the_second_kind_of_namespace_are_on_the_wire(cluster, broker) -> None:
+    options = {"unit_mode": True, "unit_name": "u1", "namespace_v2": "space"}
+    consumer, _ = noting(cluster, **options)
+    async with Producer("P", cluster.address, **options) as producer, consumer:
+        await producer.send(Message("T", b"x"))
+        await until_async(lambda: broker.asked(11), "it pulls")
+        assert producer.instance.client_id.endswith("@u1")
+    (sent,) = broker.asked(310)
+    assert (sent.topic, sent.unit_mode, sent.ns, sent.nsd) == ("T", True, "space", True)
+    for code in (34, 11, 38):
+        assert {(header.ns, header.nsd) for header in broker.asked(code)} == {("space", True)}
+    heartbeats = [HEARTBEAT.loads(data) for data in broker.bodies_of(34)]
+    assert all(data.unit_mode for heartbeat in heartbeats for data in heartbeat.consumers)
 
 
 async def test_the_vip_channel_is_for_sends_and_questions_not_for_pulls() -> None:
@@ -317,20 +314,19 @@ async def test_a_broker_that_did_not_answer_is_avoided_until_it_does() -> None:
             assert producer._faults.is_reachable("broker-0")
 
 
-async def test_hooks_see_failures_and_backpressure_ends_in_time() -> None:
-    async with one_broker() as (cluster, broker):
-        broker.answers[310] = lambda command: asyncio.sleep(60)
-        seen = []
-        async with Producer(
-            "P",
-            cluster.address,
-            retry_times_when_send_failed=0,
-            enable_backpressure_for_async_mode=True,
-            back_pressure_for_async_send_num=10,
-            send_hooks=[lambda context: lambda after: seen.append(type(after.error).__name__)],
-        ) as producer:
-            results = await asyncio.gather(
-                *(producer.send(Message("T", b"x"), timeout_ms=300) for _ in range(12)), return_exceptions=True
-            )
-        assert sorted(type(result).__name__ for result in results) == ["RequestTimeout"] * 10 + ["TooManyRequests"] * 2
-        assert seen == [RequestTimeout.__name__] * 10
+async def test_hooks_see_failures_and_backpressure_ends_in_time(cluster, broker) -> None:
+    broker.answers[310] = lambda command: asyncio.sleep(60)
+    seen = []
+    async with Producer(
+        "P",
+        cluster.address,
+        retry_times_when_send_failed=0,
+        enable_backpressure_for_async_mode=True,
+        back_pressure_for_async_send_num=10,
+        send_hooks=[lambda context: lambda after: seen.append(type(after.error).__name__)],
+    ) as producer:
+        results = await asyncio.gather(
+            *(producer.send(Message("T", b"x"), timeout_ms=300) for _ in range(12)), return_exceptions=True
+        )
+    assert sorted(type(result).__name__ for result in results) == ["RequestTimeout"] * 10 + ["TooManyRequests"] * 2
+    assert seen == [RequestTimeout.__name__] * 10

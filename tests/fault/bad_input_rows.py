@@ -103,7 +103,7 @@ COMMANDS = [
     Command("produce orders --body x -n ''", "no name server address: …"),
     Command(
         "topic list -n 127.0.0.1:{broker}",
-        "code 3…request type 206 not supported: this is a broker, and GET_ALL_TOPIC_LIST_FROM_NAMESERVER is asked of a"
+        "code 3…request type 206 not supported: this is a broker, and GET_ALL_TOPIC_LIST_FROM_NAMESERVER is served by a"
         " name server; give its address, as 127.0.0.1:… (a name server's port is 9876 as a rule, a broker's 10911)",
         FAILED,
     ),
@@ -128,6 +128,22 @@ COMMANDS = [
     Command(
         "serve --data new --brokers 65", "--brokers 65: expected a whole number from 1 to 64, or auto for one per core"
     ),
+    Command(
+        "serve --data new --replicas 2", "--replicas 2: expected 3 to 9; a group of 3 goes on while one member is away"
+    ),
+    Command("serve --data new --set durability=all", "durability=all: expected zero-loss, or remove the key …"),
+    Command(
+        "serve --data new --set durability=zero-loss",
+        "durability=zero-loss: brokers of `tianzhou serve` have no copies; give --replicas 3, or see …",
+    ),
+    Command("plan --rate 0", "rate=0: expected 1 to 1e+09"),
+    Command(
+        "plan --rate 1 --measured missing", "--measured missing: No such file or directory; name a file that is there"
+    ),
+    Command(
+        "prove orders --acked missing",
+        "--acked missing: No such file or directory; name a file of unique keys, one a line",
+    ),
     Command("serve --data new --tls on", "…Invalid value for '--tls': …"),
     Command(
         "serve --data new --tls-config missing",
@@ -150,7 +166,9 @@ COMMANDS = [
     Command(
         "topic create t --cluster nowhere", "the name server knows no cluster nowhere; it knows DefaultCluster", FAILED
     ),
-    Command("topic delete orders", "delete topic orders and all its messages? Nobody is there to be asked; give --yes"),
+    Command(
+        "topic delete orders", "delete topic orders and all its messages? Nobody is there to confirm it; give --yes"
+    ),
     Command(
         "topic delete TBW102 --yes", "code 29 from …: The topic[TBW102] is conflict with system topic. (…)", FAILED
     ),
@@ -378,7 +396,7 @@ SERVERS = [
     ),
     Command(
         f"serve --data future {FREE}",
-        "--data future: was written by a newer Tianzhou (layout 99, this version knows 2); "
+        "--data future: was written by a newer Tianzhou (layout 99, this version knows 3); "
         "upgrade, or give another folder",
     ),
     Command(
@@ -430,7 +448,7 @@ SERVERS = [
     ),
     Command(
         f"serve --data new --advertise 203.0.113.9 {FREE}",
-        "--advertise 203.0.113.9: the server would listen on loopback only (127.0.0.1), so clients that are told this "
+        "--advertise 203.0.113.9: the server would listen on loopback only (127.0.0.1), so clients that get this "
         "address could not reach it; listen on 0.0.0.0 as well",
     ),
     Command(
@@ -885,7 +903,7 @@ SPARK = [
     ),
     SparkRow(
         "write",
-        "delivery=exactly-once: a batch write has no name by which a repetition could be told from another write of "
+        "delivery=exactly-once: a batch write has no name that would set a repetition apart from another write of "
         "the same rows; give it one with the option batchKey, unique to this data",
         options={"topic": "orders", "delivery": "exactly-once"},
     ),

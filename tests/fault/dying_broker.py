@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
+import dataclasses
 import shutil
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+from broker_bench import Bench
+
+from tianzhou.store import MessageStore
 from tianzhou.testing.clock import VirtualClock, run
-
-BROKER_TESTS = Path(__file__).resolve().parents[1] / "unit" / "broker"
-
-
-def load(name: str) -> ModuleType:
-    """A module of the broker's unit tests, which are no package."""
-    spec = importlib.util.spec_from_file_location(f"dying_{name}", next(BROKER_TESTS.rglob(f"{name}.py")))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-bench_module = load("conftest")
 
 
 def copy_store(source: Path, target: Path) -> None:
@@ -35,6 +22,22 @@ def copy_store(source: Path, target: Path) -> None:
             shutil.copyfile(name, to)
 
     shutil.copytree(source, target, copy_function=copy_file)
+
+
+def copy_as_slave(master: MessageStore, target: Path) -> None:
+    """Make the folder that a slave would have which has the whole log of a store, and nothing else of it."""
+    settings = dataclasses.replace(master.settings, broker_role="SLAVE", store_path_root_dir=str(target))
+    slave = MessageStore(settings, master.clock)
+    slave.open()
+    offset, segment = max(master.begin_offset, 0), settings.mapped_file_size_commit_log
+    while offset < master.end_offset:
+        # No stretch ends where a record does.
+        size = min(master.end_offset - offset, segment - offset % segment, 777)
+        stretch = master.log_bytes(offset, size)
+        assert isinstance(stretch, memoryview)
+        slave.copy.append(offset, stretch)
+        offset += size
+    slave.close_now()
 
 
 def flush_in_the_loop(store: Any) -> None:
@@ -52,7 +55,7 @@ def in_bench(folder: Path, now_ms: int | None, body: Any, **store: Any) -> None:
     clock = VirtualClock() if now_ms is None else VirtualClock(now_ms)
 
     async def main() -> None:
-        async with bench_module.Bench(folder, clock, {}, store) as bench:
+        async with Bench(folder, clock, {}, store) as bench:
             flush_in_the_loop(bench.store)
             await body(bench)
 

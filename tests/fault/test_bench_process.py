@@ -163,7 +163,7 @@ def test_interrupted_it_shows_what_was_measured(tmp_path: Path, namesrv: str) ->
     assert own_groups(namesrv) == []
 
 
-def test_a_topic_nobody_can_write_is_said_and_not_measured(tmp_path: Path, namesrv: str) -> None:
+def test_a_topic_nobody_can_write_is_named_and_not_measured(tmp_path: Path, namesrv: str) -> None:
     with sync.Admin(namesrv) as admin:
         admin.topics.create("locked", read_queue_nums=1, write_queue_nums=1, perm=4)
     with Tianzhou(tmp_path, "bench", "produce", "locked", "--seconds", 1, namesrv=namesrv) as process:

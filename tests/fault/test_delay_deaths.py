@@ -10,16 +10,15 @@ import asyncio
 import contextlib
 import os
 import random
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from dying_broker import copy_store, in_bench
+from dying_broker import copy_as_slave, copy_store, in_bench
+from killed_broker import KilledBroker
 from processes import Tianzhou
 
 from tianzhou import Message, MessageQueue, Producer, PullConsumer, SendStatus
-from tianzhou.admin import Admin
 from tianzhou.errors import TianzhouError
 from tianzhou.model import MessageExt
 from tianzhou.testing.disk import ForgetfulDisk
@@ -35,7 +34,9 @@ def store_options(flush: str) -> dict[str, Any]:
     return {"message_delay_level": LEVELS, "flush_disk_type": flush}
 
 
-def images(tmp_path: Path, disk: ForgetfulDisk | None, flush: str) -> list[tuple[Path, dict[str, Any], int, set[str]]]:
+def images(
+    tmp_path: Path, disk: ForgetfulDisk | None, flush: str, *, of_slave: bool = False
+) -> list[tuple[Path, dict[str, Any], int, set[str]]]:
     """What is found after a death before each put: folder, delayOffset.json, the time, and what was acknowledged."""
     found: list[tuple[Path, dict[str, Any], int, set[str]]] = []
 
@@ -45,7 +46,9 @@ def images(tmp_path: Path, disk: ForgetfulDisk | None, flush: str) -> list[tuple
 
         def append(record: Any) -> Any:
             target = tmp_path / f"image-{len(found)}"
-            if disk is None:
+            if of_slave:
+                copy_as_slave(bench.store, target)
+            elif disk is None:
                 copy_store(tmp_path / "store", target)
             else:
                 disk.image(target)
@@ -106,48 +109,36 @@ def test_dead_before_every_put(tmp_path: Path, way: str) -> None:
         in_bench(folder, now_ms, body, **store_options(flush))
 
 
-class Attack:
+def test_a_slave_becomes_the_master_before_every_put(tmp_path: Path) -> None:
+    """Its table of deliveries is some puts old: what was delivered since comes again, and nothing is lost."""
+    found = images(tmp_path, None, "ASYNC_FLUSH", of_slave=True)
+    for number, (folder, _, now_ms, acknowledged) in enumerate(found):
+        offsets = found[max(number - 4, 0)][1]
+
+        async def body(bench: Any, offsets: dict[str, Any] = offsets, known: set[str] = acknowledged) -> None:
+            await live_on(bench, offsets, known)
+
+        in_bench(folder, now_ms, body, **store_options("ASYNC_FLUSH"))
+
+
+class Attack(KilledBroker):
     """One broker with delayed messages that is killed while it takes and delivers them."""
 
     def __init__(self, folder: Path, seed: int) -> None:
-        self.folder = folder
-        self.rng = random.Random(seed)
-        self.port = 0
-        self.namesrv = ""
+        super().__init__(folder, seed, messageDelayLevel=LEVELS, flushDelayOffsetInterval=300)
         self.sent: dict[str, int] = {}
         self.acknowledged: set[str] = set()
 
-    def start(self) -> Tianzhou:
-        conf = self.folder / "broker.conf"
-        conf.write_text(
-            f"brokerName=broker-a\nbrokerIP1=127.0.0.1\nlistenPort={self.port}\nmessageDelayLevel={LEVELS}\n"
-            f"storePathRootDir={self.folder / 'store'}\nmappedFileSizeCommitLog=1048576\ndiskMaxUsedSpaceRatio=99\n"
-            "flushDelayOffsetInterval=300\n"
-        )
-        broker = Tianzhou(self.folder, "broker", "-c", conf, "-n", self.namesrv, "-o", "json")
-        self.port = broker.ready()["port"]
-        return broker
-
     async def run(self, kills: int) -> list[MessageExt]:
-        with Tianzhou(self.folder, "namesrv", "--port", 0, "-o", "json") as namesrv:
-            self.namesrv = f"127.0.0.1:{namesrv.ready()['port']}"
-            with self.start():
-                async with Admin(self.namesrv) as admin:
-                    await admin.topics.create(TOPIC, read_queue_nums=1, write_queue_nums=1)
-            for round_ in range(kills):
-                with self.start() as broker:
-                    await self.under_load(broker, round_)
+        async with self.killed(kills, 1, TOPIC):
             with self.start():
                 await asyncio.sleep(DELAYS_MS[-1] / 1000 + 1)
                 return await self.read()
 
-    async def under_load(self, broker: Tianzhou, round_: int) -> None:
+    async def under_load(self, broker: Tianzhou) -> None:
         async with Producer("P", self.namesrv, retry_times_when_send_failed=0, send_msg_timeout_ms=2_000) as producer:
-            writers = [asyncio.create_task(self.write(producer, f"{round_}.{n}")) for n in range(4)]
-            await asyncio.sleep(self.rng.uniform(0.5, 2.5))
-            os.kill(broker.pid, signal.SIGKILL)
-            broker.process.wait()
-            await asyncio.gather(*writers)
+            writers = (self.write(producer, f"{self.round}.{n}") for n in range(4))
+            await self.kill(broker, self.rng.uniform(0.5, 2.5), writers)
 
     async def write(self, producer: Producer, name: str) -> None:
         with contextlib.suppress(TianzhouError):
@@ -171,7 +162,6 @@ class Attack:
 
 
 def attack(folder: Path, kills: int, seed: int) -> None:
-    print(f"seed {seed}")
     attacker = Attack(folder, seed)
     found = asyncio.run(attacker.run(kills))
     seen = [message.body.decode() for message in found]

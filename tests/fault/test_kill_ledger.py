@@ -11,14 +11,13 @@ import contextlib
 import os
 import random
 import signal
-import time
 from pathlib import Path
 
 import pytest
+from killed_broker import KilledBroker
 from processes import Tianzhou
 
 from tianzhou import Message, MessageQueue, Producer, PullConsumer, SendStatus
-from tianzhou.admin import Admin
 from tianzhou.errors import TianzhouError
 from tianzhou.testing.ledger import Ledger
 
@@ -28,50 +27,19 @@ CONNECTIONS = 2
 WRITERS = 6
 
 
-def conf(folder: Path, flush: str, port: int = 0) -> Path:
-    file = folder / "broker.conf"
-    file.write_text(
-        f"brokerName=broker-a\nbrokerIP1=127.0.0.1\nlistenPort={port}\nstorePathRootDir={folder / 'store'}\n"
-        f"flushDiskType={flush}\nmappedFileSizeCommitLog=262144\nmappedFileSizeConsumeQueue=4000\n"
-        "maxHashSlotNum=500\nmaxIndexNum=3000\nflushIntervalConsumeQueue=50\n"
-        "flushConsumeQueueThoroughInterval=200\ndiskMaxUsedSpaceRatio=99\n"
-    )
-    return file
-
-
-class Attack:
+class Attack(KilledBroker):
     """One broker that is killed, and those who write to it."""
 
     def __init__(self, folder: Path, flush: str, seed: int) -> None:
-        self.folder = folder
-        self.flush = flush
-        self.rng = random.Random(seed)
+        small = {
+            "mappedFileSizeCommitLog": 262_144, "mappedFileSizeConsumeQueue": 4_000, "maxHashSlotNum": 500,
+            "maxIndexNum": 3_000, "flushIntervalConsumeQueue": 50, "flushConsumeQueueThoroughInterval": 200,
+        }  # fmt: skip
+        super().__init__(folder, seed, flushDiskType=flush, **small)
         self.ledger = Ledger()
-        self.namesrv = ""
-        self.port = 0
-        self.round = 0
-        self.restart_seconds: list[float] = []
-
-    def start(self) -> Tianzhou:
-        broker = Tianzhou(
-            self.folder, "broker", "-c", conf(self.folder, self.flush, self.port), "-n", self.namesrv, "-o", "json"
-        )
-        began = time.monotonic()
-        ready = broker.ready()
-        self.restart_seconds.append(time.monotonic() - began)
-        self.port = ready["port"]
-        return broker
 
     async def run(self, kills: int) -> None:
-        with Tianzhou(self.folder, "namesrv", "--port", 0, "-o", "json") as namesrv:
-            self.namesrv = f"127.0.0.1:{namesrv.ready()['port']}"
-            with self.start():
-                async with Admin(self.namesrv) as admin:
-                    for topic in TOPICS:
-                        await admin.topics.create(topic, read_queue_nums=QUEUES, write_queue_nums=QUEUES)
-            for self.round in range(kills):
-                with self.start() as broker:
-                    await self.under_load(broker)
+        async with self.killed(kills, QUEUES, *TOPICS):
             with self.start() as broker:
                 await self.read()
                 before = self.ledger.found
@@ -90,11 +58,8 @@ class Attack:
                 for n in range(CONNECTIONS)
             ]
             reading = asyncio.create_task(self.read())
-            writers = [asyncio.create_task(self.write(producers[n % CONNECTIONS], n)) for n in range(WRITERS)]
-            await asyncio.sleep(self.rng.uniform(0.05, 0.6))
-            os.kill(broker.pid, signal.SIGKILL)
-            broker.process.wait()
-            await asyncio.gather(*writers)
+            writers = [self.write(producers[n % CONNECTIONS], n) for n in range(WRITERS)]
+            await self.kill(broker, self.rng.uniform(0.05, 0.6), writers)
             with contextlib.suppress(TianzhouError):
                 await reading
 
@@ -137,7 +102,6 @@ class Attack:
 
 
 def attack(folder: Path, flush: str, kills: int, seed: int) -> Attack:
-    print(f"seed {seed}")
     attacker = Attack(folder, flush, seed)
     asyncio.run(attacker.run(kills))
     problems = attacker.ledger.problems()

@@ -90,7 +90,7 @@ def test_a_server_that_says_ready_takes_a_message_at_once_and_is_small(tmp_path:
         assert server.err == ""
 
 
-def test_it_listens_on_loopback_only_unless_told_otherwise(place: Place) -> None:
+def test_it_listens_on_loopback_only_by_default(place: Place) -> None:
     address = first_address()
     if address == "127.0.0.1":
         pytest.skip("this machine has no address besides loopback")
@@ -103,7 +103,7 @@ def test_an_address_nobody_answers_at_is_warned_of_and_served_all_the_same(tmp_p
     with serve(tmp_path, "--advertise", "127.0.0.9") as server:
         assert server.ready()["broker"].startswith("127.0.0.9:")
         until(lambda: "--advertise" in server.err)
-        assert "warning: clients are told to connect to 127.0.0.9:" in server.err
+        assert "warning: the advertised address is 127.0.0.9:" in server.err
         assert "outside address of a container" in server.err
         assert server.process.poll() is None
 
@@ -318,7 +318,7 @@ def test_commands_without_a_server_that_answers_end_within_ten_seconds(tmp_path:
 # --- name server and broker as RocketMQ starts them ----------------------------------------------------------
 
 
-def test_a_broker_is_ready_when_a_name_server_knows_it_and_keeps_what_it_is_told(tmp_path: Path) -> None:
+def test_a_broker_is_ready_when_a_name_server_knows_it_and_stores_what_it_gets(tmp_path: Path) -> None:
     (tmp_path / "n.conf").write_text("listenPort = 0\nkvConfigPath=kv.json\nbindAddress=127.0.0.1\n")
     conf = tmp_path / "b.conf"
     conf.write_text(f"# a comment\nbrokerName = b\n{BROKER_CONF}")

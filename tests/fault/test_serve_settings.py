@@ -1,4 +1,4 @@
-"""`tianzhou serve` is told settings, changes them while it runs, and has them again at its next start."""
+"""`tianzhou serve` takes settings, changes them while it runs, and has them again at its next start."""
 
 from __future__ import annotations
 
@@ -121,10 +121,10 @@ def test_the_wrong_kind_of_server_is_named(tmp_path: Path) -> None:
         ready = server.ready()
         code, _, err = tianzhou(tmp_path, ready["broker"], "topic", "list")
         assert code == 1
-        assert "this is a broker, and GET_ALL_TOPIC_LIST_FROM_NAMESERVER is asked of a name server" in err
+        assert "this is a broker, and GET_ALL_TOPIC_LIST_FROM_NAMESERVER is served by a name server" in err
         assert f"give its address, as {ready['namesrv']}" in err
         code, _, err = tianzhou(tmp_path, ready["namesrv"], "config", "get", "-b", ready["namesrv"])
         assert code == 1
-        assert "this is a name server, and GET_BROKER_CONFIG is asked of a broker" in err
+        assert "this is a name server, and GET_BROKER_CONFIG is served by a broker" in err
         assert f"give its address, as {ready['broker']}" in err
         server.interrupt()

@@ -159,6 +159,21 @@ def test_a_broker_that_is_killed_under_load_comes_back_and_nothing_acknowledged_
             assert list((home / "store" / "commitlog").iterdir())
 
 
+def test_a_proof_goes_through_while_a_broker_is_killed(tmp_path: Path) -> None:
+    with served(tmp_path, "--brokers", 2) as (server, ready):
+        ledger = tmp_path / "ledger"
+        prove = ("prove", "orders", "--seconds", 5, "--rate", 300, "--ledger", ledger, "-o", "json")
+        with Tianzhou(tmp_path, *prove, namesrv=ready["namesrv"]) as proving:
+            until(lambda: ledger.exists() and ledger.read_text().count("\n") > 200, "some are acknowledged")
+            os.kill(pids(ready)["broker-b"], signal.SIGKILL)
+            until(lambda: "broker-b serves again" in server.err)
+            assert proving.wait() == 0, proving.out
+            found = json.loads(proving.out)
+        assert found["proven"]
+        assert found["acknowledged"] == found["consumed"] == ledger.read_text().count("\n")
+        assert {one["read_whole"] for one in found["replicas"]} == {True}
+
+
 def test_brokers_end_in_order_when_the_command_is_killed_and_can_be_served_again_at_once(tmp_path: Path) -> None:
     with served(tmp_path, "--brokers", 2) as (server, ready):
         with sync.Producer("tests", ready["namesrv"]) as producer:

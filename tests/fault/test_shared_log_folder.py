@@ -20,7 +20,7 @@ def configured(folder: Path, name: str, log: Path) -> list[str | Path]:
     return [sys.executable, "-m", "tianzhou", "broker", "-c", path]
 
 
-def test_the_second_broker_on_a_log_folder_is_told_who_has_it(tmp_path: Path) -> None:
+def test_the_second_broker_on_a_log_folder_learns_who_has_it(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with subprocess.Popen(
         configured(tmp_path, "broker-a", log), env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

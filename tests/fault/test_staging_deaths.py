@@ -17,7 +17,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from dying_broker import copy_store, in_bench, load
+import staging_talk as staging
+from dying_broker import copy_as_slave, copy_store, in_bench
 
 from store_reads import read_now
 from tianzhou.records.codec import decode_record
@@ -29,9 +30,6 @@ BATCHES = 3
 TASKS = 2
 UNITS = 2
 ROWS = 3
-
-
-staging = load("test_broker_staging")
 
 
 @dataclass
@@ -107,7 +105,14 @@ def rows(bench: Any) -> Counter[str]:
 
 
 def images(
-    tmp_path: Path, source: Path, driver: Driver, now_ms: int | None, disk: ForgetfulDisk | None, **store: Any
+    tmp_path: Path,
+    source: Path,
+    driver: Driver,
+    now_ms: int | None,
+    disk: ForgetfulDisk | None,
+    *,
+    of_slave: bool = False,
+    **store: Any,
 ) -> Iterator[Image]:
     """What is found when the broker dies before each put, from what is in a folder until everything is written."""
     found: list[Image] = []
@@ -117,7 +122,9 @@ def images(
 
         def append(record: Any) -> Any:
             target = tmp_path / f"image-{len(found)}"
-            if disk is None:
+            if of_slave:
+                copy_as_slave(bench.store, target)
+            elif disk is None:
                 copy_store(source, target)
             else:
                 disk.image(target)
@@ -159,6 +166,12 @@ def test_killed_at_every_step(tmp_path: Path, segment: int) -> None:
         count += 1
     print(f"{count} deaths")
     assert count > 60
+
+
+def test_a_slave_becomes_the_master_at_every_step(tmp_path: Path) -> None:
+    for image in images(tmp_path, tmp_path / FOLDER, Driver(), None, None, of_slave=True):
+        check(image)
+        shutil.rmtree(image.folder)
 
 
 def test_killed_again_while_it_publishes_what_is_left(tmp_path: Path) -> None:

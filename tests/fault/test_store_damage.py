@@ -252,7 +252,7 @@ def test_the_last_unit_known_to_be_on_the_disk_is_not_believed_blindly(
 @pytest.mark.parametrize("stop", STOPS)
 @pytest.mark.parametrize("harm", ["missing", "empty", "half", "stray", "longer"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_files_that_are_missing_or_cut_are_made_anew(
+def test_files_that_are_missing_or_cut_are_rebuilt(
     copy: Callable[[str], Path], kind: str, harm: str, stop: str
 ) -> None:
     folder = copy(stop)

@@ -16,18 +16,15 @@ from random import Random
 from typing import Any
 
 import pytest
-from dying_broker import copy_store, in_bench, load
+from dying_broker import copy_as_slave, copy_store, in_bench
+from transaction_talk import COMMIT, ROLLBACK, checking, end, fields, prepare, questions
 
 from tianzhou.testing.disk import ForgetfulDisk
 from tianzhou.wire.properties import decode_properties
 
-COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
 WORD = {"A": COMMIT, "B": ROLLBACK, "C": COMMIT, "D": ROLLBACK, "E": COMMIT, "F": COMMIT, "G": ROLLBACK}
 """What the producer decides about each transaction, sooner or later."""
 FOLDER = "store"
-
-
-transactions = load("test_broker_transactions")
 
 
 @dataclass
@@ -56,8 +53,11 @@ class Image:
 class Camera:
     """Keeps what would be found if the broker died now, before each put."""
 
-    def __init__(self, bench: Any, folder: Path, world: World, disk: ForgetfulDisk | None) -> None:
+    def __init__(
+        self, bench: Any, folder: Path, world: World, disk: ForgetfulDisk | None, *, of_slave: bool = False
+    ) -> None:
         self.images: list[Image] = []
+        self._of_slave = of_slave
         self._bench, self._folder, self._world, self._disk = bench, folder, world, disk
         self._append = bench.store.append
         bench.store.append = self.append
@@ -68,7 +68,9 @@ class Camera:
 
     def take(self) -> None:
         target = self._folder / f"image-{len(self.images)}"
-        if self._disk is None:
+        if self._of_slave:
+            copy_as_slave(self._bench.store, target)
+        elif self._disk is None:
             copy_store(self._folder / FOLDER, target)
         else:
             self._disk.image(target)
@@ -80,26 +82,26 @@ class Camera:
 async def live(bench: Any, world: World) -> None:
     """The story: decisions at once, after checks, about older copies, and never."""
 
-    async def end(key: str, sent: Any, *, check: bool = False) -> None:
-        if (await transactions.end(peer, sent, WORD[key], check=check)).code == 0:
+    async def decide(key: str, sent: Any, *, check: bool = False) -> None:
+        if (await end(peer, sent, WORD[key], check=check)).code == 0:
             world.ended[key] = WORD[key]
 
     peer = bench.peer()
     await peer.heartbeat("c", producer="P")
-    async with transactions.checking(bench):
+    async with checking(bench):
         for key in WORD:
-            world.sent[key] = await transactions.prepare(peer, key)
+            world.sent[key] = await prepare(peer, key)
             if key in "AB":
-                await end(key, world.sent[key])
+                await decide(key, world.sent[key])
         await asyncio.sleep(32)
-        for sent, _, _ in transactions.questions(peer):
+        for sent, _, _ in questions(peer):
             if sent.key in "CD":
-                await end(sent.key, sent, check=True)
+                await decide(sent.key, sent, check=True)
         await asyncio.sleep(31)
-        await end("F", world.sent["F"])
-        await end("G", world.sent["G"])
+        await decide("F", world.sent["F"])
+        await decide("G", world.sent["G"])
         await asyncio.sleep(5)
-        world.sent["late"] = await transactions.prepare(peer, "late")
+        world.sent["late"] = await prepare(peer, "late")
 
 
 async def live_on(bench: Any, image: Image, *, contradicts: bool, knows_positions: bool) -> None:
@@ -114,15 +116,15 @@ async def live_on(bench: Any, image: Image, *, contradicts: bool, knows_position
         word = WORD.get(key, COMMIT)
         return word if not contradicts else COMMIT + ROLLBACK - word
 
-    async with transactions.checking(bench):
+    async with checking(bench):
         for key, sent in image.world.sent.items():
             if key in image.world.ended:
                 # The producer says it again, as it need not know that it was heard.
-                peer.post(37, **transactions.fields(sent, says(key)))
+                peer.post(37, **fields(sent, says(key)))
         for _ in range(3):
             await asyncio.sleep(31)
-            for sent, _, _ in transactions.questions(peer):
-                peer.post(37, **transactions.fields(sent, says(sent.key), check=True))
+            for sent, _, _ in questions(peer):
+                peer.post(37, **fields(sent, says(sent.key), check=True))
         await asyncio.sleep(1)
     assert len(bench.tables.transactions) == 0
     after = keys(bench)
@@ -138,12 +140,12 @@ def keys(bench: Any) -> list[str]:
     return [decode_properties(record.properties)["UNIQ_KEY"] for record in bench.records("T")]
 
 
-def story(tmp_path: Path, disk: ForgetfulDisk | None, **store: Any) -> list[Image]:
+def story(tmp_path: Path, disk: ForgetfulDisk | None, *, of_slave: bool = False, **store: Any) -> list[Image]:
     found: list[Image] = []
 
     async def body(bench: Any) -> None:
         world = World({}, {})
-        camera = Camera(bench, tmp_path, world, disk)
+        camera = Camera(bench, tmp_path, world, disk, of_slave=of_slave)
         await live(bench, world)
         camera.take()
         found.extend(camera.images)
@@ -183,3 +185,23 @@ def test_power_lost_at_every_step(tmp_path: Path, contradicts: bool, seed: int) 
             await live_on(bench, image, contradicts=contradicts, knows_positions=True)
 
         in_bench(image.folder, image.now_ms, body, flush_disk_type="SYNC_FLUSH")
+
+
+@pytest.mark.parametrize("contradicts", [False, True], ids=["consistent", "contradicting"])
+def test_a_slave_becomes_the_master_at_every_step(tmp_path: Path, contradicts: bool) -> None:
+    """It has the log, and the positions that it asked its master for some steps before, or none yet."""
+    images = story(tmp_path, None, of_slave=True)
+    for number, image in enumerate(images):
+        for behind in (0, 5, len(images)):
+            where = tmp_path / "again"
+            shutil.copytree(image.folder, where)
+            image.offsets = images[number - behind].offsets if number >= behind else {}
+
+            async def body(bench: Any, image: Image = image) -> None:
+                await live_on(bench, image, contradicts=contradicts, knows_positions=bool(image.offsets))
+                after = keys(bench)
+                for key, outcome in image.world.ended.items():
+                    assert (key in after) == (outcome == COMMIT), f"{key}: what was answered holds"
+
+            in_bench(where, image.now_ms, body)
+            shutil.rmtree(where)

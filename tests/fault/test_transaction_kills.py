@@ -14,10 +14,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from killed_broker import KilledBroker
 from processes import Tianzhou
 
 from tianzhou import Message, MessageQueue, PullConsumer, SendStatus
-from tianzhou.admin import Admin
 from tianzhou.client import TransactionProducer
 from tianzhou.errors import TianzhouError
 from tianzhou.model import MessageExt, TransactionState
@@ -34,45 +34,23 @@ def decision(body: bytes) -> TransactionState:
     return COMMIT if int(body.rpartition(b".")[2]) % 3 else ROLLBACK
 
 
-class Attack:
+class Attack(KilledBroker):
     """One broker that is killed, and those who send transactions to it."""
 
     def __init__(self, folder: Path, flush: str, seed: int) -> None:
-        self.folder = folder
-        self.flush = flush
-        self.rng = random.Random(seed)
-        self.namesrv = ""
-        self.port = 0
+        checks = {"transactionTimeOut": 300, "transactionCheckInterval": 700, "transactionCheckMax": 1_000}
+        super().__init__(folder, seed, flushDiskType=flush, flushConsumerOffsetInterval=300, **checks)
         self.sent: set[bytes] = set()
         self.acknowledged: set[bytes] = set()
         self.checked = 0
 
-    def start(self) -> Tianzhou:
-        conf = self.folder / "broker.conf"
-        conf.write_text(
-            f"brokerName=broker-a\nbrokerIP1=127.0.0.1\nlistenPort={self.port}\nflushDiskType={self.flush}\n"
-            f"storePathRootDir={self.folder / 'store'}\nmappedFileSizeCommitLog=1048576\ndiskMaxUsedSpaceRatio=99\n"
-            "transactionTimeOut=300\ntransactionCheckInterval=700\ntransactionCheckMax=1000\n"
-            "flushConsumerOffsetInterval=300\n"
-        )
-        broker = Tianzhou(self.folder, "broker", "-c", conf, "-n", self.namesrv, "-o", "json")
-        self.port = broker.ready()["port"]
-        return broker
-
     async def run(self, kills: int) -> list[bytes]:
-        with Tianzhou(self.folder, "namesrv", "--port", 0, "-o", "json") as namesrv:
-            self.namesrv = f"127.0.0.1:{namesrv.ready()['port']}"
-            with self.start():
-                async with Admin(self.namesrv) as admin:
-                    await admin.topics.create(TOPIC, read_queue_nums=QUEUES, write_queue_nums=QUEUES)
-            for round_ in range(kills):
-                with self.start() as broker:
-                    await self.under_load(broker, round_)
+        async with self.killed(kills, QUEUES, TOPIC):
             with self.start() as broker:
                 found = await self.finish()
                 assert broker.interrupt(signal.SIGTERM)[0] == 0
                 broker.assert_no_traceback()
-            return found
+        return found
 
     def producer(self) -> TransactionProducer:
         return TransactionProducer(
@@ -83,13 +61,10 @@ class Attack:
         self.checked += 1
         return UNKNOWN if self.rng.random() < 0.2 else decision(bytes(message.body))
 
-    async def under_load(self, broker: Tianzhou, round_: int) -> None:
+    async def under_load(self, broker: Tianzhou) -> None:
         async with self.producer() as producer:
-            writers = [asyncio.create_task(self.write(producer, f"{round_}.{n}")) for n in range(WRITERS)]
-            await asyncio.sleep(self.rng.uniform(0.3, 2.5))
-            os.kill(broker.pid, signal.SIGKILL)
-            broker.process.wait()
-            await asyncio.gather(*writers)
+            writers = (self.write(producer, f"{self.round}.{n}") for n in range(WRITERS))
+            await self.kill(broker, self.rng.uniform(0.3, 2.5), writers)
 
     async def write(self, producer: TransactionProducer, name: str) -> None:
         async def execute(message: Message, _: object) -> TransactionState:
@@ -128,7 +103,6 @@ class Attack:
 
 
 def attack(folder: Path, flush: str, kills: int, seed: int) -> None:
-    print(f"seed {seed}")
     attacker = Attack(folder, flush, seed)
     found = asyncio.run(attacker.run(kills))
     committed = sum(decision(body) is COMMIT for body in attacker.acknowledged)

@@ -71,5 +71,5 @@ def test_a_file_that_holds_something_else_is_one_line_and_no_traceback(tmp_path:
         with serve(tmp_path) as server:
             server.ready()
             assert server.interrupt()[0] == 0
-            assert server.err.count("the damaged file is kept as") == 1
+            assert server.err.count("the damaged file is saved as") == 1
         assert len(list(file.parent.glob(f"{name}.damaged-*"))) == 1

@@ -115,6 +115,7 @@ OPEN = """
     GET_TOPIC_NAME_LIST GET_CLIENT_CONFIG SUSPEND_CONSUMER RESUME_CONSUMER RESET_CONSUMER_OFFSET_IN_CONSUMER
     RESET_CONSUMER_OFFSET_IN_BROKER ADJUST_CONSUMER_THREAD_POOL WHO_CONSUME_THE_MESSAGE REGISTER_FILTER_SERVER
     STAGING_STATE STAGE_MESSAGES DECIDE_BATCH PUBLISH_BATCH SETTLE_ATTEMPTS DISCARD_ATTEMPTS
+    READ_LOG
 """
 
 
@@ -126,7 +127,7 @@ def test_every_request_code_is_dangerous_or_open() -> None:
     assert (DANGEROUS.keys() | opened) == every
 
 
-def test_name_servers_serve_what_is_said_to_be_theirs() -> None:
+def test_name_servers_serve_what_is_listed_as_theirs() -> None:
     from tianzhou.namesrv.handlers import Handlers
 
     served = Handlers._routes.__code__.co_names

@@ -63,6 +63,7 @@ PEERS: dict[str, str] = {
     "interop/foreign_clients/test_strangers.py::test_topics_are_created_by_the_first_send": "J4 J5 Go C++",
     "interop/apache_servers/test_tls_vs_apache.py": "own A5",
     "interop/replication/test_master_slave_pairs.py": "own A4 A5",
+    "interop/replication/test_dledger_groups.py": "own A4 A5",
     "interop/apache_servers/test_trace_vs_java.py": "J4 J5",
     "interop/apache_servers/test_two_masters.py": "own J5 Go",
     "interop/apache_servers/test_two_masters.py::"

@@ -49,7 +49,7 @@ def test_every_key_has_either_an_effect_or_a_reason(section: Any) -> None:
     assert sorted(effects.keys() & why.keys()) == [], "they do something, or they do not"
 
 
-def test_no_reason_is_given_twice_or_for_keys_that_are_not_there() -> None:
+def test_no_reason_stands_twice_or_for_keys_that_are_not_there() -> None:
     for idle, classes in (
         (table.ignored_settings.IGNORED, (table.BrokerSettings, table.StoreSettings)),
         (table.namesrv_settings.IGNORED, (table.NamesrvSettings,)),

@@ -121,14 +121,14 @@ def test_the_blocking_classes_are_as_written(monkeypatch, capsys):
     assert facade().main() == 0, capsys.readouterr().out
 
 
-def test_a_method_by_hand_that_does_not_exist_is_told():
+def test_a_method_by_hand_that_does_not_exist_is_reported():
     written = facade()
     written.BY_HAND.add("Producer.send_in_transactions")
     with pytest.raises(written.Unwritable, match=r"nothing matches Producer\.send_in_transactions"):
         written.main()
 
 
-def test_an_option_to_leave_out_that_does_not_exist_is_told():
+def test_an_option_to_leave_out_that_does_not_exist_is_reported():
     written = facade()
     written.KEYWORDS = (written.Keywords("K", "TypedDict", "tianzhou.client.options:ClientOptions", ("namesrv",)),)
     with pytest.raises(written.Unwritable, match="ClientOptions has no option namesrv"):

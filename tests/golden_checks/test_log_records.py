@@ -73,7 +73,7 @@ OF_RECORD = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_records_say_what_the_official_decoder_said(case: str) -> None:
+def test_records_say_what_the_official_decoder_found(case: str) -> None:
     stored = {found.physical_offset: found for found, _ in records_of(case)}
     expected = manifest_of(case)["messages"]
     for wanted in expected:

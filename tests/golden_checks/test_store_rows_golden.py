@@ -33,7 +33,7 @@ def rows_of(store: StoreFiles, queues: list[MessageQueue], **wanted: Any) -> lis
     return [row for batch in batches for row in batch.to_pylist()]
 
 
-def test_bounds_are_what_apache_said(case: tuple[StoreFiles, dict[str, Any]]) -> None:
+def test_bounds_are_what_apache_returned(case: tuple[StoreFiles, dict[str, Any]]) -> None:
     store, manifest = case
     for told in manifest["queues"]:
         queue = MessageQueue(told["topic"], "store", told["queueId"])

@@ -1,4 +1,4 @@
-"""Apache's stores with BatchCQ and light queues and queue extensions: read, put again, lost and made anew."""
+"""Apache's stores with BatchCQ and light queues and queue extensions: read, put again, lost and rebuilt."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_opening_and_stopping_changes_no_byte(store: MessageStore, case: Case) -
     again.close_now()
 
 
-def test_lost_queues_are_made_anew_byte_for_byte(case: Case) -> None:
+def test_lost_queues_are_rebuilt_byte_for_byte(case: Case) -> None:
     """After a clean stop of ours, after one of Apache's, after a crash, and when only some of the files are gone."""
     doomed = [folder for family in FAMILIES for folder in case.root.joinpath(family).glob("*/*")]
     for lost in ([], doomed[:1], doomed[-1:], doomed):

@@ -264,8 +264,16 @@ class ApacheBroker(_JavaServer):
         The broker says that it is ready also when its first registration failed; it registers again after
         ten seconds, so what counts is the route.
         """
+        self.launch()
+        self.await_registered()
+
+    def launch(self) -> None:
+        """Start it, and wait for nothing."""
         self.store_dir.mkdir(parents=True, exist_ok=True)
         self._launch(self.conf)
+
+    def await_registered(self) -> None:
+        """Wait until the name server routes to it."""
 
         def registered() -> bool:
             self._check_alive()
@@ -316,18 +324,23 @@ class ApacheBroker(_JavaServer):
 
 
 @contextmanager
-def serving(version: str, conf: Mapping[str, object] | None = None) -> Iterator[str]:
+def serving(version: str, conf: Mapping[str, object] | None = None, *, accounts: str | None = None) -> Iterator[str]:
     """Address of Apache's name server of a version, with a broker behind it; for tests that read no store afterwards.
 
     Args:
         version: of both.
         conf: settings of the broker.
+        accounts: its `plain_acl.yml`.
     """
     namesrv = ApacheNamesrv(version=version)
     broker = None
     try:
         namesrv.start()
         broker = ApacheBroker(namesrv.address, conf=conf, version=version)
+        if accounts is not None:
+            rules = broker.home / "conf" / "plain_acl.yml"
+            rules.parent.mkdir(parents=True, exist_ok=True)
+            rules.write_text(accounts)
         broker.start()
         yield namesrv.address
     except ToolchainMissingError as error:

@@ -198,7 +198,7 @@ def comparable(asked: Asked, answer: str, places: Mapping[str, str]) -> list[str
     return sorted(line for line in lines if not line.startswith(f"%RETRY%{GROUP} broker-a 0 0 0 "))
 
 
-_OURS = frozenset({"getTransferedTps", "tianzhouVersion"})
+_OURS = frozenset({"damagedLogStretches", "damagedLogStretchesPutRight", "getTransferedTps", "tianzhouVersion"})
 """Figures that 5.3.3 does not have: one as 4.9 spells it, whose tools fail without, and our own version."""
 
 

@@ -21,28 +21,33 @@ START_TIMEOUT = 120
 STOP_TIMEOUT = 90
 
 
+def spawn(log: Path, *args: object) -> subprocess.Popen[bytes]:
+    """Start the `tianzhou` command of this tree; all it prints goes to the end of a file."""
+    path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH")]))
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "tianzhou", *map(str, args)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+
+
 @contextmanager
 def name_server(folder: Path) -> Iterator[str]:
     """Run Tianzhou's name server, its files in a folder; gives its address."""
     port = free_ports()
     conf = folder / "namesrv.conf"
     conf.write_text(f"listenPort={port}\nbindAddress={HOST}\nkvConfigPath={folder / 'kv.json'}\n")
-    path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH")]))
-    with (folder / "namesrv.log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tianzhou", "namesrv", "-c", str(conf)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONPATH": path},
-        )
-        try:
-            address = f"{HOST}:{port}"
-            until(lambda: call(address, 106).code == 0, "the name server answers", within_s=START_TIMEOUT, every_s=0.1)
-            yield address
-        finally:
-            process.kill()
-            process.wait(10)
+    process = spawn(folder / "namesrv.log", "namesrv", "-c", conf)
+    try:
+        address = f"{HOST}:{port}"
+        until(lambda: call(address, 106).code == 0, "the name server answers", within_s=START_TIMEOUT, every_s=0.1)
+        yield address
+    finally:
+        process.kill()
+        process.wait(10)
 
 
 class OwnBroker:
@@ -85,19 +90,20 @@ class OwnBroker:
 
     def start(self) -> None:
         """Start it and wait until the name server routes to it."""
+        self.launch()
+        self.await_registered()
+
+    def launch(self) -> None:
+        """Start it, and wait for nothing."""
         self.home.mkdir(parents=True, exist_ok=True)
         config_file = self.home / "broker.conf"
         config_file.write_text("".join(f"{key}={value}\n" for key, value in self.conf.items()))
-        path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH")]))
-        with (self.home / "console.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tianzhou", "broker", "-c", str(config_file)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, "PYTHONPATH": path},
-            )
+        self._process = spawn(self.home / "console.log", "broker", "-c", config_file)
+
+    def await_registered(self) -> None:
+        """Wait until the name server routes to it."""
         process = self._process
+        assert process is not None
 
         def registered() -> bool:
             if process.poll() is not None:

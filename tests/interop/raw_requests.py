@@ -186,9 +186,9 @@ DIFFERENT: dict[int, str] = {
     355: "there is no RocksDB",
     513: "static topics are not served",
     905: "there is no acting master; Apache's broker fails over the missing id",
-    **dict.fromkeys((400, 401, 402, 200050, 200051, 200052, 200053, 200054, 200055, 200056, 200151), _POP),
+    **dict.fromkeys((400, 401, 200050, 200051, 200052, 200053, 200054, 200055, 200056, 200151), _POP),
     **dict.fromkeys(range(3001, 3011), _USERS),
-    **dict.fromkeys(range(31001, 31007), "Tianzhou's own, which Apache's does not know"),
+    **dict.fromkeys((*range(31001, 31007), 31010), "Tianzhou's own, which Apache's does not know"),
 }
 """Codes whose bare request the broker answers otherwise than Apache's, and why."""
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -12,13 +9,10 @@ from pathlib import Path
 
 from apache import HOST, PATIENT, ApacheBroker, ApacheNamesrv, free_ports
 from frames import masters
+from own import START_TIMEOUT, STOP_TIMEOUT, spawn
 from toolchain import SERVERS
 
 from waiting import until
-
-START_TIMEOUT = 120
-STOP_TIMEOUT = 90
-SOURCE = Path(__file__).resolve().parents[2] / "src"
 
 
 @dataclass(frozen=True)
@@ -88,34 +82,27 @@ def _apache(data_dir: Path, ports: Ports, clean: bool, version: str) -> Iterator
 def _tianzhou(data_dir: Path, ports: Ports, clean: bool) -> Iterator[Server]:
     data_dir.mkdir(parents=True, exist_ok=True)
     namesrv, broker = f"{HOST}:{ports.namesrv}", f"{HOST}:{ports.broker}"
-    command = [sys.executable, "-m", "tianzhou", "serve", "--data", str(data_dir), "--host", HOST]
-    command += ["--namesrv-port", str(ports.namesrv), "--broker-port", str(ports.broker)]
-    command += [word for name, value in PATIENT.items() for word in ("--set", f"{name}={value}")]
-    path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH")]))
     log_file = data_dir.with_name(f"{data_dir.name}-server.log")
-    with log_file.open("ab") as log:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONPATH": path},
-        )
-        try:
+    process = spawn(
+        log_file, "serve", "--data", data_dir, "--host", HOST,
+        "--namesrv-port", ports.namesrv, "--broker-port", ports.broker,
+        *(word for name, value in PATIENT.items() for word in ("--set", f"{name}={value}")),
+    )  # fmt: skip
+    try:
 
-            def registered() -> bool:
-                if process.poll() is not None:
-                    output = log_file.read_text(errors="replace")[-3000:]
-                    raise RuntimeError(f"tianzhou ended with {process.returncode}: {output}")
-                return broker in masters(namesrv, "TBW102")
+        def registered() -> bool:
+            if process.poll() is not None:
+                output = log_file.read_text(errors="replace")[-3000:]
+                raise RuntimeError(f"tianzhou ended with {process.returncode}: {output}")
+            return broker in masters(namesrv, "TBW102")
 
-            until(registered, "tianzhou is registered", within_s=START_TIMEOUT, every_s=0.1)
-            yield Server("tianzhou", namesrv, broker, data_dir / "store")
-            if clean:
-                process.terminate()
-                code = process.wait(STOP_TIMEOUT)
-                assert code in (0, -15), f"tianzhou ended with {code}: {log_file.read_text()[-3000:]}"
-        finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait(10)
+        until(registered, "tianzhou is registered", within_s=START_TIMEOUT, every_s=0.1)
+        yield Server("tianzhou", namesrv, broker, data_dir / "store")
+        if clean:
+            process.terminate()
+            code = process.wait(STOP_TIMEOUT)
+            assert code in (0, -15), f"tianzhou ended with {code}: {log_file.read_text()[-3000:]}"
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait(10)

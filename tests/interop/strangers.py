@@ -117,7 +117,7 @@ def _node(home: Path) -> list[str]:
 
 ALL_MODES = ("sync", "async", "oneway", "batch")
 KEYED_MODES = ("sync", "async")
-"""Modes in which the sender gives each message a unique key, and is told that it was taken."""
+"""Modes in which the sender gives each message a unique key, and gets an acknowledgement."""
 BINARY = "-Drocketmq.serialize.type=ROCKETMQ"
 TLS = "-Dtls.enable=true"
 STRANGERS = {

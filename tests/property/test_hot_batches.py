@@ -141,7 +141,7 @@ def test_batches_wait_for_the_limit_alike(limit: int) -> None:
 
 
 @pytest.mark.parametrize("shared", [b"C\x01c\x02", JAVAS])
-def test_usual_batches_are_stored_as_they_came(tmp_path: Path, shared: bytes) -> None:
+def test_ordinary_batches_are_stored_as_they_came(tmp_path: Path, shared: bytes) -> None:
     batches = [([(0, b"body", USUAL)] * 5, shared, 0, 4, None)] * 20
     (answers, *_), taken = stored(tmp_path, compiled, batches, {})
     del answers[-1]

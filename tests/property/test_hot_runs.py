@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import pytest
@@ -9,8 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tianzhou._hot import runs, sources
+from tianzhou._hot.cursors import QueueCursor
 from tianzhou.records.codec import Record, encode_blank, encode_record
 from tianzhou.records.walk import Finding, read_item
+from tianzhou.store.queues.tags_code import queue_tags_code
+from tianzhou.wire.hashing import tags_code
+from tianzhou.wire.properties import get_property
 
 compiled = sources.compiled()
 hosts = st.sampled_from([bytes(4), bytes(4), bytes(4), bytes(16)])
@@ -57,3 +62,49 @@ def test_twins_agree(log: bytes, check_crc: bool, stop: int, most: int, position
         if position >= 0:
             expected = runs.next_run(view, position, base, stop, most, check_crc)
             assert compiled.next_run(view, position, base, stop, most, check_crc) == expected
+
+
+class _Queue(QueueCursor):
+    def __init__(self, *, plain: bool, delayed: bool) -> None:
+        self.plain, self.delayed, self.next_offset = plain, delayed, 0
+
+
+rows = st.tuples(
+    st.integers(0, 1 << 40), st.integers(0, 1 << 20), st.sampled_from(["T", "T", "U", "V", "W"]), st.integers(0, 1),
+    st.integers(0, (1 << 63) - 1), st.sampled_from([0, 0, 0, 1, 4, 8, 0x40]), st.integers(0, 1 << 41),
+    st.lists(
+        st.sampled_from(
+            [b"UNIQ_KEY\x01u1", b"UNIQ_KEY\x01", b"KEYS\x01a b", b"KEYS\x01\xff", b"TAGS\x01A", "TAGS\x01ü".encode(),
+             b"WAIT\x01true", b"TRAN_MSG\x01x", b"x", b""]
+        ), max_size=4,
+    ).map(b"\x02".join),
+)  # fmt: skip
+
+
+def taken(take: Any, found: list[Any]) -> tuple[int, list[Any], list[int]]:
+    table = {
+        "T": {0: _Queue(plain=True, delayed=False), 1: _Queue(plain=True, delayed=False)},
+        "U": {0: _Queue(plain=False, delayed=False)}, "V": {0: _Queue(plain=True, delayed=True)},
+    }  # fmt: skip
+    pending: deque[Any] = deque()
+    at = take(found, 0, table, pending, tags_code)
+    queues = [queue for of_topic in table.values() for queue in of_topic.values()]
+    return at, [(queues.index(entry[0]), *entry[1:]) for entry in pending], [queue.next_offset for queue in queues]
+
+
+@given(st.lists(rows, max_size=5))
+def test_plain_records_get_what_the_walk_by_hand_gives_them(found: list[Any]) -> None:
+    at, pending, _ = taken(runs.take_rows, found)
+    assert at == len(pending)
+    for row, entry in zip(found, pending, strict=False):
+        properties = row[7]
+        assert entry[1:] == (
+            row[4], row[0], row[1], queue_tags_code(row[2], properties, row[6], ()), row[6], 0,
+            get_property(properties, "UNIQ_KEY") or "", get_property(properties, "KEYS") or "",
+        )  # fmt: skip
+
+
+@pytest.mark.skipif(compiled is None, reason="the compiled twin was not built here")
+@given(st.lists(rows, max_size=5))
+def test_twins_take_the_same_records(found: list[Any]) -> None:
+    assert taken(compiled.take_rows, found) == taken(runs.take_rows, found)

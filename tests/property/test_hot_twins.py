@@ -76,7 +76,7 @@ def recorded() -> list[bytes]:
     return [bytes.fromhex(note["hex"]) for note in map(json.loads, lines) if "hex" in note]
 
 
-def test_recorded_frames_are_split_alike_and_the_usual_ones_are_scanned() -> None:
+def test_recorded_frames_are_split_alike_and_the_ordinary_ones_are_scanned() -> None:
     scanned = 0
     for frame in recorded():
         same_split(frame)
@@ -338,7 +338,7 @@ def queue_tail(delayed: bool) -> QueueCursor:
 
 @settings(max_examples=600, deadline=None)
 @given(NEW_RECORDS, st.integers(0, 3000), st.integers(0, 4096), st.booleans(), st.booleans(), st.booleans())
-def test_usual_messages_are_stored_alike(
+def test_ordinary_messages_are_stored_alike(
     record: NewRecord, position: int, check: int, crc: bool, delayed: bool, viewed: bool
 ) -> None:
     if viewed:

@@ -64,7 +64,7 @@ class Scripted:
 # --- which name servers -----------------------------------------------------------------------------------------------
 
 
-async def test_an_address_server_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_address_server_is_queried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answers: list[str] = []
     urls: list[str] = []
 
@@ -133,7 +133,7 @@ async def test_addresses_stand_for_themselves() -> None:
     assert await resolve("::1", 80) == ["[::1]:80"]
 
 
-# --- what they are told -----------------------------------------------------------------------------------------------
+# --- what they receive -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -269,7 +269,9 @@ class Careful(Scripted):
         return [set(REGISTER_BODY.loads(said.body).table.topic_config_table) for said in self.asked(103)]
 
 
-async def test_of_many_topics_those_that_changed_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_many_topics_those_that_changed_are_registered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tianzhou.broker.registration.registrar.MANY_TOPICS", 10)
 
     careful = Careful()
@@ -293,14 +295,14 @@ async def test_of_many_topics_those_that_changed_are_told(tmp_path: Path, monkey
             assert await change("two", "three") == {"two", "three"}
             version = REGISTER_BODY.loads(careful.asked(103)[-1].body).table.data_version
             assert version == topics.version
-            # Asked before: what it was told last, and whether it drops what a registration does not list.
+            # Queried before: what it registered last, and whether it drops what a registration does not list.
             assert DATA_VERSION.loads(careful.asked(322)[0].body) != version
             for name in ("one", "two", "three", "TBW102"):
                 route = real.routes.route(name)
                 assert route is not None, name
             assert real.routes.data_version("DefaultCluster", broker.address) == version
 
-            # Where something could be lost by it, all are told.
+            # Where something could be lost by it, all are registered.
             careful.settings = "deleteTopicWithBrokerRegistration=true\n"
             assert await change("four") == whole | {"one", "two", "three", "four"}
             careful.settings = "something=else\n"
@@ -322,7 +324,7 @@ async def test_of_many_topics_those_that_changed_are_told(tmp_path: Path, monkey
             assert len(careful.asked(103)) == told
 
 
-async def test_everything_is_told_again_after_a_lost_connection_and_every_period(
+async def test_everything_is_registered_again_after_a_lost_connection_and_every_period(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tianzhou.broker.registration.registrar.MANY_TOPICS", 10)
@@ -368,7 +370,7 @@ async def test_a_reply_nobody_can_read_keeps_no_broker_from_registering_there_an
         assert broker.left_undone == []
 
 
-async def test_a_defect_in_telling_one_name_server_leaves_the_others_told_and_is_tried_again(
+async def test_a_defect_in_registering_at_one_name_server_leaves_the_others_and_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tianzhou.broker.registration.registrar.RETRY_S", 0.05)

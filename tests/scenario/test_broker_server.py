@@ -101,7 +101,7 @@ async def test_one_name_server_that_is_away_does_not_hold_up_the_others(tmp_path
             assert await brokers_of(client, here, "TBW102") == [broker.address]
 
 
-async def test_a_name_server_that_comes_back_is_told_at_once(tmp_path: Path) -> None:
+async def test_a_name_server_that_comes_back_gets_registrations_at_once(tmp_path: Path) -> None:
     async with RemotingClient() as client:
         names = name_server(tmp_path)
         await names.start()

@@ -167,7 +167,7 @@ async def test_what_is_decided_is_spread_before_it_is_forgotten() -> None:
         assert await seen(cluster) == Counter(rows_of(0))
 
 
-async def test_what_nobody_decides_is_asked_about() -> None:
+async def test_what_nobody_decides_is_checked() -> None:
     async with in_cluster(stagedMessageTimeOut=60_000) as cluster, Driver(cluster) as driver:
         decided = driver.wanted(0, await driver.stage(0, rows_of(0)))
         await driver.staging.decide(decided)

@@ -357,7 +357,7 @@ def a_deleted_topic_is_reported_and_the_others_go_on(spark: Any, peer: Peer, fol
         until(lambda: len(strict.rows) == 10 or not query.isActive, "everything was read")
         peer.admin.topics.delete(deleted)
         gone = f"{deleted}@{peer.broker}:0 is lost at offset 5.*topic {deleted} is deleted"
-        # Brokers are told before name servers: who looks in between finds the queue there, and nothing in it.
+        # Brokers are changed before name servers: who looks in between finds the queue there, and nothing in it.
         empty = f"5 messages of {deleted}@{peer.broker}:0 from offset 0 to 4 are lost: the queue now ends at 0"
         with pytest.raises(Exception, match=f"{gone}|{empty}"):
             query.awaitTermination(WITHIN_S)

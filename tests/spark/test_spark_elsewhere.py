@@ -39,7 +39,7 @@ CORE = (
     "test_spark_lake.py::test_rows_come_back_as_they_were",
     "test_spark_lake.py::test_exactly_once_whatever_fails",
 )
-CORE_COUNT = 43
+CORE_COUNT = 46
 ROOMS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["pythonpath"][1:]
 """Where helpers of tests are; the package is the installed one, not that of the checkout."""
 
@@ -172,4 +172,4 @@ def test_a_connect_server_that_lacks_the_package(python, tmp_path):
         )
         said = run_program(python, program, tmp_path)
     assert said.startswith(f"remote={remote}: the server does not know format tianzhou; pip install 'tianzhou[spark]==")
-    assert "start it anew: a server looks for sources once" in said
+    assert "restart it: a server looks for sources once" in said

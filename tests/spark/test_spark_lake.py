@@ -168,7 +168,7 @@ def test_files_of_other_partitions_are_not_opened(spark, lake, tmp_path):
         "day = DATE'2026-01-31'": list(range(1, 40, 4)),
         "day IS NULL AND id >= 30": [31, 35, 39],
     }
-    # Each query loads anew: Spark would read the files of another one's conditions.
+    # Each query loads again: Spark would read the files of another one's conditions.
     reader = spark.read.format("tianzhou_lake").options(**lake, filterPushdown=True).schema(schema)
     for condition, wanted in conditions.items():
         assert sorted(row["id"] for row in reader.load().where(condition).collect()) == wanted, condition

@@ -83,7 +83,7 @@ def test_offsets_by_time_of_the_past_and_the_future(one):
     assert one.reader.offsets_by_time([one.a], 4_000_000_000_000) == {one.a: 5}
 
 
-def test_pulls_come_back_in_the_order_asked(one):
+def test_pulls_come_back_in_order_of_their_requests(one):
     one.add(one.a, 100)
     answers = pull(one, (0, 10), (50, 10), (20, 5))
     assert [offsets_of(answer) for answer in answers] == [

@@ -33,7 +33,7 @@ def in_a_thread(work):
     def run():
         try:
             work()
-        except Exception as error:  # noqa: BLE001 - told to the test
+        except Exception as error:  # noqa: BLE001 - reported to the test
             raised.append(error)
 
     thread = threading.Thread(target=run)

@@ -74,11 +74,11 @@ async def read(server: EmbeddedServer) -> list[bytes]:
         ("203.0.113.9", "198.51.100.7", "198.51.100.7"),
     ],
 )
-def test_clients_are_told_an_address_they_may_be_able_to_reach(host: str, advertise: str, told: str) -> None:
+def test_clients_get_an_address_they_may_be_able_to_reach(host: str, advertise: str, told: str) -> None:
     assert advertised_address(host, advertise) == told
 
 
-def test_listening_everywhere_an_address_of_this_machine_is_told() -> None:
+def test_listening_everywhere_an_address_of_this_machine_is_advertised() -> None:
     told = advertised_address("0.0.0.0", "")
     with socket.socket() as probe:
         probe.bind((told, 0))
@@ -168,7 +168,9 @@ def test_a_store_put_into_the_folder_is_taken_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        (b'{"layout": 3}', "written by a newer Tianzhou (layout 3, this version knows 2); upgrade"),
+        (b'{"layout": 4}', "written by a newer Tianzhou (layout 4, this version knows 3); upgrade"),
+        (b'{"layout": 3, "members": 3}', "holds a group of 3 members, of which no single broker may serve one"),
+        (b'{"layout": 3}', "its tianzhou.json is damaged"),
         (b"{}", "its tianzhou.json is damaged"),
         (b"[]", "its tianzhou.json is damaged"),
         (b'{"layout": "new"}', "its tianzhou.json is damaged"),
@@ -277,7 +279,7 @@ def _has_ipv6() -> bool:
 # --- TLS -----------------------------------------------------------------------------------------------------
 
 
-def test_tls_only_when_told_so(tmp_path: Path) -> None:
+def test_tls_only_when_configured(tmp_path: Path) -> None:
     async def main() -> None:
         async with EmbeddedServer(settings(tmp_path / "data"), tls=TlsSettings("enforcing")) as server:
             async with Producer("tests", server.namesrv_address, tls=True) as producer:

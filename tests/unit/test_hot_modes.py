@@ -59,7 +59,7 @@ def test_the_environment_forces_the_pure_twin() -> None:
         assert ask(SOURCE) == ("compiled tianzhou._hot._compiled", "")
 
 
-def test_without_the_extension_nothing_is_said(copied: Path) -> None:
+def test_without_the_extension_nothing_is_logged(copied: Path) -> None:
     for extension in (copied / "tianzhou" / "_hot").glob("*.so"):
         extension.unlink()
     assert ask(copied) == ("pure tianzhou._hot.frames", "")
@@ -67,7 +67,7 @@ def test_without_the_extension_nothing_is_said(copied: Path) -> None:
 
 @pytest.mark.skipif(not built(), reason="the compiled twin was not built here")
 @pytest.mark.parametrize("name", ["frames.py", "_compiled.pyx", "slots.h"])
-def test_an_extension_of_other_sources_is_not_used_and_that_is_said(copied: Path, name: str) -> None:
+def test_an_extension_of_other_sources_is_not_used_and_that_is_logged(copied: Path, name: str) -> None:
     changed = copied / "tianzhou" / "_hot" / name
     changed.write_text(changed.read_text() + "\n")
     mode, words = ask(copied)
@@ -75,7 +75,7 @@ def test_an_extension_of_other_sources_is_not_used_and_that_is_said(copied: Path
     assert "was built from other sources and is not used; rebuild it with pip install" in words
 
 
-def test_an_extension_that_cannot_be_loaded_is_not_used_and_that_is_said(copied: Path) -> None:
+def test_an_extension_that_cannot_be_loaded_is_not_used_and_that_is_logged(copied: Path) -> None:
     folder = copied / "tianzhou" / "_hot"
     for extension in folder.glob("*.so"):
         extension.unlink()
@@ -92,7 +92,7 @@ def test_the_environment_forces_the_other_way_to_rows() -> None:
     assert ask(SOURCE, ASK_ROWS, TIANZHOU_PURE="1") == ("pure True", "")
 
 
-def test_without_the_extension_of_rows_nothing_is_said(copied: Path) -> None:
+def test_without_the_extension_of_rows_nothing_is_logged(copied: Path) -> None:
     for extension in (copied / "tianzhou/spark/rows/_rows").glob("*.so"):
         extension.unlink()
     mode, words = ask(copied, ASK_ROWS)
@@ -101,7 +101,7 @@ def test_without_the_extension_of_rows_nothing_is_said(copied: Path) -> None:
 
 
 @pytest.mark.skipif(_rows.fill is None, reason="rows were not compiled here")
-def test_an_extension_of_other_sources_of_rows_is_not_used_and_that_is_said(copied: Path) -> None:
+def test_an_extension_of_other_sources_of_rows_is_not_used_and_that_is_logged(copied: Path) -> None:
     changed = copied / "tianzhou/spark/rows/_rows/rows.h"
     changed.write_text(changed.read_text() + "\n")
     mode, words = ask(copied, ASK_ROWS)

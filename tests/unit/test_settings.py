@@ -19,6 +19,7 @@ from tianzhou.settings import (
     parse_properties,
     unknown_keys,
 )
+from tianzhou.store.settings import StoreSettings
 
 
 @dataclass(frozen=True)
@@ -76,3 +77,10 @@ def test_dump_and_bind_are_inverse(port: int, create: bool, ratio: float) -> Non
     one = Example(port, "10.1.2.3", create, ratio)
     assert bind(Example, parse_properties(format_properties(dump(one)))) == one
     assert apply(Example(), dump(one)) == one
+
+
+def test_the_key_of_rocketmq_4_counts_where_the_present_one_is_not_set() -> None:
+    assert bind(StoreSettings, {"haSlaveFallbehindMax": "7"}).ha_max_gap_not_in_sync == 7
+    both = {"haSlaveFallbehindMax": "7", "haMaxGapNotInSync": "8"}
+    assert bind(StoreSettings, both).ha_max_gap_not_in_sync == 8
+    assert unknown_keys(both, StoreSettings) == {}

@@ -1,4 +1,4 @@
-"""Long-lived tasks: one that fails is begun again, says so, and is told of as long as it is not well."""
+"""Long-lived tasks: one that fails is begun again, says so, and is reported as long as it is not well."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def test_work_that_returns_has_ended_for_good() -> None:
     assert not supervisor.troubles.present()
 
 
-def test_a_failure_that_lasts_is_said_now_and_then_and_not_at_every_trial(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_that_lasts_is_logged_now_and_then_and_not_at_every_trial(caplog: pytest.LogCaptureFixture) -> None:
     clock = VirtualClock()
     supervisor = Supervisor("broker", clock)
     for _ in range(61):

@@ -28,7 +28,8 @@ if TYPE_CHECKING or MODE == "pure":
     from tianzhou._hot.records import put_batch as put_batch
     from tianzhou._hot.records import put_plain as put_plain
     from tianzhou._hot.runs import next_run as next_run
+    from tianzhou._hot.runs import take_rows as take_rows
 else:
     BY_HAND, PropertyReader, fill, gather = _twin.BY_HAND, _twin.PropertyReader, _twin.fill, _twin.gather
     put_batch, put_plain, split = _twin.put_batch, _twin.put_plain, _twin.split
-    next_run, stored_reply = _twin.next_run, _twin.stored_reply
+    next_run, take_rows, stored_reply = _twin.next_run, _twin.take_rows, _twin.stored_reply

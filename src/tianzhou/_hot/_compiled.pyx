@@ -9,6 +9,7 @@ their place in the object, looked up when this module is imported. A map's memor
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_CheckExact, PyByteArray_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.string cimport memchr, memcmp, memcpy, memset
@@ -54,6 +55,10 @@ cdef extern from "layout.h":  # printed from tianzhou.records.layout
         HEAD_SIZE "TZ_HEAD_SIZE", OVERHEAD "TZ_OVERHEAD", UP_TO_PLACE "TZ_UP_TO_PLACE", BLANK_SIZE "TZ_BLANK_SIZE"
         MAGIC_V1 "TZ_MAGIC_V1", TRANSACTION_BITS "TZ_TRANSACTION_BITS", PREPARED "TZ_PREPARED", ROLLBACK "TZ_ROLLBACK"
         HOST_BITS "TZ_HOST_BITS", INNER_BATCH "TZ_INNER_BATCH", INNER_BATCH_BITS "TZ_INNER_BATCH_BITS"
+
+cdef enum:
+    BLOCK_BITS = 20  # as the pure twin has them
+    GRAIN_BITS = 6
 
 SOURCE = SOURCE_TEXT.decode()  # digest of the sources this was compiled from; `tianzhou._hot` compares it
 BY_HAND = 1  # so many records the dispatcher does itself when `fill` stops at one that is not ordinary

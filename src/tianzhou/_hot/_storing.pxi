@@ -248,7 +248,62 @@ def put_batch(log, queue, record, batch, int64_t most, int64_t stored, pending, 
 
 # Records out of mapped segments
 
-def gather(units, segments, int64_t segment_size, int64_t log_end, tag_codes, accept, limits):
+cdef struct Proving:  # what a record has to prove
+    PyObject *topic_field
+    PyObject *checked
+    PyObject *window
+    int64_t queue_id, queue_offset, trusted_from, block
+    uint8_t *bits
+
+
+cdef bint is_sound(Place p, int64_t size, int64_t physical, int64_t queue_offset, Proving *proving, list held) except -1:
+    """As the pure twin's, for a record that lies in memory from `p` on."""
+    cdef int64_t length = PyBytes_GET_SIZE(<object>proving.topic_field), body_size, more
+    cdef uint32_t flags
+    cdef Place body, rest, end = p + size
+    cdef Window window = <Window>proving.window
+    if size < OVERHEAD:
+        return False
+    if length and (<int32_t>tz_get32(p + AT_QUEUE_ID) != proving.queue_id
+                   or <int64_t>tz_get64(p + AT_QUEUE_OFFSET) != queue_offset):
+        return False
+    flags = tz_get32(p + AT_SYS_FLAG)
+    body = p + HEAD_SIZE + (12 if flags & 0x10 else 0) + (12 if flags & 0x20 else 0)
+    if body + 3 > end:
+        return False
+    body_size = <int32_t>tz_get32(body - 4)
+    if body_size < 0 or body_size > end - body - length - 2:
+        return False
+    rest = body + body_size
+    if length:
+        more = (rest + length)[0] << 8 | (rest + length + 1)[0]
+        if (memcmp(rest, PyBytes_AS_STRING(<object>proving.topic_field), length) != 0
+                or rest + length + 2 + more != end):
+            return False
+    if physical >= proving.trusted_from:
+        return True
+    if physical >> BLOCK_BITS != proving.block:
+        bits = (<object>proving.checked)(physical >> BLOCK_BITS)
+        if not PyByteArray_CheckExact(bits) or PyByteArray_GET_SIZE(bits) < 1 << (BLOCK_BITS - GRAIN_BITS - 3):
+            raise TypeError("no bits of a block")
+        held.append(bits)
+        proving.block, proving.bits = physical >> BLOCK_BITS, <uint8_t *>PyByteArray_AS_STRING(bits)
+    more = (physical & ((1 << BLOCK_BITS) - 1)) >> GRAIN_BITS
+    if proving.bits[more >> 3] >> (more & 7) & 1:
+        return True
+    if body_size:
+        window.at, window.size = <void *>body, body_size
+        if <int64_t>(<uint32_t>_crc32(window) & 0x7FFFFFFF) != <int32_t>tz_get32(p + AT_BODY_CRC):
+            return False
+    if memcmp(end - 20, b"__CRC32#\x01", 9) == 0:
+        window.at, window.size = <void *>p, size
+        if not _records.verify_property_crc(memoryview(window)):
+            return False
+    proving.bits[more >> 3] |= 1 << (more & 7)
+    return True
+
+
+def gather(units, segments, int64_t segment_size, int64_t log_end, tag_codes, accept, limits, proof=None):
     cdef int64_t memory_bound, count_in_memory, bytes_in_memory, count_on_disk, bytes_on_disk
     cdef int64_t physical, tags, at, number, held = -1, begin = 0, last = 0, count = 0, scanned = 0, total = 0
     cdef int64_t segment_count = len(segments), log_begin = segments[0].start if segments else log_end
@@ -257,8 +312,18 @@ def gather(units, segments, int64_t segment_size, int64_t log_end, tag_codes, ac
     cdef Place p, end
     cdef uint8_t *q
     cdef int64_t *pieces
-    cdef bint gone = False, near, odd = accept is not None
+    cdef bint gone = False, near, odd = accept is not None, proved = proof is not None
+    cdef Proving proving
+    cdef Window window
+    cdef list held_bits = None
     views, records = [], b""
+    if proved:
+        memset(&proving, 0, sizeof(proving))
+        field, proving.queue_id, proving.queue_offset, proving.trusted_from, checked = proof
+        window, held_bits = Window(), []
+        proving.topic_field, proving.checked, proving.block = <PyObject *>field, <PyObject *>checked, -1
+        proving.window = <PyObject *>window
+        odd = odd or not PyBytes_CheckExact(field)
     memory_bound, count_in_memory, bytes_in_memory, count_on_disk, bytes_on_disk = limits
     memset(&data, 0, sizeof(data))
     PyObject_GetBuffer(units, &wanted, PyBUF_SIMPLE)
@@ -286,6 +351,8 @@ def gather(units, segments, int64_t segment_size, int64_t log_end, tag_codes, ac
                     scanned -= 1  # the next read begins with it, and finds out what became of it
                     break
                 gone = True
+                if proved:
+                    break
                 continue
             number = at // segment_size
             if number >= segment_count:
@@ -300,11 +367,15 @@ def gather(units, segments, int64_t segment_size, int64_t log_end, tag_codes, ac
             if at <= segment_size - UP_TO_PLACE and not (0 <= at <= data.len - UP_TO_PLACE and UP_TO_PLACE <= size <= data.len - at):
                 odd = True
                 break
-            if at > segment_size - UP_TO_PLACE or not tz_is_record(<Place>data.buf + at, size, physical):
+            if (at > segment_size - UP_TO_PLACE or not tz_is_record(<Place>data.buf + at, size, physical)
+                    or (proved and not is_sound(<Place>data.buf + at, size, physical,
+                                                proving.queue_offset + scanned - 1, &proving, held_bits))):
                 if count:
                     scanned -= 1
                     break
                 gone = True
+                if proved:
+                    break
                 continue
             pieces[2 * count], pieces[2 * count + 1] = <int64_t>data.buf + at, size
             count += 1
@@ -320,7 +391,7 @@ def gather(units, segments, int64_t segment_size, int64_t log_end, tag_codes, ac
         PyBuffer_Release(&wanted)
         PyBuffer_Release(&data)
     if odd:
-        return _records.gather(units, segments, segment_size, log_end, tag_codes, accept, limits)
+        return _records.gather(units, segments, segment_size, log_end, tag_codes, accept, limits, proof)
     return records, count, scanned, last, gone
 
 

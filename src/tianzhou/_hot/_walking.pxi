@@ -1,4 +1,4 @@
-# Included by _compiled.pyx: runs of ordinary records out of a segment.
+# Included by _compiled.pyx: runs of ordinary records out of a segment, and what queues get of them.
 
 def next_run(view, int64_t position, int64_t base, int64_t stop, Py_ssize_t most, bint check_crc):
     cdef Py_buffer data
@@ -48,3 +48,31 @@ def next_run(view, int64_t position, int64_t base, int64_t stop, Py_ssize_t most
     finally:
         PyBuffer_Release(&data)
     return rows, position, newest
+
+
+def take_rows(list rows, Py_ssize_t at, dict table, pending, tags_code):
+    cdef Values found
+    cdef Py_ssize_t step
+    cdef tuple row
+    cdef bint ascii
+    append = pending.append
+    while at < len(rows):
+        row = <tuple>rows[at]
+        queues = table.get(row[2])
+        queue = None if queues is None else (<dict?>queues).get(row[3])
+        properties = row[7]
+        if (not PyObject_TypeCheck(queue, QueueCursor) or not <object>of(queue, Q_PLAIN) or <object>of(queue, Q_DELAYED)
+                or <int64_t>row[5] & (TRANSACTION_BITS | INNER_BATCH_BITS) or not PyBytes_CheckExact(properties)
+                or not find_values(<Place>PyBytes_AS_STRING(properties), PyBytes_GET_SIZE(properties), _NAMES, &found)):
+            break
+        ascii = True
+        for step in range(found.size[2]):
+            ascii = ascii and found.at[2][step] < 128
+        if not ascii:
+            break
+        tz_set(queue, AT[Q_NEXT], row[4] + 1)
+        append((queue, row[4], row[0], row[1], <int32_t>tz_hash(0, found.at[2], found.size[2]), row[6], 0,
+                PyUnicode_DecodeUTF8(<const char *>found.at[0], found.size[0], "replace"),
+                PyUnicode_DecodeUTF8(<const char *>found.at[1], found.size[1], "replace")))
+        at += 1
+    return at

@@ -1,7 +1,7 @@
 """Frames, fast: a read split into commands, headers of the hot kinds decoded into structs, replies by template.
 
 A frame is an i32 length, a word of one type byte and 24 bits of header length, the header, the body
-(wire.md §1.1). The kinds that carry the load can be told by how their header starts, because Java writes JSON
+(wire.md §1.1). The kinds that carry the load can be recognised by how their header starts, because Java writes JSON
 keys in alphabetical order: `{"code":310,` says which struct to decode into. Whatever begins otherwise, or
 does not fit its struct to the letter (an unknown field, a number out of range), goes to the general codec of
 `tianzhou.wire.command`, so both ways give the same values.
@@ -218,7 +218,7 @@ _MAX_PIECES = 64
 def send_reply(
     opaque: int, msg_id: str, queue_id: int, queue_offset: int, transaction_id: str | None, region: str, trace_on: bool
 ) -> bytes:
-    """The whole frame that tells a producer its message is stored (code 0, wire.md §4.6).
+    """The whole reply frame for a stored message (code 0, wire.md §4.6).
 
     Fields and their order are those of Apache 5.3.3; see `Command.reply` for version and language.
 

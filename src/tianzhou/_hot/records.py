@@ -8,14 +8,19 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from tianzhou._hot.cursors import IndexCursor, LogCursor, NewRecord, Pending, QueueCursor
 from tianzhou.records.checksum import full_crc32
+from tianzhou.records.codec import CRC_PROPERTY_BYTES, CRC_PROPERTY_START, verify_property_crc
 from tianzhou.records.layout import (
     HOST_BITS,
     INNER_BATCH,
     LENGTH,
     MAGICS,
+    NUMBER,
+    OVERHEAD,
     PLACE,
     PREPARED,
     TRANSACTION_BITS,
+    body_size_at,
+    fields_at,
     head_format,
 )
 
@@ -30,7 +35,11 @@ EXTENSION_ADDRESS: Final = -(1 << 31) - 1
 """Tags codes up to here are addresses in extension files, by which nobody can filter here (store.md §5.5)."""
 HOLE: Final = 0x7FFFFFFF7FFFFFFF
 """Tags code of a unit that keeps the place of a lost record (`tianzhou.store.log.holes`)."""
+BLOCK_BITS: Final = 20
+GRAIN_BITS: Final = 6
+"""Bits of a log offset inside a block of `Proof.checked`, and inside what one of its bits is for."""
 _BLANK_SIZE: Final = 0x7FFFFFFF
+_PROVED: Final = fields_at("body_crc", "queue_id", "queue_offset", "sys_flag")
 
 # A layout compiled for the lengths of body, topic and properties writes a whole record in one call. Producers
 # send few shapes; beyond the limit the pieces are written one by one.
@@ -291,7 +300,71 @@ class GatherLimits(NamedTuple):
     bytes_on_disk: int
 
 
-def gather(
+class Proof(NamedTuple):
+    """What units and records have to prove that may have been changed on the disk.
+
+    Attributes:
+        topic_field: length and topic as stored in the queue's records; empty when they are those of other queues.
+        queue_id: of the queue.
+        queue_offset: of the first unit.
+        trusted_from: records from this log offset on need no CRC.
+        checked: the bits of a block of 1 MiB of the log, by its number: one for each 64 bytes, set once the record that
+            begins there was found whole.
+    """
+
+    topic_field: bytes
+    queue_id: int
+    queue_offset: int
+    trusted_from: int
+    checked: Callable[[int], bytearray]
+
+
+def is_sound(view: memoryview, at: int, size: int, physical: int, queue_offset: int, proof: Proof) -> bool:
+    """Whether the record of a size at a place of a segment is the one of a queue offset, and whole.
+
+    Args:
+        view: the segment.
+        at: where in it the record begins; size, magic number and place of its head are right.
+        size: of the record.
+        physical: where it begins in the log.
+        queue_offset: what it has to say.
+        proof: what else.
+    """
+    topic_field, queue_id, _, trusted_from, checked = proof
+    if size < OVERHEAD:
+        return False
+    crc, found_id, found_offset, flags = _PROVED.unpack_from(view, at)
+    if topic_field and (found_id != queue_id or found_offset != queue_offset):
+        return False
+    end = at + size
+    body_at = at + body_size_at(flags) + 4
+    if body_at + 3 > end:
+        return False
+    (body_size,) = NUMBER.unpack_from(view, body_at - 4)
+    rest = body_at + body_size
+    if body_size < 0 or rest + len(topic_field) + 2 > end:
+        return False
+    if topic_field:
+        properties_at = rest + len(topic_field) + 2
+        stated = view[properties_at - 2] << 8 | view[properties_at - 1]
+        if view[rest : properties_at - 2] != topic_field or properties_at + stated != end:
+            return False
+    if physical >= trusted_from:
+        return True
+    bits = checked(physical >> BLOCK_BITS)
+    number = (physical & (1 << BLOCK_BITS) - 1) >> GRAIN_BITS
+    if bits[number >> 3] >> (number & 7) & 1:
+        return True
+    if body_size and full_crc32(view[body_at:rest]) & 0x7FFFFFFF != crc:
+        return False
+    own = view[end - CRC_PROPERTY_BYTES : end]
+    if own[: len(CRC_PROPERTY_START)] == CRC_PROPERTY_START and not verify_property_crc(view[at:end]):
+        return False
+    bits[number >> 3] |= 1 << (number & 7)
+    return True
+
+
+def gather(  # noqa: C901 - one pass over the units: no call that can be avoided
     units: memoryview,
     segments: Sequence[Mapped],
     segment_size: int,
@@ -299,6 +372,7 @@ def gather(
     tag_codes: frozenset[int] | None,
     accept: Callable[[memoryview], bool | None] | None,
     limits: GatherLimits,
+    proof: Proof | None = None,
 ) -> tuple[bytes, int, int, int, bool]:
     """The records that queue units point to, until a limit is reached; the first one is never too much.
 
@@ -310,11 +384,12 @@ def gather(
         tag_codes: only units with one of these codes; None for all.
         accept: only records for which it holds, up to one for which it gives None; None for all.
         limits: when to stop.
+        proof: what has to be proved of each record; None when this process wrote all of them.
 
     Returns:
         The records one behind the other, how many they are, the number of units passed, the offset of the last
         record, and whether a unit pointed to a record that is gone before any was found. Behind what was found, a unit
-        that leads elsewhere ends the read.
+        that leads elsewhere ends the read; with a proof any does, and is the last one passed when nothing was found.
     """
     parts: list[memoryview] = []
     keep = parts.append
@@ -350,12 +425,16 @@ def gather(
             stated, magic, place = locate(view, at)
             record = view[at : at + size]
             leads = stated == size and place == physical and magic in magics and len(record) == size
+            if leads and proof is not None:
+                leads = is_sound(view, at, size, physical, proof.queue_offset + scanned - 1, proof)
         if not leads:
             # It expired, or unit or record was changed on the disk: who reads could not tell where the next one begins.
             if parts:
                 scanned -= 1  # the next read begins with it, and finds out what became of it
                 break
             gone = True
+            if proof is not None:
+                break
             continue
         if accept is not None and not (verdict := accept(record)):
             if verdict is None:

@@ -1,15 +1,28 @@
-"""Runs of ordinary records out of a segment: the pure twin of the compiled function (store.md §3.5)."""
+"""Runs of ordinary records out of a segment, and what queues get of them: the pure twins (store.md §3.5)."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
 
+from tianzhou._hot.cursors import Pending
 from tianzhou.records.checksum import full_crc32
-from tianzhou.records.layout import BLANK_SIZE, HEAD_SIZE, HOST_BITS, MAGIC_V1, OVERHEAD, fields_at
+from tianzhou.records.layout import (
+    BLANK_SIZE,
+    HEAD_SIZE,
+    HOST_BITS,
+    INNER_BATCH_BITS,
+    MAGIC_V1,
+    OVERHEAD,
+    TRANSACTION_BITS,
+    fields_at,
+)
 
 Row = tuple[int, int, str, int, int, int, int, bytes]
 """A record: its offset in the log, size, topic, queue, queue offset, system flags, store time in ms and properties."""
 
+_LOOKED_FOR: Final = (b"UNIQ_KEY", b"KEYS", b"TAGS", b"WAIT")
 _HEAD: Final = fields_at(
     "size", "magic", "body_crc", "queue_id", "queue_offset", "physical_offset", "sys_flag", "store_timestamp",
     "body_size",
@@ -69,3 +82,45 @@ def next_run(
             newest = stored
         position = end
     return rows, position, newest
+
+
+def take_rows(
+    rows: list[Row], at: int, table: dict[str, dict[int, Any]], pending: deque[Pending], tags_code: Callable[[str], int]
+) -> int:
+    """Let the queues of a copied log's records have them, up to the first record that is not plain.
+
+    Plain is one of an ordinary queue that is there, neither of a transaction nor an inner batch, whose properties say
+    everything once.
+
+    Args:
+        rows: the records.
+        at: which to begin with.
+        table: queues by topic and number.
+        pending: gets what is to be dispatched.
+        tags_code: of a tag.
+
+    Returns:
+        Which record is next.
+    """
+    while at < len(rows):
+        offset, size, topic, queue_id, queue_offset, flags, stored, properties = rows[at]
+        queue = table.get(topic, {}).get(queue_id)
+        if queue is None or not queue.plain or queue.delayed or flags & (TRANSACTION_BITS | INNER_BATCH_BITS):
+            break
+        found = dict.fromkeys(_LOOKED_FOR, b"")
+        seen: set[bytes] = set()
+        for pair in properties.split(b"\x02"):
+            name, mark, value = pair.partition(b"\x01")
+            if pair and (not mark or name in seen):
+                return at
+            if name in found:
+                seen.add(name)
+                found[name] = value
+        unique, keys, tag, _ = found.values()
+        if not tag.isascii():
+            break
+        queue.next_offset = queue_offset + 1
+        texts = unique.decode("utf-8", "replace"), keys.decode("utf-8", "replace")
+        pending.append((queue, queue_offset, offset, size, tags_code(tag.decode()), stored, 0, *texts))
+        at += 1
+    return at

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self, Unpack
+from typing import Unpack
 
 from tianzhou.admin.cluster import Cluster
 from tianzhou.admin.groups import Groups
 from tianzhou.admin.messages import Messages
 from tianzhou.admin.reach import Reach
 from tianzhou.admin.topics import Topics
-from tianzhou.client.group_client import shared_or_own
+from tianzhou.client.group_client import Startable, shared_or_own
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.option_keywords import ClientKeywords
 
 
-class Admin:
+class Admin(Startable):
     """Admin operations, sorted by noun; an async context manager.
 
     Args:
@@ -52,15 +51,6 @@ class Admin:
     def instance(self) -> ClientInstance:
         """The client instance it works with."""
         return self._instance
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
 
     async def start(self) -> None:
         """Get ready; nothing is sent yet."""

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tianzhou.admin.reach import Reach, unless_absent
+from tianzhou.admin.replicas import Lag, lag_of, role_of
 from tianzhou.errors import TianzhouError
 from tianzhou.model import ClusterInfo
 from tianzhou.settings import format_properties, parse_properties
+from tianzhou.wire.bodies.replication import HA_STATUS, HaStatus
 from tianzhou.wire.bodies.tables import KV_TABLE
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.fields import read_reply
@@ -41,8 +43,10 @@ class BrokerStatus:
         broker_name: its name.
         broker_id: 0 for a master.
         address: where it listens.
-        runtime: what it says about itself (wire.md §9.11), empty when it did not answer.
+        runtime: what it reports about itself (wire.md §9.11), empty when it did not answer.
         error: why it did not answer, None when it did.
+        copies: what it says of its copies; None when it does not tell, as those of RocketMQ 4.
+        lag: of a slave, how far its log is behind its master's; None when it is unknown, and of a master.
     """
 
     cluster: str
@@ -51,6 +55,18 @@ class BrokerStatus:
     address: str
     runtime: dict[str, str] = field(default_factory=dict)
     error: str | None = None
+    copies: HaStatus | None = None
+    lag: Lag | None = None
+
+    @property
+    def role(self) -> str:
+        """`master` or `slave`."""
+        return role_of(self.broker_id, self.copies)
+
+    @property
+    def follows(self) -> str:
+        """Where a slave copies its log from, its master's HA address; empty while it does not, and of a master."""
+        return "" if self.copies is None else self.copies.ha_client_runtime_info.master_addr or ""
 
     @property
     def version(self) -> str:
@@ -143,7 +159,7 @@ class Cluster:
         return await self._reach.masters(cluster)
 
     async def status(self, cluster: str | None = None) -> list[BrokerStatus]:
-        """Every broker process, with what it says about itself; those that do not answer are listed too.
+        """Every broker process, with what it reports about itself; those that do not answer are listed too.
 
         Raises:
             ClientError: there is no such cluster, or no broker.
@@ -161,14 +177,47 @@ class Cluster:
                 return str(error)
 
         answers = await self._reach.each([process.address for process in processes], ask)
-        return [
+        answered = [
             replace(process, error=answer) if isinstance(answer, str) else replace(process, runtime=answer)
             for process in processes
             for answer in [answers[process.address]]
         ]
+        groups = {(one.cluster, one.broker_name) for one in answered if one.broker_id}
+        return await self._with_copies(answered, groups) if groups else answered
+
+    async def _with_copies(self, brokers: list[BrokerStatus], groups: set[tuple[str, str]]) -> list[BrokerStatus]:
+        """Ask the members of groups with slaves how far their copies are."""
+
+        async def ask(address: str) -> HaStatus | None:
+            try:
+                return await self.copies(address)
+            except TianzhouError:
+                return None  # RocketMQ 4 does not know the question
+
+        members = [one for one in brokers if (one.cluster, one.broker_name) in groups and one.error is None]
+        told = await self._reach.each([one.address for one in members], ask)
+        found = [replace(one, copies=told.get(one.address)) for one in brokers]
+        masters = {(one.cluster, one.broker_name): one for one in found if one.role == "master"}
+        return [
+            one
+            if one.role == "master" or (master := masters.get((one.cluster, one.broker_name))) is None
+            else replace(one, lag=lag_of(one.copies, master.copies, master.runtime))
+            for one in found
+        ]
+
+    async def copies(self, address: str) -> HaStatus:
+        """How far copies of a broker's log are, as `haStatus` shows it.
+
+        Args:
+            address: of a master, or of a slave.
+
+        Raises:
+            BrokerError: it does not know the question, as those of RocketMQ 4.
+        """
+        return await self._reach.load(address, RequestCode.GET_BROKER_HA_STATUS, HA_STATUS)
 
     async def runtime(self, address: str) -> dict[str, str]:
-        """What a broker says about itself (wire.md §9.11)."""
+        """What a broker reports about itself (wire.md §9.11)."""
         return await self._reach.load(address, RequestCode.GET_BROKER_RUNTIME_INFO, KV_TABLE)
 
     # --- configuration ---------------------------------------------------------------------------------------

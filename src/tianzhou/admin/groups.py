@@ -236,7 +236,7 @@ class Groups:
         return merged
 
     async def running_info(self, group: str, client_id: str, *, stack: bool = False) -> ConsumerRunningInfo:
-        """What a connected member says about itself (wire.md §7.11).
+        """What a connected member reports about itself (wire.md §7.11).
 
         Args:
             group: the group.
@@ -394,7 +394,7 @@ class Groups:
         for name, address in masters.items():
             ours = [change for change in changes if change.queue.broker_name == name]
             if ours:
-                # Only a reset of all queues can be said in the one way that old brokers understand.
+                # Only a reset of all queues has a form that old brokers understand.
                 await self._apply(address, group, topic, ours, timestamp if queues is None else None)
         return changes
 

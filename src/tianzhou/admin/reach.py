@@ -78,7 +78,7 @@ class Reach:
         )
 
     async def each(self, addresses: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> dict[str, T]:
-        """Ask several servers at the same time; the first failure is raised when all have been asked."""
+        """Query several servers at the same time; the first failure is raised when all have answered."""
         keys = list(dict.fromkeys(addresses))
         results = await asyncio.gather(*(ask(address) for address in keys), return_exceptions=True)
         found: dict[str, T] = {}
@@ -183,7 +183,7 @@ def masters_among(brokers: Iterable[BrokerData]) -> dict[str, str]:
 
 
 async def unless_absent(work: Awaitable[T], default: U, *codes: int) -> T | U:
-    """The result of a request, or the default when the server answers that what it was asked for does not exist.
+    """The result of a request, or the default when the server answers that what was requested does not exist.
 
     Args:
         work: the request.

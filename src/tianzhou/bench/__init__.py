@@ -1,4 +1,4 @@
-"""`tianzhou bench`: loads a cluster and says how fast it was.
+"""`tianzhou bench`: loads a cluster and reports how fast it was.
 
 `runner` is the parent process: it prepares topics and groups, starts one `worker` process for each share of the load
 (`worker_pool`) and gathers what they count (`series`). A worker sends (`sending`) at the times of a `schedule`, or

@@ -22,8 +22,8 @@ HELD_LIMIT_S = BROKER_SUSPEND_MS / 1000 + HELD_LOOK_S + 1.0
 class RunGroups:
     """Groups that nobody is to see after the run.
 
-    Apache's broker keeps a held pull whose client has gone, carries it out when its time is over, and then makes the
-    group anew that was deleted meanwhile. Ours ends held pulls with their connection.
+    Apache's broker keeps a held pull whose client has gone, carries it out when its time is over, and then creates
+    again the group that was deleted meanwhile. Ours ends held pulls with their connection.
 
     Args:
         names: of the groups.
@@ -35,7 +35,7 @@ class RunGroups:
 
     @property
     def left_s(self) -> float:
-        """How long a broker may still make them anew, seconds; 0 when none does."""
+        """How long a broker may still create them again, seconds; 0 when none does."""
         return 0.0 if self._again_at_s is None else max(0.0, self._again_at_s - time.monotonic())
 
     async def make(self, admin: Admin) -> None:

@@ -306,8 +306,8 @@ class Run:
         self._note_left(await self._groups.forget(admin))
         if self.interrupted and self._groups.left_s:
             self.notes.append(
-                f"the groups of this run, bench-{self._mark}-…, may come back, empty: a broker of Apache's makes them "
-                "anew when a pull that waited for messages runs out of time"
+                f"the groups of this run, bench-{self._mark}-…, may come back, empty: a broker of Apache's creates "
+                "them again when a pull that waited for messages runs out of time"
             )
 
     def _note_left(self, reason: str) -> None:
@@ -315,10 +315,10 @@ class Run:
             self.notes.append(f"the groups of this run, bench-{self._mark}-…, could not all be deleted: {reason}")
 
     async def forget_groups_again(self) -> None:
-        """Delete the groups once more when brokers may have made them anew; returns at once when none does."""
+        """Delete the groups once more when brokers may have created them again; returns at once when none does."""
         if (left_s := self._groups.left_s) > 0:
             self._announce(
-                f"a broker of Apache's makes deleted groups anew for pulls it still holds: they are deleted once more "
+                f"a broker of Apache's creates deleted groups again for pulls it still holds: they are deleted again "
                 f"in {left_s:.0f} s; Ctrl-C leaves them, empty"
             )
             self._note_left(await self._groups.forget_again(self._namesrv, self._tls))

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from tianzhou.broker.ignored_settings import IGNORED
+from tianzhou.broker.zero_loss import contradictions
 from tianzhou.client.cluster.identity import name_server_addresses
 from tianzhou.errors import ConfigError
 from tianzhou.limits import LIMITS
@@ -25,7 +26,9 @@ FIXED: Final[dict[str, tuple[str, ...]]] = {
     "who a broker is and where it is reached is settled at its start": _keys(
         """
         brokerClusterName brokerName brokerId listenPort bindAddress brokerIP1 brokerIP2 haListenPort brokerRole
-        metricsPromExporterPort metricsPromExporterHost
+        metricsPromExporterPort metricsPromExporterHost enableDLegerCommitLog dLegerGroup dLegerPeers dLegerSelfId
+        preferredLeaderId dLegerHeartBeatTimeIntervalMs dLegerMaxHeartBeatLeak dLegerMinVoteIntervalMs
+        dLegerMaxVoteIntervalMs enableBatchPush
         """
     ),
     "a path is never taken from a request": _keys(
@@ -49,12 +52,12 @@ FIXED: Final[dict[str, tuple[str, ...]]] = {
         metricsGrpcExporterTarget metricsGrpcExporterHeader controllerAddr fetchControllerAddrByDnsLookup
         """
     ),
-    "this version would not start with it": _keys("enableDLegerCommitLog enableControllerMode"),
+    "this version would not start with it": _keys("enableControllerMode"),
     "it is read at the start only": _keys(
         """
         clusterTopicEnable brokerTopicEnable traceTopicEnable msgTraceTopicName reviveQueueNum timerWheelEnable
         connectTimeoutMillis serverChannelMaxIdleTimeSeconds consumerOffsetUpdateVersionStep
-        delayOffsetUpdateVersionStep disappearTimeAfterStart checkCRCOnRecover lingerMicros flushDiskType
+        delayOffsetUpdateVersionStep disappearTimeAfterStart checkCRCOnRecover lingerMicros flushDiskType durability
         messageIndexEnable checkStoreOnStart
         """
     ),
@@ -95,7 +98,7 @@ AT_ONCE: Final = _LIMITS | frozenset(
         accessMessageInMemoryMaxRatio travelCqFileNumWhenGetMessage diskFallRecorded flushDelayOffsetInterval
         maxLmqConsumeQueueNum totalReplicas haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize
         haMaxGapNotInSync slaveTimeout inSyncReplicas minInSyncReplicas enableAutoInSyncReplicas haFlowControlEnable
-        maxHaTransferByteInSecond syncFromLastFile
+        maxHaTransferByteInSecond syncFromLastFile haSlaveCutMax
         """
     )
 )
@@ -118,7 +121,11 @@ def _ranges() -> Iterator[tuple[str, Range]]:
             0,
             INT_MAX,
         ),
-        ("startAcceptSendRequestTimeStamp consumerFallbehindThreshold diskSpaceEnoughFreeBytes", 0, LONG_MAX),
+        (
+            "startAcceptSendRequestTimeStamp consumerFallbehindThreshold diskSpaceEnoughFreeBytes haSlaveCutMax",
+            0,
+            LONG_MAX,
+        ),
         (
             """
             deleteFileBatchMax replicasPerDiskPartition maxMsgsNumBatch defaultQueryMaxNum
@@ -144,6 +151,8 @@ def _ranges() -> Iterator[tuple[str, Range]]:
             INT_MAX,
         ),
         ("haSendHeartbeatInterval haHousekeepingInterval", 100, INT_MAX),
+        ("dLegerHeartBeatTimeIntervalMs dLegerMinVoteIntervalMs dLegerMaxVoteIntervalMs", 20, 3_600_000),
+        ("dLegerMaxHeartBeatLeak", 1, 1000),
         # RocketMQ's slaves read into a buffer of 4 MiB.
         ("haTransferBatchSize", 1024, 4_000_000),
         ("maxFilterMessageSize", 20, INT_MAX),
@@ -186,6 +195,7 @@ def _across(values: Mapping[str, str]) -> Iterable[Problem]:
             yield Problem("namesrvAddr", values["namesrvAddr"], str(error))
     if not values["brokerName"].strip():
         yield Problem("brokerName", "", "give it a name, or remove the key for this machine's")
+    yield from contradictions(values)
 
 
 RULES: Final = Rules(

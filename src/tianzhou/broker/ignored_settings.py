@@ -60,7 +60,7 @@ IGNORED: Final[dict[str, tuple[str, ...]]] = {
         maxBatchDeleteFilesNum putMsgIndexHightWater bitMapLengthConsumeQueueExt putMessageTimeout
         """
     ),
-    "messages go into the mapped file at once, and pages are prepared ahead without being asked for": _keys(
+    "messages go into the mapped file at once, and pages are prepared ahead in any case": _keys(
         """
         transientStorePoolEnable transientStorePoolSize fastFailIfNoBufferInStorePool commitIntervalCommitLog
         commitCommitLogLeastPages commitCommitLogThoroughInterval wakeCommitWhenPutMessage warmMapedFileEnable
@@ -74,15 +74,14 @@ IGNORED: Final[dict[str, tuple[str, ...]]] = {
         correctLogicMinOffsetSleepInterval
         """
     ),
-    "DLedger groups, acting masters and controllers are not built": _keys(
+    "acting masters and controllers are not built": _keys(
         """
         brokerHeartbeatInterval sendHeartbeatTimeoutMillis brokerNotActiveTimeoutMillis compatibleWithOldNameSrv
         enableSlaveActingMaster enableRemoteEscape skipPreOnline enableControllerMode controllerAddr
         fetchControllerAddrByDnsLookup syncBrokerMetadataPeriod checkSyncStateSetPeriod syncControllerMetadataPeriod
         controllerHeartBeatTimeoutMills brokerElectionPriority duplicationEnable offsetCheckInSlave
         allAckInSyncStateSet haMaxTimeSlaveNotCatchup syncMasterFlushOffsetWhenStartup maxChecksumRange asyncLearner
-        enableDLegerCommitLog dLegerGroup dLegerPeers dLegerSelfId preferredLeaderId
-        enableBatchPush storePathDLedgerCommitLog storePathEpochFile storePathBrokerIdentity
+        storePathEpochFile storePathBrokerIdentity
         """
     ),
     "reads of cold data are not held back, they wait beside the loop": _keys(

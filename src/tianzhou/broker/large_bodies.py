@@ -13,8 +13,7 @@ from tianzhou.errors import LimitExceeded
 from tianzhou.filter import COMPILED
 from tianzhou.limits import HEARTBEAT_SIZE, JSON_SIZE, Limit, Refusals
 from tianzhou.records.checksum import Octets
-from tianzhou.remoting.connection import Connection, Reply
-from tianzhou.remoting.group import Processor
+from tianzhou.remoting.connection import Connection, Processor, Reply
 from tianzhou.remoting.side_thread import ASIDE
 from tianzhou.remoting.turns import Turns
 from tianzhou.wire.bodies import staging

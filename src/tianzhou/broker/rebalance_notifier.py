@@ -72,4 +72,4 @@ def _notify(connection: Connection, group: str) -> None:
     except ConnectionLost:
         return
     except Exception:  # noqa: BLE001 - the others of the group have to hear of it, now and later
-        _log.exception("%s cannot be told that group %s changed", connection, shown(group))
+        _log.exception("%s cannot be notified that group %s changed", connection, shown(group))

@@ -7,8 +7,7 @@ from typing import cast
 
 from tianzhou.broker.handlers.handler import Handler, Serve
 from tianzhou.remoting.admin_gate import AdminGate
-from tianzhou.remoting.connection import Connection, Reply
-from tianzhou.remoting.group import Processor
+from tianzhou.remoting.connection import Connection, Processor, Reply
 from tianzhou.remoting.unserved import Unserved
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -18,7 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from tianzhou.broker.delays.delay import DelayLedger
-from tianzhou.broker.delays.delay_scheduler import DelayScheduler
+from tianzhou.broker.duties import MasterDuties
 from tianzhou.broker.handlers.client_relay import ClientRelayHandler
 from tianzhou.broker.handlers.clients import ClientHandler
 from tianzhou.broker.handlers.cold_reads import ColdReadHandler
@@ -46,8 +47,11 @@ from tianzhou.broker.large_bodies import NonUrgentRequests
 from tianzhou.broker.messages.acknowledgements import Acknowledgements
 from tianzhou.broker.messages.message_filter import bitmap_of
 from tianzhou.broker.overload import waited_too_long
+from tianzhou.broker.registration.members import GroupMembers
 from tianzhou.broker.registration.name_servers import NameServers
 from tianzhou.broker.registration.registrar import Registrar
+from tianzhou.broker.replication.group import GroupReplication
+from tianzhou.broker.replication.log_repairs import LogRepairs
 from tianzhou.broker.replication.replication import Replication
 from tianzhou.broker.router import NOT_ON_FAST_PORT, Router
 from tianzhou.broker.services import Services
@@ -67,7 +71,7 @@ from tianzhou.broker.tables.locks import QueueLocks
 from tianzhou.broker.tables.topics import TopicTable, follow_queue_types, system_topics
 from tianzhou.broker.transactions.transaction_checker import TransactionChecker
 from tianzhou.clock import Clock, SystemClock
-from tianzhou.errors import ConfigError
+from tianzhou.errors import ConfigError, TianzhouError
 from tianzhou.filter import BloomFilter
 from tianzhou.limits import Bounds
 from tianzhou.remoting.admin_gate import AdminGate, exposure_warning
@@ -84,11 +88,14 @@ FAST_PORT_BELOW = 2
 LEAST_LATENESS_S = 0.05
 """Requests that have waited for less are served without a look at the limits."""
 
+REOPEN_AGAIN_S = 3.0
+"""Seconds after which a broker whose store could not be opened anew tries again."""
+
 _log = logging.getLogger(__name__)
 
 
 class Broker:
-    """A master broker; `async with Broker(settings, store_settings) as broker`.
+    """A broker; `async with Broker(settings, store_settings) as broker`.
 
     Inside the block it serves. `await broker.ready()` returns once every name server that can be reached knows it.
 
@@ -98,6 +105,7 @@ class Broker:
         clock: where time comes from.
         port_setting: what sets the port, for the error when it is taken.
         tls: see `TlsSettings`; by default TLS is spoken with who begins to.
+        rng: source of randomness.
 
     Attributes:
         troubles: which of its tasks fail now.
@@ -117,8 +125,10 @@ class Broker:
         clock: Clock | None = None,
         port_setting: str = "listenPort",
         tls: TlsSettings | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         self._tls = tls or TlsSettings()
+        self._rng = rng or random.Random()
         self.settings = settings
         self.store_settings = store_settings
         self._clock = clock or SystemClock()
@@ -127,6 +137,9 @@ class Broker:
         self.troubles = Troubles()
         self.left_undone: list[str] = []
         self._supervisor = Supervisor("broker", self._clock, self.troubles)
+        self._port = 0
+        self._reopening: asyncio.Task[None] | None = None
+        self._started = False
 
     async def __aenter__(self) -> Self:
         try:
@@ -139,8 +152,17 @@ class Broker:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._reopening is not None:
+            self._reopening.cancel()
+            await asyncio.gather(self._reopening, return_exceptions=True)
         if self.troubles:
             self.left_undone.append(summary(self.troubles.present()))
+        await self._stop()
+
+    async def _stop(self) -> None:
+        if not self._started:
+            return
+        self._started = False
         try:
             # Registration ends before it is taken back, or it might be the last to speak.
             await self._supervisor.end()
@@ -149,6 +171,32 @@ class Broker:
             await self._stack.aclose()
             self.left_undone += [*self._files.unwritten, *filter(None, [self._store.unclean])]
         _log.info("broker %s stopped", self.settings.broker_name)
+
+    def _reopen(self) -> None:
+        """Stop, and start again on the same port: what is open cannot lose what it has shown."""
+        if self._reopening is None:
+            self._reopening = asyncio.get_running_loop().create_task(self._stop_and_start(), name="broker anew")
+
+    async def _stop_and_start(self) -> None:
+        try:
+            await self._stop()
+        except Exception:  # noqa: BLE001 - whatever it is, nobody else starts this broker
+            _log.exception("the broker did not stop cleanly before it is opened anew")
+        while True:
+            self._stack = AsyncExitStack()
+            self._supervisor = Supervisor("broker", self._clock, self.troubles)
+            try:
+                await self._start()
+            except TianzhouError as error:
+                await self._stack.aclose()
+                _log.error("the broker cannot be opened anew, it is tried again in %g s: %s", REOPEN_AGAIN_S, error)
+                await asyncio.sleep(REOPEN_AGAIN_S)
+            except BaseException:
+                await self._stack.aclose()
+                raise
+            else:
+                self._reopening = None
+                return
 
     @property
     def port(self) -> int:
@@ -180,7 +228,7 @@ class Broker:
         settings, clock = self.settings, self._clock
         settings.broker_ip1 = settings.broker_ip1 or first_address()
         settings.broker_ip2 = settings.broker_ip2 or settings.broker_ip1
-        self._port = settings.listen_port or free_port(settings.bind_address)
+        self._port = settings.listen_port or self._port or free_port(settings.bind_address)
         host = host_bytes(settings.broker_ip1)
         now = clock.now_ms()
         self._tables = make_tables(settings, self.store_settings, now)
@@ -195,7 +243,8 @@ class Broker:
         self._stack.callback(self._files.close)
         self._stack.callback(self._write_metrics)
         await self._store.start()
-        self.replication = replication = Replication(self._store, settings, clock, self._port)
+        kind = GroupReplication if self.store_settings.enable_d_leger_commit_log else Replication
+        self.replication = replication = kind(self._store, settings, clock, self._port, self._reopen)
         client = await self._stack.enter_async_context(
             RemotingClient(
                 connect_timeout_ms=settings.connect_timeout_millis,
@@ -212,28 +261,23 @@ class Broker:
             self.address,
             (host, self._port),
             replication,
+            self._rng,
         )
         self._parts = make_parts(
             services, client=client, written=self._files.settled, settings_changed=self._settings_changed
         )
-        await self._parts.transactions.load()
-        self._stack.push_async_callback(self._parts.transactions.close)
-        await self._parts.staging.load()
-        self._stack.push_async_callback(self._parts.staging.close)
-        await self._listen(self._parts.router)
-        await self._stack.enter_async_context(replication)
-        self._stack.push_async_callback(self._supervisor.end)
         parts, own = self._parts, self._supervisor.own
+        duties = MasterDuties(services, parts.transactions, parts.staging)
+        self._stack.push_async_callback(duties.end)
+        self._stack.push_async_callback(self._supervisor.end)
+        register = parts.registrar.register_again
+        await replication.begin(self._supervisor, self._tables, client, register, duties)
+        await self._listen(parts.router)
+        await self._stack.enter_async_context(replication)
         own("state files", self._files.run)
         own("acknowledgements", parts.acks.run)
         own("registration", parts.registrar.run)
         own("name servers", lambda: parts.names.run(parts.registrar.request))
-        if replication.is_slave:
-            replication.follow(self._supervisor, self._tables, client, parts.registrar.register_again)
-        else:
-            own("delays", DelayScheduler(services).run)
-            own("transactions", parts.transactions.run)
-            own("staging", parts.staging.run)
         self._repeat(lambda: settings.flush_consumer_offset_interval, self._files.write_offsets)
         self._repeat(lambda: self.store_settings.flush_delay_offset_interval, self._files.write_delays)
         self._repeat(lambda: settings.transaction_metric_flush_interval, self._write_metrics)
@@ -242,7 +286,8 @@ class Broker:
         self._repeat(lambda: PROTECT_MS, self._parts.housekeeping.protect)
         if note := exposure_warning("broker", settings.bind_address, settings.enable_remote_admin):
             _log.warning("%s", note)
-        _log.info("broker %s listens on port %d, clients are told %s", settings.broker_name, self._port, self.address)
+        _log.info("broker %s listens on port %d, advertised as %s", settings.broker_name, self._port, self.address)
+        self._started = True
 
     async def _listen(self, router: Router) -> None:
         settings = self.settings
@@ -355,6 +400,7 @@ def make_parts(
     channels = Channels(stats, clock, settings.server_channel_max_idle_time_seconds)
     transactions = TransactionChecker(services)
     staging = StagingPublisher(services, client)
+    store.damage.repairs = LogRepairs(services.replication, GroupMembers(services, client, names), client)
     config_file = Path(settings.broker_config_path or root / "config" / "broker.properties")
     router = Router(
         send,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import InitVar, dataclass, field
 
 from tianzhou.broker.replication.replication import Replication
@@ -27,6 +28,7 @@ class Services:
         host: the same as records and message ids hold it: 4 or 16 bytes, and the port.
         replication: its part in its group, the argument `part`; by default that of a master without slaves.
         turns: allowance of requests that take long.
+        rng: source of randomness.
     """
 
     tables: Tables
@@ -39,6 +41,7 @@ class Services:
     part: InitVar[Replication | None] = None
     replication: Replication = field(init=False)
     turns: Turns = field(init=False)
+    rng: random.Random = field(default_factory=random.Random)
 
     def __post_init__(self, part: Replication | None) -> None:
         self.replication = part or Replication(self.store, self.tables.settings, self.clock, self.host[1])

@@ -326,7 +326,7 @@ class BrokerSettings:
     timer_intercept_delay_level: bool = False
     timer_progress_log_interval_ms: int = 10_000
 
-    # Tianzhou's own: how long staged messages wait for a decision before their coordinator is asked, and how long the
+    # Tianzhou's own: how long staged messages wait for a decision before their coordinator is queried, and how long the
     # last batch of a writer is remembered after it was last heard of (docs/adr/0006)
     staged_message_time_out: int = 21_600_000
     staged_writer_reserved_days: int = 30

@@ -156,7 +156,7 @@ class StateFiles:
             self._has_metrics = value is not None
         except StoreUnreadable as error:
             self._has_metrics = True
-            _log.warning("%s; its figures are counted anew", error)
+            _log.warning("%s; its counts start again", error)
 
     def write_metrics(self, now_ms: int) -> None:
         """Have transactionMetrics written, if the numbers of waiting half messages changed."""

@@ -12,7 +12,21 @@ from typing import Annotated
 import typer
 
 from tianzhou import __version__
-from tianzhou.cli import bench, config, consume, flights, groups, pipelines, produce, servers, status, topics
+from tianzhou.cli import (
+    bench,
+    config,
+    consume,
+    flights,
+    groups,
+    pipelines,
+    plan,
+    produce,
+    prove,
+    servers,
+    simulate,
+    status,
+    topics,
+)
 from tianzhou.cli.store import store_files
 from tianzhou.logs import log_to_stderr
 
@@ -55,6 +69,8 @@ servers.register(app)
 status.register(app)
 produce.register(app)
 consume.register(app)
+plan.register(app)
+prove.register(app)
 app.add_typer(bench.app, name="bench")
 app.add_typer(topics.app, name="topic")
 app.add_typer(groups.app, name="group")
@@ -62,3 +78,4 @@ app.add_typer(config.app, name="config")
 app.add_typer(store_files.app, name="store")
 app.add_typer(pipelines.app, name="pipeline")
 flights.register(app)
+simulate.register(app)

@@ -81,7 +81,7 @@ ConsumersOption = Annotated[int, typer.Option(help="Members of each consumer gro
 GroupsOption = Annotated[int, typer.Option(help="Consumer groups; each gets all messages.", min=1, max=1_000)]
 HandlersOption = Annotated[int, typer.Option(help="Handlers of a member that run at the same time.", min=1, max=1_000)]
 ConsumeBatchOption = Annotated[int, typer.Option(help="Most messages of one call of a handler.", min=1, max=1_024)]
-PullBatchOption = Annotated[int, typer.Option(help="Most messages asked for at once.", min=1, max=1_024)]
+PullBatchOption = Annotated[int, typer.Option(help="Most messages requested at once.", min=1, max=1_024)]
 PullOption = Annotated[bool, typer.Option("--pull", help="Poll for messages instead of having handlers called.")]
 ProcessesOption = Annotated[
     int,
@@ -107,7 +107,7 @@ WorkloadOption = Annotated[
 ]
 FillOption = Annotated[
     int,
-    typer.Option(help=f"Store so many messages first; with --embedded {DEFAULT_FILL} unless told.", min=0),
+    typer.Option(help=f"Store so many messages first; {DEFAULT_FILL} by default with --embedded.", min=0),
 ]
 
 

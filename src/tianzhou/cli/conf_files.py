@@ -21,7 +21,6 @@ _NOT_TEXT: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 
 # What a file may ask for and nobody would notice that it is missing, until a message or a secret is lost.
 _REFUSED: Final = {
-    ("enableDLegerCommitLog", "true"): "this version has no DLedger groups; use brokerRole=SYNC_MASTER and slaves",
     ("enableControllerMode", "true"): "this version has no controller",
     ("enableControllerInNamesrv", "true"): "this version has no controller",
     ("aclEnable", "true"): "this version checks no credentials, everybody would be let in",

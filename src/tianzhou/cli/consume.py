@@ -70,7 +70,7 @@ def consume(
 ) -> None:
     """Print messages of a topic as they come.
 
-    With --group the messages count as consumed and the offsets are kept; without it nothing is committed, and
+    With --group the messages count as consumed and the offsets are stored; without it nothing is committed, and
     the members of groups are not disturbed. Ctrl-C ends it.
 
     Example: tianzhou consume orders --from-beginning --max 10

@@ -111,7 +111,7 @@ def property_of(text: str) -> tuple[str, str]:
 
 
 class Sending:
-    """Sends with many messages in flight, and says what came of each.
+    """Sends with many messages in flight, and prints what came of each.
 
     Args:
         total: how many there will be, None when nobody knows.

@@ -23,7 +23,7 @@ def is_free(host: str, port: int) -> bool:
 
 
 async def unreachable(address: str, key: str, *, tls: bool = False) -> str | None:
-    """A warning when nothing answers at the address that a broker tells to clients; None when it does.
+    """A warning when nothing answers at the address that a broker advertises; None when it does.
 
     It may be right all the same: the outside address of a container often cannot be used from within.
 
@@ -44,7 +44,7 @@ async def unreachable(address: str, key: str, *, tls: bool = False) -> str | Non
             await client.invoke(address, Command(RequestCode.GET_BROKER_RUNTIME_INFO), CHECK_TIMEOUT_MS)
         except TianzhouError as error:
             return (
-                f"warning: clients are told to connect to {address}, and from here no server answers there ({error}). "
+                f"warning: the advertised address is {address}, and from here no server answers there ({error}). "
                 f"Right for the outside address of a container or NAT; else give {key} an address of "
                 f"{socket.gethostname()} that clients can reach"
             )

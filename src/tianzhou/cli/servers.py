@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tianzhou.cli.conf_files import check_port, read_assignments, read_conf
+from tianzhou.cli.conf_files import check_port, check_served, read_assignments, read_conf
 from tianzhou.cli.output import Output, OutputOption, print_json, print_line, print_note, print_text
 from tianzhou.cli.process import BEGAN
 from tianzhou.cli.signals import run_server
@@ -24,6 +24,7 @@ from tianzhou.settings import bind, differing, dump, format_properties, ignored_
 
 if TYPE_CHECKING:
     from tianzhou.broker.settings import BrokerSettings
+    from tianzhou.cli.brokers.kinds import Kind
     from tianzhou.embedded import EmbeddedSettings
     from tianzhou.remoting.tls import TlsSettings
     from tianzhou.store.settings import StoreSettings
@@ -34,7 +35,7 @@ IMPORTANT_OF_NAMESRV = {"listenPort", "bindAddress", "kvConfigPath", "configStor
 IMPORTANT_OF_BROKER = {
     "brokerClusterName", "brokerName", "brokerId", "brokerIP1", "brokerIP2", "listenPort", "namesrvAddr",
     "storePathRootDir", "storePathCommitLog", "brokerRole", "flushDiskType", "autoCreateTopicEnable",
-    "autoCreateSubscriptionGroup", "deleteWhen", "fileReservedTime", "maxMessageSize", "brokerConfigPath",
+    "autoCreateSubscriptionGroup", "deleteWhen", "durability", "fileReservedTime", "maxMessageSize", "brokerConfigPath",
 }  # fmt: skip
 
 
@@ -71,7 +72,7 @@ def register(app: typer.Typer) -> None:
 def serve(
     data: Annotated[Path, typer.Option(help="Folder for everything the server keeps.")] = Path("tianzhou-data"),
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
-    advertise: Annotated[str, typer.Option(help="Address clients are told; default: derived from --host.")] = "",
+    advertise: Annotated[str, typer.Option(help="Address that clients connect to; default: derived from --host.")] = "",
     namesrv_port: Annotated[int, typer.Option(help="Name server port, 0 for any free one.")] = 9876,
     broker_port: Annotated[int, typer.Option(help="Broker port, 0 for any free one; it uses the port 2 below too.")] = (
         10911
@@ -86,6 +87,10 @@ def serve(
     brokers: Annotated[
         str | None,
         typer.Option(metavar="N", help="Broker processes, or auto: one per core; default: as many as the folder has."),
+    ] = None,
+    replicas: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Members of one group, each with every message; default: as the folder has."),
     ] = None,
     tls_config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="RocketMQ's tls.* keys; without them it is self-signed.")
@@ -104,6 +109,8 @@ def serve(
     Example: tianzhou serve --data ./data
     """
     from tianzhou.broker.settings import LINGER_MICROS
+    from tianzhou.broker.zero_loss import with_profile
+    from tianzhou.cli.brokers.kinds import Group, Several
     from tianzhou.cli.brokers.plan import broker_count
     from tianzhou.data_folder import count_in
     from tianzhou.embedded import EmbeddedSettings
@@ -116,7 +123,13 @@ def serve(
     tls_values |= {key: str(flag) for key, flag in flags.items() if flag is not None}
     tls_settings = load_tls(tls_values, source="--tls-config" if tls_config else str(config or "--set"))
     folder = data.expanduser()
-    count = broker_count(brokers, count_in(folder), _cores())
+    members = _members(replicas, brokers, folder)
+    count = members or broker_count(brokers, count_in(folder), _cores())
+    if with_profile(values).get("durability", "").strip() and not members:
+        raise ConfigError(
+            f"durability={values['durability']}: brokers of `tianzhou serve` have no copies; give --replicas 3, or see "
+            "docs/howto/zero-loss.md for `tianzhou broker`"
+        )
     settings = EmbeddedSettings(
         folder,
         host,
@@ -128,7 +141,8 @@ def serve(
         values=values,
     )
     if count > 1:
-        _serve_several(settings, count, tls_values, tls_settings, output)
+        kind = Group.of(members) if members else Several.of(count)
+        _serve_several(settings, kind, tls_values, tls_settings, output)
         return
 
     async def start() -> Stop:
@@ -153,6 +167,26 @@ def serve(
         return _stopper(server, checking)
 
     run_server(start)
+
+
+def _members(replicas: int | None, brokers: str | None, folder: Path) -> int:
+    """How many members the group has that is to be served; 0 for none.
+
+    Raises:
+        ConfigError: it cannot be served.
+    """
+    from tianzhou.cli.brokers.kinds import Group, member_count
+    from tianzhou.data_folder import members_in
+
+    members = member_count(replicas, members_in(folder))
+    if not members:
+        return 0
+    if brokers is not None:
+        raise ConfigError(f"--brokers {brokers} and --replicas {members} exclude each other: a group is one broker")
+    ports = dict.fromkeys(Group.of(members).names, 0)
+    for name in ports:
+        check_served(Group.of(members).values(name, ports, "127.0.0.1"), f"--replicas {members}")
+    return members
 
 
 def _serve_values(config: Path | None, assignments: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -188,24 +222,27 @@ def _cores() -> int:
 
 
 def _serve_several(
-    settings: EmbeddedSettings, count: int, tls_values: dict[str, str], tls: TlsSettings, output: Output
+    settings: EmbeddedSettings, kind: Kind, tls_values: dict[str, str], tls: TlsSettings, output: Output
 ) -> None:
+    from tianzhou.broker.zero_loss import described
     from tianzhou.cli.brokers.supervisor import Supervisor
-    from tianzhou.data_folder import broker_name
 
-    supervisor = Supervisor(settings, [broker_name(index) for index in range(count)], tls=tls_values, tls_settings=tls)
+    supervisor = Supervisor(settings, kind, tls=tls_values, tls_settings=tls)
 
     async def start() -> Stop:
         await supervisor.__aenter__()
         places = supervisor.places
         listed = ", ".join(f"{place.name} {place.address}" for place in places)
+        what = f"group {kind.broker_name(places[0].name)} of" if kind.elects else "brokers"
+        if profile := described(places[0].order.values):
+            print_note(profile)
         brokers = [
             {"name": place.name, "address": place.address, "pid": place.process.pid if place.process else None}
             for place in places
         ]
         _announce(
             output,
-            f"ready: name server {supervisor.namesrv_address}, brokers {listed}, data {settings.data} "
+            f"ready: name server {supervisor.namesrv_address}, {what} {listed}, data {settings.data} "
             f"({time.monotonic() - BEGAN:.2f} s, {_mode(supervisor.mode)})",
             {
                 "namesrv": supervisor.namesrv_address,
@@ -285,6 +322,7 @@ def broker(
     Example: tianzhou broker -n 127.0.0.1:9876 -c broker.conf
     """
     from tianzhou.broker.ignored_settings import IGNORED
+    from tianzhou.broker.zero_loss import described
 
     settings, store_settings, tls = broker_settings(config, namesrv_addr)
     if print_all or print_important:
@@ -295,6 +333,8 @@ def broker(
         from tianzhou import _hot
         from tianzhou.broker.server import Broker
 
+        if profile := described(dump(store_settings)):
+            print_note(profile)
         server = Broker(settings, store_settings, tls=tls)
         await server.__aenter__()
         took = time.monotonic() - BEGAN
@@ -325,6 +365,7 @@ def broker_settings(config: Path | None, namesrv_addr: str) -> tuple[BrokerSetti
     from tianzhou.broker.changeable_settings import RULES
     from tianzhou.broker.ignored_settings import IGNORED
     from tianzhou.broker.settings import BrokerSettings
+    from tianzhou.broker.zero_loss import with_profile
     from tianzhou.client.cluster.identity import name_server_addresses
     from tianzhou.embedded import check_advertised
     from tianzhou.filter.bloom import BloomFilter
@@ -337,6 +378,7 @@ def broker_settings(config: Path | None, namesrv_addr: str) -> tuple[BrokerSetti
         values["namesrvAddr"] = namesrv_addr
     if config is not None:
         values.setdefault("brokerConfigPath", str(config))
+    values = with_profile(values)
     settings = bind(BrokerSettings, values, source=source)
     check_port(f"{source}: listenPort", settings.listen_port, least=3)
     if not settings.broker_name.strip():

@@ -83,7 +83,7 @@ class ShutdownSignals:
             self._end()
             return
         if self.number:
-            self._at_once("stopped at once, as asked twice")
+            self._at_once("stopped at once, by a second signal")
             return
         self.number = number
         self._watchdog.start()

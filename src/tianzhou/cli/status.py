@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -13,6 +14,7 @@ from tianzhou.cli.output import (
     OutputOption,
     TlsOption,
     local_time,
+    output_closed,
     print_json,
     print_line,
     print_note,
@@ -24,6 +26,10 @@ from tianzhou.escaping import shown
 if TYPE_CHECKING:
     from tianzhou.admin import Admin
     from tianzhou.admin.cluster import BrokerStatus
+    from tianzhou.admin.replicas import Lag
+
+WATCH_EVERY_S: Final = 2.0
+"""Seconds between two looks with `--watch`."""
 
 
 def register(app: typer.Typer) -> None:
@@ -33,44 +39,46 @@ def register(app: typer.Typer) -> None:
 
 def status(
     cluster: Annotated[str | None, typer.Option("-c", "--cluster", help="Only this cluster's brokers.")] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again every 2 s, until Ctrl-C.")] = False,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     tls: TlsOption = None,
     output: OutputOption = Output.text,
 ) -> None:
     """Show every broker: where it listens, since when it runs, what goes in and out, how full its disk is.
 
-    Ends with 1 when a broker does not answer, or says that some of its work fails.
+    Where brokers have slaves: who follows whom, and how far behind. Ends with 1 when a broker does not answer, or says
+    that some of its work fails.
 
     Example: tianzhou status -n 127.0.0.1:9876
     """
 
-    async def work(admin: Admin) -> tuple[list[str], list[BrokerStatus]]:
-        return admin.cluster.name_servers, await admin.cluster.status(cluster)
+    async def work(admin: Admin) -> bool:
+        while True:
+            brokers = await admin.cluster.status(cluster)
+            well = _show(admin.cluster.name_servers, brokers, output)
+            if not watch or output_closed():
+                return well
+            await asyncio.sleep(WATCH_EVERY_S)
+            if output is Output.text:
+                print_line("")
 
-    name_servers, brokers = with_admin(namesrv, tls, work)
+    if not with_admin(namesrv, tls, work):
+        raise typer.Exit(1)
+
+
+def _show(name_servers: list[str], brokers: list[BrokerStatus], output: Output) -> bool:
+    """Print the brokers; whether all is well."""
     if output is Output.json:
         print_json({"name_servers": name_servers, "brokers": [_document(one) for one in brokers]})
     else:
         print_line(f"name server {', '.join(name_servers)}")
         print_line("")
-        print_rows(
-            ("broker", "id", "cluster", "address", "version", "since", "in/s", "out/s", "disk"),
-            [
-                (
-                    one.broker_name,
-                    one.broker_id,
-                    one.cluster,
-                    one.address,
-                    f"{one.version} (Tianzhou {one.tianzhou_version})" if one.tianzhou_version else one.version or None,
-                    local_time(_since(one)),
-                    one.put_tps,
-                    one.get_tps,
-                    None if one.disk_ratio < 0 else f"{one.disk_ratio:.0%}",
-                )
-                for one in brokers
-            ],
-            output,
-        )
+        columns = ["broker", "id", "cluster", "address", "version", "since", "in/s", "out/s", "disk"]
+        rows = [_cells(one) for one in brokers]
+        if any(one.role == "slave" for one in brokers):
+            columns += ["role", "behind"]
+            rows = [[*row, *_copy_cells(one)] for row, one in zip(rows, brokers, strict=True)]
+        print_rows(columns, rows, output)
     silent = [one for one in brokers if one.error is not None]
     for one in silent:
         print_note(f"{one.broker_name} does not answer: {one.error}")
@@ -81,8 +89,37 @@ def status(
                 f"{one.broker_name}: {shown(trouble.task)} fails since {local_time(trouble.since_ms)}, "
                 f"{trouble.count} times in a row: {shown(trouble.why)}"
             )
-    if silent or ill:
-        raise typer.Exit(1)
+    return not silent and not ill
+
+
+def _cells(one: BrokerStatus) -> list[object]:
+    return [
+        one.broker_name,
+        one.broker_id,
+        one.cluster,
+        one.address,
+        f"{one.version} (Tianzhou {one.tianzhou_version})" if one.tianzhou_version else one.version or None,
+        local_time(_since(one)),
+        one.put_tps,
+        one.get_tps,
+        None if one.disk_ratio < 0 else f"{one.disk_ratio:.0%}",
+    ]
+
+
+def _copy_cells(one: BrokerStatus) -> list[object]:
+    if one.role == "master":
+        return ["master", None]
+    return [f"slave of {one.follows}" if one.follows else "slave", None if one.lag is None else _lag_text(one.lag)]
+
+
+def _lag_text(lag: Lag) -> str:
+    if not lag.lag_bytes:
+        return "0"
+    about = [
+        *([f"~{lag.messages} messages"] if lag.messages is not None else []),
+        *([f"~{lag.seconds:.1f} s"] if lag.seconds is not None else []),
+    ]
+    return ", ".join([f"{lag.lag_bytes} bytes", *about])
 
 
 def _since(one: BrokerStatus) -> int:
@@ -103,6 +140,17 @@ def _document(one: BrokerStatus) -> dict[str, object]:
         "in_per_second": one.put_tps,
         "out_per_second": one.get_tps,
         "disk_ratio": None if one.disk_ratio < 0 else one.disk_ratio,
+        "role": one.role,
+        "follows": one.follows or None,
+        "lag": None
+        if one.lag is None
+        else {"bytes": one.lag.lag_bytes, "messages": one.lag.messages, "seconds": one.lag.seconds},
+        "slaves": []
+        if one.copies is None
+        else [
+            {"address": each.addr, "bytes_behind": each.diff, "in_sync": each.in_sync}
+            for each in one.copies.ha_connection_info
+        ],
         "error": one.error,
         "troubles": [
             {"task": trouble.task, "why": trouble.why, "count": trouble.count, "since_ms": trouble.since_ms}

@@ -57,7 +57,7 @@ def confirm(question: str) -> None:
         typer.Abort: the answer is no.
     """
     if not sys.stdin.isatty():
-        raise ConfigError(f"{question} Nobody is there to be asked; give --yes")
+        raise ConfigError(f"{question} Nobody is there to confirm it; give --yes")
     typer.confirm(question, abort=True, err=True)
 
 
@@ -173,7 +173,7 @@ def create(
     tls: TlsOption = None,
     output: OutputOption = Output.text,
 ) -> None:
-    """Create a topic on every broker, or set its configuration anew.
+    """Create a topic on every broker, or replace its configuration.
 
     Example: tianzhou topic create orders --queues 4
     """

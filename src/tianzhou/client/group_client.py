@@ -76,7 +76,7 @@ def options_and_instance(
 
     Raises:
         ConfigError: there is no such option, one has a value it cannot have, or `instance` is given and options
-            besides, which only the instance itself can be told.
+            besides, which only the instance itself takes.
     """
     own = option_names(kind)
     options = kind(**{name: value for name, value in keywords.items() if name in own})
@@ -102,7 +102,7 @@ def shared_or_own(
 
     Raises:
         ConfigError: there is no such option, or an instance is given and options besides, which only the instance
-            itself can be told.
+            itself takes.
     """
     check_option_names(options, client, kind)
     if instance is None:

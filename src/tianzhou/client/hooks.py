@@ -95,7 +95,7 @@ class HandlerCall:
         messages: what the handler is given.
         queue: where they are from.
         outcome: how it ended; None before. Of what a poll returns nobody learns how it ends, so that is a success; what
-            iteration gave out last is FAILED when the consumer stops before the next was asked for.
+            iteration gave out last is FAILED when the consumer stops before the next was requested.
         result: what the handler returned.
         error: what it raised.
     """

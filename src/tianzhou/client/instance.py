@@ -102,7 +102,7 @@ class ClientInstance:
             interval_s=options.heartbeat_broker_interval_ms / 1000,
             timeout_ms=options.mq_client_api_timeout_ms,
         )
-        """Tells the brokers that this client lives."""
+        """Sends heartbeats to the brokers."""
         self._started = False
         self._closed = False
 
@@ -280,7 +280,7 @@ class ClientInstance:
             return None
         server = self._name_servers.in_use
         route = ROUTE.loads(check(reply, server).body)
-        return check_route(route, f"the route of topic {topic} that name server {server} tells")
+        return check_route(route, f"the route of topic {topic} from name server {server}")
 
     async def queues_to_read(self, topic: str, *, refresh: bool = False) -> list[MessageQueue]:
         """A topic's readable queues, sorted; empty when it does not exist."""
@@ -348,7 +348,7 @@ class ClientInstance:
                 except TianzhouError as error:
                     level = logging.WARNING if isinstance(error, ProtocolError | LimitExceeded) else logging.INFO
                     _log.log(level, "no route of topic %s now: %s", topic, error)
-                except Exception:  # noqa: BLE001 - one topic's route must not keep those of the others from being asked
+                except Exception:  # noqa: BLE001 - one topic's route must not keep those of the others from being queried
                     _log.exception("no route of topic %s now", topic)
                 changed = changed or self.routes.version != before
             self.routes.prune()
@@ -377,7 +377,7 @@ class ClientInstance:
     # --- requests from brokers -------------------------------------------------------------------------------
 
     def wake_consumers(self, group: str) -> None:
-        """Rebalance a group whose members have changed, as a broker says (request 40)."""
+        """Rebalance a group whose members have changed, as a broker reports (request 40)."""
         member = self.consumer(group)
         if member is not None:
             member.wake_rebalance()

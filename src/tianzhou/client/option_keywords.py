@@ -53,6 +53,8 @@ class ProducerKeywords(ClientKeywords, total=False):
     send_msg_max_timeout_per_request_ms: int | None
     retry_times_when_send_failed: int
     retry_another_broker_when_not_store_ok: bool
+    durable: bool
+    durable_timeout_ms: int
     retry_response_codes: Iterable[int]
     compress_msg_body_over_howmuch: int
     compress_level: int

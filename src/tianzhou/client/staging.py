@@ -113,7 +113,7 @@ class Staging:
         if found is None:
             found, missing = await self._recorded_anywhere(bucket)
             if found is not None:
-                # The others go on answering whoever asks there; one that takes nothing now is asked again some day.
+                # The others go on answering queries; one that takes nothing now is written to again some day.
                 await self._record(bucket, found, missing)
             else:
                 if not await self._record(bucket, await self._choose(writer, bucket), missing):

@@ -49,7 +49,7 @@ _MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def compile_condition(operand: Operand) -> Condition:
-    """A function that tells whether a message fulfils a condition.
+    """A function that decides whether a message fulfils a condition.
 
     Args:
         operand: the condition, as the parser made it.

@@ -5,7 +5,7 @@ expressions. One thing differs: nesting has a limit that is stated (`parser.MAX_
 
 One thing is the same although it need not be: RocketMQ reads the longest expression at the beginning of the text and
 ignores what follows, so that `a = 1 b = 2` selects by `a` alone. Expressions that work with RocketMQ have to work
-here, so the rest is accepted; `SqlFilter.ignored` tells where it begins, for those who can warn or refuse.
+here, so the rest is accepted; `SqlFilter.ignored` is where it begins, for those who can warn or refuse.
 """
 
 from __future__ import annotations

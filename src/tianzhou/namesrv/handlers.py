@@ -71,7 +71,7 @@ class Handlers:
         clock: time.
         on_change: see `Registrations`.
         on_register: see `Registrations`.
-        elsewhere: asked for unknown routes with `clusterTest`.
+        elsewhere: queried for unknown routes with `clusterTest`.
         bounds: limits in force.
     """
 
@@ -337,6 +337,6 @@ def _as_asked(request: Command, route: TopicRoute) -> tuple[TopicRoute, bool]:
     standard = request.version >= STANDARD_JSON_SINCE or fields.get("acceptStandardJsonOnly", "").lower() == "true"
     zone = fields.get("__ZONE_NAME", "").strip()
     if zone and fields.get("__ZONE_MODE", "").lower() == "true":
-        # Apache encodes a filtered route in the old dialect, whatever the caller asked for.
+        # Apache encodes a filtered route in the old dialect, whatever the caller requested.
         return keep_zone(route, zone), False
     return route, standard

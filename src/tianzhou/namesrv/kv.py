@@ -52,7 +52,7 @@ class KvConfig:
             )
             if file != self._path:
                 aside = put_aside(self._path) if problems else None
-                where = f"; the damaged file is kept as {aside.name}" if aside is not None else ""
+                where = f"; the damaged file is saved as {aside.name}" if aside is not None else ""
                 why = "; ".join(problems) or "no file"
                 _log.error("KV configuration taken from the backup %s (%s)%s", file, why, where)
             return

@@ -41,7 +41,7 @@ class OtherEnvironment:
     Args:
         remoting: sends the requests.
         clock: monotonic time.
-        rng: chooses which server is asked first.
+        rng: chooses which server is queried first.
     """
 
     def __init__(self, remoting: RemotingClient, clock: Clock, rng: random.Random) -> None:
@@ -79,7 +79,7 @@ class OtherEnvironment:
         try:
             addresses = await self._addresses(settings)
         except TianzhouError as error:
-            self._warn(f"clusterTest: nobody can be asked for routes of {settings.product_env_name}: {error}")
+            self._warn(f"clusterTest: routes of {settings.product_env_name} cannot be queried: {error}")
             return None
         for address in addresses:
             question = Command(

@@ -133,7 +133,9 @@ class Registrations:
             except BodyTooLarge:
                 raise self._unpacks_too_large(header, most) from None
         if self._arriving.pop(key, None) is not mine or connection.closed:
-            raise BrokerError(ResponseCode.SYSTEM_ERROR, "register broker failed: the broker said something else since")
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR, "register broker failed: the broker has sent another request since"
+            )
         reply = self._registered(connection, request, header, body)
         remembered = sum(len(text) for text, _ in self._large.values()) + len(request.body)
         if self._bounds.allows(REGISTRATIONS_BYTES, remembered):

@@ -44,6 +44,7 @@ class NameServer:
         port_setting: what sets the port, for the error when it is taken.
         tls: see `TlsSettings`; by default both TLS and plain connections are served.
         on_register: called with every accepted registration.
+        rng: source of randomness.
 
     Attributes:
         left_undone: after the block, what was in trouble when it ended; empty when all is well.
@@ -60,6 +61,7 @@ class NameServer:
         port_setting: str = "listenPort",
         tls: TlsSettings | None = None,
         on_register: Callable[[Registration], None] | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         tls = tls or TlsSettings()
         settings = settings or NamesrvSettings()
@@ -67,7 +69,7 @@ class NameServer:
         bounds = Bounds(settings)
         self._kv = KvConfig(settings.kv_config_file, bounds)
         self._client = RemotingClient(clock=self._clock, tls=client_context(tls) if tls.enable else None)
-        self._elsewhere = OtherEnvironment(self._client, self._clock, random.Random())
+        self._elsewhere = OtherEnvironment(self._client, self._clock, rng or random.Random())
         self._handlers = Handlers(
             settings,
             RouteTable(
@@ -94,7 +96,7 @@ class NameServer:
         )
         self.left_undone: list[str] = []
         self._scan_timer: StallAwareTimer | None = None
-        self._notices: set[asyncio.Task[None]] = set()
+        self._notices: dict[asyncio.Task[None], None] = {}
         self._supervisor = Supervisor("name server", self._clock)
 
     @property
@@ -158,8 +160,8 @@ class NameServer:
     def _notify(self, change: MinBrokerChange) -> None:
         for address in change.recipients:
             task = asyncio.get_running_loop().create_task(self._notify_one(address, change))
-            self._notices.add(task)
-            task.add_done_callback(self._notices.discard)
+            self._notices[task] = None
+            task.add_done_callback(lambda done: self._notices.pop(done, None))
 
     async def _notify_one(self, address: str, change: MinBrokerChange) -> None:
         code = RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE
@@ -175,4 +177,6 @@ class NameServer:
             async with asyncio.timeout(NOTIFY_TIMEOUT_MS / 1000):
                 await self._client.invoke_oneway(address, Command(code, fields=fields))
         except (RemotingError, OSError, ValueError) as error:
-            _log.warning("broker %s was not told of the new smallest id of %s: %s", address, change.broker_name, error)
+            _log.warning(
+                "broker %s was not notified of the new smallest id of %s: %s", address, change.broker_name, error
+            )

@@ -31,7 +31,7 @@ class TopicOrder:
         """The order of all topics, None when there is none or it is too large."""
         table = self._kv.short_namespace(ORDER_TOPIC_CONFIG)
         if table is None and self._kv.namespace(ORDER_TOPIC_CONFIG) is not None and self._is_due("table"):
-            _log.warning("%s is larger than maxKvBytes; brokers are not told of it", ORDER_TOPIC_CONFIG)
+            _log.warning("%s is larger than maxKvBytes; it is not sent to brokers", ORDER_TOPIC_CONFIG)
         return table
 
     def of(self, topic: str) -> str | None:

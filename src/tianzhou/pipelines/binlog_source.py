@@ -213,7 +213,7 @@ class BinlogReader(Pickled, DataSourceStreamReader, SupportsTriggerAvailableNow)
         if at[0] not in sizes:
             raise OffsetOutOfRange(
                 f"binlog {at[0]} is deleted on {self._database.host}, {files[0][0]} is the oldest left; changes are "
-                "lost (expire_logs_days). Begin anew with another checkpoint and a snapshot"
+                "lost (expire_logs_days). Start over with another checkpoint and a snapshot"
             )
         later = [name for name, _ in files if name > at[0]]
         if at[1] >= sizes[at[0]] and later:

@@ -83,7 +83,7 @@ class Lines:
 
 
 def fingerprint_of(file: IO[bytes], position: int) -> str | None:
-    """What tells a file from one that has taken its place: a digest of its first bytes and of those before `position`.
+    """What distinguishes a file from its successor: a digest of its first bytes and of those before `position`.
 
     None when the file is shorter than that.
     """

@@ -88,7 +88,7 @@ class _News:
         known = self._batch is not None and last.batchId <= self._batch + 1
         found = [last] if known else [one for one in self._query.recentProgress if one.timestamp > self._reported]
         self._reported = max(one.timestamp for one in found)
-        # A query that waits tells of the batch that is to come, too.
+        # A query that waits reports the batch that is to come, too.
         self._batch = max((one.batchId for one in found if "addBatch" in one.durationMs), default=self._batch)
         return found
 

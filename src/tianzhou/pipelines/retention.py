@@ -21,7 +21,7 @@ class Standing:
     Attributes:
         behind: messages that are not archived yet.
         oldest_ms: when the oldest of them was stored; None when there is none.
-        kept_ms: how long the brokers keep messages, the shortest of them; None when none says so.
+        kept_ms: how long the brokers keep messages, the shortest of them; None when none reports it.
     """
 
     behind: int
@@ -29,7 +29,7 @@ class Standing:
     kept_ms: int | None
 
     def left_ms(self, now_ms: int) -> int | None:
-        """How long until a message may be deleted that is not archived; None when no broker says how long it keeps."""
+        """How long until a message may be deleted that is not archived; None when no broker reports a retention."""
         if self.kept_ms is None:
             return None
         oldest = now_ms if self.oldest_ms is None else self.oldest_ms

@@ -30,7 +30,8 @@ class Field(NamedTuple):
     offset: int
 
 
-def _placed(*rows: tuple[int, str, str]) -> tuple[Field, ...]:
+def placed(*rows: tuple[int, str, str]) -> tuple[Field, ...]:
+    """Fields one behind the other, from number, name and form of each."""
     fields: list[Field] = []
     offset = 0
     for number, name, form in rows:
@@ -39,7 +40,7 @@ def _placed(*rows: tuple[int, str, str]) -> tuple[Field, ...]:
     return tuple(fields)
 
 
-FIELDS: Final = _placed(
+FIELDS: Final = placed(
     (1, "size", "i"),
     (2, "magic", "i"),
     (3, "body_crc", "i"),

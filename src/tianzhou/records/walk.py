@@ -11,7 +11,17 @@ import msgspec
 from tianzhou._hot import next_run
 from tianzhou._hot.runs import Row
 from tianzhou.records.checksum import crc32
-from tianzhou.records.codec import verify_property_crc
+from tianzhou.records.codec import CRC_PROPERTY_BYTES, CRC_PROPERTY_START, verify_property_crc
+from tianzhou.records.entry import HEADER_SIZE, EntryHeader
+from tianzhou.records.framed import (
+    NOT_FRAMED,
+    EntryTrail,
+    entry_at,
+    entry_begin,
+    holds_record,
+    is_end,
+    is_untouched,
+)
 from tianzhou.records.layout import (
     BLANK_SIZE,
     HEAD_SIZE,
@@ -37,9 +47,13 @@ _HEAD: Final = fields_at(
 
 
 class Finding(Enum):
-    """Kind of what stands at a position of the log."""
+    """Kind of what stands at a position of the log.
+
+    OTHER is the body of an entry that is no message record: a node's own.
+    """
 
     RECORD = auto()
+    OTHER = auto()
     BLANK = auto()
     NOTHING = auto()
     DAMAGED = auto()
@@ -126,12 +140,17 @@ def walk(
     doubted_from: int | None = None,
     most: int = MOST_OF_RUN,
     stop: int = (1 << 63) - 1,
+    framed_from: int = NOT_FRAMED,
+    trail: EntryTrail | None = None,
 ) -> Iterator[Run | LogItem]:
     """Walk over the log from a place on: runs, single records, and damaged stretches that intact records follow.
 
     Ordinary records are of version 1, with IPv4 hosts, without zeros in topic and properties; they come as runs.
     The log ends behind the last record. A damaged stretch is one item with its length. When something else than the
     end of the last part comes behind the log's end, the last item is that, with size 0.
+
+    Where records stand in entries, the offset of a record is that of the entry's body, and a damaged stretch is the
+    last item: whatever follows it, entries must not be missing between others.
 
     Args:
         parts: all segments.
@@ -146,34 +165,45 @@ def walk(
             disk as a whole. None when at most the last one can be incomplete.
         most: records of a run.
         stop: no run reaches to a record that begins at this offset or behind it.
+        framed_from: records of segments that start here or later stand in entries.
+        trail: follows the entries; says which ones may come.
     """
+    plain = _Records(check_crc=check_crc, force_record_crc=force_record_crc, doubted_from=doubted_from)
+    framed = None
+    if framed_from != NOT_FRAMED:
+        framed = _Entries(plain, trail or EntryTrail())
+        if index < len(parts) and parts[index].start >= framed_from:
+            position = entry_begin(parts[index].view, position, parts[index].start)
     while index < len(parts):
         part = parts[index]
+        reader: _Records | _Entries = plain if framed is None or part.start < framed_from else framed
         if not force_record_crc:
-            run, position, latest = next_run(part.view, position, part.start, stop - part.start, most, check_crc)
+            run, position, latest = reader.run(part, position, stop - part.start, most)
             if run:
                 newest = max(newest, latest)
                 yield run
                 continue
-        item = read_item(part.view, position, part.start, check_crc=check_crc, force_record_crc=force_record_crc)
-        if item.finding is Finding.RECORD and not (trusted_end is None and half_written(item, part, doubted_from)):
-            assert item.entry is not None
-            newest = max(newest, item.entry.store_timestamp)
+        item = reader.item(part, position, sure=trusted_end is not None)
+        if item.finding in _WHOLE:
+            if item.entry is not None:
+                newest = max(newest, item.entry.store_timestamp)
             yield item
-            position += item.size
+            position = item.offset + item.size - part.start
             continue
         if item.finding is Finding.BLANK:
             index, position = index + 1, 0
             continue
         place = None
         if trusted_end is None or item.offset < trusted_end:
-            place = _next_intact(parts, index, position, newest)
+            place = reader.intact_behind(parts, index, position, newest, framed_from)
         if place is None:
             yield LogItem(Finding.NOTHING, item.offset, 0, reason=item.reason)
             return
         index, position = place
         reason = item.reason or "zeros where a record should be"
         yield LogItem(Finding.DAMAGED, item.offset, parts[index].start + position - item.offset, reason=reason)
+        if reader is framed:
+            return
 
 
 def single_items(steps: Iterable[Run | LogItem]) -> Iterator[LogItem]:
@@ -251,6 +281,24 @@ def read_item(  # noqa: C901 - one field after the other, each with its own refu
     return LogItem(Finding.RECORD, offset, size, LogEntry._make(row))
 
 
+def is_whole(view: memoryview, position: int, base: int) -> bool:
+    """Whether a record begins at `position` of a segment whose every check holds, that of its own CRC as well.
+
+    Args:
+        view: the segment.
+        position: index into it.
+        base: the segment's start offset.
+    """
+    item = read_item(view, position, base)
+    return item.finding is Finding.RECORD and crc_property_fits(view[position : position + item.size])
+
+
+def crc_property_fits(record: memoryview) -> bool:
+    """Whether a record is what its own CRC says, if it carries one (store.md §3.6)."""
+    own = record[-CRC_PROPERTY_BYTES:]
+    return own[: len(CRC_PROPERTY_START)] != CRC_PROPERTY_START or verify_property_crc(record)
+
+
 def half_written(item: LogItem, part: LogPart, doubted_from: int | None = None) -> bool:
     """Whether a record that looks whole may have been on its way to the disk when the process or the power ended.
 
@@ -262,30 +310,159 @@ def half_written(item: LogItem, part: LogPart, doubted_from: int | None = None) 
         part: the segment it is in.
         doubted_from: as `walk`.
     """
+    if not _lacks_bytes(item, part):
+        return False
+    assert item.entry is not None
+    if doubted_from is not None:
+        return item.entry.store_timestamp >= doubted_from
+    following = read_item(part.view, item.offset - part.start + item.size, part.start)
+    return following.finding not in {Finding.RECORD, Finding.BLANK}
+
+
+def _lacks_bytes(item: LogItem, part: LogPart) -> bool:
+    """Whether there are zeros in a record where only what was not written has them."""
     entry = item.entry
     if entry is None or (b"\0" not in entry.properties and "\0" not in entry.topic):
         return False
     position = item.offset - part.start
-    if verify_property_crc(part.view[position : position + item.size]):
-        return False
-    if doubted_from is not None:
-        return entry.store_timestamp >= doubted_from
-    following = read_item(part.view, position + item.size, part.start)
-    return following.finding not in {Finding.RECORD, Finding.BLANK}
+    return not verify_property_crc(part.view[position : position + item.size])
 
 
-def _next_intact(parts: Sequence[LogPart], index: int, position: int, newest: int) -> tuple[int, int] | None:
-    """Segment and position of the next intact record.
+class _Records:
+    """Reads records that stand one behind the other; arguments as those of `walk`."""
 
-    Bytes that an earlier truncation left behind can look like records, too; they are older than what stands
-    before the gap.
+    def __init__(self, *, check_crc: bool, force_record_crc: bool, doubted_from: int | None) -> None:
+        self.check_crc = check_crc
+        self.force_record_crc = force_record_crc
+        self.doubted_from = doubted_from
+
+    def run(self, part: LogPart, position: int, stop: int, most: int) -> tuple[Run, int, int]:
+        """As `next_run`."""
+        return next_run(part.view, position, part.start, stop, most, self.check_crc)
+
+    def read(self, part: LogPart, position: int) -> LogItem:
+        """As `read_item`."""
+        return read_item(
+            part.view, position, part.start, check_crc=self.check_crc, force_record_crc=self.force_record_crc
+        )
+
+    def item(self, part: LogPart, position: int, *, sure: bool) -> LogItem:
+        """What stands at a position; `sure` when nothing can have been on its way to the disk."""
+        item = self.read(part, position)
+        if item.finding is Finding.RECORD and not sure and half_written(item, part, self.doubted_from):
+            item.finding = Finding.DAMAGED
+        return item
+
+    def intact_behind(
+        self, parts: Sequence[LogPart], index: int, position: int, newest: int, framed_from: int
+    ) -> tuple[int, int] | None:
+        """Segment and position of the next intact record.
+
+        Bytes that an earlier truncation left behind can look like records, too; they are older than what stands
+        before the gap.
+        """
+        for at in range(index, len(parts)):
+            part = parts[at]
+            if part.start >= framed_from:
+                return None if isinstance(entry_at(part.view, 0, part.start), str) else (at, 0)
+            found = part.find(MAGIC_START, position + 5 if at == index else 0)
+            while found >= 4:
+                item = read_item(part.view, found - 4, part.start)
+                if item.entry is not None and item.entry.store_timestamp >= newest:
+                    return at, found - 4
+                found = part.find(MAGIC_START, found + 1)
+        return None
+
+
+class _Entries:
+    """Reads records that stand in entries.
+
+    Args:
+        records: reads their bodies.
+        trail: is led past each entry that is read.
     """
-    for at in range(index, len(parts)):
-        part = parts[at]
-        found = part.find(MAGIC_START, position + 5 if at == index else 0)
-        while found >= 4:
-            item = read_item(part.view, found - 4, part.start)
-            if item.entry is not None and item.entry.store_timestamp >= newest:
-                return at, found - 4
-            found = part.find(MAGIC_START, found + 1)
-    return None
+
+    def __init__(self, records: _Records, trail: EntryTrail) -> None:
+        self._records = records
+        self._trail = trail
+
+    def run(self, part: LogPart, position: int, stop: int, most: int) -> tuple[Run, int, int]:
+        """As `next_run`, with the position of an entry."""
+        run: Run = []
+        newest, view, base, check_crc = 0, part.view, part.start, self._records.check_crc
+        while len(run) < most and position + HEADER_SIZE < stop:
+            header = entry_at(view, position, base)
+            if isinstance(header, str) or self._trail.refusal(header):
+                break
+            rows, behind, stored = next_run(view, position + HEADER_SIZE, base, stop, 1, check_crc)
+            if not rows or behind != position + header.size:
+                break
+            self._trail.follow(header)
+            run += rows
+            newest = max(newest, stored)
+            position = behind
+        return run, position, newest
+
+    def item(self, part: LogPart, position: int, *, sure: bool) -> LogItem:
+        """As that of `_Records`, with the position of an entry."""
+        view, offset = part.view, part.start + position
+        if is_end(view, position):
+            return LogItem(Finding.BLANK, offset, len(view) - position)
+        if is_untouched(view, position):
+            return LogItem(Finding.NOTHING, offset)
+        header = entry_at(view, position, part.start)
+        refusal = header if isinstance(header, str) else self._trail.refusal(header)
+        if refusal or isinstance(header, str):
+            return LogItem(Finding.DAMAGED, offset, reason=refusal)
+        body = position + HEADER_SIZE
+        item = self._body(part, body, header)
+        if not sure and item.finding in _WHOLE and self._half_written(item, part, position + header.size):
+            item = LogItem(Finding.DAMAGED, offset, reason="the entry was on its way to the disk")
+        if item.finding not in _WHOLE:
+            return LogItem(Finding.DAMAGED, offset, reason=f"the body of entry {header.index}: {item.reason}")
+        self._trail.follow(header)
+        return item
+
+    def _body(self, part: LogPart, body: int, header: EntryHeader) -> LogItem:
+        if not holds_record(part.view, body):
+            reason = "the body of the entry is no message record"
+            return LogItem(Finding.OTHER, part.start + body, header.body_size, reason=reason)
+        item = self._records.read(part, body)
+        if item.finding is Finding.RECORD and item.size != header.body_size:
+            reason = f"a record of {item.size} bytes in a body of {header.body_size}"
+            return LogItem(Finding.DAMAGED, item.offset, reason=reason)
+        return item
+
+    def _half_written(self, item: LogItem, part: LogPart, end: int) -> bool:
+        doubted_from = self._records.doubted_from
+        if item.finding is not Finding.OTHER:
+            if not _lacks_bytes(item, part):
+                return False
+            if doubted_from is not None:
+                assert item.entry is not None
+                return item.entry.store_timestamp >= doubted_from
+        return isinstance(entry_at(part.view, end, part.start), str) and not is_end(part.view, end)
+
+    def intact_behind(
+        self, parts: Sequence[LogPart], index: int, position: int, newest: int, _framed_from: int
+    ) -> tuple[int, int] | None:
+        """Segment and position of a whole entry that cannot be there unless those before it were.
+
+        What a cut has left behind can look like entries, too: they are of an earlier term, or older.
+        """
+        for at in range(index, len(parts)):
+            part = parts[at]
+            start = HEADER_SIZE + 4
+            found = part.find(MAGIC_START, max(position + HEADER_SIZE + 5 if at == index else 0, start))
+            while found >= 0:
+                place = found - start
+                header = entry_at(part.view, place, part.start)
+                if not isinstance(header, str) and header.index > self._trail.index and header.term >= self._trail.term:
+                    item = read_item(part.view, found - 4, part.start)
+                    if item.entry is not None and item.entry.store_timestamp >= newest:
+                        return at, place
+                found = part.find(MAGIC_START, found + 1)
+        return None
+
+
+_WHOLE: Final = frozenset((Finding.RECORD, Finding.OTHER))

@@ -16,8 +16,8 @@ from typing import Any, Self
 
 from tianzhou.clock import Clock
 from tianzhou.errors import ClientError, ConfigError, ConnectFailed, ConnectionLost, RequestTimeout
-from tianzhou.remoting.connection import Connection
-from tianzhou.remoting.group import ConnectionGroup, Processor
+from tianzhou.remoting.connection import Connection, Processor
+from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.remoting.handshakes import OF_ANOTHER_HOST, advice, names_shown, reason_of
 from tianzhou.remoting.proxy import ProxyHeader
 from tianzhou.remoting.socks import SocksProxies, SocksProxy, handshake
@@ -26,7 +26,7 @@ from tianzhou.wire.codes import ResponseCode
 from tianzhou.wire.command import Command, decode, encode
 
 REPLACE_INTERVAL_S = 1.0
-"""Minimum seconds between two replacements of a connection over which the server said GO_AWAY."""
+"""Minimum seconds between two replacements of a connection over which the server replied GO_AWAY."""
 NAMES_TIMEOUT_S = 2.0
 """Time limit of reading the host names of a certificate that is for another host."""
 _log = logging.getLogger(__name__)
@@ -189,7 +189,7 @@ class RemotingClient:
         return reply
 
     def _may_replace(self, address: str, connection: Connection) -> bool:
-        # A server that says GO_AWAY over each new connection would otherwise get new ones as fast as it says so.
+        # A server that replies GO_AWAY over each new connection would otherwise get new ones as fast as it does so.
         if self._connections.get(address) is not connection:
             return True  # it is replaced already
         now_s = self.group.monotonic()
@@ -430,7 +430,7 @@ class RemotingClient:
             del self._connections[address]
         if not connection.closed:
             # Other requests may still be answered on it; the idle sweep ends it, or the server does.
-            _log.info("no new requests to %s over the present connection: it said GO_AWAY", address)
+            _log.info("no new requests to %s over the present connection: it replied GO_AWAY", address)
 
     async def close(self, grace_s: float = 1.0) -> None:
         """Close every connection and leave nothing behind; waiting requests fail with ConnectionLost."""

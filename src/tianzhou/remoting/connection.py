@@ -18,16 +18,20 @@ from typing import Any, TypeAlias, cast
 from tianzhou.errors import ConnectionLost, LimitExceeded, ProtocolError
 from tianzhou.remoting.budget import FRAMES
 from tianzhou.remoting.deferred_reply import DeferredReply
+from tianzhou.remoting.deferred_reply import Reply as Reply
 from tianzhou.remoting.error_codes import encoded, failed
-from tianzhou.remoting.group import ConnectionGroup, Processor
+from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.remoting.proxy import ProxyHeader
 from tianzhou.remoting.requester import Requester
 from tianzhou.remoting.session import READ_SIZE, Session
 from tianzhou.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE
 from tianzhou.wire.command import Command, encode
 
-Reply: TypeAlias = Command | bytes | tuple[bytes, bytes] | DeferredReply | None
-"""What answers a request: a command, a complete encoded frame, the two pieces of one, a deferred reply, or nothing."""
+Processor: TypeAlias = "Callable[[Connection, Command], Reply | Awaitable[Reply]]"
+"""Serves requests: returns a reply or a `DeferredReply` (no task is made), or an awaitable (run as a task)."""
+
+LateProcessor: TypeAlias = "Callable[[Connection, Command, float], Reply | Awaitable[Reply]]"
+"""As `Processor`, with the seconds that the requests have waited before they could be served."""
 
 FLUSH_BYTES = 262_144
 LARGE_PIECE = 4096
@@ -78,7 +82,7 @@ class Connection(Requester, asyncio.BufferedProtocol):
         "remote_port",
     )  # fmt: skip
 
-    def __init__(self, group: ConnectionGroup) -> None:
+    def __init__(self, group: ConnectionGroup[Connection]) -> None:
         super().__init__(group)
         self.remote_ip = self.remote_address = ""
         self.remote_port = 0
@@ -423,7 +427,7 @@ class Connection(Requester, asyncio.BufferedProtocol):
         self._share(cost)
         task = group.loop.create_task(self._finish(command, reply, cost))
         self._tasks[task] = reply
-        group.tasks.add(task)
+        group.tasks[task] = None
         task.add_done_callback(self._finished)
 
     async def _finish(self, command: Command, awaitable: Awaitable[Reply], cost: int) -> None:
@@ -467,7 +471,7 @@ class Connection(Requester, asyncio.BufferedProtocol):
             self.send(frame if isinstance(frame, bytes) else b"".join(frame))
 
     def _finished(self, task: asyncio.Task[None]) -> None:
-        self._group.tasks.discard(task)
+        self._group.tasks.pop(task, None)
         awaitable = self._tasks.pop(task, None)
         if task.cancelled() and inspect.iscoroutine(awaitable):
             awaitable.close()  # it may never have started, and would warn about that

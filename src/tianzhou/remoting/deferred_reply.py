@@ -6,11 +6,16 @@ turns of the loop more for each message that one of them waits for.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeAlias
 
-if TYPE_CHECKING:
-    from tianzhou.remoting.connection import Connection, Reply
-    from tianzhou.wire.command import Command
+from tianzhou.wire.command import Command
+
+
+class Answerer(Protocol):
+    """The connection that a deferred reply goes back on."""
+
+    def end(self, deferred: DeferredReply, command: Command, cost: int, reply: Reply | Exception) -> None:
+        """Send the reply, or the response code of its error."""
 
 
 class DeferredReply:
@@ -20,9 +25,9 @@ class DeferredReply:
     """
 
     __slots__ = ("_request",)
-    _request: tuple[Connection, Command, int]
+    _request: tuple[Answerer, Command, int]
 
-    def begin(self, connection: Connection, command: Command, cost: int) -> None:
+    def begin(self, connection: Answerer, command: Command, cost: int) -> None:
         """Called by the connection when it is ready for the answer."""
         self._request = connection, command, cost
 
@@ -33,3 +38,7 @@ class DeferredReply:
 
     def cancel(self) -> None:
         """Called by the connection when it has ended: no answer is awaited any more."""
+
+
+Reply: TypeAlias = Command | bytes | tuple[bytes, bytes] | DeferredReply | None
+"""What answers a request: a command, a complete encoded frame, the two pieces of one, a deferred reply, or nothing."""

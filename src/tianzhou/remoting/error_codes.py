@@ -47,7 +47,7 @@ def unsupported(request: Command, server: str = "", others: str = "") -> Command
     if server and wanted and wanted != server:
         where = f", as {others}" if others else ""
         text += (
-            f": this is a {server}, and {request_name(request.code)} is asked of a {wanted}; give its address{where}"
+            f": this is a {server}, and {request_name(request.code)} is served by a {wanted}; give its address{where}"
         )
     return request.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text)
 

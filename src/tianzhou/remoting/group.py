@@ -6,23 +6,21 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from math import inf
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import Generic, Protocol, TypeAlias, TypeVar, cast
 
 from tianzhou.clock import Clock, SystemClock
 from tianzhou.errors import LimitExceeded, RequestTimeout, TooManyRequests
 from tianzhou.free_memory import give_back
 from tianzhou.limits import HALF_FRAMES, REPLY_BYTES, REQUEST_BYTES, UNREAD_BYTES, Bounds, Limit
-from tianzhou.remoting.budget import REPLIES, FrameBudget, RequestBudget
+from tianzhou.remoting.budget import REPLIES, FrameBudget, Holdable, RequestBudget
 from tianzhou.remoting.busy_poll import BusyPoll
+from tianzhou.remoting.deferred_reply import Reply
 from tianzhou.remoting.error_codes import unsupported
 from tianzhou.remoting.loop_stall import StallAwareTimer
 from tianzhou.remoting.session import OpaqueCounter, scratch_buffer
-from tianzhou.remoting.unread import HIGH_BYTES, SWEEP_S, UnreadReplies, high_mark
+from tianzhou.remoting.unread import HIGH_BYTES, SWEEP_S, Reader, UnreadReplies, high_mark
 from tianzhou.repeats import Repeats
 from tianzhou.wire.command import Command
-
-if TYPE_CHECKING:
-    from tianzhou.remoting.connection import Connection, Reply
 
 HELD_BYTES = 33_554_432
 """Maximum bytes of a connection's requests with unfinished awaitables; above it the peer is not read from."""
@@ -37,16 +35,44 @@ DEAD_PEER_S = 3.0
 REFUSALS_SPAN_S = 60.0
 """Seconds after a logged refusal in which others by the same limit are only counted."""
 
-Processor: TypeAlias = "Callable[[Connection, Command], Reply | Awaitable[Reply]]"
-"""Serves requests: returns a reply or a `DeferredReply` (no task is made), or an awaitable (run as a task)."""
-
-LateProcessor: TypeAlias = "Callable[[Connection, Command, float], Reply | Awaitable[Reply]]"
-"""As `Processor`, with the seconds that the requests have waited before they could be served."""
-
 _log = logging.getLogger(__name__)
 
 
-class ConnectionGroup:
+class Member(Holdable, Reader, Protocol):
+    """A connection as its group sees it; see `tianzhou.remoting.connection.Connection`."""
+
+    closed: bool
+    last_read: float
+    last_write: float
+    gathering_since: float
+
+    @property
+    def gathering(self) -> bool:
+        """Whether a frame is half received, since `gathering_since`."""
+
+    @property
+    def awaiting(self) -> int:
+        """Number of our requests that the peer has not answered."""
+
+    def expired(self, now: float) -> list[tuple[asyncio.Future[Command], float]]:
+        """Remove and return the waiters whose deadline has passed, each with its timeout in seconds."""
+
+    def go_on(self) -> None:
+        """Serve postponed requests."""
+
+    def close(self) -> None:
+        """Close after what was sent so far has gone out."""
+
+    def abort(self) -> None:
+        """Close at once."""
+
+
+MemberT = TypeVar("MemberT", bound=Member)
+_Processor: TypeAlias = "Callable[[MemberT, Command], Reply | Awaitable[Reply]]"
+_LateProcessor: TypeAlias = "Callable[[MemberT, Command, float], Reply | Awaitable[Reply]]"
+
+
+class ConnectionGroup(Generic[MemberT]):
     """What the connections of one server or one client share: the processor, limits, counters and sweeps.
 
     Args:
@@ -61,7 +87,7 @@ class ConnectionGroup:
 
     def __init__(
         self,
-        processor: Processor | None = None,
+        processor: _Processor[MemberT] | None = None,
         *,
         idle_timeout_s: float = 120.0,
         guarded: bool = True,
@@ -74,10 +100,10 @@ class ConnectionGroup:
         self.unread = UnreadReplies()
         # Whether unread replies hold so much that no further one is made until some of them are gone.
         self.unread_full = False
-        self._postponed: dict[Connection, None] = {}
+        self._postponed: dict[MemberT, None] = {}
         self.write_high_bytes = HIGH_BYTES
         self._unread_timer: StallAwareTimer | None = None
-        self.processor: Processor = processor or (lambda _connection, command: unsupported(command))
+        self.processor: _Processor[MemberT] = processor or (lambda _connection, command: unsupported(command))
         self.idle_timeout_s = idle_timeout_s
         self.held_bytes = HELD_BYTES
         self.budget = FrameBudget(HALF_FRAMES.default)
@@ -89,12 +115,13 @@ class ConnectionGroup:
         self.monotonic = self.clock.monotonic
         self.scratch = scratch_buffer()
         self.opaques = OpaqueCounter()
-        self.connections: set[Connection] = set()
-        self.tasks: set[asyncio.Task[None]] = set()  # of handlers; they may outlive their connection a little
+        # In their order: who is closed first depends on it.
+        self.connections: dict[MemberT, None] = {}
+        self.tasks: dict[asyncio.Task[None], None] = {}  # of handlers; they may outlive their connection a little
         self.in_flight = 0
         self.loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]
-        self.on_connect: Callable[[Connection], None] | None = None
-        self.late: LateProcessor | None = None
+        self.on_connect: Callable[[MemberT], None] | None = None
+        self.late: _LateProcessor[MemberT] | None = None
         self.late_after_s = inf
         # When the present turn of the loop began, as far as that is known; 0 when it is not.
         self.turn_began = 0.0
@@ -158,7 +185,7 @@ class ConnectionGroup:
         await asyncio.wait([self._empty], timeout=timeout_s)
         return not self.connections
 
-    def serve_late(self, late: LateProcessor, after_s: float) -> None:
+    def serve_late(self, late: _LateProcessor[MemberT], after_s: float) -> None:
         """Have `late` serve what was read more than `after_s` after its turn of the loop began.
 
         All that a turn reads was there when the turn began, so that is how long a request has waited at least. The
@@ -168,7 +195,7 @@ class ConnectionGroup:
         self.late_after_s = after_s
         self.next_mark = 0.0
 
-    def processor_after(self, waited_s: float) -> Processor:
+    def processor_after(self, waited_s: float) -> _Processor[MemberT]:
         """Processor for requests that have waited for `waited_s`; only where `serve_late` was called."""
         late = self.late
         assert late is not None
@@ -184,16 +211,16 @@ class ConnectionGroup:
     def _turn_over(self) -> None:
         self.turn_began = 0.0
 
-    def joined(self, connection: Connection) -> None:
+    def joined(self, connection: MemberT) -> None:
         """Add a new connection."""
-        self.connections.add(connection)
+        self.connections[connection] = None
         self._shared()
         if self.on_connect is not None:
             self.on_connect(connection)
 
-    def left(self, connection: Connection) -> None:
+    def left(self, connection: MemberT) -> None:
         """Remove a lost connection."""
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         if self.busy_poll is not None:
             self.busy_poll.left(connection)
         self.unread.forget(connection)
@@ -209,7 +236,7 @@ class ConnectionGroup:
         self.requests.connections = max(count, 1)
         self.write_high_bytes = high_mark(self.bounds.most(UNREAD_BYTES), count) if self.guarded else HIGH_BYTES
 
-    def peer_is_slow(self, connection: Connection) -> None:
+    def peer_is_slow(self, connection: MemberT) -> None:
         """Note that a peer does not read its replies, or reads them more slowly than it asks for more."""
         self.unread.note(connection, self.monotonic())
         if self.unread.used > 2 * self.bounds.most(UNREAD_BYTES) and not self.unread_full:
@@ -219,7 +246,7 @@ class ConnectionGroup:
         if self._unread_timer is None and self.started:
             self._unread_timer = StallAwareTimer(self.loop, SWEEP_S, self._unread_tick)
 
-    def postpone(self, connection: Connection) -> None:
+    def postpone(self, connection: MemberT) -> None:
         """Resume a connection's postponed requests once unread replies hold less memory."""
         if self.unread_full:
             self._postponed[connection] = None
@@ -246,7 +273,7 @@ class ConnectionGroup:
             # What they held is free when their transports are gone.
             self.loop.call_later(SWEEP_S, give_back)
         for reader, size, silent_s in evictions:
-            connection = cast("Connection", reader)
+            connection = cast("MemberT", reader)
             self.bounds.refusals.counts[UNREAD_BYTES.name] += 1
             _log.warning(
                 "closing %s: %d bytes of replies wait for it, it has read next to none for %.0f s, and all such"
@@ -260,14 +287,14 @@ class ConnectionGroup:
             self.unread_full = False
             self.loop.call_soon(self._go_on)
 
-    def over_request_budget(self, connection: Connection, size: int) -> None:
+    def over_request_budget(self, connection: MemberT, size: int) -> None:
         """Hold a connection whose requests made all requests being served exceed `maxHeldRequestBytes`."""
         if self.requests.grew_above_limit(connection, size):
             limit = self.requests.limit
             error = self.bounds.refusals.refused(REQUEST_BYTES, self.requests.used, limit)
             self._log_refusal(REQUEST_BYTES, "%s waits: %s", connection, error)
 
-    def refused(self, connection: Connection, request: Command, error: LimitExceeded) -> None:
+    def refused(self, connection: MemberT, request: Command, error: LimitExceeded) -> None:
         """Count and log a request that was refused because of a limit; the log line at most once a minute."""
         limit = error.limit
         if limit is REPLY_BYTES:
@@ -332,7 +359,7 @@ class ConnectionGroup:
                 _log.exception("%s: its deadlines cannot be looked over", connection)
                 connection.abort()
 
-    def _expire(self, connection: Connection, now: float) -> None:
+    def _expire(self, connection: MemberT, now: float) -> None:
         silent = False
         for waiter, timeout_s in connection.expired(now):
             self.in_flight -= 1

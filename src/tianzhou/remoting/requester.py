@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
 from tianzhou.errors import ConnectionLost
 from tianzhou.remoting.group import ConnectionGroup
@@ -22,7 +23,7 @@ class Requester:
 
     __slots__ = ("_awaited", "_group", "closed")
 
-    def __init__(self, group: ConnectionGroup) -> None:
+    def __init__(self, group: ConnectionGroup[Any]) -> None:
         self.closed = False
         self._group = group
         # By opaque: the deadline, monotonic seconds; who waits; the timeout, seconds.

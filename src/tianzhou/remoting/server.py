@@ -15,8 +15,8 @@ from tianzhou.errors import ConfigError, ProtocolError
 from tianzhou.limits import CONNECTIONS, Bounds
 from tianzhou.open_files import allow_more_files, ceiling
 from tianzhou.remoting import proxy
-from tianzhou.remoting.connection import Connection
-from tianzhou.remoting.group import ConnectionGroup, LateProcessor, Processor
+from tianzhou.remoting.connection import Connection, LateProcessor, Processor
+from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.remoting.handshakes import reason_of
 from tianzhou.remoting.tls import HANDSHAKE, HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S, WATCH_S, ServerTls
 from tianzhou.shortages import passes, words
@@ -204,7 +204,7 @@ class RemotingServer:
         if self._admitted >= bounds.most(CONNECTIONS):
             bounds.refusals.counts[CONNECTIONS.name] += 1
             return f"there are {self._admitted}, the most allowed ({CONNECTIONS.name})"
-        # Asked each time: limits change while a process runs. The question takes less than a microsecond.
+        # Read each time: limits change while a process runs. The call takes less than a microsecond.
         if descriptor >= ceiling() and (not allow_more_files() or descriptor >= ceiling()):
             return (
                 f"{descriptor} files are open, and the rest of the limit is left to the server's own; raise it "

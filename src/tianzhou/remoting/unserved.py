@@ -20,7 +20,7 @@ _ACL: Final = "this version keeps no users and access lists; whoever reaches the
 _CONTROLLER: Final = "there is no controller here; this version replicates nothing"
 
 ADVICE: Final[dict[int, str]] = {
-    **dict.fromkeys((200050, 200051, 200052, 200053, 200054, 200055, 200056, 200151, 400, 401, 402), _POP),
+    **dict.fromkeys((200050, 200051, 200052, 200053, 200054, 200055, 200056, 200151, 400, 401), _POP),
     **dict.fromkeys((50, 51, 52, 53, *range(3001, 3011)), _ACL),
     **dict.fromkeys(range(1001, 1014), _CONTROLLER),
     RequestCode.GET_TIMER_CHECK_POINT: "this version has no timers; use delay levels",
@@ -31,7 +31,7 @@ ADVICE: Final[dict[int, str]] = {
 
 
 class Unserved:
-    """Answers requests that nobody serves, and says so once for each host and code.
+    """Answers requests that nobody serves, and logs so once for each host and code.
 
     Args:
         server: who answers: "broker", "name server".
@@ -53,7 +53,7 @@ class Unserved:
         if self._once.first((connection.remote_ip, code)):
             advice = ADVICE.get(code, "no server of this kind knows that code, or a newer client asks")
             if (wanted := server_of(code)) and wanted != self._server:
-                advice = f"it is asked of a {wanted}; this {self._server}'s address was given as one's"
+                advice = f"it is served by a {wanted}; this {self._server}'s address was given as one's"
             _log.warning(
                 "%s asks this %s for %s (%d), which is not served: %s",
                 connection, self._server, request_name(code), code, advice,

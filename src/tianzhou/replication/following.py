@@ -2,7 +2,8 @@
 
 RocketMQ's slaves go on where their log ends, whatever the master has there. A master that lost the end of its log with
 the power, and stored something else since, would then be continued in the middle of other records. So a slave first
-asks for the last bytes that it has, and goes on only behind bytes that are equal.
+asks for the last bytes that it has, and goes on only behind bytes that are equal. What is done when they are not is in
+`tianzhou.replication.agreement`.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from tianzhou.errors import ProtocolError, StoreError
+from tianzhou.errors import ProtocolError
+from tianzhou.replication.agreement import Parting
+from tianzhou.replication.rate import SecondRate
 from tianzhou.store.settings import StoreSettings
 
-OVERLAP: Final = 64 << 10
-"""Bytes that are compared before anything is appended."""
+_SURE: Final = 2
+"""Heartbeats in one place after which the master's log ends there: RocketMQ's may send one before it goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,7 @@ class Following:
     Args:
         begin: where the slave's log begins; -1 when it is empty.
         end: where it ends.
+        first: from where on it is compared; see `Agreement.first`.
         settings: of the store.
         now_s: monotonic time, seconds.
 
@@ -46,17 +50,19 @@ class Following:
         reported_s: when the log's end was reported last, likewise.
     """
 
-    def __init__(self, begin: int, end: int, settings: StoreSettings, now_s: float) -> None:
+    def __init__(self, begin: int, end: int, first: int, settings: StoreSettings, now_s: float) -> None:
         self.end = end
         self._settings = settings
         self._empty = begin < 0 or end <= begin
-        # A report of 0 asks for the beginning; who has the first byte compares from the second on.
-        self.first = 0 if self._empty else max(begin, end - OVERLAP, 1)
+        self.first = 0 if self._empty else first
         self._next = self.first
+        self._compared_to = end
+        self._idle = 0
+        self._rate = SecondRate(now_s)
         self.heard_s = self.reported_s = now_s
 
-    def received(self, offset: int, size: int, now_s: float) -> Part:
-        """What to do with bytes of the master's log.
+    def received(self, offset: int, size: int, now_s: float) -> Part | Parting:
+        """What to do with bytes of the master's log; or that it does not have what this log ends with.
 
         Args:
             offset: where they begin.
@@ -65,41 +71,54 @@ class Following:
 
         Raises:
             ProtocolError: they are not the next ones.
-            StoreError: the master does not have what this log ends with.
         """
         self.heard_s = now_s
         if self._empty and size:
             self._next = self.end = offset
             self._empty = False
+        if not size:
+            return self._heartbeat(offset)
         if not self._empty and offset != self._next:
             raise ProtocolError(f"the master sends its log from {offset} on, the next byte is that at {self._next}")
-        if not size:
-            if self._next < self.end:
-                raise StoreError(
-                    f"the master's log ends at {self._next} or before, this slave's at {self.end}: the master lost "
-                    "what this slave has; empty the slave's store folder, or make it the master"
-                )
-            return Part(offset, 0)
+        self._idle = 0
+        self._rate.add(size, now_s)
         compare = max(min(self.end - offset, size), 0)
         self._next = offset + size
         self.end = max(self.end, self._next)
         return Part(offset, compare)
 
-    def compared(self, part: Part, equal: int) -> None:
-        """Take the result of a comparison.
+    def _heartbeat(self, offset: int) -> Part | Parting:
+        if self._empty or (offset == self._next and self._next >= self.end):
+            return Part(offset, 0)
+        if offset == self._next:
+            self._idle += 1
+            # Ours says where its log ends; RocketMQ's repeats what it was told, whatever it has.
+            return Part(offset, 0) if self._idle < _SURE else Parting(self.first, offset)
+        if self._next == self.first:
+            return Parting(self.first, offset, master_begins=offset > self.first)
+        raise ProtocolError(f"the master is at {offset} of its log, the next byte is that at {self._next}")
+
+    def compared(self, part: Part, equal: int) -> Parting | None:
+        """Take the result of a comparison; where the logs part, if they do.
 
         Args:
             part: what was compared.
             equal: how many bytes, from the first one on, are the same.
-
-        Raises:
-            StoreError: the logs differ.
         """
-        if equal < part.compare:
-            raise StoreError(
-                f"this slave's log differs from its master's from {part.offset + equal} on: one of them lost what it "
-                "had, or they never were of one group; empty the slave's store folder"
-            )
+        return Parting(self.first, part.offset + equal) if equal < part.compare else None
+
+    def rate(self, now_s: float) -> int:
+        """Bytes that came in the last whole second.
+
+        Args:
+            now_s: monotonic time, seconds.
+        """
+        return self._rate.last(now_s)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether everything that the slave had in the beginning has been compared, and is the same."""
+        return self._next >= self._compared_to
 
     def report(self, now_s: float, *, appended: bool) -> int | None:
         """Where the log ends, when it is time to say so; None when it is not.

@@ -9,14 +9,17 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from tianzhou.clock import Clock
-from tianzhou.errors import ConnectFailed, ConnectionLost, TianzhouError
-from tianzhou.replication.following import Following
+from tianzhou.errors import ConnectFailed, ConnectionLost, StoreError, TianzhouError
+from tianzhou.replication.agreement import OVERLAP, Agreement, Parting
+from tianzhou.replication.following import Following, Part
 from tianzhou.store.store import MessageStore
 from tianzhou.supervision import Supervisor
 from tianzhou.wire.ha import StretchReader, encode_report
 
 AGAIN_S: Final = 3.0
 """Seconds after which a connection is tried again; RocketMQ's slaves wait for five."""
+REFUSED_AGAIN_S: Final = 60.0
+"""Seconds after which a log that is not the master's is compared again, in case an operator has done something."""
 WORK: Final = "copying the log"
 _CONNECT_LIMIT_S: Final = 5.0
 _BUFFER: Final = 1 << 20
@@ -31,17 +34,23 @@ class HaClient:
         store: gets the log.
         clock: monotonic time.
         master: the HA address of the master, `host:port`; empty while there is none.
+        reopen: called when the store has to be opened anew, because the end of its log is to be cut off.
 
     Attributes:
         following: the present connection, if any.
     """
 
-    def __init__(self, store: MessageStore, clock: Clock, master: Callable[[], str]) -> None:
+    def __init__(
+        self, store: MessageStore, clock: Clock, master: Callable[[], str], reopen: Callable[[], None] = lambda: None
+    ) -> None:
         self._store = store
         self._clock = clock
         self._master = master
+        self._reopen = reopen
         self.following: Following | None = None
         self._changed = asyncio.Event()
+        self._agreement = Agreement(store.settings)
+        self._compared_with = self._said = ""
 
     def master_changed(self) -> None:
         """Look at the master's address now, rather than in a few seconds."""
@@ -53,73 +62,132 @@ class HaClient:
         Args:
             supervisor: learns why there is nothing to copy.
         """
+        troubles = supervisor.troubles
         while True:
             self._changed.clear()
+            pause_s = AGAIN_S
             if address := self._master():
+                if address != self._compared_with:
+                    self._compared_with, self._agreement = address, Agreement(self._store.settings)
                 try:
-                    await self._follow(address, lambda: supervisor.well(WORK))
+                    parting = await self._follow(address, lambda: troubles.over(WORK))
+                    if parting is None:
+                        continue
+                    if self._reconcile(parting):
+                        await asyncio.Event().wait()  # nothing is copied behind what goes
+                    pause_s = 0.0
                 except TianzhouError as error:
-                    supervisor.failed(WORK, error)
-                else:
-                    continue
+                    # A master that is away stays so for minutes, and whatever it is is tried again every few seconds.
+                    troubles.failed(WORK, error, self._clock.now_ms(), self._clock.monotonic())
+                    if isinstance(error, StoreError):
+                        pause_s, self._agreement = REFUSED_AGAIN_S, Agreement(self._store.settings)
+                        self._say(str(error), logging.ERROR)
+                    else:
+                        state = f"the log is not copied, {address} is looked for every {AGAIN_S:g} s"
+                        self._say(state, logging.WARNING, f": {error}")
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(AGAIN_S):
+                async with asyncio.timeout(pause_s):
                     await self._changed.wait()
 
-    async def _follow(self, address: str, well: Callable[[], None]) -> None:
-        """Copy until the master is at another address.
+    def _say(self, state: str, level: int, detail: str = "") -> None:
+        """Log a state when it is another one than before, whatever the detail."""
+        if state != self._said:
+            self._said = state
+            _log.log(level, "%s%s", state, detail)
+
+    def _reconcile(self, parting: Parting) -> bool:
+        """Decide what becomes of a log that is not the master's; whether its end is to be cut off.
+
+        Raises:
+            StoreError: an operator has to decide, or the disk refuses the mark.
+        """
+        store = self._store
+        begin, end = store.begin_offset, store.end_offset
+        proved = parting.at > parting.first and store.copy.holds_record(parting.first, parting.at)
+        at = self._agreement.cut(begin, end, parting, proved=proved)
+        if at is None:
+            _log.warning("the log is not the master's at %d; it is compared from %d on", parting.at, self._first())
+            return False
+        why = f"its master's differs from there on, or ends there; {end - at} bytes are behind"
+        try:
+            store.cut_at_next_start(at, why)
+        except OSError as error:
+            raise StoreError(f"the place to cut the log at, {at}, cannot be written down: {error}") from error
+        self._say(f"the log is to be cut at {at}, it ends at {end}: {why}; the store is opened anew", logging.ERROR)
+        self._reopen()
+        return True
+
+    def _first(self) -> int:
+        """From where on to compare."""
+        store = self._store
+        first, doubted = self._agreement.first(store.begin_offset, store.end_offset), store.copy.doubted_from
+        # The record before what is doubted proves that it is the same log.
+        return first if doubted is None else min(first, max(doubted - OVERLAP, store.begin_offset, 1))
+
+    async def _follow(self, address: str, well: Callable[[], object]) -> Parting | None:
+        """Copy until the master is at another address, or turns out to have another log.
 
         Args:
             address: the HA address.
             well: called when bytes of the master have come.
 
         Raises:
-            TianzhouError: the connection cannot be made or ended, or the logs differ.
+            TianzhouError: the connection cannot be made or ended.
         """
         loop = asyncio.get_running_loop()
         host, _, port = address.rpartition(":")
-        link = _Link(self._store, self._clock)
+        first = self._first()
+        link = _Link(self._store, self._clock, first)
         try:
             async with asyncio.timeout(_CONNECT_LIMIT_S):
                 await loop.create_connection(lambda: link, host.strip("[]"), int(port))
         except (OSError, ValueError) as error:
             raise ConnectFailed(f"the master's HA port {address} cannot be reached: {error}") from error
         self.following = link.following
-        _log.info("the log is copied from %s, from %d on", address, link.following.first)
         try:
-            await self._watch(link, address, well)
+            return await self._watch(link, address, well)
         finally:
             link.close()
             self.following = None
 
-    async def _watch(self, link: _Link, address: str, well: Callable[[], None]) -> None:
-        began_s = link.following.heard_s
+    async def _watch(self, link: _Link, address: str, well: Callable[[], object]) -> Parting | None:
+        following = link.following
+        began_s = following.heard_s
         while self._master() == address:
-            following = link.following
             pause_s = max(following.next_report_s - self._clock.monotonic(), 0.05)
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
-                    await link.ended.wait()
-            except TimeoutError:
-                link.report(appended=False)
-                if following.heard_s > began_s:
-                    well()
-                if following.is_silent(self._clock.monotonic()):
-                    raise ConnectionLost(f"the master at {address} has said nothing for too long") from None
-            else:
+                    await link.stirred.wait()
+            link.stirred.clear()
+            if following.agrees:
+                self._store.copy.doubted_from = None
+            if following.heard_s > began_s and link.parting is None:
+                well()
+                self._say(f"the log is copied from {address}", logging.INFO, f", from {following.first} on")
+            if link.ended:
+                if link.parting is not None:
+                    return link.parting
                 raise link.failure or ConnectionLost(f"the master at {address} ended the connection")
+            link.report(appended=False)
+            if following.is_silent(self._clock.monotonic()):
+                raise ConnectionLost(f"the master at {address} has said nothing for too long")
+        return None
 
 
 class _Link(asyncio.BufferedProtocol):
-    def __init__(self, store: MessageStore, clock: Clock) -> None:
+    def __init__(self, store: MessageStore, clock: Clock, first: int) -> None:
         self._store = store
         self._now = clock.monotonic
         self._buffer = memoryview(bytearray(_BUFFER))
         self._stretches = StretchReader()
         self._transport: asyncio.Transport | None = None
-        self.following = Following(store.begin_offset, store.end_offset, store.settings, self._now())
-        self.ended = asyncio.Event()
+        self.following = Following(store.begin_offset, store.end_offset, first, store.settings, self._now())
+        self.ended = False
+        # Set when the first bytes have come, and when no more will.
+        self.stirred = asyncio.Event()
+        self.parting: Parting | None = None
         self.failure: TianzhouError | None = None
+        self._heard = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast("asyncio.Transport", transport)
@@ -128,7 +196,8 @@ class _Link(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
-        self.ended.set()
+        self.ended = True
+        self.stirred.set()
 
     def close(self) -> None:
         if self._transport is not None:
@@ -138,21 +207,36 @@ class _Link(asyncio.BufferedProtocol):
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        appended = False
-        copy = self._store.copy
         try:
-            for stretch in self._stretches.feed(self._buffer[:nbytes]):
-                part = self.following.received(stretch.offset, len(stretch.body), self._now())
-                if part.compare:
-                    self.following.compared(part, copy.equal(part.offset, stretch.body[: part.compare]))
-                if len(stretch.body) > part.compare:
-                    copy.append(part.offset + part.compare, stretch.body[part.compare :])
-                    appended = True
+            appended = self._take_in(self._buffer[:nbytes])
         except (TianzhouError, OSError) as error:
             self.failure = error if isinstance(error, TianzhouError) else ConnectionLost(f"the disk refused: {error}")
             self.close()
             return
-        self.report(appended=appended)
+        if self.parting is not None:
+            self.close()
+        else:
+            self.report(appended=appended)
+
+    def _take_in(self, data: memoryview) -> bool:
+        """Compare or append what came; whether anything was appended."""
+        following, copy = self.following, self._store.copy
+        if not self._heard:
+            self._heard = True
+            self.stirred.set()
+        appended = False
+        for stretch in self._stretches.feed(data):
+            part = following.received(stretch.offset, len(stretch.body), self._now())
+            if isinstance(part, Part) and part.compare:
+                equal = copy.equal(part.offset, stretch.body[: part.compare])
+                part = following.compared(part, equal) or part
+            if isinstance(part, Parting):
+                self.parting = part
+                break
+            if len(stretch.body) > part.compare:
+                copy.append(part.offset + part.compare, stretch.body[part.compare :])
+                appended = True
+        return appended
 
     def report(self, *, appended: bool) -> None:
         """Tell the master how far this log is, when it is time to."""

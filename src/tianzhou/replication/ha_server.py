@@ -9,14 +9,16 @@ from typing import Final, Self, cast
 
 from tianzhou.clock import Clock
 from tianzhou.errors import ConfigError, ProtocolError, StoreError
+from tianzhou.repeats import Repeats
 from tianzhou.replication.slaves import LogBounds, Send, Slave, Slaves
 from tianzhou.store.store import MessageStore
 from tianzhou.wire.ha import ReportReader, encode_head
 
 _TURN_BYTES: Final = 4 << 20
 """Bytes a slave is given before others have their turn."""
-_MOST_SLAVES: Final = 64
-"""Connections to the HA port; more are refused, as each may make the master read all of its log."""
+MOST_SLAVES: Final = 64
+"""Connections to the HA port; more are refused, as each may make the master read all of its log. The oldest one that
+has not reported has to go first, so that who only connects keeps no slave out."""
 
 _log = logging.getLogger(__name__)
 
@@ -32,6 +34,7 @@ class HaServer:
 
     Attributes:
         slaves: those that are connected.
+        links: their connections, the oldest first.
     """
 
     def __init__(self, store: MessageStore, clock: Clock, host: str, port: int) -> None:
@@ -40,7 +43,8 @@ class HaServer:
         self._host = host
         self._port = port
         self._server: asyncio.Server | None = None
-        self._links: set[_Link] = set()
+        self.links: dict[_Link, None] = {}
+        self._complaints = Repeats(lines=5)
         self._scheduled = False
         self.slaves = Slaves(store.settings)
 
@@ -58,7 +62,6 @@ class HaServer:
             raise ConfigError(
                 f"haListenPort={self._port}: cannot listen on {self._host} ({error.strerror}); choose another port"
             ) from error
-        self._store.appended = self._grown
         self._store.durability.copies = self.slaves
         return self
 
@@ -66,18 +69,19 @@ class HaServer:
         assert self._server is not None
         self._store.appended = self._store.durability.copies = None
         self._server.close()
-        for link in list(self._links):
+        for link in list(self.links):
             link.close()
         await self._server.wait_closed()
 
-    def _grown(self) -> None:
-        if self._links and not self._scheduled:
+    def grown(self) -> None:
+        """The log has grown: slaves are sent it in the next turn of the loop."""
+        if self.links and not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._send_all)
 
     def _send_all(self) -> None:
         self._scheduled = False
-        for link in self._links:
+        for link in self.links:
             link.send()
 
     def bounds(self) -> LogBounds:
@@ -85,9 +89,30 @@ class HaServer:
         store = self._store
         return LogBounds(store.begin_offset, store.end_offset, store.settings.mapped_file_size_commit_log)
 
+    def has_room(self) -> bool:
+        """Whether one more connection may stay; one that has not reported yet goes for it."""
+        if len(self.links) < MOST_SLAVES:
+            return True
+        mute = next((link for link in self.links if link.slave.acked < 0), None)
+        if mute is None:
+            return False
+        mute.close()
+        return True
+
+    def complain(self, kind: str, text: str) -> None:
+        """Log what is wrong with a slave, not more often than somebody can read.
+
+        Args:
+            kind: what makes complaints equal.
+            text: the line.
+        """
+        held = self._complaints.due(kind, self._clock.monotonic())
+        if held is not None:
+            _log.error("%s%s", text, f" ({held} more of the kind before)" if held else "")
+
     def reported(self) -> None:
-        """A slave has said how far it is."""
-        self._store.durability.replicated.advance(self.slaves.copied(self._store.end_offset))
+        """A slave has said how far it is, or is gone."""
+        self._store.durability.recount(self._store.end_offset)
 
 
 class _Link(asyncio.Protocol):
@@ -102,19 +127,20 @@ class _Link(asyncio.Protocol):
         self._reading: asyncio.Task[None] | None = None
         self._paused = False
         self._transport: asyncio.Transport | None = None
-        self._slave = Slave("", server._store.settings, 0.0)
+        self.slave = Slave("", server._store.settings, 0.0)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast("asyncio.Transport", transport)
         self._transport = transport
         host, port, *_ = transport.get_extra_info("peername") or ("?", 0)
-        self._slave = Slave(f"{host}:{port}", self._store.settings, self._now())
-        if len(self._server._links) >= _MOST_SLAVES:
-            _log.error("slave %s is refused: %d are connected to the HA port", self._slave.address, _MOST_SLAVES)
+        self.slave = Slave(f"{host}:{port}", self._store.settings, self._now())
+        if not self._server.has_room():
+            self._server.complain("full", f"slave {self.slave.address} is refused: {MOST_SLAVES} are connected already")
             transport.abort()
             return
-        self._server._links.add(self)
-        self._server.slaves.connected.append(self._slave)
+        self._server.links[self] = None
+        self._store.appended = self._server.grown
+        self._server.slaves.connected.append(self.slave)
         self._watch()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -123,11 +149,19 @@ class _Link(asyncio.Protocol):
         if self._reading is not None:
             self._reading.cancel()
         self._transport = None
-        if self in self._server._links:
-            self._server._links.discard(self)
-            self._server.slaves.connected.remove(self._slave)
-            if self._slave.acked >= 0:
-                _log.warning("slave %s is gone, it had the log up to %d", self._slave.address, self._slave.acked)
+        if self in self._server.links:
+            del self._server.links[self]
+            if not self._server.links:
+                self._store.appended = None
+            self._server.slaves.connected.remove(self.slave)
+            if self.slave.acked >= 0:
+                self._server.reported()
+                _log.warning("slave %s is gone, it had the log up to %d", self.slave.address, self.slave.acked)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that wait in this process for the connection."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def close(self) -> None:
         if self._transport is not None:
@@ -137,15 +171,20 @@ class _Link(asyncio.Protocol):
         offset = self._reports.feed(data)
         if offset is None:
             return
-        first = self._slave.acked < 0
+        first, bounds = self.slave.acked < 0, self._server.bounds()
+        answer = self.slave.answer(offset, bounds)
         try:
-            self._slave.reported(offset, self._server.bounds(), self._now())
+            self.slave.reported(offset, bounds, self._now())
         except ProtocolError as error:
-            _log.error("%s", error)
+            self._server.complain("report", str(error))
+            if answer is not None and self._transport is not None:
+                self._transport.write(encode_head(answer, 0))
+                self._transport.close()
+                return
             self.close()
             return
         if first:
-            _log.info("slave %s is sent the log from %d on", self._slave.address, self._slave.sent)
+            _log.info("slave %s is sent the log from %d on", self.slave.address, self.slave.sent)
         self._server.reported()
         self.send()
 
@@ -158,8 +197,10 @@ class _Link(asyncio.Protocol):
 
     def _watch(self) -> None:
         """Look again whether the slave is silent, and whether a heartbeat is due."""
-        if self._slave.is_silent(self._now()):
-            _log.error("slave %s has said nothing for too long; it is disconnected", self._slave.address)
+        if self.slave.is_silent(self._now()):
+            self._server.complain(
+                "silent", f"slave {self.slave.address} has said nothing for too long; it is disconnected"
+            )
             self.close()
             return
         self.send()
@@ -169,7 +210,7 @@ class _Link(asyncio.Protocol):
         left = _TURN_BYTES
         while self._transport is not None and not self._paused and self._reading is None:
             now = self._now()
-            step = self._slave.next(self._server.bounds(), now)
+            step = self.slave.next(self._server.bounds(), now)
             if not isinstance(step, Send):
                 self._wake_in(step - now)
                 return
@@ -179,12 +220,12 @@ class _Link(asyncio.Protocol):
             try:
                 stretch = self._store.log_bytes(step.offset, step.size) if step.size else memoryview(b"")
             except StoreError as error:
-                _log.error("slave %s is disconnected: %s", self._slave.address, error)
+                self._server.complain("unreadable", f"slave {self.slave.address} is disconnected: {error}")
                 self.close()
                 return
             if isinstance(stretch, memoryview):
                 self._transport.writelines((encode_head(step.offset, step.size), stretch))
-                self._slave.was_sent(step, now)
+                self.slave.was_sent(step, now)
                 left -= step.size + 1024
             else:
                 self._reading = asyncio.get_running_loop().create_task(self._fetch(stretch))
@@ -193,7 +234,7 @@ class _Link(asyncio.Protocol):
         try:
             await fetched
         except StoreError as error:
-            _log.error("slave %s is disconnected: %s", self._slave.address, error)
+            self._server.complain("unreadable", f"slave {self.slave.address} is disconnected: {error}")
             self.close()
         finally:
             self._reading = None

@@ -6,11 +6,20 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tianzhou.errors import ProtocolError
+from tianzhou.replication.rate import SecondRate
 from tianzhou.store.results import PutStatus
 from tianzhou.store.settings import StoreSettings
 
 FIRST_REPORT_S: Final = 5.0
 """Seconds a connection may take to say how far its log reaches."""
+
+
+_FAR_BEHIND: Final = 4 << 20
+_LARGE_STRETCH: Final = 256 << 10
+"""Bytes sent at once, and how many a slave has to be behind for it: each stretch costs both sides some calls, whatever
+its size, and RocketMQ's slaves have room for 4 MiB of one."""
+MOST_AHEAD: Final = 1 << 40
+"""Bytes that a slave's log may be longer than its master's: who reports more is no slave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +70,23 @@ class Slave:
         self.sent = -1
         self._settings = settings
         self._heard_s = self._spoke_s = now_s
-        self._second_s = now_s
-        self._in_second = self._last_second = 0
+        self._rate = SecondRate(now_s)
+
+    def answer(self, offset: int, log: LogBounds) -> int | None:
+        """What a first report is answered with that asks for what this master does not have; None for any other.
+
+        Where this log begins or ends, as the place of a heartbeat: RocketMQ's slaves end the connection for one that is
+        not in their place, and ours look where the logs agree.
+
+        Args:
+            offset: where the slave says its log ends.
+            log: the master's.
+        """
+        if self.sent >= 0 or offset < 0:
+            return None
+        if offset > log.end:
+            return log.end if offset <= log.end + MOST_AHEAD else None
+        return log.begin if 0 < offset < log.begin else None
 
     def reported(self, offset: int, log: LogBounds, now_s: float) -> None:
         """Take a report.
@@ -107,14 +131,17 @@ class Slave:
         heartbeat_s = self._spoke_s + settings.ha_send_heartbeat_interval / 1000
         if self.sent < 0:
             return now_s + FIRST_REPORT_S
-        size = min(log.end - self.sent, settings.ha_transfer_batch_size)
+        behind = log.end - self.sent
+        size = min(behind, settings.ha_transfer_batch_size)
+        if behind > _FAR_BEHIND:
+            size = max(size, _LARGE_STRETCH)
         # A stretch never goes over the end of a segment, as RocketMQ's slaves append it to one file.
         size = min(size, log.segment_size - self.sent % log.segment_size)
         if size > 0 and settings.ha_flow_control_enable:
-            self._count(now_s)
-            size = min(size, settings.max_ha_transfer_byte_in_second - self._in_second)
+            self._rate.turn(now_s)
+            size = min(size, settings.max_ha_transfer_byte_in_second - self._rate.in_second)
             if size <= 0:
-                return min(self._second_s + 1, max(heartbeat_s, now_s))
+                return min(self._rate.began_s + 1, max(heartbeat_s, now_s))
         if size > 0:
             return Send(self.sent, size)
         return Send(self.sent, 0) if now_s >= heartbeat_s else heartbeat_s
@@ -122,14 +149,8 @@ class Slave:
     def was_sent(self, send: Send, now_s: float) -> None:
         """Take note that something was given to the connection."""
         self._spoke_s = now_s
-        self._count(now_s)
-        self._in_second += send.size
+        self._rate.add(send.size, now_s)
         self.sent += send.size
-
-    def _count(self, now_s: float) -> None:
-        if now_s >= self._second_s + 1:
-            self._last_second = self._in_second if now_s < self._second_s + 2 else 0
-            self._second_s, self._in_second = now_s, 0
 
     def rate(self, now_s: float) -> int:
         """Bytes it was sent in the last whole second.
@@ -137,12 +158,12 @@ class Slave:
         Args:
             now_s: monotonic time, seconds.
         """
-        self._count(now_s)
-        return self._last_second
+        return self._rate.last(now_s)
 
     def is_silent(self, now_s: float) -> bool:
         """Whether it has not been heard of for so long that it counts as gone."""
-        return now_s - self._heard_s > self._settings.ha_housekeeping_interval / 1000
+        silence_s = self._settings.ha_housekeeping_interval / 1000
+        return now_s - self._heard_s > (silence_s if self.acked >= 0 else min(silence_s, FIRST_REPORT_S))
 
 
 @dataclass(slots=True)
@@ -186,6 +207,16 @@ class Slaves:
         """How many slaves are near the end of the log."""
         most = self.settings.ha_max_gap_not_in_sync
         return sum(slave.acked >= 0 and end - slave.acked < most for slave in self.connected)
+
+    def refusal(self, end: int) -> str | None:
+        """See `tianzhou.store.durability.Copies`."""
+        replicas, least = 1 + self.in_sync(end), self.settings.min_in_sync_replicas
+        if replicas >= least:
+            return None
+        return (
+            f"{replicas} of this broker's group are in sync, the master among them, minInSyncReplicas={least} are "
+            "wanted; start its slaves"
+        )
 
     def verdict(self, end: int, record_end: int) -> PutStatus | None:
         """See `tianzhou.store.durability.Copies`."""

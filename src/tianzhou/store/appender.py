@@ -6,7 +6,7 @@ import errno
 import logging
 import struct
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Any, Final
 
 from msgspec import structs
 
@@ -20,6 +20,7 @@ from tianzhou.records.layout import INNER_BATCH, PREPARED, ROLLBACK, TRANSACTION
 from tianzhou.shortages import words
 from tianzhou.store.dispatch.dispatch import BACKLOG_LIMIT, SLICE_RECORDS, Dispatcher
 from tianzhou.store.durability import Durability
+from tianzhou.store.entries.framed_log import FramedLog, put_entry
 from tianzhou.store.failures import StoreFailures
 from tianzhou.store.flags import RunningFlags
 from tianzhou.store.log.commitlog import CommitLog
@@ -69,7 +70,7 @@ class Appender:
         failures: what follows when there is no room or no memory.
 
     Attributes:
-        on_append: called after appends, at least once in each turn of the loop that has some; None for nobody.
+        on_append: called after each append; None for nobody.
     """
 
     def __init__(
@@ -99,6 +100,8 @@ class Appender:
         self._failures = failures
         self._delays = parse_delay_levels(settings.message_delay_level)
         self._sync = settings.sync_flush
+        self._put_plain: Callable[..., Any] = put_entry if isinstance(log, FramedLog) else put_plain
+        self._framed = isinstance(log, FramedLog)
         self.on_append: Callable[[], None] | None = None
         self._appends_crc = settings.enabled_append_prop_crc
         # Whether what is stored may differ from what is put: a CRC, the offsets in further queues.
@@ -112,6 +115,10 @@ class Appender:
         refusal = self._flags.refusal
         if refusal is not None:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, remark=refusal)
+        if self._durability.refuses:
+            refused = self._durability.refusal(record.properties, self._log.end)
+            if refused is not None:
+                return refused
         try:
             queue = self._table[record.topic][record.queue_id]
         except KeyError:
@@ -126,11 +133,12 @@ class Appender:
         if len(record.properties) > MAX_PROPERTIES:
             return refuse_message(record, self._settings.max_message_size)
         stored = self._now()
-        result: PutResult | None = put_plain(self._log, queue, record, stored, self._dispatcher.pending, _DONE)
+        result: PutResult | None = self._put_plain(self._log, queue, record, stored, self._dispatcher.pending, _DONE)
         if result is None:
             return self._append_alone(queue, record, stored)
         dispatcher = self._dispatcher
-        if dispatcher.scheduled and not self._sync and len(dispatcher.pending) <= BACKLOG_LIMIT:
+        quick = dispatcher.scheduled and not self._sync and self.on_append is None
+        if quick and len(dispatcher.pending) <= BACKLOG_LIMIT:
             self._flusher.last_timestamp = stored
         else:
             self._appended(stored)
@@ -172,14 +180,14 @@ class Appender:
             dispatcher.run(SLICE_RECORDS, 1.0)
 
     def append_plain_batch(self, record: NewRecord, batch: bytes | memoryview) -> PutResult | None:
-        """Store a batch as it came; None when something about it is not as usual, and it takes `append_batch`.
+        """Store a batch as it came; None when something about it is out of the ordinary, and it takes `append_batch`.
 
         Args:
             record: as there.
             batch: the messages, as they travel (wire.md §4.5).
         """
         queue = self._queues.find(record.topic, record.queue_id)
-        if queue is None or self._flags.refusal is not None or self._amends:
+        if queue is None or self._flags.refusal is not None or self._framed or self._amends or self._durability.refuses:
             return None
         most, stored, pending = self._settings.max_message_size, self._now(), self._dispatcher.pending
         result: PutResult | None = put_batch(self._log, queue, record, batch, most, stored, pending, _DONE)
@@ -200,6 +208,9 @@ class Appender:
         refusal = self._flags.refusal
         if refusal is not None:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, remark=refusal)
+        lacking = self._durability.refusal(record.properties, self._log.end)
+        if lacking is not None:
+            return lacking
         members = []
         total = 0
         limit = self._settings.max_message_size
@@ -272,7 +283,7 @@ class Appender:
         places = []
         pending = self._dispatcher.pending
         try:
-            log.room_for(sum(log.size_of(record, queue.topic_field) for record, *_ in plan))
+            log.room_for_all([log.size_of(record, queue.topic_field) for record, *_ in plan])
             for record, kind, offset, further in plan:
                 size = log.append(record, queue.magic, queue.topic_field, offset, stored)
                 place = log.end - size

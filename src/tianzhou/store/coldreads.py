@@ -52,10 +52,12 @@ class ColdReads:
 
     Args:
         log: the commit log.
+        find: a queue by topic and number; None when there is none.
     """
 
-    def __init__(self, log: CommitLog) -> None:
+    def __init__(self, log: CommitLog, find: Callable[[str, int], ConsumeQueue | None]) -> None:
         self._log = log
+        self._find = find
         self._threads = ThreadPoolExecutor(_THREADS, "tianzhou-cold")
         self._closed = False
         self._resting = asyncio.Lock()
@@ -199,6 +201,7 @@ class ColdReads:
         for segment, start, end in missing:
             goes_on = ahead and self._log.files.find(segment.start) is segment
             upto = min(end + _AHEAD, self._log.end - segment.start) if goes_on else end
+            self._came_back(segment, start, upto)
             with suppress(FileNotFoundError):  # expired since someone found out what is missing
                 work.append((segment.hold(), start, end, upto))
         try:
@@ -209,6 +212,24 @@ class ColdReads:
                 self._check_open()
             raise
         self._check_open()
+
+    def _came_back(self, segment: Segment, start: int, end: int) -> None:
+        """Nobody knows any more that what comes from the disk is as it was written."""
+        if self._log.files.find(segment.start) is segment:
+            self._log.checked.fetched(segment.start + start, segment.start + end, self._log.end, HOT_BYTES)
+        elif segment.path.parent.name.isdigit():
+            queue = self._find(segment.path.parent.parent.name, int(segment.path.parent.name))
+            if queue is not None:
+                queue.trusted_from = queue.max_offset
+
+    async def aside(self, work: Callable[[], None]) -> None:
+        """Run what waits for the disk, on one of the threads.
+
+        Raises:
+            StoreError: the store was closed meanwhile.
+        """
+        self._check_open()
+        await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def follow(self, steps: Steps[T], rest: Callable[[], Awaitable[None]] | None = None) -> T:
         """What a look-up finds; what it needs of the disk is fetched beside the loop.

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from typing import Final, Protocol
 
 from tianzhou.errors import StoreError
+from tianzhou.model import names
 from tianzhou.store.results import PutResult, PutStatus
 from tianzhou.store.settings import StoreSettings
 from tianzhou.watermark import Watermark
+from tianzhou.wire.properties import get_property
+
+GROUP_LIMIT_S: Final = 2.5
+"""Seconds that an acknowledgement waits for a quorum of a DLedger group (broker.md §19.6)."""
 
 
 class Copies(Protocol):
@@ -23,6 +28,22 @@ class Copies(Protocol):
         """
         ...
 
+    def copied(self, end: int) -> int:
+        """Up to where as many slaves as required have the log; -1 when there are not so many.
+
+        Args:
+            end: where the log ends.
+        """
+        ...
+
+    def refusal(self, end: int) -> str | None:
+        """Why too few brokers are in sync for a message to be stored at all; None when there are enough.
+
+        Args:
+            end: where the log ends.
+        """
+        ...
+
 
 class Durability:
     """Knows how far the log is safe, and what the settings ask of that.
@@ -33,9 +54,12 @@ class Durability:
 
     Attributes:
         flushed: the argument.
-        replicated: log offset up to which as many slaves as are asked for have everything.
+        replicated: log offset up to which as many slaves as required have everything; in a DLedger group, the
+            committed position, of which each leadership has a watermark of its own.
         copies: who copies the log; None where nobody does.
         waits: whether an acknowledgement has anything to wait for.
+        grouped: whether the log is that of a DLedger group, which says what is committed.
+        refuses: whether a message is stored only when enough brokers are in sync (`minInSyncReplicas`).
     """
 
     def __init__(self, settings: StoreSettings, flushed: Watermark) -> None:
@@ -44,35 +68,80 @@ class Durability:
         self.replicated = Watermark(0)
         self.copies: Copies | None = None
         self._sync = settings.sync_flush
-        self._copied = settings.broker_role == "SYNC_MASTER"
+        self.grouped = settings.enable_d_leger_commit_log
+        self._copied = self.grouped or settings.broker_role == "SYNC_MASTER"
         self.waits = self._sync or self._copied
+        self.refuses = False
+        self.settings_changed()
+
+    def settings_changed(self) -> None:
+        """Let changed settings count for the next message."""
+        self.refuses = self._copied and not self.grouped and self._settings.min_in_sync_replicas > 1
+
+    def recount(self, end: int) -> None:
+        """Take note of what slaves have by now: one has reported or gone, or settings ask for another number of them.
+
+        Args:
+            end: where the log ends.
+        """
+        if self.copies is not None:
+            self.replicated.advance(self.copies.copied(end))
+
+    def refusal(self, properties: bytes, end: int) -> PutResult | None:
+        """What a message gets in place of being stored while too few brokers are in sync; None when there are enough.
+
+        Args:
+            properties: of the message; one with `WAIT=false` waits for nobody, and is stored whoever is there.
+            end: where the log ends.
+        """
+        if not self.refuses or get_property(properties, names.WAIT) == "false":
+            return None
+        text = "the HA port is not open yet" if self.copies is None else self.copies.refusal(end)
+        return None if text is None else PutResult(PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH, remark=text)
 
     def status_at_once(self, end: int, record_end: int) -> PutStatus | None:
         """What copies make of a stored message's status without waiting; None when they are waited for."""
         if not self._copied:
             return PutStatus.PUT_OK
+        if self.grouped:
+            return None
         if self.copies is None:
             return PutStatus.SLAVE_NOT_AVAILABLE
         return self.copies.verdict(end, record_end)
 
-    def awaited(self, *, copies: bool = True) -> list[tuple[Watermark, float, PutStatus]]:
+    @property
+    def lasting(self) -> Watermark:
+        """Log offset up to which no failure takes anything, so that other files may rely on it."""
+        return self.replicated if self.grouped else self.flushed
+
+    def awaited(self, replicated: Watermark, *, copies: bool = True) -> list[tuple[Watermark, float, PutStatus]]:
         """What is waited for: a watermark, for how many seconds, and the status when it does not get there.
 
         Args:
+            replicated: what `replicated` was when the message was stored.
             copies: whether copies are waited for, where settings ask for them.
         """
         settings = self._settings
         found = []
         if self._sync:
             found.append((self.flushed, settings.sync_flush_timeout / 1000, PutStatus.FLUSH_DISK_TIMEOUT))
+        if self.grouped:
+            # What a quorum has is committed, with SYNC_FLUSH what its disks have (broker.md §19.6).
+            return [(replicated, GROUP_LIMIT_S, PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)]
         if self._copied and copies:
-            found.append((self.replicated, settings.slave_timeout / 1000, PutStatus.FLUSH_SLAVE_TIMEOUT))
+            found.append((replicated, settings.slave_timeout / 1000, PutStatus.FLUSH_SLAVE_TIMEOUT))
         return found
 
-    def safe_ends(self) -> tuple[int, int]:
-        """Log offsets up to which the log is as safe as the settings ask of the disk, and of disk and slaves."""
+    def safe_ends(self, replicated: Watermark) -> tuple[int, int]:
+        """Log offsets up to which the log is as safe as the settings ask of the disk, and of disk and slaves.
+
+        Args:
+            replicated: as `awaited`.
+        """
+        if self.grouped:
+            return replicated.value, replicated.value
         flushed = self.flushed.value if self._sync else 1 << 63
-        return flushed, min(flushed, self.replicated.value) if self._copied else flushed
+        return flushed, min(flushed, replicated.value) if self._copied else flushed
 
     async def settle(self, result: PutResult, end: int, timeout_ms: int | None = None) -> PutStatus:
         """Wait until a stored message is as safe as the settings promise.
@@ -83,8 +152,8 @@ class Durability:
             timeout_ms: at most so long for each; None for `syncFlushTimeout` and `slaveTimeout`.
 
         Returns:
-            The put's status, or why it is not known to be safe; it is stored in either case. What is said of slaves
-            counts more than what is said of the disk.
+            The put's status, or why it is not known to be safe; it is stored in either case. The status of
+            slaves counts more than that of the disk.
         """
         if not self.waits or result.status is not PutStatus.PUT_OK:
             return result.status
@@ -92,7 +161,7 @@ class Durability:
         status: PutStatus = result.status
         loop = asyncio.get_running_loop()
         began_s = loop.time()
-        for mark, limit_s, late in self.awaited(copies=at_once is None):
+        for mark, limit_s, late in self.awaited(self.replicated, copies=at_once is None):
             if mark.value >= result.end_offset:
                 continue
             if timeout_ms is not None:

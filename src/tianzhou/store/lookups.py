@@ -5,15 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tianzhou.records.codec import store_time
+from tianzhou.records.codec import decode_record, store_time
+from tianzhou.records.walk import single_items, walk
 from tianzhou.store.files.lookup_steps import Steps
-from tianzhou.store.index.index import Index
+from tianzhou.store.index.index import Index, key_hashes
+from tianzhou.store.index.indexfile import IndexFile
 from tianzhou.store.log.commitlog import CommitLog
 from tianzhou.store.queues.open_queues import OpenQueues
 from tianzhou.store.queues.reading import offset_steps, time_steps
 from tianzhou.store.results import QueryResult
+from tianzhou.wire.hashing import index_hash
 
 _EVER: Final = (1 << 63) - 1
+_QUERIES: Final = 2
+
+
+def _hashes(record: memoryview) -> list[int]:
+    """Hashes of a whole record's keys."""
+    found = decode_record(record)
+    return key_hashes(found.topic, found.properties)
 
 
 class LookUps:
@@ -32,9 +42,13 @@ class LookUps:
         self._log = log
         self._queues = queues
         self._index = index
+        if index is not None:
+            index.store_time_steps = self.record_time_steps
 
     def key_steps(self, topic: str, key: str, max_num: int, begin: int = 0, end: int = _EVER) -> Steps[QueryResult]:
-        """Records whose topic and key have the given ones' hash, in log order (store.md §8.6).
+        """Records whose topic and a key have the given ones' hash, in log order (store.md §8.6).
+
+        Entries of the index that lead to other records are passed over.
 
         Args:
             topic: topic.
@@ -46,16 +60,42 @@ class LookUps:
         index = self._index
         if index is None:
             return QueryResult([], [])
-        offsets = yield from index.query_steps(topic, key, max_num, begin, end)
-        if not offsets:
+        sources: dict[int, IndexFile] = {}
+        parts: list[memoryview] = []
+        found: list[int] = []
+        for _ in range(_QUERIES):
+            missing = index.on_query
+            sources.clear()
+            parts, found, wrong = yield from self._query_steps(index, topic, key, max_num, begin, end, sources)
+            if wrong is not None and not wrong.own:
+                index.tell_damage(wrong)
+            if index.on_query is missing:
+                break
+            # A file turned out to be damaged. Where nobody is served meanwhile, the next query completes the index.
+        if not sources:
             return QueryResult([], [])
+        return QueryResult(parts, found, index.end_timestamp, max(index.end_offset, 0))
+
+    def _query_steps(
+        self, index: Index, topic: str, key: str, max_num: int, begin: int, end: int, sources: dict[int, IndexFile]
+    ) -> Steps[tuple[list[memoryview], list[int], IndexFile | None]]:
+        """Records and their places as of `key_steps`, and a file of which an entry leads to another record.
+
+        `sources` gets the file of every entry that was found, be its record there or not.
+        """
+        offsets = yield from index.query_steps(topic, key, max_num, begin, end, sources)
         parts, found = [], []
+        wrong: IndexFile | None = None
+        key_hash = index_hash(topic, key)
         for offset in sorted(offsets):
             record = yield from self._log.record_steps(offset)
-            if record is not None:
+            is_ours = sources[offset].own and offset >= self._log.checked.trusted_from
+            if record is not None and (is_ours or key_hash in _hashes(record)):
                 parts.append(record)
                 found.append(offset)
-        return QueryResult(parts, found, index.end_timestamp, max(index.end_offset, 0))
+            elif record is not None or not self._log.had_record(offset):
+                wrong = sources[offset]
+        return parts, found, wrong
 
     def record_steps(self, physical_offset: int) -> Steps[memoryview | None]:
         """The record that begins at a commit-log offset; None when none does."""
@@ -90,6 +130,9 @@ class LookUps:
     def records_from(self, start: int) -> Iterator[memoryview]:
         """Every intact record of the log from a position on, where a record begins, up to its present end."""
         log, end = self._log, self._log.end
+        if log.framed_from < end:
+            yield from self._records_of_entries(start, end)
+            return
         while start < end:
             record = log.record_at(start)
             if record is not None:
@@ -101,3 +144,16 @@ class LookUps:
                 return
             # Behind a damaged stretch the records go on; otherwise the segment has no room for another one.
             start = next((stop for begin, stop in log.damaged if begin <= start < stop), segment.end)
+
+    def _records_of_entries(self, start: int, end: int) -> Iterator[memoryview]:
+        log = self._log
+        segments, index = log.files.segments, log.files.index_of(start)
+        if index < 0:
+            return
+        steps = walk(segments, index, start - segments[index].start, trusted_end=0, framed_from=log.framed_from)
+        for item in single_items(steps):
+            if item.offset >= end:
+                return
+            record = log.read(item.offset, item.size) if item.entry is not None else None
+            if record is not None:
+                yield record

@@ -15,9 +15,10 @@ from tianzhou.store.queues.read_limits import ReadLimits
 from tianzhou.store.queues.reading import read_queue
 from tianzhou.store.queues.strays import StrayUnit, StrayUnits
 from tianzhou.store.results import GetResult, GetStatus, ReadRequest
+from tianzhou.store.upkeep.damage import LogDamage
 
 _MENDS: Final = 100
-"""Maximum stray units repaired for one read; it passes over further ones."""
+"""Stray units made anew for one read at most; it passes over further ones."""
 
 
 class Reader:
@@ -28,17 +29,25 @@ class Reader:
         queues: the queues.
         limits: of one read.
         cold: fetches what has left the memory.
-        strays: rebuilds units that lead elsewhere.
+        strays: makes units anew that lead elsewhere.
+        damage: knows of broken records, and may have them put right.
     """
 
     def __init__(
-        self, log: CommitLog, queues: OpenQueues, limits: ReadLimits, cold: ColdReads, strays: StrayUnits
+        self,
+        log: CommitLog,
+        queues: OpenQueues,
+        limits: ReadLimits,
+        cold: ColdReads,
+        strays: StrayUnits,
+        damage: LogDamage,
     ) -> None:
         self._log = log
         self._find = queues.find
         self._limits = limits
         self._cold = cold
         self._strays = strays
+        self._damage = damage
 
     def read_now(self, request: ReadRequest) -> GetResult:
         """Messages of a queue, whatever of them has left the memory."""
@@ -90,20 +99,24 @@ class Reader:
             try:
                 return self._read(queue, request)
             except StrayUnit as stray:
-                if not self._strays.mend_now(queue, stray.queue_offset):
+                if not self._strays.mend_now(queue, stray.number):
                     break
-        return self._read(queue, request, strays=False)
+        return self._read(queue, request, look=False)
 
     async def _read_mended(self, queue: ConsumeQueue, request: ReadRequest) -> GetResult:
         for _ in range(_MENDS):
             try:
                 return self._read(queue, request)
             except StrayUnit as stray:
-                if not await self._strays.mend(queue, stray.queue_offset):
+                if not await self._strays.mend(queue, stray.number):
                     break
-        return self._read(queue, request, strays=False)
+                place = self._strays.place(queue, stray.number)
+                if place is not None:
+                    await self._damage.repair_soon(place)
+        return self._read(queue, request, look=False)
 
-    def _read(self, queue: ConsumeQueue, request: ReadRequest, strays: bool = True) -> GetResult:
+    def _read(self, queue: ConsumeQueue, request: ReadRequest, look: bool = True) -> GetResult:
+        strays = self._strays if look else None
         if isinstance(queue, BatchQueue):
-            return read_batch_queue(self._log, queue, self._limits, request)
+            return read_batch_queue(self._log, queue, self._limits, request, strays)
         return read_queue(self._log, queue, self._limits, request, strays)

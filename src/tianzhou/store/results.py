@@ -1,4 +1,4 @@
-"""What the store is asked and what it answers (store.md §4.3, §14.1)."""
+"""Arguments and results of the store's operations (store.md §4.3, §14.1)."""
 
 from __future__ import annotations
 

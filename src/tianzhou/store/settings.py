@@ -9,7 +9,7 @@ from typing import Final
 
 from tianzhou.file_modes import parse_mode
 from tianzhou.limits import BODY_BYTES
-from tianzhou.settings import keyed
+from tianzhou.settings import formerly, keyed
 
 _HOME_STORE: Final = str(Path.home() / "store")
 SHORTEST_INTERVAL_MS: Final = 10
@@ -41,6 +41,37 @@ def parse_hours(text: str) -> frozenset[int]:
     if not all(part.isascii() and part.isdigit() and int(part) < 24 for part in parts):
         raise ValueError(f"deleteWhen={text}: expected hours from 00 to 23, several joined by ';'")
     return frozenset(map(int, parts))
+
+
+def parse_peers(text: str) -> dict[str, str]:
+    """Host and port of each member of a DLedger group, by its id, from `dLegerPeers` (broker.md §19.1).
+
+    Raises:
+        ValueError: it is not of the form `n0-host:port;n1-host:port;…`.
+    """
+    peers: dict[str, str] = {}
+    for item in (part.strip() for part in text.split(";")):
+        if not item:
+            continue
+        name, _, address = item.partition("-")
+        host, _, port = address.rpartition(":")
+        if not is_member_id(name) or not host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65_536:
+            raise ValueError(f"dLegerPeers={text}: {item!r} is no member; expected n0-host:port;n1-host:port;…")
+        if name in peers:
+            raise ValueError(f"dLegerPeers={text}: {name} is there twice; give each member an id of its own")
+        if address in peers.values():
+            raise ValueError(f"dLegerPeers={text}: {address} is there twice; give each member an address of its own")
+        peers[name] = address
+    return peers
+
+
+def is_member_id(text: str) -> bool:
+    """Whether a text can be the id of a member of a DLedger group: `n` and a number, which makes its brokerId."""
+    return re.fullmatch("[a-zA-Z][0-9]{1,9}", text) is not None
+
+
+def _paths(text: str) -> list[Path]:
+    return [Path(part.strip()) for part in text.split(",") if part.strip()]
 
 
 @dataclass
@@ -216,7 +247,8 @@ class StoreSettings:
     ha_send_heartbeat_interval: int = 5000
     ha_housekeeping_interval: int = 20_000
     ha_transfer_batch_size: int = 32_768
-    ha_max_gap_not_in_sync: int = 268_435_456
+    ha_max_gap_not_in_sync: int = formerly("haSlaveFallbehindMax", 268_435_456)
+    ha_slave_cut_max: int = 1_073_741_824
     slave_timeout: int = 3000
     in_sync_replicas: int = 1
     min_in_sync_replicas: int = 1
@@ -230,12 +262,17 @@ class StoreSettings:
     max_checksum_range: int = 1_073_741_824
     sync_from_last_file: bool = False
     async_learner: bool = False
+    durability: str = ""  # ours: zero-loss sets what keeps an acknowledged message
     enable_d_leger_commit_log: bool = False
     d_leger_group: str = ""
     d_leger_peers: str = ""
     d_leger_self_id: str = ""
     preferred_leader_id: str = ""
     enable_batch_push: bool = False
+    d_leger_heart_beat_time_interval_ms: int = 2000
+    d_leger_max_heart_beat_leak: int = 3
+    d_leger_min_vote_interval_ms: int = 300
+    d_leger_max_vote_interval_ms: int = 1000
     cold_data_flow_control_enable: bool = False
     cold_data_scan_enable: bool = False
     timer_cold_data_check_interval_ms: int = 60_000
@@ -262,6 +299,43 @@ class StoreSettings:
         parse_delay_levels(self.message_delay_level)
         parse_hours(self.delete_when)
         parse_mode(self.store_file_mode)
+        if self.enable_d_leger_commit_log:
+            self._check_group()
+
+    def _check_group(self) -> None:
+        """Refuse a DLedger group that cannot work."""
+        if not self.d_leger_group.strip():
+            raise ValueError("dLegerGroup is not set, enableDLegerCommitLog=true; name the group")
+        peers = parse_peers(self.d_leger_peers)
+        if not peers:
+            raise ValueError(
+                "dLegerPeers is not set, enableDLegerCommitLog=true; name all members: n0-host:port;n1-host:port;…"
+            )
+        if self.d_leger_self_id not in peers:
+            raise ValueError(
+                f"dLegerSelfId={self.d_leger_self_id}: no member of dLegerPeers={self.d_leger_peers}; "
+                f"expected one of {', '.join(peers)}"
+            )
+        for name in self.preferred_leaders:
+            if name not in peers:
+                raise ValueError(
+                    f"preferredLeaderId={self.preferred_leader_id}: {name} is no member of "
+                    f"dLegerPeers={self.d_leger_peers}; expected one of {', '.join(peers)}"
+                )
+        if self.broker_role == "SLAVE":
+            raise ValueError(
+                "brokerRole=SLAVE, enableDLegerCommitLog=true: the group decides who is master; leave brokerRole out"
+            )
+
+    @property
+    def preferred_leaders(self) -> tuple[str, ...]:
+        """Ids of the members that should lead, the most preferred first."""
+        return tuple(part.strip() for part in self.preferred_leader_id.split(";") if part.strip())
+
+    @property
+    def entry_folder(self) -> Path:
+        """Folder of what a member of a DLedger group has beside its log's segments."""
+        return self.root / f"dledger-{self.d_leger_self_id}"
 
     @property
     def root(self) -> Path:
@@ -271,13 +345,20 @@ class StoreSettings:
     @property
     def commit_log_directories(self) -> list[Path]:
         """Directories new commit-log segments may go to."""
-        given = [Path(part.strip()) for part in self.store_path_commit_log.split(",") if part.strip()]
-        return given or [self.root / "commitlog"]
+        if self.enable_d_leger_commit_log:
+            return _paths(self.store_path_d_ledger_commit_log) or [self.entry_folder / "data"]
+        return self.plain_log_directories
+
+    @property
+    def plain_log_directories(self) -> list[Path]:
+        """Directories of commit-log segments whose records do not stand in entries."""
+        return _paths(self.store_path_commit_log) or [self.root / "commitlog"]
 
     @property
     def read_only_directories(self) -> list[Path]:
         """Directories whose commit-log segments are read but not added to."""
-        return [Path(p.strip()) for p in self.read_only_commit_log_store_paths.split(",") if p.strip()]
+        named = _paths(self.read_only_commit_log_store_paths)
+        return named + self.plain_log_directories if self.enable_d_leger_commit_log else named
 
     @property
     def queue_segment_size(self) -> int:

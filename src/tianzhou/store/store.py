@@ -18,6 +18,8 @@ from tianzhou.store.appender import Appender
 from tianzhou.store.coldreads import HOT_BYTES, ColdReads
 from tianzhou.store.dispatch.dispatch import Dispatcher
 from tianzhou.store.durability import Durability
+from tianzhou.store.entries.entry_log import EntryLog
+from tianzhou.store.entries.framed_log import FramedLog
 from tianzhou.store.failures import StoreFailures
 from tianzhou.store.files.checkpoint import Checkpoint
 from tianzhou.store.files.folder import StoreFolder
@@ -35,8 +37,10 @@ from tianzhou.store.queues.read_limits import ReadLimits
 from tianzhou.store.queues.strays import StrayUnits
 from tianzhou.store.reader import Reader
 from tianzhou.store.settings import StoreSettings, parse_delay_levels
+from tianzhou.store.startup.marked_cut import Mark, read_mark, remove_mark, write_mark
 from tianzhou.store.startup.opening import StoreOpener
 from tianzhou.store.upkeep.cleaner import Cleaner
+from tianzhou.store.upkeep.damage import LogDamage
 from tianzhou.store.upkeep.doubted import check_everything
 from tianzhou.store.upkeep.upkeep import Upkeep
 from tianzhou.supervision import Supervisor
@@ -72,10 +76,12 @@ class MessageStore:
         flushed: commit-log offset up to which the disk has everything.
         durability: what an acknowledgement waits for.
         copy: takes what comes from a master, at a slave.
+        entries: what a member of a DLedger group has; None in a plain store.
         lookups: what finds single messages.
         report: what opening found and did.
         flags: what puts are refused for.
         supervisor: owns the tasks of the store, and knows what is wrong with them.
+        damage: knows which records are broken, and asks other nodes for them.
         unclean: what the disk lacks since it was closed, in words; empty when it has everything.
         queue_kinds: which topics have queues of type BatchCQ; opening adds those the folder knows of.
     """
@@ -99,7 +105,8 @@ class MessageStore:
         self._opened = False
         self._folder = StoreFolder(settings.root)
         self._checkpoint = Checkpoint(settings.root / "checkpoint")
-        self._log = log = CommitLog(settings, store_host, store_port)
+        kind = FramedLog if settings.enable_d_leger_commit_log else CommitLog
+        self._log = log = kind(settings, store_host, store_port)
         maps = QueueMaps(most_maps)
         self.queue_kinds = QueueMaker(settings, log, maps)
         self._queues = queues = OpenQueues(self.queue_kinds)
@@ -110,6 +117,12 @@ class MessageStore:
         self.flushed: Watermark = self._flusher.flushed
         self.durability = durability = Durability(settings, self.flushed)
         self.copy = LogCopy(settings, log, queues, self._dispatcher, self._flusher)
+        self.entries: EntryLog | None = None
+        if isinstance(log, FramedLog):
+            self.entries = EntryLog(
+                settings, log, queues, index, self._dispatcher, self.copy, self._flusher, durability, self.flags,
+                self.supervisor,
+            )  # fmt: skip
         self._upkeep = Upkeep(
             log,
             self._dispatcher,
@@ -121,16 +134,19 @@ class MessageStore:
             self.flushed,
             self.supervisor,
         )
+        self._upkeep.units = log.units if isinstance(log, FramedLog) else None
         self._cleaner = Cleaner(
             settings, self.clock, log, queues.table, index, self._needed_from, failures.space_changed
         )
         self._limits = ReadLimits(settings)
-        self._cold = cold = ColdReads(log)
+        self._cold = cold = ColdReads(log, queues.find)
         delays = parse_delay_levels(settings.message_delay_level)
-        self._strays = StrayUnits(log, cold, delays, self._dispatcher.units_changed)
+        self.damage = damage = LogDamage(log, settings.root, cold.aside)
+        self._strays = strays = StrayUnits(log, cold, delays, queues.find, self._dispatcher.units_changed, damage.add)
+        damage.on_put_right = strays.put_back
         self.lookups = LookUps(log, queues, index)
         self.take, self.find = cold.take, cold.follow
-        reader = Reader(log, queues, self._limits, cold, self._strays)
+        reader = Reader(log, queues, self._limits, cold, strays, damage)
         self.read, self.read_now = reader.read, reader.read_now
         appender = Appender(
             settings,
@@ -173,13 +189,20 @@ class MessageStore:
             opener = StoreOpener(
                 self.settings, self._log, self._queues.table, self._index, self._checkpoint, self.queue_kinds
             )
-            self.report = opener.open(clean=folder.stopped_cleanly, pages_survived=folder.pages_survived)
+            # Who makes a slave the master wants what it has.
+            mark = read_mark(self.settings.root) if self.settings.broker_role == "SLAVE" else None
+            survived = folder.pages_survived
+            self.report = opener.open(clean=folder.stopped_cleanly, pages_survived=survived, mark=mark)
             self._queues.opened()
             if not self.report.clean:
                 # What a crashed process left in the page cache has been read, but need not be on the disk yet.
                 sync_ranges(log_ranges(self._log, self.report.read_from, self._log.end))
             folder.mark_running()
+            remove_mark(self.settings.root)
             self._dispatcher.position = self._cold.opened_at = end = self._log.end
+            if opener.entries is not None:
+                self._dispatcher.position = opener.entries.committed_end
+            self._log.checked.opened(end)
             self._upkeep.opened(self.report, opener.note)
         except BaseException as error:
             self._release()
@@ -192,12 +215,21 @@ class MessageStore:
         self._dispatcher.dirty = [queue for queue in each_queue(self._queues.table) if queue.dirty]
         self._flusher.last_timestamp = self._checkpoint.physic_msg_timestamp
         self._opened = True
-        self.copy.opened()
-        if self.settings.broker_role == "SLAVE":
+        self.copy.opened(self._doubted_from(pages_survived=survived))
+        if self.entries is not None and opener.entries is not None:
+            self.entries.opened(opener.entries)
+        elif self.settings.broker_role == "SLAVE":
             self.flags.closed("this broker is a slave (brokerRole=SLAVE): messages are sent to its master")
         else:
             self.flags.opened()
         return self.report
+
+    def _doubted_from(self, *, pages_survived: bool) -> int | None:
+        """From where on the log may lack what its master has: damage, and what a loss of power has left half done."""
+        doubted = [start for start, _ in self._log.damaged]
+        if not self.report.clean and not pages_survived:
+            doubted.append(self.report.read_from)
+        return min(doubted, default=None)
 
     def _cannot_open(self, error: OSError) -> StoreError:
         where = error.filename or self.settings.root
@@ -213,14 +245,18 @@ class MessageStore:
             self.open()
         loop = asyncio.get_running_loop()
         self._dispatcher.start(loop)
+        self._upkeep.serving(loop)
         for name, work in (
             ("commit log", self._flusher.run),
             ("queues", self._upkeep.run),
             ("index", self._upkeep.run_index),
             ("segments ahead", self._upkeep.run_ahead),
             ("cleaning", self._cleaner.run),
+            ("damage", self.damage.run),
         ):
             self.supervisor.own(name, work)
+        if self.entries is not None:
+            self.supervisor.own("entries", self.entries.run)
         if self.settings.sync_flush:
             self._flusher.request()
 
@@ -235,8 +271,11 @@ class MessageStore:
             return
         self._opened = False
         is_slave = self.settings.broker_role == "SLAVE"
-        writable = self.writable or is_slave
-        if is_slave:
+        writable = self.writable or is_slave or self.entries is not None
+        if self.entries is not None:
+            self.entries.follow()
+            self.copy.dispatch(1e9)
+        elif is_slave:
             self.copy.close()
         self.flags.closed("the store is closed")
         self._flusher.flush_now()
@@ -245,6 +284,8 @@ class MessageStore:
         clean = writable and not self._dispatcher.pending and safe and not self._upkeep.failed
         try:
             self._upkeep.flush_all(write_checkpoint=safe)
+            if self.entries is not None:
+                self.entries.write_checkpoint()
             if clean:
                 self._folder.mark_stopped()
             else:
@@ -262,6 +303,7 @@ class MessageStore:
         self._upkeep.close()
         self._cleaner.close()
         self._strays.close()
+        self.damage.close()
         self._cold.close()
         for queue in each_queue(self._queues.table):
             queue.close()
@@ -281,7 +323,7 @@ class MessageStore:
 
     def _log_flushed(self, end: int, timestamp: int) -> None:
         self._checkpoint.physic_msg_timestamp = max(self._checkpoint.physic_msg_timestamp, timestamp)
-        if self.settings.sync_flush:
+        if self.settings.sync_flush and self.entries is None:
             self._dispatcher.limit = end
             self._dispatcher.kick()
 
@@ -299,7 +341,7 @@ class MessageStore:
 
     @property
     def appended(self) -> Callable[[], None] | None:
-        """Called after appends, at least once in each turn of the loop that has some; None for nobody."""
+        """Called after each append; None for nobody, which costs nothing."""
         return self._appender.on_append
 
     @appended.setter
@@ -324,6 +366,18 @@ class MessageStore:
             return found
         ahead = min(start + _AHEAD, segment.size)
         return self._cold.fetch([(segment, start, ahead)], ahead=True)
+
+    def cut_at_next_start(self, at: int, why: str) -> None:
+        """Have the log cut when the store is opened next as a slave's; what is served until then stays as it is.
+
+        Args:
+            at: log offset behind the last byte that stays.
+            why: what was found, for the log.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        write_mark(self.settings.root, Mark(at, self._log.end, why))
 
     @property
     def dispatch_behind_bytes(self) -> int:
@@ -357,10 +411,26 @@ class MessageStore:
         dispatcher.dirty = [queue for queue in dispatcher.dirty if queue.topic != topic]
         self._cleaner.remove(self.queue_kinds.folders(topic), retired)
 
+    def delete_topic_before(self, topic: str, end: int) -> bool:
+        """Delete a topic's queues unless some of its messages may be of a later life; whether there are none now.
+
+        Args:
+            topic: the topic, of which the log that is copied had no messages to come when `end` was its end or less.
+            end: log offset; a record behind it may be of a topic of the same name that was made since.
+        """
+        queues = self._queues.table.get(topic, {}).values()
+        newest = max((queue.max_physical for queue in queues), default=-1)
+        if newest > end or any(entry[0].topic == topic and entry[2] >= end for entry in self._dispatcher.pending):
+            return False
+        self.delete_topic(topic)
+        return True
+
     def settings_changed(self) -> None:
         """Let changed settings count now rather than in a few seconds."""
         self._log.stall_limit_ms = self.settings.os_page_cache_busy_time_out_mills
         self._limits.settings_changed()
+        self.durability.settings_changed()
+        self.durability.recount(self._log.end)
         self._cleaner.wake()
 
     def delete_expired(self) -> None:
@@ -380,4 +450,5 @@ class MessageStore:
 
     def _needed_from(self) -> int:
         pending = self._dispatcher.pending
-        return min(self.flushed.value, pending[0][2] if pending else self._log.end)
+        needed = min(self.flushed.value, pending[0][2] if pending else self._log.end)
+        return needed if self.entries is None else min(needed, self.entries.needed_from)

@@ -19,6 +19,7 @@ from tianzhou.model.topic import PERM_READ, PERM_WRITE
 from tianzhou.sync.background import Blocking
 from tianzhou.wire.bodies.clients import ConsumerConnection, ConsumerRunningInfo, DirectConsumption
 from tianzhou.wire.bodies.offsets import TopicStats
+from tianzhou.wire.bodies.replication import HaStatus
 
 
 class Topics(Blocking):
@@ -255,7 +256,7 @@ class Groups(Blocking):
         return self._run(self._async.connections(group))
 
     def running_info(self, group: str, client_id: str, *, stack: bool = False) -> ConsumerRunningInfo:
-        """What a connected member says about itself (wire.md §7.11).
+        """What a connected member reports about itself (wire.md §7.11).
 
         Args:
             group: the group.
@@ -371,15 +372,26 @@ class Cluster(Blocking):
         return self._run(self._async.masters(cluster))
 
     def status(self, cluster: str | None = None) -> list[BrokerStatus]:
-        """Every broker process, with what it says about itself; those that do not answer are listed too.
+        """Every broker process, with what it reports about itself; those that do not answer are listed too.
 
         Raises:
             ClientError: there is no such cluster, or no broker.
         """
         return self._run(self._async.status(cluster))
 
+    def copies(self, address: str) -> HaStatus:
+        """How far copies of a broker's log are, as `haStatus` shows it.
+
+        Args:
+            address: of a master, or of a slave.
+
+        Raises:
+            BrokerError: it does not know the question, as those of RocketMQ 4.
+        """
+        return self._run(self._async.copies(address))
+
     def runtime(self, address: str) -> dict[str, str]:
-        """What a broker says about itself (wire.md §9.11)."""
+        """What a broker reports about itself (wire.md §9.11)."""
         return self._run(self._async.runtime(address))
 
     def broker_config(self, address: str) -> dict[str, str]:
@@ -535,11 +547,6 @@ class Admin(Blocking):
         self.groups = Groups(self._async.groups)
         self.messages = Messages(self._async.messages)
 
-    @property
-    def instance(self) -> ClientInstance:
-        """The client instance it works with; it belongs to the background loop."""
-        return self._async.instance
-
     def __enter__(self) -> Self:
         self.start()
         return self
@@ -556,3 +563,8 @@ class Admin(Blocking):
     def stop(self) -> None:
         """Close what it owns."""
         self._run(self._async.stop())
+
+    @property
+    def instance(self) -> ClientInstance:
+        """The client instance it works with; it belongs to the background loop."""
+        return self._async.instance

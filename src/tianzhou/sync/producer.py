@@ -108,6 +108,7 @@ class Producer(Blocking):
             ClientError: the message, topic or queue cannot be used; nothing was sent.
             BrokerError: a broker refused it.
             RemotingError: no broker answered in time; the message may be stored all the same.
+            NotDurable: with `durable`, it is stored, but nobody confirmed in time that it is safe.
         """
         return self._run(self._async.send(message, queue, selector, selector_arg, timeout_ms))
 

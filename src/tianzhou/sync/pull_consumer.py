@@ -147,7 +147,7 @@ class PullConsumer(QueueReader):
     `subscribe` reads the queues one chooses, whatever others do. Positions are always the next offset to read.
 
     Args:
-        group: the consumer group; offsets are kept under it.
+        group: the consumer group; offsets are stored under it.
         namesrv_addr: name servers, see `ClientInstance`.
         instance: an instance to share; by default the consumer owns one.
         keywords: see `tianzhou.client.consumer.pull.options.PullOptions` and, when the consumer owns its instance,
@@ -222,7 +222,7 @@ class PullConsumer(QueueReader):
     def assign(self, queues: Iterable[MessageQueue], *, tags: str | None = "*", sql: str | None = None) -> None:
         """Choose the queues that `poll` reads; replaces what was chosen before.
 
-        Positions of queues that stay are kept; the others begin at the group's offset, or where
+        Queues that stay go on at their positions; the others begin at the group's offset, or where
         `consume_from_where` says.
 
         Args:

@@ -56,7 +56,7 @@ class ColdDisk:
             self._passes.release(self.waiting + 1)
 
     def take(self, path: Path, start: int = 0, end: int | None = None) -> int:
-        """Take the whole pages of [start, end) of a file out of memory; tells how many had something in them."""
+        """Take the whole pages of [start, end) of a file out of memory; returns how many had something in them."""
         fd = self._files.get(path)
         if fd is None:
             fd = self._files[path] = os.open(path, os.O_RDWR | os.O_CLOEXEC)

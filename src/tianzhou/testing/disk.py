@@ -13,13 +13,14 @@ systems are:
 
 from __future__ import annotations
 
+import functools
 import mmap
 import os
 import shutil
 import stat
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -78,73 +79,52 @@ class ForgetfulDisk:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Follow everything that this process does below the folder."""
-        real: dict[str, Any] = {
-            name: getattr(os, name)
-            for name in ("fsync", "fdatasync", "unlink", "replace", "rename", "rmdir", "truncate", "ftruncate")
-        }
+        with watching(lambda: (self,)):
+            yield
 
-        def path_of(target: Any) -> Path | None:
-            path = Path(f"/proc/self/fd/{target}").readlink() if isinstance(target, int) else Path(target)
-            path = path if path.is_absolute() else Path.cwd() / path
-            return path if path == self.root or self.root in path.parents else None
+    def holds(self, path: Path) -> bool:
+        """Whether a path is in the folder, or the folder itself."""
+        return path == self.root or self.root in path.parents
 
-        def sync_fd(name: str) -> Callable[[int], None]:
-            def call(fd: int) -> None:
-                path = path_of(fd)
-                if path is None:
-                    real[name](fd)
-                    return
-                with self._lock:
-                    self._step(path, sync=True)
-                    if stat.S_ISDIR(os.fstat(fd).st_mode):
-                        self._take_names(path)
-                    else:
-                        status = os.fstat(fd)
-                        self._content[self._key(status)] = path.read_bytes()
-                        self._times[self._key(status)] = status.st_mtime_ns
+    def synced(self, path: Path, status: os.stat_result) -> None:
+        """Take note that a file or a directory is synced as a whole.
 
-            return call
+        Raises:
+            OSError: `before_sync` says so.
+        """
+        with self._lock:
+            self._step(path, sync=True)
+            if stat.S_ISDIR(status.st_mode):
+                self._take_names(path)
+            else:
+                self._content[self._key(status)] = path.read_bytes()
+                self._times[self._key(status)] = status.st_mtime_ns
 
-        def change(name: str) -> Callable[..., None]:
-            def call(*arguments: Any, **keywords: Any) -> None:
-                path = path_of(arguments[-1] if name in {"replace", "rename"} else arguments[0])
-                if path is None:
-                    real[name](*arguments, **keywords)
-                    return
-                with self._lock:
-                    self._step(path)
-                    dying = path.stat().st_ino if name in {"unlink", "replace", "rename"} and path.exists() else None
-                    real[name](*arguments, **keywords)
-                    if dying is not None:
-                        # The number may be given to another file.
-                        self._generation[dying] = self._generation.get(dying, 0) + 1
+    def pages_synced(self, path: Path, start: int, end: int) -> None:
+        """Take note that some pages of a file are synced.
 
-            return call
+        Raises:
+            OSError: `before_sync` says so.
+        """
+        with self._lock:
+            self._step(path, sync=True)
+            self._take_pages(path, start, end)
 
-        def sync_pages(memory: mmap.mmap, address: int, start: int, end: int) -> None:
-            path = _mapped_file(address)
-            if path is None or self.root not in path.parents or not path.exists():
-                return
-            with self._lock:
-                self._step(path, sync=True)
-                self._take_pages(path, start, end)
+    def changed(self, path: Path, change: Callable[[], None], *, ends: bool) -> None:
+        """Do something to a name or a length.
 
-        with (
-            patch.object(pages, "sync", sync_pages),
-            patch.object(os, "fsync", sync_fd("fsync")),
-            patch.object(os, "fdatasync", sync_fd("fdatasync")),
-        ):
-            changes = [
-                patch.object(os, name, change(name))
-                for name in ("unlink", "replace", "rename", "rmdir", "truncate", "ftruncate")
-            ]
-            for each in changes:
-                each.start()
-            try:
-                yield
-            finally:
-                for each in changes:
-                    each.stop()
+        Args:
+            path: the name.
+            change: does it.
+            ends: whether what had the name until now has it no more.
+        """
+        with self._lock:
+            self._step(path)
+            dying = path.stat().st_ino if ends and path.exists() else None
+            change()
+            if dying is not None:
+                # The number may be given to another file.
+                self._generation[dying] = self._generation.get(dying, 0) + 1
 
     def _step(self, path: Path, *, sync: bool = False) -> None:
         if self.lost:
@@ -183,12 +163,16 @@ class ForgetfulDisk:
         return status.st_ino, self._generation.get(status.st_ino, 0)
 
     def _files(self) -> list[Path]:
-        return [Path(folder, name) for folder, _, files in os.walk(self.root) for name in sorted(files)]
+        return sorted(Path(folder, name) for folder, _, files in os.walk(self.root) for name in files)
 
     def _take_names(self, folder: Path) -> None:
-        self._names[str(folder)] = {
+        self._names[str(folder)] = self._present(folder)
+
+    def _present(self, folder: Path) -> dict[str, tuple[int, int] | None]:
+        # By name: what survives is drawn in this order, and has to be the same wherever a seed is run.
+        return {
             entry.name: None if entry.is_dir() else self._key(entry.stat(follow_symlinks=False))
-            for entry in os.scandir(folder)
+            for entry in sorted(os.scandir(folder), key=lambda entry: entry.name)
         }
 
     def _take_pages(self, path: Path, start: int, end: int) -> None:
@@ -213,10 +197,7 @@ class ForgetfulDisk:
     def _image_of(self, folder: Path, target: Path) -> None:
         target.mkdir(parents=True, exist_ok=True)
         safe = self._names.get(str(folder), {})
-        live: dict[str, tuple[int, int] | None] = {
-            entry.name: None if entry.is_dir() else self._key(entry.stat(follow_symlinks=False))
-            for entry in os.scandir(folder)
-        }
+        live = self._present(folder)
         for name, key in self._surviving_names(safe, live).items():
             if key is None:
                 if (folder / name).is_dir():
@@ -274,6 +255,73 @@ class ForgetfulDisk:
         return b"".join(
             (after if rng.random() < 0.5 else before)[at : at + _SECTOR] for at in range(0, len(after), _SECTOR)
         )
+
+
+_CHANGES: Final = {
+    "unlink": True,
+    "replace": True,
+    "rename": True,
+    "rmdir": False,
+    "truncate": False,
+    "ftruncate": False,
+}
+"""Functions of `os` that change names or lengths, and whether they end what had the name."""
+
+
+@contextmanager
+def watching(disks: Callable[[], Iterable[ForgetfulDisk]]) -> Iterator[None]:
+    """Follow everything that this process does below the folders of some disks.
+
+    Args:
+        disks: those there are at the moment.
+    """
+    real: dict[str, Any] = {name: getattr(os, name) for name in ("fsync", "fdatasync", *_CHANGES)}
+    # A map stays that of its file; the system's list of maps takes long to read.
+    mapped: dict[int, tuple[mmap.mmap, Path | None]] = {}
+
+    def disk_of(target: Any) -> tuple[ForgetfulDisk | None, Path]:
+        path = Path(f"/proc/self/fd/{target}").readlink() if isinstance(target, int) else Path(target)
+        path = path if path.is_absolute() else Path.cwd() / path
+        return next((disk for disk in disks() if disk.holds(path)), None), path
+
+    def sync_fd(name: str) -> Callable[[int], None]:
+        def call(fd: int) -> None:
+            disk, path = disk_of(fd)
+            if disk is None:
+                real[name](fd)
+            else:
+                disk.synced(path, os.fstat(fd))
+
+        return call
+
+    def change(name: str) -> Callable[..., None]:
+        def call(*arguments: Any, **keywords: Any) -> None:
+            disk, path = disk_of(arguments[-1] if name in {"replace", "rename"} else arguments[0])
+            work = functools.partial(real[name], *arguments, **keywords)
+            if disk is None:
+                work()
+            else:
+                disk.changed(path, work, ends=_CHANGES[name])
+
+        return call
+
+    def sync_pages(memory: mmap.mmap, address: int, start: int, end: int) -> None:
+        if id(memory) not in mapped:
+            mapped[id(memory)] = memory, _mapped_file(address)
+        path = mapped[id(memory)][1]
+        if path is None or not path.exists():
+            return
+        disk, path = disk_of(path)
+        if disk is not None:
+            disk.pages_synced(path, start, end)
+
+    patches: list[Any] = [patch.object(pages, "sync", sync_pages)]
+    patches += [patch.object(os, name, sync_fd(name)) for name in ("fsync", "fdatasync")]
+    patches += [patch.object(os, name, change(name)) for name in _CHANGES]
+    with ExitStack() as stack:
+        for each in patches:
+            stack.enter_context(each)
+        yield
 
 
 def _mapped_file(address: int) -> Path | None:

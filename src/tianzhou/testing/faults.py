@@ -14,8 +14,7 @@ from typing import Any, Self, TypeAlias, TypedDict, Unpack
 
 from tianzhou.broker.router import Router
 from tianzhou.errors import ClientError
-from tianzhou.remoting.connection import Connection, Reply
-from tianzhou.remoting.group import Processor
+from tianzhou.remoting.connection import Connection, Processor, Reply
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header

@@ -1,7 +1,7 @@
 """The pytest plugin: fixtures that are test clusters, and what they hold in the reports of failed tests.
 
 pytest finds it by itself where the package is installed (entry point `pytest11`, name `tianzhou`); from a source tree
-name it: `-p tianzhou.testing.plugin`. It needs nothing but pytest and imports the cluster only when one is asked for.
+name it: `-p tianzhou.testing.plugin`. It needs nothing but pytest and imports the cluster only when one is requested.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ _OLD_RELEASES = {
 
 
 class LanguageCode(enum.IntEnum):
-    """The language a peer says it is written in (wire.md §1.7)."""
+    """The language a peer announces (wire.md §1.7)."""
 
     JAVA = 0
     CPP = 1
@@ -343,6 +343,63 @@ class RequestCode(enum.IntEnum):
     PUBLISH_BATCH = 31004
     SETTLE_ATTEMPTS = 31005
     DISCARD_ATTEMPTS = 31006
+    READ_LOG = 31010
+    """Bytes of the commit log, between brokers of a group (docs/adr/0016)."""
+
+
+class DLedgerRequestCode(enum.IntEnum):
+    """Code of a request between the nodes of a DLedger group (broker.md §19.8); the last two are Tianzhou's own."""
+
+    METADATA = 50000
+    APPEND = 50001
+    GET = 50002
+    VOTE = 51001
+    HEART_BEAT = 51002
+    PULL = 51003
+    PUSH = 51004
+    LEADERSHIP_TRANSFER = 51005
+
+    PRE_VOTE = 31101
+    STRETCH = 31102
+
+
+class DLedgerResponseCode(enum.IntEnum):
+    """Member `code` of an answer between the nodes of a DLedger group (broker.md §19.8)."""
+
+    SUCCESS = 200
+    TIMEOUT = 300
+    METADATA_ERROR = 301
+    NETWORK_ERROR = 302
+    UNSUPPORTED = 303
+    UNKNOWN_GROUP = 400
+    UNKNOWN_MEMBER = 401
+    UNEXPECTED_MEMBER = 402
+    EXPIRED_TERM = 403
+    NOT_LEADER = 404
+    NOT_FOLLOWER = 405
+    INCONSISTENT_STATE = 406
+    INCONSISTENT_TERM = 407
+    INCONSISTENT_INDEX = 408
+    INCONSISTENT_LEADER = 409
+    INDEX_OUT_OF_RANGE = 410
+    UNEXPECTED_ARGUMENT = 411
+    REPEATED_REQUEST = 412
+    REPEATED_PUSH = 413
+    DISK_ERROR = 414
+    DISK_FULL = 415
+    TERM_NOT_READY = 416
+    FALL_BEHIND_TOO_MUCH = 417
+    TAKE_LEADERSHIP_FAILED = 418
+    INDEX_LESS_THAN_LOCAL_BEGIN = 419
+    REQUEST_WITH_EMPTY_BODYS = 420
+    PUSH_REQUEST_IS_FULL = 421
+    INTERNAL_ERROR = 500
+    TERM_CHANGED = 501
+    WAIT_QUORUM_ACK_TIMEOUT = 502
+    LEADER_PENDING_FULL = 503
+    ILLEGAL_MEMBER_STATE = 504
+    LEADER_NOT_READY = 505
+    LEADER_TRANSFERRING = 506
 
 
 OF_NAME_SERVERS: Final[frozenset[int]] = frozenset(

@@ -178,6 +178,7 @@ REQUESTS: dict[int, str] = {
     31004: "everywhere:b=false [R]",
     31005: "[R]",
     31006: "[R]",
+    31010: "offset:l! size:i! [R]",
 }
 
 _SENT = """msgId:s! queueId:i! queueOffset:l! transactionId:s batchUniqId:s recallHandle:s MSG_REGION:s

@@ -73,7 +73,7 @@ def changes_of(result):
     return [(change.queue.queue_id, change.before, change.after) for change in result]
 
 
-async def test_a_new_broker_is_told_each_queue():
+async def test_a_new_broker_is_named_with_each_queue():
     cluster = AgedCluster()
     async with cluster, Admin(cluster.address) as admin:
         cluster.brokers[0].offsets["T", 1] = 50
@@ -139,7 +139,7 @@ async def test_a_topic_goes_to_every_master_with_the_clusters_name():
         assert all(broker.asked(215) for broker in cluster.brokers)
 
 
-async def test_a_silent_broker_is_asked_again_to_make_a_topic():
+async def test_a_silent_broker_gets_the_request_for_a_topic_again():
     cluster = AgedCluster(queues=8)
     cluster.topics.add("c")
     async with cluster, Admin(cluster.address) as admin:

@@ -37,7 +37,7 @@ MESSAGES = {
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-async def test_what_is_no_message_is_told(name: str, tmp_path) -> None:
+async def test_what_is_no_message_is_reported(name: str, tmp_path) -> None:
     message, text = MESSAGES[name]
     async with own_server(tmp_path) as namesrv, Producer("P", namesrv) as producer:
         for send in (producer.send, producer.send_oneway, lambda m: producer.send_batch([m])):
@@ -45,7 +45,7 @@ async def test_what_is_no_message_is_told(name: str, tmp_path) -> None:
                 await send(message)
 
 
-async def test_wrong_ways_to_say_where_a_message_goes_are_told(tmp_path) -> None:
+async def test_wrong_ways_to_say_where_a_message_goes_are_reported(tmp_path) -> None:
     async with own_server(tmp_path) as namesrv, Producer("P", namesrv) as producer:
         message = Message("T", b"x")
         with pytest.raises(ClientError, match=r"a queue is a MessageQueue, got 3; take one of those"):
@@ -92,7 +92,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("text", SETTINGS)
-def test_settings_that_cannot_be_are_told(text: str) -> None:
+def test_settings_that_cannot_be_are_reported(text: str) -> None:
     kind, options = SETTINGS[text]
     with pytest.raises(ConfigError, match=text):
         kind("G", NOWHERE, **options)
@@ -113,7 +113,7 @@ async def test_options_of_an_instance_go_to_the_instance() -> None:
         (lambda message: (yield), "has a yield, so calling it would do nothing"),
     ],
 )
-def test_what_is_no_handler_is_told_before_a_message_is_lost_on_it(handler: object, text: str) -> None:
+def test_what_is_no_handler_is_reported_before_a_message_is_lost_on_it(handler: object, text: str) -> None:
     with pytest.raises(ClientError, match=text):
         PushConsumer("G", NOWHERE).subscribe("T", handler=handler)  # type: ignore[arg-type]
 

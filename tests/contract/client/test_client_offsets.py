@@ -83,7 +83,7 @@ async def test_a_share_of_queues_that_is_lost_leaves_what_is_done():
 
 
 def take_away(broker):
-    """A member that sorts first takes the only queue, and ours is told that the group has changed."""
+    """A member that sorts first takes the only queue, and ours is notified that the group has changed."""
     broker.consumer_ids.insert(0, "!")
     broker.connections[0].invoke_oneway(Command(40, fields=write_header(40, consumer_group="G")))
 
@@ -92,27 +92,27 @@ def known(consumer):
     return {queue.topic for queue in consumer.running_info().mq_table}
 
 
-async def test_what_is_done_is_stored_as_soon_as_the_group_changes():
+async def test_what_is_done_is_stored_as_soon_as_the_group_changes(cluster, broker):
     """The others need not wait until we know which queues are theirs."""
-    async with one_broker(offset=0) as (cluster, broker):
-        consumer, seen = noting(cluster, persist_consumer_offset_interval_ms=60_000)
-        async with consumer:
-            broker.deliver(record("T", 0), record("T", 1), record("T", 2))
-            await until_async(lambda: len(seen) == 3, "it consumes")
-            assert broker.offsets["T", 0] == 0
+    broker.offsets["T", 0] = 0
+    consumer, seen = noting(cluster, persist_consumer_offset_interval_ms=60_000)
+    async with consumer:
+        broker.deliver(record("T", 0), record("T", 1), record("T", 2))
+        await until_async(lambda: len(seen) == 3, "it consumes")
+        assert broker.offsets["T", 0] == 0
 
-            told = asyncio.Event()
+        told = asyncio.Event()
 
-            async def slowly(command):
-                await told.wait()
-                return broker._on_38(command)
+        async def slowly(command):
+            await told.wait()
+            return broker._on_38(command)
 
-            broker.answers[38] = slowly
-            take_away(broker)
-            await until_async(lambda: broker.offsets["T", 0] == 3, "it is stored")
-            assert "T" in known(consumer)
-            told.set()
-            await until_async(lambda: "T" not in known(consumer), "the queue is given up")
+        broker.answers[38] = slowly
+        take_away(broker)
+        await until_async(lambda: broker.offsets["T", 0] == 3, "it is stored")
+        assert "T" in known(consumer)
+        told.set()
+        await until_async(lambda: "T" not in known(consumer), "the queue is given up")
 
 
 async def polled_twice(broker, consumer):
@@ -162,39 +162,39 @@ async def test_what_a_poll_returned_last_counts_when_the_caller_comes_back_in_a_
         await until_async(lambda: broker.offsets["T", 0] == 5, "both are stored")
 
 
-async def test_who_unsubscribes_leaves_what_is_done(monkeypatch):
+async def test_who_unsubscribes_leaves_what_is_done(cluster, broker, monkeypatch):
     monkeypatch.setattr(auto_commits, "REST_S", 10.0)
-    async with one_broker(offset=3) as (cluster, broker):
-        async with PullConsumer("G", cluster.address, pull_batch_size=1) as consumer:
-            await polled_twice(broker, consumer)
-            consumer.unsubscribe("T")
-            assert not consumer.assignment
-            await until_async(lambda: broker.offsets["T", 0] == 4, "what is done is stored")
-        assert broker.offsets["T", 0] == 5, "who stops has done what polls returned"
+    broker.offsets["T", 0] = 3
+    async with PullConsumer("G", cluster.address, pull_batch_size=1) as consumer:
+        await polled_twice(broker, consumer)
+        consumer.unsubscribe("T")
+        assert not consumer.assignment
+        await until_async(lambda: broker.offsets["T", 0] == 4, "what is done is stored")
+    assert broker.offsets["T", 0] == 5, "who stops has done what polls returned"
 
 
-async def test_handlers_that_end_in_a_moment_are_waited_for():
-    async with one_broker(offset=0) as (cluster, broker):
-        gate, seen = asyncio.Event(), []
-        consumer = PushConsumer("G", cluster.address, consume_concurrency=1)
+async def test_handlers_that_end_in_a_moment_are_waited_for(cluster, broker):
+    broker.offsets["T", 0] = 0
+    gate, seen = asyncio.Event(), []
+    consumer = PushConsumer("G", cluster.address, consume_concurrency=1)
 
-        @consumer.on("T")
-        async def consume(message) -> None:
-            seen.append(message.queue_offset)
-            if message.queue_offset == 1:
-                await gate.wait()
+    @consumer.on("T")
+    async def consume(message) -> None:
+        seen.append(message.queue_offset)
+        if message.queue_offset == 1:
+            await gate.wait()
 
-        async with consumer:
-            broker.deliver(record("T", 0), record("T", 1), record("T", 2))
-            await until_async(lambda: seen == [0, 1], "one is consumed, one is at work")
-            take_away(broker)
-            await until_async(lambda: not consumer.assignment, "it is to be given up")
-            assert "T" in known(consumer)
-            gate.set()
-            await until_async(lambda: not known(consumer), "it is given up")
-            assert broker.offsets["T", 0] == 2
-            assert not [one for one in broker.requests if one.code == 15][-1].is_oneway
-        assert seen == [0, 1]  # what nobody had begun is left to the other
+    async with consumer:
+        broker.deliver(record("T", 0), record("T", 1), record("T", 2))
+        await until_async(lambda: seen == [0, 1], "one is consumed, one is at work")
+        take_away(broker)
+        await until_async(lambda: not consumer.assignment, "it is to be given up")
+        assert "T" in known(consumer)
+        gate.set()
+        await until_async(lambda: not known(consumer), "it is given up")
+        assert broker.offsets["T", 0] == 2
+        assert not [one for one in broker.requests if one.code == 15][-1].is_oneway
+    assert seen == [0, 1]  # what nobody had begun is left to the other
 
 
 def late_with_pulls(broker):
@@ -217,16 +217,16 @@ def late_with_pulls(broker):
 
 
 @pytest.mark.parametrize("leaves", [True, False])
-async def test_a_pull_that_is_served_late_does_not_put_the_group_back(leaves):
-    async with one_broker(offset=7) as (cluster, broker):
-        late_with_pulls(broker)
-        consumer, seen = noting(cluster)
-        async with consumer:
-            await until_async(lambda: "T" in known(consumer), "it has the queue")
-            broker.deliver(record("T", 7), record("T", 8))
-            await until_async(lambda: len(seen) == 2, "it consumes")
-            if not leaves:
-                take_away(broker)
-                await until_async(lambda: not known(consumer), "the queue is given up")
-                assert broker.offsets["T", 0] == 9
-        assert broker.offsets["T", 0] == 9
+async def test_a_pull_that_is_served_late_does_not_put_the_group_back(cluster, broker, leaves):
+    broker.offsets["T", 0] = 7
+    late_with_pulls(broker)
+    consumer, seen = noting(cluster)
+    async with consumer:
+        await until_async(lambda: "T" in known(consumer), "it has the queue")
+        broker.deliver(record("T", 7), record("T", 8))
+        await until_async(lambda: len(seen) == 2, "it consumes")
+        if not leaves:
+            take_away(broker)
+            await until_async(lambda: not known(consumer), "the queue is given up")
+            assert broker.offsets["T", 0] == 9
+    assert broker.offsets["T", 0] == 9

@@ -103,7 +103,7 @@ async def _fails(namesrv: str, text: str, given: dict[str, dict[str, str]], **op
             await instance.remoting.connect(namesrv)
 
 
-async def test_what_a_proxy_does_not_do_is_told(tmp_path: Path) -> None:
+async def test_what_a_proxy_does_not_do_is_reported(tmp_path: Path) -> None:
     async with asyncio.timeout(60), own_server(tmp_path) as namesrv:
         async with socks_server({"me": "secret"}) as proxy:
             await _fails(namesrv, "wants a log-in; give username and password", config(proxy.port))
@@ -133,7 +133,7 @@ async def test_what_a_proxy_does_not_do_is_told(tmp_path: Path) -> None:
         ({"10.0.0.0/8": {"addr": "p:1", "username": "x" * 256}}, "more than 255 bytes"),
     ],
 )
-def test_a_wrong_configuration_is_told(given: object, text: str) -> None:
+def test_a_wrong_configuration_is_reported(given: object, text: str) -> None:
     with pytest.raises(ConfigError, match=f"socks_proxy_config: .*{text}.*it looks like"):
         ClientInstance("127.0.0.1:9876", socks_proxy_config=given)
 

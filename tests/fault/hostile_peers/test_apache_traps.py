@@ -100,7 +100,7 @@ def test_lies_about_addresses_and_sends_on_one_connection_neither_lose_nor_mix_m
 
 
 @pytest.mark.parametrize("lost", ["consumequeue", "index", "checkpoint", "consumequeue/Traps/1"])
-def test_what_is_missing_after_a_clean_stop_is_made_anew(lost: str, tmp_path: Path) -> None:
+def test_what_is_missing_after_a_clean_stop_is_rebuilt(lost: str, tmp_path: Path) -> None:
     server, expected = filled(tmp_path)
     with server:
         server.interrupt(signal.SIGTERM)

@@ -7,11 +7,12 @@ import contextlib
 import random
 import socket
 import struct
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
 
+from open_fixtures import open_for_test
 from tianzhou.remoting.budget import LARGEST_SMALL_READ
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.connection import FLUSH_BYTES, Connection, Reply
@@ -23,23 +24,27 @@ from tianzhou.testing.clock import VirtualClock
 from tianzhou.wire.command import Command, encode
 from waiting import WITHIN_S
 
-Runner = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
 BIG_REPLY = b"r" * 200_000
-
-
-@pytest.fixture(params=["asyncio", "fastest"])
-def run(request: pytest.FixtureRequest) -> Runner:
-    factory = asyncio.new_event_loop if request.param == "asyncio" else loop_factory()
-
-    def runner(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        with asyncio.Runner(loop_factory=factory) as loop:
-            loop.run(asyncio.wait_for(main(), 60))
-
-    return runner
 
 
 def echo(_connection: Connection, command: Command) -> Reply:
     return command.reply(0, body=BIG_REPLY if command.code == 11 else command.body)
+
+
+@pytest.fixture(autouse=True, params=["asyncio", "fastest"])
+def on_each_loop(request: pytest.FixtureRequest) -> None:
+    factory = asyncio.new_event_loop if request.param == "asyncio" else loop_factory()
+
+    def runner(test: Coroutine[Any, Any, None]) -> None:
+        with asyncio.Runner(loop_factory=factory) as loop:
+            loop.run(asyncio.wait_for(test, 60))
+
+    request.node.add_marker(pytest.mark.runner.with_args(runner))
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest) -> RemotingServer:
+    return open_for_test(request, RemotingServer("127.0.0.1", 0, echo))
 
 
 async def closed_by_server(port: int, data: bytes) -> bytes:
@@ -82,159 +87,133 @@ BAD = {
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_bytes_of_no_meaning_close_the_connection_and_only_that(run: Runner, kind: str) -> None:
-    async def main() -> None:
-        async with RemotingServer("127.0.0.1", 0, echo) as server:
-            assert await closed_by_server(server.port, BAD[kind]) == b""
-            await still_serves(server)
-
-    run(main)
+async def test_bytes_of_no_meaning_close_the_connection_and_only_that(server: RemotingServer, kind: str) -> None:
+    assert await closed_by_server(server.port, BAD[kind]) == b""
+    await still_serves(server)
 
 
-def test_good_requests_in_front_of_bad_bytes_are_answered(run: Runner) -> None:
-    async def main() -> None:
-        async with RemotingServer("127.0.0.1", 0, echo) as server:
-            answer = await closed_by_server(server.port, GOOD + GOOD + BAD["HTTP"])
-            assert answer.count(b'"opaque":1') == 2
-
-    run(main)
+async def test_good_requests_in_front_of_bad_bytes_are_answered(server: RemotingServer) -> None:
+    answer = await closed_by_server(server.port, GOOD + GOOD + BAD["HTTP"])
+    assert answer.count(b'"opaque":1') == 2
 
 
-def test_random_bytes_and_random_damage_never_stop_the_server(run: Runner) -> None:
+async def test_random_bytes_and_random_damage_never_stop_the_server() -> None:
     rng = random.Random(20_261_121)
-
-    async def main() -> None:
-        async with RemotingServer("127.0.0.1", 0, echo) as server:
-            for _ in range(150):
-                if rng.random() < 0.3:
-                    data = rng.randbytes(rng.randrange(1, 300))
-                else:
-                    damaged = bytearray(GOOD * rng.randrange(1, 4))
-                    for _ in range(rng.randrange(1, 6)):
-                        damaged[rng.randrange(len(damaged))] = rng.randrange(256)
-                    data = bytes(damaged)
-                reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-                writer.write(data)
-                writer.write_eof()
-                with contextlib.suppress(ConnectionResetError):
-                    await asyncio.wait_for(reader.read(), WITHIN_S)
-                writer.close()
-            await still_serves(server)
-
-    run(main)
+    async with RemotingServer("127.0.0.1", 0, echo) as server:
+        for _ in range(150):
+            if rng.random() < 0.3:
+                data = rng.randbytes(rng.randrange(1, 300))
+            else:
+                damaged = bytearray(GOOD * rng.randrange(1, 4))
+                for _ in range(rng.randrange(1, 6)):
+                    damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+                data = bytes(damaged)
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(data)
+            writer.write_eof()
+            with contextlib.suppress(ConnectionResetError):
+                await asyncio.wait_for(reader.read(), WITHIN_S)
+            writer.close()
+        await still_serves(server)
 
 
-def test_peers_that_vanish_at_any_byte_leave_nothing(run: Runner) -> None:
-    async def main() -> None:
-        async with RemotingServer("127.0.0.1", 0, echo) as server:
-            for cut in range(0, len(GOOD), 7):
-                _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-                writer.write(GOOD + GOOD[:cut])
-                if cut % 2:
-                    writer.transport.abort()
-                else:
-                    writer.close()
-            await still_serves(server)
-            for _ in range(500):
-                if not server.connections:
-                    break
-                await asyncio.sleep(0.01)
-            assert not server.connections
-
-    run(main)
+async def test_peers_that_vanish_at_any_byte_leave_nothing(server: RemotingServer) -> None:
+    for cut in range(0, len(GOOD), 7):
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(GOOD + GOOD[:cut])
+        if cut % 2:
+            writer.transport.abort()
+        else:
+            writer.close()
+    await still_serves(server)
+    for _ in range(500):
+        if not server.connections:
+            break
+        await asyncio.sleep(0.01)
+    assert not server.connections
 
 
-def test_peers_that_never_read_cost_bounded_memory_and_nobody_else_waits(run: Runner) -> None:
-    async def main() -> None:
-        served = 0
+async def test_peers_that_never_read_cost_bounded_memory_and_nobody_else_waits() -> None:
+    served = 0
 
-        def counting(connection: Connection, command: Command) -> Reply:
-            nonlocal served
-            served += command.code == 11
-            return echo(connection, command)
+    def counting(connection: Connection, command: Command) -> Reply:
+        nonlocal served
+        served += command.code == 11
+        return echo(connection, command)
 
-        async with RemotingServer("127.0.0.1", 0, counting) as server:
-            requests = b"".join(encode(Command(11, opaque=i)) for i in range(5000))  # a gigabyte of replies
-            deaf = []
-            for _ in range(3):
-                peer = socket.socket()
-                peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
-                peer.setblocking(False)
-                loop = asyncio.get_running_loop()
-                await loop.sock_connect(peer, ("127.0.0.1", server.port))
-                deaf.append((peer, loop.create_task(loop.sock_sendall(peer, requests))))
-            for _ in range(20):
-                await still_serves(server)
-            before = -1
-            while served != before:
-                before = served
-                await asyncio.sleep(0.1)
-            for connection in server.connections:
-                waiting = connection._transport.get_write_buffer_size()
-                assert waiting <= HIGH_BYTES + FLUSH_BYTES + 2 * len(BIG_REPLY)
-            assert served * len(BIG_REPLY) < 3 * 16_000_000  # the rest lies in the kernel's buffers
-            for peer, sending in deaf:
-                sending.cancel()
-                peer.close()
-            await still_serves(server)
-
-    run(main)
-
-
-def test_near_limit_frames_that_stop_half_way_cost_bounded_memory_and_are_closed_when_idle(run: Runner) -> None:
-    async def main() -> None:
-        clock = VirtualClock()
-        async with RemotingServer("127.0.0.1", 0, echo, clock=clock) as server:
-            server.group.budget.limit = 8_000_000
-            head = struct.pack(">II", 16_777_212, 2) + b"{}"
+    async with RemotingServer("127.0.0.1", 0, counting) as server:
+        requests = b"".join(encode(Command(11, opaque=i)) for i in range(5000))  # a gigabyte of replies
+        deaf = []
+        for _ in range(3):
+            peer = socket.socket()
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+            peer.setblocking(False)
             loop = asyncio.get_running_loop()
-            peers = []
-            for _ in range(12):
-                peer = socket.socket()
-                peer.setblocking(False)
-                await loop.sock_connect(peer, ("127.0.0.1", server.port))
-                peers.append((peer, loop.create_task(loop.sock_sendall(peer, head + b"h" * 14_000_000))))
-            budget = server.group.budget
-            before = -1
-            while budget.used != before or not budget.waiting:
-                before = budget.used
-                await asyncio.sleep(0.1)
-                await still_serves(server)
-            # Each is held after the growth that crossed the limit, and buffers double; one frame goes on; and of every
-            # frame there is a small read, in a buffer of twice its size.
-            most = 2 * budget.limit + MAX_FRAME + 2 * (READ_SIZE + 8) + len(peers) * 2 * LARGEST_SMALL_READ
-            assert budget.used <= most
-            clock.advance(119)
+            await loop.sock_connect(peer, ("127.0.0.1", server.port))
+            deaf.append((peer, loop.create_task(loop.sock_sendall(peer, requests))))
+        for _ in range(20):
             await still_serves(server)
-            assert len(server.connections) >= 12
-            clock.advance(2)
-            server.group.sweep_idle()
+        before = -1
+        while served != before:
+            before = served
+            await asyncio.sleep(0.1)
+        for connection in server.connections:
+            waiting = connection._transport.get_write_buffer_size()
+            assert waiting <= HIGH_BYTES + FLUSH_BYTES + 2 * len(BIG_REPLY)
+        assert served * len(BIG_REPLY) < 3 * 16_000_000  # the rest lies in the kernel's buffers
+        for peer, sending in deaf:
+            sending.cancel()
+            peer.close()
+        await still_serves(server)
+
+
+async def test_near_limit_frames_that_stop_half_way_cost_bounded_memory_and_are_closed_when_idle() -> None:
+    clock = VirtualClock()
+    async with RemotingServer("127.0.0.1", 0, echo, clock=clock) as server:
+        server.group.budget.limit = 8_000_000
+        head = struct.pack(">II", 16_777_212, 2) + b"{}"
+        loop = asyncio.get_running_loop()
+        peers = []
+        for _ in range(12):
+            peer = socket.socket()
+            peer.setblocking(False)
+            await loop.sock_connect(peer, ("127.0.0.1", server.port))
+            peers.append((peer, loop.create_task(loop.sock_sendall(peer, head + b"h" * 14_000_000))))
+        budget = server.group.budget
+        before = -1
+        while budget.used != before or not budget.waiting:
+            before = budget.used
+            await asyncio.sleep(0.1)
             await still_serves(server)
-            for _ in range(500):
-                if not server.connections:
-                    break
-                await asyncio.sleep(0.01)
-            assert not server.connections
-            assert (budget.used, budget.waiting) == (0, 0)
-            for peer, sending in peers:
-                sending.cancel()
-                peer.close()
+        # Each is held after the growth that crossed the limit, and buffers double; one frame goes on; and of every
+        # frame there is a small read, in a buffer of twice its size.
+        most = 2 * budget.limit + MAX_FRAME + 2 * (READ_SIZE + 8) + len(peers) * 2 * LARGEST_SMALL_READ
+        assert budget.used <= most
+        clock.advance(119)
+        await still_serves(server)
+        assert len(server.connections) >= 12
+        clock.advance(2)
+        server.group.sweep_idle()
+        await still_serves(server)
+        for _ in range(500):
+            if not server.connections:
+                break
+            await asyncio.sleep(0.01)
+        assert not server.connections
+        assert (budget.used, budget.waiting) == (0, 0)
+        for peer, sending in peers:
+            sending.cancel()
+            peer.close()
 
-    run(main)
 
-
-def test_many_large_frames_at_once_all_arrive_although_some_have_to_wait(run: Runner) -> None:
-    async def main() -> None:
-        async with RemotingServer("127.0.0.1", 0, echo) as server:
-            server.group.budget.limit = 3_000_000
-            clients = [RemotingClient() for _ in range(8)]
-            body = b"m" * 2_000_000
-            replies = await asyncio.gather(
-                *(client.invoke(f"127.0.0.1:{server.port}", Command(10, body=body), 30_000) for client in clients)
-            )
-            assert all(reply.body == body for reply in replies)
-            assert server.group.budget.used == 0
-            for client in clients:
-                await client.close()
-
-    run(main)
+async def test_many_large_frames_at_once_all_arrive_although_some_have_to_wait(server: RemotingServer) -> None:
+    server.group.budget.limit = 3_000_000
+    clients = [RemotingClient() for _ in range(8)]
+    body = b"m" * 2_000_000
+    replies = await asyncio.gather(
+        *(client.invoke(f"127.0.0.1:{server.port}", Command(10, body=body), 30_000) for client in clients)
+    )
+    assert all(reply.body == body for reply in replies)
+    assert server.group.budget.used == 0
+    for client in clients:
+        await client.close()

@@ -263,4 +263,4 @@ def test_nothing_of_all_this_left_a_traceback_in_the_servers_log(server: Server)
 
 def test_the_reference_page_says_what_is_tested() -> None:
     written = (ROOT / "docs" / "reference" / "bad-input.md").read_text(encoding="utf-8")
-    assert written == rows.page(), "print it anew: python tests/fault/bad_input_rows.py > docs/reference/bad-input.md"
+    assert written == rows.page(), "print it again: python tests/fault/bad_input_rows.py > docs/reference/bad-input.md"

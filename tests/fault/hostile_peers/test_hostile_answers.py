@@ -213,7 +213,7 @@ def test_bodies(what: str, errors: Errors) -> None:
 
 
 @pytest.mark.parametrize("kind", hostile.FRUITLESS)
-def test_pulls_that_lead_nowhere_are_not_asked_again_at_once(kind: str, errors: Errors) -> None:
+def test_pulls_that_lead_nowhere_are_not_repeated_at_once(kind: str, errors: Errors) -> None:
     lived_through(RequestCode.PULL_MESSAGE, {kind: hostile.fruitless(kind)}, errors)
 
 
@@ -245,7 +245,7 @@ async def test_a_route_above_the_limits_is_refused_and_the_one_known_before_stay
         ):
             server.code = RequestCode.GET_ROUTEINFO_BY_TOPIC
             server.twist = hostile.other_body(STANDARD_ROUTE.dumps(route))
-            said = f"the route of topic {TOPIC} that name server {server.address} tells: .* at most .* are allowed"
+            said = f"the route of topic {TOPIC} from name server {server.address}: .* at most .* are allowed"
             with pytest.raises(LimitExceeded, match=said):
                 await admin.topics.route(TOPIC)
             await asyncio.sleep(60)

@@ -47,7 +47,7 @@ UNSERVED = 40
 
 
 class Line:
-    """A connection that asks one thing after another, and is made anew when the server has closed it."""
+    """A connection that asks one thing after another, and is replaced when the server has closed it."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from apache import ApacheBroker, ApacheNamesrv
+from apache import serving
 from client_suite import CHECKS, DELAY_LEVELS, FIRST, Check, fresh, make_topic
-from toolchain import ToolchainMissingError
 
 from tianzhou import Message, Producer, PullConsumer, PushConsumer, TransactionProducer, TransactionState
 from tianzhou.admin import Admin
@@ -64,39 +62,17 @@ SIGNED_BY_USERS = {
 """Those that a newer broker could take otherwise."""
 
 
-@contextmanager
-def broker_that_checks(version: str, conf: dict[str, str]) -> Iterator[str]:
-    """Address of the name server of a broker that takes signed requests only."""
-    namesrv = ApacheNamesrv(version=version)
-    broker = None
-    try:
-        namesrv.start()
-        broker = ApacheBroker(namesrv.address, conf=conf | {"messageDelayLevel": DELAY_LEVELS}, version=version)
-        rules = broker.home / "conf" / "plain_acl.yml"
-        rules.parent.mkdir(parents=True, exist_ok=True)
-        rules.write_text(ACCOUNTS)
-        broker.start()
-        yield namesrv.address
-    except ToolchainMissingError as error:
-        pytest.skip(str(error))
-    finally:
-        for server in (broker, namesrv):
-            if server is not None:
-                server.kill()
-                server._remove_home()
-
-
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[str]:
     """A name server whose broker has ACL 1.0, with rules by account."""
-    with broker_that_checks("4.9.7", {"aclEnable": "true"}) as address:
+    with serving("4.9.7", {"aclEnable": "true", "messageDelayLevel": DELAY_LEVELS}, accounts=ACCOUNTS) as address:
         yield address
 
 
 @pytest.fixture(scope="module")
 def guarded_by_users() -> Iterator[str]:
     """A name server whose broker knows one user."""
-    with broker_that_checks("5.3.3", USERS) as address:
+    with serving("5.3.3", USERS | {"messageDelayLevel": DELAY_LEVELS}, accounts=ACCOUNTS) as address:
         yield address
 
 

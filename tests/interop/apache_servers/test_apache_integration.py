@@ -84,7 +84,7 @@ CLASSES: Final = {
 
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[list[str]]]:
-    """What was told of each class' tests: how it went, class, test, error."""
+    """What was reported of each class' tests: how it went, class, test, error."""
     try:
         classpath = toolchain.integration_tests()
         java = toolchain.tool("java")

@@ -50,6 +50,6 @@ def test_every_command(args: tuple[object, ...], roles: dict[str, int], apache: 
     else:
         assert found["receive"]["messages"] == roles["receive"]
     assert found["notes"] == []
-    # Also those that the broker made anew for pulls it held: the command has waited for their end.
+    # Also those that the broker created again for pulls it held: the command has waited for their end.
     with sync.Admin(apache) as admin:
         assert [name for name in admin.groups.names(system=True) if name.startswith("bench-")] == []

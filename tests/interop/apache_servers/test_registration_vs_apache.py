@@ -44,7 +44,7 @@ def test_apaches_name_server_takes_changed_topics_and_keeps_the_others(
     async def check(where: str) -> None:
         settings = replace(
             BrokerSettings(), broker_name="broker-a", broker_ip1="127.0.0.1", bind_address="127.0.0.1", listen_port=0,
-            namesrv_addr=where, register_name_server_period=60_000,  # the whole table is told again then
+            namesrv_addr=where, register_name_server_period=60_000,  # the whole table is registered again then
         )  # fmt: skip
         store = replace(
             StoreSettings(), store_path_root_dir=str(tmp_path / "store"), mapped_file_size_commit_log=1 << 20,
@@ -79,7 +79,7 @@ def test_apaches_name_server_takes_changed_topics_and_keeps_the_others(
             assert await queues("TBW102") == 8
             assert await queues("newer") == 5
             assert (await known()).counter == topics.version.counter
-            # Several that change together are told together.
+            # Several that change together are registered together.
             topics.put_all([TopicConfig("a", 1, 1), TopicConfig("b", 2, 2)], 2)
             assert await registrar.settled(WITHIN_S)
             assert told[-1] == {"a", "b"}

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import Self
 
 import frames
-import pytest
 from frames import masters
 from own import OwnBroker, name_server
-from strangers import STRANGERS, Line, Program, Stranger
-from toolchain import ToolchainMissingError
+from steady import FIRST, GO, JAVA, Groups, Ours, need, program, sent
+from strangers import Line, Program
 
-from tianzhou import ConsumeFromWhere, Message, sync
-from tianzhou.errors import TianzhouError
+from tianzhou import Message, sync
 from waiting import until
 
-FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-JAVA, GO = STRANGERS["java-5.3.3"], STRANGERS["go-2.1.2"]
 ENOUGH = 100
 QUEUES = 4
 OWNED_WITHIN_S = 12.0
@@ -38,89 +31,6 @@ def two_masters(folder: Path) -> Iterator[tuple[str, OwnBroker, OwnBroker]]:
             for name in ("broker-a", "broker-b")
         ]
         yield namesrv, brokers[0], brokers[1]
-
-
-def need(*strangers: Stranger) -> None:
-    for stranger in strangers:
-        try:
-            stranger.resolve(Path())
-        except ToolchainMissingError as error:
-            pytest.skip(f"{stranger.name}: {error}")
-
-
-def program(stranger: Stranger, main: str, *arguments: str) -> Program:
-    """A Java main class of its own, or a command of the Go program."""
-    if stranger is JAVA:
-        return Program(replace(JAVA, resolve=lambda home: [*JAVA.resolve(home)[:-1], main]), *arguments)
-    return Program(stranger, main.lower(), *arguments)
-
-
-class Ours:
-    """Our producer, one message after the other like the strangers'."""
-
-    def __init__(self, namesrv: str, topic: str, first: int) -> None:
-        self.lines: list[Line] = []
-        self._producer = sync.Producer("two_ours", namesrv, poll_name_server_interval_ms=1_000)
-        self._topic, self._first = topic, first
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def _run(self) -> None:
-        i = self._first
-        while not self._ended.wait(0.015):
-            try:
-                result = self._producer.send(Message(self._topic, b"x", properties={"index": str(i)}))
-            except TianzhouError as error:
-                self.lines.append({"event": "failed", "i": i, "error": str(error)})
-            else:
-                status, queue = result.status.name, result.queue
-                sent = {"event": "sent", "i": i, "status": status, "broker": queue.broker_name}
-                self.lines.append({**sent, "queueId": queue.queue_id})
-            i += 1
-
-    def __enter__(self) -> Self:
-        self._producer.start()
-        self._thread.start()
-        return self
-
-    def finish(self) -> None:
-        self._ended.set()
-        self._thread.join(30)
-
-    def __exit__(self, *_: object) -> None:
-        self.finish()
-        self._producer.stop()
-
-
-def sent(lines: list[Line], broker: str | None = None, after: int = 0) -> list[int]:
-    return [
-        line["i"] for line in lines[after:] if line["event"] == "sent" and (broker is None or line["broker"] == broker)
-    ]
-
-
-class Groups:
-    """Consumers of Java, Go and ours, each alone in a group of its own, and what they have got."""
-
-    def __init__(self, stack: ExitStack, namesrv: str, topic: str) -> None:
-        self._programs = {
-            stranger.name: stack.enter_context(
-                Program(stranger, "consume", namesrv, f"{stranger.name}:{topic}_{stranger.name[:2]}:{topic}")
-            )
-            for stranger in (JAVA, GO)
-        }
-        self._ours: list[int] = []
-        consumer = sync.PushConsumer(f"{topic}_ours", namesrv, consume_from_where=FIRST)
-        consumer.subscribe(topic, handler=lambda message: self._ours.append(int(message.properties["index"])))
-        stack.enter_context(consumer)
-        for running in self._programs.values():
-            running.await_start()
-
-    def have(self, numbers: set[int]) -> bool:
-        """Whether every group has got all of the messages."""
-        return numbers <= set(self._ours) and all(
-            numbers <= {line["i"] for line in list(running.lines) if line["event"] == "received"}
-            for running in self._programs.values()
-        )
 
 
 def test_one_of_two_masters_dies_and_comes_back(tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def connections_to(port: int) -> int:
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="connections are looked up in /proc")
 @pytest.mark.parametrize("name", JAVA)
 def test_clients_use_the_fast_port(servers: Servers, name: str) -> None:
-    """Whoever wants the VIP channel sends, asks and sends back there, and pulls at the usual port."""
+    """Whoever wants the VIP channel sends, asks and sends back there, and pulls at the main port."""
     fast = int(servers.broker.rpartition(":")[2]) - 2
     topic = topic_for(name, servers, "vip")
     before = connections_to(fast)

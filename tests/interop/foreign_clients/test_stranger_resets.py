@@ -65,7 +65,7 @@ def check_reset(servers: Servers, noun: str, reset: Callable[[str], None]) -> No
             assert Counter(line["i"] for line in got(taking.lines)) == Counter([*range(COUNT)] * 2), name
 
 
-def test_members_begin_anew_where_the_broker_says(servers: Servers) -> None:
+def test_members_begin_again_where_the_broker_resets(servers: Servers) -> None:
     def reset(topic: str) -> None:
         fields: dict[str, object] = {"topic": topic, "group": f"{topic}_g", "timestamp": 0, "isForce": "true"}
         reply = frames.call(servers.broker, RESET_OFFSET, fields)
@@ -75,7 +75,7 @@ def test_members_begin_anew_where_the_broker_says(servers: Servers) -> None:
 
 
 @pytest.mark.slow
-def test_members_begin_anew_when_mqadmin_asks(servers: Servers) -> None:
+def test_members_begin_again_when_mqadmin_resets(servers: Servers) -> None:
     with Mqadmin() as tools:
 
         def reset(topic: str) -> None:

@@ -91,7 +91,7 @@ def check_read(reader: Program, first: int, count: int) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_decisions_at_once_and_when_asked(servers: Servers, name: str) -> None:
+def test_decisions_at_once_and_on_a_check(servers: Servers, name: str) -> None:
     topic = "tx_" + name.replace(".", "_")
     create_topic(servers.namesrv, servers.broker, topic, QUEUES)
     with producer(name, servers, topic, f"{topic}_p", 0, COUNT) as program, consumer(servers, topic) as reader:
@@ -109,7 +109,7 @@ def test_decisions_at_once_and_when_asked(servers: Servers, name: str) -> None:
 
 
 @pytest.mark.parametrize(("killed", "other"), [("java-5.3.3", "go-2.1.2"), ("go-2.1.2", "java-4.9.7")])
-def test_another_member_is_asked_when_one_is_killed(servers: Servers, killed: str, other: str) -> None:
+def test_another_member_is_checked_when_one_is_killed(servers: Servers, killed: str, other: str) -> None:
     topic = f"tx_killed_{killed.partition('-')[0]}"
     create_topic(servers.namesrv, servers.broker, topic, QUEUES)
     with producer(killed, servers, topic, f"{topic}_p", 0, COUNT):

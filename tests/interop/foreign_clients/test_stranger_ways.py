@@ -275,7 +275,7 @@ def test_a_refused_message_is_dead_at_last(servers: Servers, server_kind: str, n
 
 
 def test_offsets_are_reset_while_the_group_is_online(servers: Servers) -> None:
-    """The members are told, drop what they have and begin anew where they are told to.
+    """The members are notified, drop what they have and go on where the reset says.
 
     As the broker of Apache does, ours tells C++ members in their form only when a C++ program asks it to.
     """

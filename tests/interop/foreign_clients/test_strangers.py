@@ -37,7 +37,7 @@ def check_times(line: Line) -> None:
 
 
 def check_identity(line: Line, sent: Line) -> None:
-    """Check that a received message is where its sender was told, under the ids its sender was told."""
+    """Check that a received message has the place and the ids that its sender got."""
     for name in ("queueId", "queueOffset", "offsetMsgId"):
         if sent.get(name) is not None and line.get(name) is not None:
             assert line[name] == sent[name], (name, line, sent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from own import OwnBroker, name_server
 from toolchain import SERVERS, ToolchainMissingError
 
 from tianzhou import sync
+from tianzhou.bench.proof.load import LoadOrder
+from tianzhou.bench.proof.run import Proof, prove
 from tianzhou.model import Message, SendStatus
 from waiting import until
 
@@ -137,3 +140,16 @@ def test_our_slave_has_topics_groups_and_offsets_of_its_master(pair: Pair) -> No
         "topics",
         within_s=30,
     )
+
+
+def test_a_proof_reads_both_and_they_agree(pair: Pair) -> None:
+    """Apache's slave knows a new topic once it has asked for the table of topics, which it does every minute."""
+    proof = Proof(
+        topic="proved", queues=4, load=LoadOrder("proved", 300, None, 0, 100, 16, 30_000), copies=2, wait_s=120
+    )
+    outcome = asyncio.run(prove(proof, pair.namesrv))
+    assert outcome.verdict.settled, outcome
+    assert outcome.verdict.on_majority == outcome.verdict.consumed == 300
+    # What was not acknowledged because the slave was not there yet is stored once more, at both alike.
+    master, slave = (one.messages for one in outcome.readings)
+    assert master == slave == 300 + sum(one.times - 1 for one in outcome.verdict.stored_twice)

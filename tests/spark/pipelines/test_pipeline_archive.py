@@ -96,7 +96,7 @@ def cpu_s(pid: int) -> float:
 
 
 @pytest.mark.slow
-def test_the_command_follows_until_it_is_told_to_end(server, topic, tmp_path):
+def test_the_command_follows_until_it_is_stopped(server, topic, tmp_path):
     """As the page has it, as a process of its own; run again, it goes on."""
     dataset = pytest.importorskip("pyarrow.dataset")
     root, to, sent = Path(__file__).resolve().parents[3], tmp_path / "archive", 0

@@ -289,7 +289,7 @@ def test_killed_ten_times_while_rows_change(database, table, topic, server, capt
     )
 
 
-def test_a_binlog_that_is_gone_is_said(database, table, topic, cli, capture, tmp_path):
+def test_a_binlog_that_is_gone_is_reported(database, table, topic, cli, capture, tmp_path):
     capture()
     database.do(f"INSERT INTO {table} VALUES (1, 'a', 1, NULL)", "FLUSH BINARY LOGS")
     (newest, *_) = database.do("SHOW MASTER STATUS")[0]
@@ -305,7 +305,7 @@ def test_a_binlog_that_is_gone_is_said(database, table, topic, cli, capture, tmp
     code, _, err = cli("pipeline", "cdc", where, "--table", table, "--to", topic, "--checkpoint", str(tmp_path / "cdc"))
     assert code == 1
     assert "is deleted on 127.0.0.1" in err
-    assert "Begin anew with another checkpoint" in err
+    assert "Start over with another checkpoint" in err
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ class Definitions(registry.GraphElementRegistry):
 
 
 def test_the_definitions_of_the_documentation(spark, server, topic, tmp_path):
-    """What `spark-pipelines` would be told, and what the tables would hold."""
+    """What `spark-pipelines` would be started with, and what the tables would hold."""
     server.send(topic, range(30), tags=lambda n: "even" if n % 2 == 0 else "odd")
     definitions = Definitions()
     spark.conf.set("tianzhou.namesrvAddr", server.address)

@@ -113,7 +113,7 @@ def test_finished_windows_become_messages(server, topic, pipeline, tmp_path):
 # --- timeouts
 
 
-def test_orders_that_were_not_paid_in_time_are_told(server, topic, pipeline, tmp_path):
+def test_orders_that_were_not_paid_in_time_are_reported(server, topic, pipeline, tmp_path):
     payments, to = server.create(f"{topic}-payments"), server.create(f"{topic}-outcomes")
     server.send(topic, ['{"order": "a"}', '{"order": "b"}', '{"order": "c"}'])
     server.send(payments, ['{"order": "a"}', '{"order": "nobody"}'])

@@ -1,4 +1,4 @@
-"""`tianzhou pipeline replay`: a time or single messages again, as they were, and no faster than told."""
+"""`tianzhou pipeline replay`: a time or single messages again, as they were, and no faster than the rate."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_into_the_same_topic_it_ends(server, topic, pipeline, tmp_path):
     )
 
 
-def test_no_faster_than_told(server, topic, target, pipeline, tmp_path):
+def test_no_faster_than_the_rate(server, topic, target, pipeline, tmp_path):
     server.send(topic, range(60))
     pipeline(
         "replay", topic, "--to", target, "--rate", "40", "--where", "body < X'36'", "--checkpoint", str(tmp_path / "c")

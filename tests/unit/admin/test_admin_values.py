@@ -3,9 +3,11 @@
 import pytest
 
 from tianzhou.admin import Admin, BrokerStatus, GroupLag, QueueLag, TopicDescription
+from tianzhou.admin.replicas import Lag, lag_of
 from tianzhou.errors import ClientError, ConfigError
 from tianzhou.model import MessageQueue, TopicRoute
 from tianzhou.wire.bodies.offsets import TopicOffset
+from tianzhou.wire.bodies.replication import HaClient, HaStatus
 
 QUEUE = MessageQueue("T", "b", 0)
 
@@ -48,8 +50,35 @@ def test_a_status_reads_what_brokers_write():
         (lambda a: a.groups.reset("G", "T", to_offset=1, to_latest=True), ClientError, "give one of to_time_ms"),
     ],
 )
-async def test_mistakes_are_told_before_anything_is_sent(work, error, text):
+async def test_mistakes_are_reported_before_anything_is_sent(work, error, text):
     # Nothing listens there: a request would fail with another error.
     async with Admin("127.0.0.1:9") as admin:
         with pytest.raises(error, match=text):
             await work(admin)
+
+
+def slave_at(offset: int) -> HaStatus:
+    return HaStatus(master=False, ha_client_runtime_info=HaClient(max_offset=offset, master_addr="h:2"))
+
+
+@pytest.mark.parametrize(
+    ("slave", "runtime", "lag"),
+    [
+        (slave_at(1000), {}, Lag(0, 0, 0.0)),
+        (slave_at(1100), {}, Lag(0, 0, 0.0)),  # it was asked a moment later
+        (slave_at(400), {}, Lag(600, None, None)),
+        (slave_at(400), {"putMessageAverageSize": "200.0", "putTps": "0.0 0.0 0.0"}, Lag(600, 3, None)),
+        (slave_at(400), {"putMessageAverageSize": "200.0", "putTps": "1.5 1 1"}, Lag(600, 3, 2.0)),
+        (slave_at(400), {"putMessageAverageSize": "no number", "putTps": ""}, Lag(600, None, None)),
+        (None, {}, None),
+    ],
+)
+def test_how_far_a_slave_is_behind(slave: HaStatus | None, runtime: dict[str, str], lag: Lag | None) -> None:
+    assert lag_of(slave, HaStatus(master_commit_log_max_offset=1000), runtime) == lag
+
+
+def test_who_follows_whom() -> None:
+    assert BrokerStatus("c", "b", 0, "h:1").role == "master"
+    assert BrokerStatus("c", "b", 1, "h:1").role == "slave"
+    follower = BrokerStatus("c", "b", 1, "h:3", copies=slave_at(1))
+    assert (follower.role, follower.follows) == ("slave", "h:2")

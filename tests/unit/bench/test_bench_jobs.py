@@ -62,12 +62,12 @@ def test_a_rate_of_messages_becomes_one_of_batches() -> None:
     assert (job.tickets_a_second, job.seconds, job.mark) == (31.25, DEFAULT_SECONDS, "")
 
 
-def test_producers_go_on_until_told_while_a_backlog_is_consumed() -> None:
+def test_producers_go_on_until_stopped_while_a_backlog_is_consumed() -> None:
     (job,) = sending_jobs(LoadSpec(Kind.mixed, seconds=5, backlog_bytes=1).checked(), "h:1", None, MARK)
     assert job.seconds is None
 
 
-def test_each_process_gets_a_connection_unless_told_otherwise() -> None:
+def test_each_process_gets_a_connection_by_default() -> None:
     assert LoadSpec(Kind.produce, processes=3).checked().connections == 3
     assert LoadSpec(Kind.produce, ("a", "b"), processes=3).checked().connections == 2
     with pytest.raises(ConfigError, match=r"--processes 4: each needs a connection.*give --connections 4"):

@@ -51,7 +51,7 @@ def test_ratios_of_what_only_one_run_has_are_left_out() -> None:
     assert report.ratio_rows(ratios)[0][5] == "-"
 
 
-def test_runs_that_are_not_alike_are_told_apart() -> None:
+def test_runs_that_are_not_alike_are_distinguished() -> None:
     assert report.differing(document(), document()) == []
     other = document(command="mixed", given={"rate": 5, "more": 1})
     assert report.differing(document(), other) == ["command mixed -> produce", "rate 5 -> 0"]

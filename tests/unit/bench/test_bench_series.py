@@ -82,7 +82,7 @@ def test_what_takes_longer_than_the_histogram_reaches_is_counted_as_its_end() ->
 
 @settings(deadline=None, max_examples=8)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 10_000_000)), min_size=1, max_size=300), st.integers(1, 4))
-def test_percentiles_are_those_of_all_values_however_they_were_told(
+def test_percentiles_are_those_of_all_values_however_they_were_added(
     values: list[tuple[int, int]], processes: int
 ) -> None:
     series = Series(0)

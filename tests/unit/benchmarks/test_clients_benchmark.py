@@ -30,7 +30,7 @@ def test_medians_beside_the_other_client_and_what_is_wanted(clients) -> None:
     assert rows[4][2:] == ["messages/s", "1,700", "not run", "1,000", "1.70x", "≥ 5x", "**not met**"]
 
 
-def test_what_was_not_run_is_said_and_nothing_put_in_its_place(clients) -> None:
+def test_what_was_not_run_is_named_and_nothing_put_in_its_place(clients) -> None:
     rows = made(clients, {"one.tianzhou.ours.msgs_per_s": [9_000.0]}, among=("ours",))
     assert rows[2][3:] == ["9,000", "≥ 10,000", "**not met**"]
     assert rows[4][3:] == ["not run", "", ""]

@@ -98,7 +98,7 @@ def test_the_table_says_what_is_wanted_and_whether_it_is_reached(spark) -> None:
         (["--only", "pulsar"], "invalid choice"),
     ],
 )
-def test_options_held_wrong_are_told(spark, monkeypatch, capsys, arguments, said) -> None:
+def test_options_held_wrong_are_reported(spark, monkeypatch, capsys, arguments, said) -> None:
     code, _, text = ended(spark, monkeypatch, capsys, *arguments)
     assert code == 2
     assert said in text

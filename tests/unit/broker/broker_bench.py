@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -40,13 +41,21 @@ BROKER_PORT = 31_011
 class Peer:
     """A client on a connection of memory."""
 
-    def __init__(self, group: ConnectionGroup, port: int) -> None:
-        self.connection = Connection(group)
-        self.transport = MemoryTransport(self.connection, ("127.0.0.1", port))
+    connection: Connection
+    transport: MemoryTransport
+
+    def __init__(self, port: int) -> None:
+        self.port = port
         self.requests: list[Command] = []
         self._replies: dict[int, Command] = {}
         self._read = 0
         self._opaque = 0
+
+    def connect(self, group: ConnectionGroup) -> Self:
+        """Connect to the broker with these connections."""
+        self.connection = Connection(group)
+        self.transport = MemoryTransport(self.connection, ("127.0.0.1", self.port))
+        return self
 
     def post(self, code: int, body: bytes = b"", *, oneway: bool = False, version: int = 479, **header: Any) -> int:
         """Send a request; returns its opaque."""
@@ -149,6 +158,11 @@ class Peer:
         }  # fmt: skip
         return self.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, **fields | header)
 
+    def create_group(self, group: str, **config: Any) -> Coroutine[Any, Any, Command]:
+        """Create a consumer group, with fields of its configuration as in JSON."""
+        body = json.dumps({"groupName": group} | config).encode()
+        return self.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)
+
     async def figures(self) -> dict[str, str]:
         """The broker's runtime info."""
         return KV_TABLE.loads((await self.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body)
@@ -172,7 +186,7 @@ class Peer:
         return question
 
     def notices(self) -> int:
-        """How often this peer was told that its group changed, since the last call."""
+        """How often this peer was notified that its group changed, since the last call."""
         told = self.received(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)
         assert all(command.flag & FLAG_ONEWAY for command in told)
         self.requests.clear()
@@ -207,6 +221,7 @@ class Bench:
         self.store = MessageStore(self.store_settings, clock, store_host=BROKER_HOST, store_port=BROKER_PORT)
         self.fast = False
         self._port = 40_000
+        self.early: list[Peer] = []
 
     async def __aenter__(self) -> Self:
         await self.store.start()
@@ -227,6 +242,8 @@ class Bench:
         self._group.start()
         self.answering = asyncio.ensure_future(self.parts.acks.run())
         self._tasks = [self.answering]
+        for peer in self.early:
+            peer.connect(self._group)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -243,8 +260,16 @@ class Bench:
 
     def peer(self) -> Peer:
         """A new connection."""
+        return self._next_peer().connect(self._group)
+
+    def early_peer(self) -> Peer:
+        """A connection that is made when the broker is opened."""
+        self.early.append(self._next_peer())
+        return self.early[-1]
+
+    def _next_peer(self) -> Peer:
         self._port += 1
-        return Peer(self._group, self._port)
+        return Peer(self._port)
 
     def records(self, topic: str, queue_id: int = 0) -> list[Record]:
         """Every message of a queue."""

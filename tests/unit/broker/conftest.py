@@ -1,4 +1,4 @@
-"""Fixture `broker` for tests of a broker without sockets."""
+"""Fixtures for tests of a broker without sockets: `broker` opens one, `bench` is open, `peer` is its client."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker_bench import Bench, OpenBench
+from broker_bench import Bench, OpenBench, Peer
 
+from open_fixtures import open_for_test
 from tianzhou.testing.clock import VirtualClock, run
 
 
@@ -22,3 +23,15 @@ def broker(tmp_path: Path, request: pytest.FixtureRequest) -> OpenBench:
         return Bench(tmp_path / "store", clock, settings, store or {})
 
     return opened
+
+
+@pytest.fixture
+def bench(broker: OpenBench, request: pytest.FixtureRequest) -> Bench:
+    """A broker with default settings, open while the test runs."""
+    return open_for_test(request, broker())
+
+
+@pytest.fixture
+def peer(bench: Bench) -> Peer:
+    """A client's connection to `bench`."""
+    return bench.early_peer()

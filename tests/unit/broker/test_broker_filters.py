@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from broker_bench import Bench, OpenBench
+from broker_bench import Bench, OpenBench, Peer
 
 from tianzhou.model import SubscriptionData, TopicConfig
 from tianzhou.records.codec import decode_records
@@ -68,20 +68,18 @@ async def test_expressions_that_are_wrong_name_the_place(broker: OpenBench) -> N
         assert (reply.code, "XPATH is unknown" in reply.remark) == (23, True)
 
 
-async def test_sql_is_off_by_default_and_the_answer_says_how_to_turn_it_on(broker: OpenBench) -> None:
-    async with broker() as bench:
-        await fill(bench, 1)
-        peer = bench.peer()
-        expected = "The broker does not support consumer to filter message by SQL92 (enablePropertyFilter is false)"
-        for expression in ("n = 1", "n >"):
-            reply = await peer.pull("T", **sql(expression))
-            assert (reply.code, reply.remark.startswith(expected)) == (1, True)
-        check = ClientConfigCheck("c1", "G", SubscriptionData("T", "n = 1", expression_type="SQL92"))
-        reply = await peer.ask(46, CLIENT_CONFIG_CHECK.dumps(check))
+async def test_sql_is_off_by_default_and_the_answer_says_how_to_turn_it_on(bench: Bench, peer: Peer) -> None:
+    await fill(bench, 1)
+    expected = "The broker does not support consumer to filter message by SQL92 (enablePropertyFilter is false)"
+    for expression in ("n = 1", "n >"):
+        reply = await peer.pull("T", **sql(expression))
         assert (reply.code, reply.remark.startswith(expected)) == (1, True)
-        await peer.heartbeat("c1", "T", expression="n = 1", kind="SQL92", version=7)
-        reply = await peer.pull("T", sys_flag=0, sub_version=7)
-        assert (reply.code, reply.remark.startswith(expected)) == (1, True)
+    check = ClientConfigCheck("c1", "G", SubscriptionData("T", "n = 1", expression_type="SQL92"))
+    reply = await peer.ask(46, CLIENT_CONFIG_CHECK.dumps(check))
+    assert (reply.code, reply.remark.startswith(expected)) == (1, True)
+    await peer.heartbeat("c1", "T", expression="n = 1", kind="SQL92", version=7)
+    reply = await peer.pull("T", sys_flag=0, sub_version=7)
+    assert (reply.code, reply.remark.startswith(expected)) == (1, True)
 
 
 @pytest.mark.parametrize(("text", "code"), [("n > 1", 0), ("n >", 23), ("", 23)])
@@ -211,7 +209,7 @@ async def test_bits_in_queue_units_spare_the_look_at_records(
         assert bench.store_settings.bit_map_length_consume_queue_ext == 112
 
 
-async def test_without_the_switch_no_bits_are_kept(broker: OpenBench) -> None:
+async def test_without_the_switch_no_bits_are_stored(broker: OpenBench) -> None:
     async with broker(store=EXTENDED, **ON) as bench:
         peer = bench.peer()
         bench.tables.topics.put(TopicConfig("T", 1, 1), 1)

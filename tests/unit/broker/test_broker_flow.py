@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from broker_bench import OpenBench
+from broker_bench import Bench, OpenBench, Peer
 
 from tianzhou.broker.overload import too_many_waiting, waited_too_long
 from tianzhou.broker.settings import BrokerSettings
@@ -115,19 +115,17 @@ def test_the_bound_is_named() -> None:
     assert "sendThreadPoolQueueCapacity=10000" in (too_many_waiting(10_000, BrokerSettings()) or "")
 
 
-async def test_a_disk_that_gives_no_room_refuses_sends_instead_of_stopping_everything(broker: OpenBench) -> None:
-    async with broker() as bench:
-        peer = bench.peer()
-        assert (await peer.send("T")).code == ResponseCode.SUCCESS
-        log = bench.store._log
-        log.stalled = lambda: 1500.0
-        codes = [await peer.send("T", body=b"x" * 60_000) for _ in range(3)]
-        assert codes[-1].code == ResponseCode.SYSTEM_BUSY
-        assert codes[-1].remark.startswith("[PC_SYNCHRONIZED]broker busy, start flow control for a while")
-        assert "osPageCacheBusyTimeOutMills=1000" in codes[-1].remark
-        assert (await peer.pull("T")).code == ResponseCode.SUCCESS
-        log.stalled = lambda: 10.0
-        assert (await peer.send("T", body=b"x" * 60_000)).code == ResponseCode.SUCCESS
+async def test_a_disk_that_gives_no_room_refuses_sends_instead_of_stopping_everything(bench: Bench, peer: Peer) -> None:
+    assert (await peer.send("T")).code == ResponseCode.SUCCESS
+    log = bench.store._log
+    log.stalled = lambda: 1500.0
+    codes = [await peer.send("T", body=b"x" * 60_000) for _ in range(3)]
+    assert codes[-1].code == ResponseCode.SYSTEM_BUSY
+    assert codes[-1].remark.startswith("[PC_SYNCHRONIZED]broker busy, start flow control for a while")
+    assert "osPageCacheBusyTimeOutMills=1000" in codes[-1].remark
+    assert (await peer.pull("T")).code == ResponseCode.SUCCESS
+    log.stalled = lambda: 10.0
+    assert (await peer.send("T", body=b"x" * 60_000)).code == ResponseCode.SUCCESS
 
 
 async def settle(condition: Callable[[], bool]) -> None:
@@ -171,30 +169,28 @@ async def test_deletions_on_request(broker: OpenBench) -> None:
         assert not (folder / "consumequeue" / "Gone").exists()
 
 
-async def test_queues_taken_from_a_topic_and_given_back_keep_their_messages(broker: OpenBench) -> None:
-    async with broker() as bench:
-        peer = bench.peer()
+async def test_queues_taken_from_a_topic_and_given_back_keep_their_messages(bench: Bench, peer: Peer) -> None:
 
-        async def resize(write: int, read: int) -> None:
-            reply = await peer.ask(
-                RequestCode.UPDATE_AND_CREATE_TOPIC, topic="S", default_topic="TBW102", read_queue_nums=read,
-                write_queue_nums=write, perm=6, topic_filter_type="SINGLE_TAG", topic_sys_flag=0, order=False,
-            )  # fmt: skip
-            assert reply.code == ResponseCode.SUCCESS
+    async def resize(write: int, read: int) -> None:
+        reply = await peer.ask(
+            RequestCode.UPDATE_AND_CREATE_TOPIC, topic="S", default_topic="TBW102", read_queue_nums=read,
+            write_queue_nums=write, perm=6, topic_filter_type="SINGLE_TAG", topic_sys_flag=0, order=False,
+        )  # fmt: skip
+        assert reply.code == ResponseCode.SUCCESS
 
-        await resize(4, 4)
-        for queue_id in range(4):
-            assert (await peer.send("S", f"a{queue_id}".encode(), queue_id=queue_id)).code == ResponseCode.SUCCESS
-        await resize(2, 4)
-        assert [record.body for record in bench.records("S", 3)] == [b"a3"]
-        assert (await peer.pull("S", queue_id=3)).code == ResponseCode.SUCCESS
-        await resize(2, 2)
-        assert (await peer.pull("S", queue_id=3)).code == ResponseCode.INVALID_PARAMETER
-        assert (await peer.ask(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)).code == ResponseCode.SUCCESS
-        assert (await peer.ask(RequestCode.CLEAN_UNUSED_TOPIC)).code == ResponseCode.SUCCESS
-        await resize(4, 4)
-        assert (await peer.send("S", b"b3", queue_id=3)).code == ResponseCode.SUCCESS
-        assert [record.body for record in bench.records("S", 3)] == [b"a3", b"b3"]
+    await resize(4, 4)
+    for queue_id in range(4):
+        assert (await peer.send("S", f"a{queue_id}".encode(), queue_id=queue_id)).code == ResponseCode.SUCCESS
+    await resize(2, 4)
+    assert [record.body for record in bench.records("S", 3)] == [b"a3"]
+    assert (await peer.pull("S", queue_id=3)).code == ResponseCode.SUCCESS
+    await resize(2, 2)
+    assert (await peer.pull("S", queue_id=3)).code == ResponseCode.INVALID_PARAMETER
+    assert (await peer.ask(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)).code == ResponseCode.SUCCESS
+    assert (await peer.ask(RequestCode.CLEAN_UNUSED_TOPIC)).code == ResponseCode.SUCCESS
+    await resize(4, 4)
+    assert (await peer.send("S", b"b3", queue_id=3)).code == ResponseCode.SUCCESS
+    assert [record.body for record in bench.records("S", 3)] == [b"a3", b"b3"]
 
 
 async def test_limits_changed_by_request_count_at_once(broker: OpenBench) -> None:

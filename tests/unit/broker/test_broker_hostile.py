@@ -104,20 +104,17 @@ def test_every_code_belongs_to_a_family() -> None:
     assert set(RequestCode) >= HOT_CODES
 
 
-async def test_who_reads_a_body_gets_hostile_ones_of_its_kind(broker: OpenBench) -> None:
-    async with broker() as bench:
-        connection = bench.peer().connection
-        readers = set()
-        for code in sorted(bench.parts.router.codes):
-            request = hostile.Watched(Command(code, 1, fields=hostile.usual_fields(code), body=b"{}"))
-            with contextlib.suppress(TianzhouError):
-                reply = bench.parts.router.handler(code)(connection, request)
-                if inspect.isawaitable(reply):
-                    async with asyncio.timeout(1):
-                        await reply
-            if request.read:
-                readers.add(code)
-        assert readers - HOT_CODES <= hostile.BODIES.keys() | hostile.TEXTS.keys(), (
-            "give tests/fault/hostile.py examples"
-        )
-        assert {34, 41, 200} <= readers
+async def test_who_reads_a_body_gets_hostile_ones_of_its_kind(bench: Bench) -> None:
+    connection = bench.peer().connection
+    readers = set()
+    for code in sorted(bench.parts.router.codes):
+        request = hostile.Watched(Command(code, 1, fields=hostile.usual_fields(code), body=b"{}"))
+        with contextlib.suppress(TianzhouError):
+            reply = bench.parts.router.handler(code)(connection, request)
+            if inspect.isawaitable(reply):
+                async with asyncio.timeout(1):
+                    await reply
+        if request.read:
+            readers.add(code)
+    assert readers - HOT_CODES <= hostile.BODIES.keys() | hostile.TEXTS.keys(), "give tests/fault/hostile.py examples"
+    assert {34, 41, 200} <= readers

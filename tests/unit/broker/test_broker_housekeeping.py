@@ -1,4 +1,4 @@
-"""What settings make a broker do now and then: members told later, slow groups off, figures dropped, offsets kept."""
+"""What settings make a broker do now and then: late notices, slow groups off, figures dropped, offsets stored."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import logging
 
 import pytest
-from broker_bench import OpenBench
+from broker_bench import Bench, OpenBench, Peer
 
 from tianzhou.broker.stats.channels import Channels
 from tianzhou.broker.stats.stats import BrokerStats
@@ -22,47 +22,37 @@ SECOND, MINUTE = 1000, 60_000
 # --- settings changed by request --------------------------------------------------------------------------------------
 
 
-async def test_an_update_of_keys_without_effect_is_said_in_the_log(
-    broker: OpenBench, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with broker() as bench:
-        peer = bench.peer()
-        with caplog.at_level(logging.WARNING):
-            reply = await peer.ask(
-                25, b"popPollingSize=7\nmaxChecksumRange=9\nregionId=here\nnoSuchKey=1\nregoinId=x\n"
-            )
-        assert (reply.code, reply.remark) == (0, None)
-        said = [record.getMessage() for record in caplog.records]
-        assert said == [
-            "configuration update: unknown key noSuchKey ignored",
-            "configuration update: unknown key regoinId ignored; meant regionId?",
-            (
-                "configuration update: no effect: maxChecksumRange:"
-                " DLedger groups, acting masters and controllers are not built"
-            ),
-            (
-                "configuration update: no effect: popPollingSize:"
-                " POP consumption and shares decided by the broker (5.x) are not built"
-            ),
-        ]
-        caplog.clear()
-        with caplog.at_level(logging.WARNING):
-            for update in (b"popPollingSize=7\n", b"popPollingSize=1024\n", b"regionId=there\n"):
-                assert (await peer.ask(25, update)).code == 0
-        assert not caplog.records, "what is so already, is a default, or has an effect needs no word"
+async def test_an_update_of_keys_without_effect_is_logged(peer: Peer, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        reply = await peer.ask(25, b"popPollingSize=7\nmaxChecksumRange=9\nregionId=here\nnoSuchKey=1\nregoinId=x\n")
+    assert (reply.code, reply.remark) == (0, None)
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [
+        "configuration update: unknown key noSuchKey ignored",
+        "configuration update: unknown key regoinId ignored; meant regionId?",
+        "configuration update: no effect: maxChecksumRange: acting masters and controllers are not built",
+        (
+            "configuration update: no effect: popPollingSize:"
+            " POP consumption and shares decided by the broker (5.x) are not built"
+        ),
+    ]
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        for update in (b"popPollingSize=7\n", b"popPollingSize=1024\n", b"regionId=there\n"):
+            assert (await peer.ask(25, update)).code == 0
+    assert not caplog.records, "what is so already, is a default, or has an effect needs no word"
 
 
-async def test_an_update_with_a_wrong_value_changes_nothing(broker: OpenBench) -> None:
-    async with broker() as bench:
-        refused = await bench.peer().ask(25, b"regionId=here\nmaxMessageSize=1\n")
-        assert (refused.code, "maxMessageSize=1: must be at least 10" in (refused.remark or "")) == (1, True)
-        assert bench.settings.region_id == "DefaultRegion"
+async def test_an_update_with_a_wrong_value_changes_nothing(bench: Bench) -> None:
+    refused = await bench.peer().ask(25, b"regionId=here\nmaxMessageSize=1\n")
+    assert (refused.code, "maxMessageSize=1: must be at least 10" in (refused.remark or "")) == (1, True)
+    assert bench.settings.region_id == "DefaultRegion"
 
 
 # --- members ----------------------------------------------------------------------------------------------------------
 
 
-async def test_members_are_told_later_when_that_is_wanted(broker: OpenBench) -> None:
+async def test_members_are_notified_later_when_that_is_wanted(broker: OpenBench) -> None:
     async with broker(real_time_notify_consumer_change=False) as bench:
         first, second = bench.peer(), bench.peer()
         await first.heartbeat("c1", "T")
@@ -95,35 +85,33 @@ async def test_producers_are_noted_unless_nobody_would_ask_them(
 # --- figures ----------------------------------------------------------------------------------------------------------
 
 
-async def test_registrations_and_connections_are_counted(broker: OpenBench) -> None:
-    async with broker() as bench:
-        peer = bench.peer()
-        channels = Channels(bench.stats, bench.clock, 120)
-        connected = [bench.peer() for _ in range(3)]
-        broken = bench.peer()
-        for one in (*connected, broken):
-            channels.connected(one.connection)
-        broken.transport.lose(ConnectionResetError("reset by peer"))
-        await connected[0].heartbeat("c1", "T", producer="P")
-        await connected[1].heartbeat("c2", "T")
-        connected[2].transport.lose()
-        await asyncio.sleep(130)
-        connected[1].transport.lose()
-        await asyncio.sleep(10)
-        bench.stats.sample(bench.clock.now_ms())
-        found = {(name, key): (value, times) for name, key, value, times in bench.stats.items()}
-        assert found["CONSUMER_REGISTER_TIME", "DefaultCluster"] == (0, 2)
-        assert found["PRODUCER_REGISTER_TIME", "DefaultCluster"] == (0, 1)
-        assert found["CHANNEL_ACTIVITY", "CONNECT"] == (4, 4)
-        assert found["CHANNEL_ACTIVITY", "CLOSE"] == (3, 3)
-        assert found["CHANNEL_ACTIVITY", "IDLE"] == (1, 1)
-        assert found["CHANNEL_ACTIVITY", "EXCEPTION"] == (1, 1)
-        reply = await peer.ask(315, stats_name="CHANNEL_ACTIVITY", stats_key="CONNECT")
-        assert BROKER_STATS.loads(reply.body).stats_minute.sum == 4
-        # Nothing in Apache's own broker counts these either: plug-ins do.
-        for name in ("COMMERCIAL_SEND_TIMES", "COMMERCIAL_RCV_SIZE", "DLQ_PUT_NUMS", "GROUP_GET_FALL_SIZE"):
-            missing = await peer.ask(315, stats_name=name, stats_key="Owner@T@G@SEND_SUCCESS")
-            assert missing.remark == f"The stats <{name}> <Owner@T@G@SEND_SUCCESS> not exist"
+async def test_registrations_and_connections_are_counted(bench: Bench, peer: Peer) -> None:
+    channels = Channels(bench.stats, bench.clock, 120)
+    connected = [bench.peer() for _ in range(3)]
+    broken = bench.peer()
+    for one in (*connected, broken):
+        channels.connected(one.connection)
+    broken.transport.lose(ConnectionResetError("reset by peer"))
+    await connected[0].heartbeat("c1", "T", producer="P")
+    await connected[1].heartbeat("c2", "T")
+    connected[2].transport.lose()
+    await asyncio.sleep(130)
+    connected[1].transport.lose()
+    await asyncio.sleep(10)
+    bench.stats.sample(bench.clock.now_ms())
+    found = {(name, key): (value, times) for name, key, value, times in bench.stats.items()}
+    assert found["CONSUMER_REGISTER_TIME", "DefaultCluster"] == (0, 2)
+    assert found["PRODUCER_REGISTER_TIME", "DefaultCluster"] == (0, 1)
+    assert found["CHANNEL_ACTIVITY", "CONNECT"] == (4, 4)
+    assert found["CHANNEL_ACTIVITY", "CLOSE"] == (3, 3)
+    assert found["CHANNEL_ACTIVITY", "IDLE"] == (1, 1)
+    assert found["CHANNEL_ACTIVITY", "EXCEPTION"] == (1, 1)
+    reply = await peer.ask(315, stats_name="CHANNEL_ACTIVITY", stats_key="CONNECT")
+    assert BROKER_STATS.loads(reply.body).stats_minute.sum == 4
+    # Nothing in Apache's own broker counts these either: plug-ins do.
+    for name in ("COMMERCIAL_SEND_TIMES", "COMMERCIAL_RCV_SIZE", "DLQ_PUT_NUMS", "GROUP_GET_FALL_SIZE"):
+        missing = await peer.ask(315, stats_name=name, stats_key="Owner@T@G@SEND_SUCCESS")
+        assert missing.remark == f"The stats <{name}> <Owner@T@G@SEND_SUCCESS> not exist"
 
 
 def test_who_is_to_pay_is_part_of_the_key_of_dead_letters() -> None:
@@ -277,48 +265,46 @@ def test_what_broadcast_consumers_have_reached_never_falls_and_the_slowest_count
         (False, 5, True, True),
     ],
 )  # fmt: skip
-def test_who_has_to_be_told_where_to_begin(*, before: bool | None, offset: int, proxied: bool, anew: bool) -> None:
+def test_who_has_to_learn_where_to_begin(*, before: bool | None, offset: int, proxied: bool, anew: bool) -> None:
     kept = BroadcastOffsets()
     if before is not None:
         kept.pulled("G", "T", 0, "a", 7, 1, proxied=before)
     assert kept.needs_start("G", "T", "a", offset, proxied=proxied) == anew
 
 
-async def test_offsets_of_broadcast_consumers_are_committed_and_a_proxy_goes_on_there(broker: OpenBench) -> None:
-    async with broker() as bench:
-        bench.tables.topics.put(TopicConfig("T", 1, 1), 1)
-        peer, proxy = bench.peer(), bench.peer()
-        for _ in range(5):
-            await peer.send("T")
-        await peer.heartbeat("near", "T", model=MessageModel.BROADCASTING)
-        assert (await peer.pull("T", 3)).code == 0
-        bench.parts.housekeeping.commit_broadcasts()
-        assert bench.tables.offsets.queues("G@broadcast", "T") == {0: 3}
-        assert GROUP_LIST.loads((await peer.ask(300, topic="T")).body) == ["G"], "it is no group of its own"
-        # A client that is new to the proxy begins where the slowest is; one that comes from it, where it was.
-        told = await proxy.pull("T", -1, **PROXY)
-        assert (told.code, told.remark, read_reply(11, told).next_begin_offset) == (21, "OFFSET_RESET", 3)
-        assert (await proxy.pull("T", 4, **PROXY)).code == 0
-        await proxy.heartbeat("far", "T", model=MessageModel.BROADCASTING)
-        told = await proxy.pull("T", 0)
-        assert (told.code, read_reply(11, told).next_begin_offset) == (21, 4)
-        assert (await proxy.pull("T", 4)).code == 0
-        version = bench.tables.offsets.dirty
-        bench.parts.housekeeping.commit_broadcasts()
-        assert bench.tables.offsets.dirty == version, "the slowest has not moved"
+async def test_offsets_of_broadcast_consumers_are_committed_and_a_proxy_goes_on_there(bench: Bench) -> None:
+    bench.tables.topics.put(TopicConfig("T", 1, 1), 1)
+    peer, proxy = bench.peer(), bench.peer()
+    for _ in range(5):
+        await peer.send("T")
+    await peer.heartbeat("near", "T", model=MessageModel.BROADCASTING)
+    assert (await peer.pull("T", 3)).code == 0
+    bench.parts.housekeeping.commit_broadcasts()
+    assert bench.tables.offsets.queues("G@broadcast", "T") == {0: 3}
+    assert GROUP_LIST.loads((await peer.ask(300, topic="T")).body) == ["G"], "it is no group of its own"
+    # A client that is new to the proxy begins where the slowest is; one that comes from it, where it was.
+    told = await proxy.pull("T", -1, **PROXY)
+    assert (told.code, told.remark, read_reply(11, told).next_begin_offset) == (21, "OFFSET_RESET", 3)
+    assert (await proxy.pull("T", 4, **PROXY)).code == 0
+    await proxy.heartbeat("far", "T", model=MessageModel.BROADCASTING)
+    told = await proxy.pull("T", 0)
+    assert (told.code, read_reply(11, told).next_begin_offset) == (21, 4)
+    assert (await proxy.pull("T", 4)).code == 0
+    version = bench.tables.offsets.dirty
+    bench.parts.housekeeping.commit_broadcasts()
+    assert bench.tables.offsets.dirty == version, "the slowest has not moved"
 
 
-async def test_a_proxys_first_client_begins_at_the_first_message(broker: OpenBench) -> None:
-    async with broker() as bench:
-        bench.tables.topics.put(TopicConfig("T", 1, 1), 1)
-        for _ in range(3):
-            await bench.peer().send("T")
-        told = await bench.peer().pull("T", -1, **PROXY)
-        assert (told.code, read_reply(11, told).next_begin_offset) == (21, 0)
+async def test_a_proxys_first_client_begins_at_the_first_message(bench: Bench) -> None:
+    bench.tables.topics.put(TopicConfig("T", 1, 1), 1)
+    for _ in range(3):
+        await bench.peer().send("T")
+    told = await bench.peer().pull("T", -1, **PROXY)
+    assert (told.code, read_reply(11, told).next_begin_offset) == (21, 0)
 
 
 @pytest.mark.parametrize("model", [MessageModel.CLUSTERING, MessageModel.BROADCASTING])
-async def test_of_others_nothing_is_kept(broker: OpenBench, model: MessageModel) -> None:
+async def test_of_others_nothing_is_stored(broker: OpenBench, model: MessageModel) -> None:
     async with broker(enable_broadcast_offset_store=model is MessageModel.CLUSTERING) as bench:
         bench.tables.topics.put(TopicConfig("T", 1, 1), 1)
         peer = bench.peer()

@@ -56,58 +56,53 @@ def aside(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 async def test_a_large_heartbeat_is_read_aside_and_does_what_a_small_one_does(
-    broker: OpenBench, aside: list[str]
+    bench: Bench, peer: Peer, aside: list[str]
 ) -> None:
-    async with broker() as bench:
-        peer = bench.peer()
-        consumers = [consumer(f"G{n}", "a || b", "*") for n in range(200)]
-        large = heartbeat(300, consumers)
-        assert len(large) > LARGE
-        assert (await peer.ask(RequestCode.HEART_BEAT, large)).code == ResponseCode.SUCCESS
-        assert aside == ["_read"]
-        assert sorted(bench.tables.clients.consumers) == sorted(f"G{n}" for n in range(200))
-        assert len(bench.tables.clients.producers) == 300
-        assert bench.tables.clients.consumers["G7"].subscriptions["T0"].codes == {97, 98}
-        assert (await peer.ask(RequestCode.HEART_BEAT, heartbeat(3))).code == ResponseCode.SUCCESS
-        assert aside == ["_read"]
+    consumers = [consumer(f"G{n}", "a || b", "*") for n in range(200)]
+    large = heartbeat(300, consumers)
+    assert len(large) > LARGE
+    assert (await peer.ask(RequestCode.HEART_BEAT, large)).code == ResponseCode.SUCCESS
+    assert aside == ["_read"]
+    assert sorted(bench.tables.clients.consumers) == sorted(f"G{n}" for n in range(200))
+    assert len(bench.tables.clients.producers) == 300
+    assert bench.tables.clients.consumers["G7"].subscriptions["T0"].codes == {97, 98}
+    assert (await peer.ask(RequestCode.HEART_BEAT, heartbeat(3))).code == ResponseCode.SUCCESS
+    assert aside == ["_read"]
 
 
-async def test_a_goodbye_does_not_overtake_a_heartbeat_that_is_read_aside(broker: OpenBench, aside: list[str]) -> None:
-    async with broker() as bench:
-        peer, other = bench.peer(), bench.peer()
-        code = RequestCode.UNREGISTER_CLIENT
-        large = heartbeat(400, [consumer(f"G{n}", "a || b", "*") for n in range(200)])
-        asked = [
-            peer.post(RequestCode.HEART_BEAT, large),
-            peer.post(code, client_id="c", producer_group="P7", consumer_group="G7"),
-            peer.post(RequestCode.HEART_BEAT, heartbeat(1)),
-            peer.post(code, client_id="c", producer_group="P0"),
-        ]
-        # Others wait for none of them.
-        said = other.post(RequestCode.HEART_BEAT, heartbeat(0, [consumer("H", "*")]))
-        assert other.peek(said).code == ResponseCode.SUCCESS
-        assert peer.peek(asked[1]) is None
-        for one in asked:
-            assert (await peer.reply(one)).code == ResponseCode.SUCCESS
-        clients = bench.tables.clients
-        assert sorted(clients.producers) == sorted(f"P{n}" for n in range(400) if n not in (0, 7))
-        assert sorted(clients.consumers) == sorted({f"G{n}" for n in range(200)} - {"G7"} | {"H"})
-        # Nothing is under way any more.
-        assert peer.peek(peer.post(code, client_id="c", producer_group="P9")).code == ResponseCode.SUCCESS
-        assert "P9" not in clients.producers
+async def test_a_goodbye_does_not_overtake_a_heartbeat_that_is_read_aside(bench: Bench, aside: list[str]) -> None:
+    peer, other = bench.peer(), bench.peer()
+    code = RequestCode.UNREGISTER_CLIENT
+    large = heartbeat(400, [consumer(f"G{n}", "a || b", "*") for n in range(200)])
+    asked = [
+        peer.post(RequestCode.HEART_BEAT, large),
+        peer.post(code, client_id="c", producer_group="P7", consumer_group="G7"),
+        peer.post(RequestCode.HEART_BEAT, heartbeat(1)),
+        peer.post(code, client_id="c", producer_group="P0"),
+    ]
+    # Others wait for none of them.
+    said = other.post(RequestCode.HEART_BEAT, heartbeat(0, [consumer("H", "*")]))
+    assert other.peek(said).code == ResponseCode.SUCCESS
+    assert peer.peek(asked[1]) is None
+    for one in asked:
+        assert (await peer.reply(one)).code == ResponseCode.SUCCESS
+    clients = bench.tables.clients
+    assert sorted(clients.producers) == sorted(f"P{n}" for n in range(400) if n not in (0, 7))
+    assert sorted(clients.consumers) == sorted({f"G{n}" for n in range(200)} - {"G7"} | {"H"})
+    # Nothing is under way any more.
+    assert peer.peek(peer.post(code, client_id="c", producer_group="P9")).code == ResponseCode.SUCCESS
+    assert "P9" not in clients.producers
 
 
-async def test_a_connection_lost_with_requests_in_line_leaves_nothing_behind(broker: OpenBench) -> None:
-    async with broker() as bench:
-        peer = bench.peer()
-        peer.post(RequestCode.HEART_BEAT, heartbeat(400, [consumer(f"G{n}", "a || b") for n in range(200)]))
-        peer.post(RequestCode.UNREGISTER_CLIENT, client_id="c", producer_group="P7")
-        await asyncio.sleep(0)
-        peer.post(RequestCode.UNREGISTER_CLIENT, client_id="c", producer_group="P8")
-        peer.connection.abort()
-        await asyncio.sleep(0.01)
-        assert not bench.tables.clients.producers
-        assert (await bench.peer().ask(RequestCode.HEART_BEAT, heartbeat(1))).code == ResponseCode.SUCCESS
+async def test_a_connection_lost_with_requests_in_line_leaves_nothing_behind(bench: Bench, peer: Peer) -> None:
+    peer.post(RequestCode.HEART_BEAT, heartbeat(400, [consumer(f"G{n}", "a || b") for n in range(200)]))
+    peer.post(RequestCode.UNREGISTER_CLIENT, client_id="c", producer_group="P7")
+    await asyncio.sleep(0)
+    peer.post(RequestCode.UNREGISTER_CLIENT, client_id="c", producer_group="P8")
+    peer.connection.abort()
+    await asyncio.sleep(0.01)
+    assert not bench.tables.clients.producers
+    assert (await bench.peer().ask(RequestCode.HEART_BEAT, heartbeat(1))).code == ResponseCode.SUCCESS
 
 
 async def test_long_expressions_of_heartbeats_are_compiled_aside(broker: OpenBench, aside: list[str]) -> None:
@@ -120,18 +115,16 @@ async def test_long_expressions_of_heartbeats_are_compiled_aside(broker: OpenBen
         assert bench.tables.filters.find("T19", "G").compiled.matches({"n": "19"}.get)
 
 
-async def test_references_are_followed_aside(broker: OpenBench, aside: list[str]) -> None:
-    async with broker() as bench:
-        peer = bench.peer()
-        text = heartbeat(consumers=[consumer("G", "a"), {"groupName": "H", "subscriptionDataSet": "?"}]).decode()
-        text = text.replace('"?"', '{"$ref":"$.consumerDataSet[0].subscriptionDataSet"}')
-        assert (await peer.ask(RequestCode.HEART_BEAT, text.encode())).code == ResponseCode.SUCCESS
-        assert aside == ["_read"]
-        assert bench.tables.clients.consumers["H"].subscriptions["T0"].codes == {97}
-        shared = json.dumps({"clientID": "c", "a": [1] * 700, "b": ["?"] * 100}).replace('"?"', '{"$ref":"$.a"}')
-        reply = await peer.ask(RequestCode.HEART_BEAT, shared.encode())
-        assert (reply.code, "what references in a JSON body point at" in reply.remark) == (BUSY_LIMIT, True)
-        assert bench.tables.refusals.counts == {"maxJsonReferredValues": 1}
+async def test_references_are_followed_aside(bench: Bench, peer: Peer, aside: list[str]) -> None:
+    text = heartbeat(consumers=[consumer("G", "a"), {"groupName": "H", "subscriptionDataSet": "?"}]).decode()
+    text = text.replace('"?"', '{"$ref":"$.consumerDataSet[0].subscriptionDataSet"}')
+    assert (await peer.ask(RequestCode.HEART_BEAT, text.encode())).code == ResponseCode.SUCCESS
+    assert aside == ["_read"]
+    assert bench.tables.clients.consumers["H"].subscriptions["T0"].codes == {97}
+    shared = json.dumps({"clientID": "c", "a": [1] * 700, "b": ["?"] * 100}).replace('"?"', '{"$ref":"$.a"}')
+    reply = await peer.ask(RequestCode.HEART_BEAT, shared.encode())
+    assert (reply.code, "what references in a JSON body point at" in reply.remark) == (BUSY_LIMIT, True)
+    assert bench.tables.refusals.counts == {"maxJsonReferredValues": 1}
 
 
 @pytest.mark.over_limit("maxHeartbeatSize")
@@ -155,13 +148,11 @@ async def test_a_json_body_has_no_more_bytes_than_the_limit(broker: OpenBench) -
 
 
 @pytest.mark.over_limit("maxJsonObjects")
-async def test_a_body_holds_no_more_objects_than_the_limit(broker: OpenBench) -> None:
-    async with broker() as bench:
-        peer = bench.peer()
-        most = JSON_OBJECTS.default
-        text = f"a large JSON body of a request: {most + 3} objects and arrays, at most {most} are allowed"
-        await refused(peer, RequestCode.HEART_BEAT, b'{"clientID":"c","x":[' + b"[]," * most + b"[]]}", text)
-        assert bench.tables.refusals.counts == {"maxJsonObjects": 1}
+async def test_a_body_holds_no_more_objects_than_the_limit(bench: Bench, peer: Peer) -> None:
+    most = JSON_OBJECTS.default
+    text = f"a large JSON body of a request: {most + 3} objects and arrays, at most {most} are allowed"
+    await refused(peer, RequestCode.HEART_BEAT, b'{"clientID":"c","x":[' + b"[]," * most + b"[]]}", text)
+    assert bench.tables.refusals.counts == {"maxJsonObjects": 1}
 
 
 @pytest.mark.over_limit("maxGroupsPerHeartbeat")

@@ -1,4 +1,4 @@
-"""Topics whose queues are not the usual ones: inner batches of BatchCQ topics, light queues."""
+"""Topics whose queues are not plain ones: inner batches of BatchCQ topics, light queues."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker_bench import Peer
+from broker_bench import Bench, Peer
 
 from tianzhou.broker.server import make_tables
 from tianzhou.broker.settings import BrokerSettings
@@ -66,48 +66,42 @@ async def test_a_batch_to_a_batchcq_topic_is_one_record(broker: Any, flush: str)
         assert messages[4].properties["UNIQ_KEY"] == "M1"
 
 
-async def test_a_batch_without_a_unique_key_is_an_ordinary_one(broker: Any) -> None:
-    async with broker() as bench:
-        peer = bench.peer()
-        assert (await peer.create_topic("B", 2, attributes=BATCHED)).code == ResponseCode.SUCCESS
-        await send_batch(peer, "B", 2)
-        sent = read_reply(RequestCode.SEND_BATCH_MESSAGE, await send_batch(peer, "B", 3, {}))
-        assert (sent.queue_offset, sent.batch_uniq_id, sent.msg_id.count(",")) == (2, None, 2)
-        records = list(decode_records((await peer.pull("B")).body))
-        assert [record.queue_offset for record in records] == [0, 2, 3, 4]
-        assert [record.sys_flag & 0xC0 for record in records] == [0xC0, 0, 0, 0]
+async def test_a_batch_without_a_unique_key_is_an_ordinary_one(peer: Peer) -> None:
+    assert (await peer.create_topic("B", 2, attributes=BATCHED)).code == ResponseCode.SUCCESS
+    await send_batch(peer, "B", 2)
+    sent = read_reply(RequestCode.SEND_BATCH_MESSAGE, await send_batch(peer, "B", 3, {}))
+    assert (sent.queue_offset, sent.batch_uniq_id, sent.msg_id.count(",")) == (2, None, 2)
+    records = list(decode_records((await peer.pull("B")).body))
+    assert [record.queue_offset for record in records] == [0, 2, 3, 4]
+    assert [record.sys_flag & 0xC0 for record in records] == [0xC0, 0, 0, 0]
 
 
-async def test_only_the_broker_makes_inner_batches(broker: Any) -> None:
-    async with broker() as bench:
-        peer = bench.peer()
-        assert (await peer.create_topic("B", 2, attributes=BATCHED)).code == ResponseCode.SUCCESS
-        assert (await peer.create_topic("S", 2)).code == ResponseCode.SUCCESS
-        for topic in ("B", "S"):
-            forged = await peer.send(topic, batch_of(2), sys_flag=0xC0)
-            assert forged.code == ResponseCode.MESSAGE_ILLEGAL
-            forged = await peer.send(topic, properties={"UNIQ_KEY": "K", "INNER_NUM": "2"})
-            assert forged.code == ResponseCode.MESSAGE_ILLEGAL
-        sent = read_reply(RequestCode.SEND_BATCH_MESSAGE, await send_batch(peer, "S", 2))
-        assert (sent.batch_uniq_id, sent.msg_id.count(",")) == (None, 1)
+async def test_only_the_broker_makes_inner_batches(peer: Peer) -> None:
+    assert (await peer.create_topic("B", 2, attributes=BATCHED)).code == ResponseCode.SUCCESS
+    assert (await peer.create_topic("S", 2)).code == ResponseCode.SUCCESS
+    for topic in ("B", "S"):
+        forged = await peer.send(topic, batch_of(2), sys_flag=0xC0)
+        assert forged.code == ResponseCode.MESSAGE_ILLEGAL
+        forged = await peer.send(topic, properties={"UNIQ_KEY": "K", "INNER_NUM": "2"})
+        assert forged.code == ResponseCode.MESSAGE_ILLEGAL
+    sent = read_reply(RequestCode.SEND_BATCH_MESSAGE, await send_batch(peer, "S", 2))
+    assert (sent.batch_uniq_id, sent.msg_id.count(",")) == (None, 1)
 
 
-async def test_a_topic_made_again_may_be_of_another_type(broker: Any) -> None:
-    async with broker() as bench:
-        peer = bench.peer()
-        root = bench.store_settings.root
-        for attributes, family, other in (
-            ("+queue.type=BatchCQ", "batchconsumequeue", "consumequeue"),
-            ("", "consumequeue", "batchconsumequeue"),
-            ("+queue.type=BatchCQ", "batchconsumequeue", "consumequeue"),
-        ):
-            assert (await peer.create_topic("B", 2, attributes=attributes)).code == ResponseCode.SUCCESS
-            assert (await send_batch(peer, "B", 2)).code == ResponseCode.SUCCESS
-            assert bench.store.max_offset("B", 0) == 2
-            assert (root / family / "B" / "0").is_dir()
-            assert not (root / other / "B" / "0").exists()
-            assert (await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic="B")).code == ResponseCode.SUCCESS
-            assert bench.store.max_offset("B", 0) == 0
+async def test_a_topic_made_again_may_be_of_another_type(bench: Bench, peer: Peer) -> None:
+    root = bench.store_settings.root
+    for attributes, family, other in (
+        ("+queue.type=BatchCQ", "batchconsumequeue", "consumequeue"),
+        ("", "consumequeue", "batchconsumequeue"),
+        ("+queue.type=BatchCQ", "batchconsumequeue", "consumequeue"),
+    ):
+        assert (await peer.create_topic("B", 2, attributes=attributes)).code == ResponseCode.SUCCESS
+        assert (await send_batch(peer, "B", 2)).code == ResponseCode.SUCCESS
+        assert bench.store.max_offset("B", 0) == 2
+        assert (root / family / "B" / "0").is_dir()
+        assert not (root / other / "B" / "0").exists()
+        assert (await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic="B")).code == ResponseCode.SUCCESS
+        assert bench.store.max_offset("B", 0) == 0
 
 
 async def test_a_message_is_found_in_the_light_queues_it_names(broker: Any) -> None:
@@ -129,12 +123,10 @@ async def test_a_message_is_found_in_the_light_queues_it_names(broker: Any) -> N
         assert "%LMQ%a" not in bench.tables.topics.all()
 
 
-async def test_without_the_setting_light_queues_are_no_topics(broker: Any) -> None:
-    async with broker() as bench:
-        peer = bench.peer()
-        await peer.send("T", properties={"UNIQ_KEY": "K", "INNER_MULTI_DISPATCH": "%LMQ%a"})
-        assert (await peer.pull("%LMQ%a")).code == ResponseCode.TOPIC_NOT_EXIST
-        assert bench.store.topics() == ["T"]
+async def test_without_the_setting_light_queues_are_no_topics(bench: Bench, peer: Peer) -> None:
+    await peer.send("T", properties={"UNIQ_KEY": "K", "INNER_MULTI_DISPATCH": "%LMQ%a"})
+    assert (await peer.pull("%LMQ%a")).code == ResponseCode.TOPIC_NOT_EXIST
+    assert bench.store.topics() == ["T"]
 
 
 async def test_groups_of_light_queues_commit_without_being_created(broker: Any) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from broker_bench import OpenBench
+from broker_bench import Bench, OpenBench, Peer
 
 from tianzhou.broker.messages.timer_heap import TimerHeap
 from tianzhou.broker.transactions.transactions import Half
@@ -42,29 +42,27 @@ async def test_sends_that_waited_for_the_disk_are_answered_after_the_answering_f
 
 
 async def test_a_half_message_nobody_can_check_does_not_keep_others_from_it(
-    broker: OpenBench, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with broker() as bench:
-        peer = bench.peer()
-        await peer.heartbeat("c1", producer="P")
-        for key in ("bad", "good"):
-            properties = {"TRAN_MSG": "true", "PGROUP": "P", "UNIQ_KEY": key}
-            assert (await peer.send("TBW102", properties=properties, sys_flag=4)).code == 0
-        bench.clock.advance(60)
-        checker = bench.parts.transactions
-        load = checker._load
+    await peer.heartbeat("c1", producer="P")
+    for key in ("bad", "good"):
+        properties = {"TRAN_MSG": "true", "PGROUP": "P", "UNIQ_KEY": key}
+        assert (await peer.send("TBW102", properties=properties, sys_flag=4)).code == 0
+    bench.clock.advance(60)
+    checker = bench.parts.transactions
+    load = checker._load
 
-        async def loads(half: Half) -> Any:
-            if half.identity.unique_key == "bad":
-                raise ValueError("a defect")
-            return await load(half)
+    async def loads(half: Half) -> Any:
+        if half.identity.unique_key == "bad":
+            raise ValueError("a defect")
+        return await load(half)
 
-        monkeypatch.setattr(checker, "_load", loads)
-        with pytest.raises(ExceptionGroup, match="1 half messages cannot be checked"):
-            await checker.check_all()
-        await asyncio.sleep(0)
-        asked = peer.received(RequestCode.CHECK_TRANSACTION_STATE)
-        assert [command.fields["msgId"] for command in asked] == ["good"]
+    monkeypatch.setattr(checker, "_load", loads)
+    with pytest.raises(ExceptionGroup, match="1 half messages cannot be checked"):
+        await checker.check_all()
+    await asyncio.sleep(0)
+    asked = peer.received(RequestCode.CHECK_TRANSACTION_STATE)
+    assert [command.fields["msgId"] for command in asked] == ["good"]
 
 
 async def test_a_wait_that_raises_does_not_keep_the_others_waiting() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from broker_bench import OpenBench
+from broker_bench import Bench, OpenBench, Peer
 
 from tianzhou.broker.stats.put_latency import PutLatency
 
@@ -39,31 +39,29 @@ def test_every_time_has_its_class() -> None:
         assert f"{name}:3 " in times.classes, ms
 
 
-async def test_the_broker_shows_how_long_its_puts_took(broker: OpenBench) -> None:
-    async with broker() as bench:
-        peer = bench.peer()
+async def test_the_broker_shows_how_long_its_puts_took(bench: Bench, peer: Peer) -> None:
 
-        async def figures() -> dict[str, str]:
-            found: dict[str, str] = await peer.figures()
-            return found
+    async def figures() -> dict[str, str]:
+        found: dict[str, str] = await peer.figures()
+        return found
 
-        # The first message makes the topic; the short way is that of those behind it.
-        await peer.send("T")
-        plain = bench.store.append
+    # The first message makes the topic; the short way is that of those behind it.
+    await peer.send("T")
+    plain = bench.store.append
 
-        def slow(record: Any) -> Any:
-            bench.clock.advance(0.025)
-            return plain(record)
+    def slow(record: Any) -> Any:
+        bench.clock.advance(0.025)
+        return plain(record)
 
-        bench.store.append = slow
-        await peer.send("T")
-        await asyncio.sleep(60)
-        bench.stats.sample(bench.clock.now_ms())
-        found = await figures()
-        assert float(found["putLatency99"]) == 25.0
-        assert float(found["putLatency999"]) == 25.0
-        assert found["putMessageEntireTimeMax"] == "25"
-        assert "[10~50ms]:2 " in found["putMessageDistributeTime"]
+    bench.store.append = slow
+    await peer.send("T")
+    await asyncio.sleep(60)
+    bench.stats.sample(bench.clock.now_ms())
+    found = await figures()
+    assert float(found["putLatency99"]) == 25.0
+    assert float(found["putLatency999"]) == 25.0
+    assert found["putMessageEntireTimeMax"] == "25"
+    assert "[10~50ms]:2 " in found["putMessageDistributeTime"]
 
 
 async def test_with_sync_flush_the_wait_for_the_disk_counts(broker: OpenBench) -> None:

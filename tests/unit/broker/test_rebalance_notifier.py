@@ -18,7 +18,7 @@ pytestmark = pytest.mark.runner.with_args(run_virtual)
 
 
 class Member:
-    """A connection that counts what it is told."""
+    """A connection that counts its notices."""
 
     def __init__(self, turns: list[int], *, lost: bool = False) -> None:
         self.told = 0
@@ -33,7 +33,7 @@ class Member:
         self.turns[-1] += 1
 
 
-async def test_a_small_group_is_told_of_each_change_at_once() -> None:
+async def test_a_small_group_is_notified_of_each_change_at_once() -> None:
     members: Any = [Member([0]) for _ in range(NOTICES_PER_TURN)]
     members[3].lost = True
     notifier = RebalanceNotifier(lambda group: members if group == "G" else [])
@@ -43,7 +43,7 @@ async def test_a_small_group_is_told_of_each_change_at_once() -> None:
     notifier.notify("other")
 
 
-async def test_thousands_that_join_mean_no_millions_of_notices_and_the_last_change_is_told() -> None:
+async def test_thousands_that_join_mean_no_millions_of_notices_and_the_last_change_is_sent() -> None:
     turns = [0]
     members: list[Any] = []
     notifier = RebalanceNotifier(lambda _: list(members))
@@ -61,7 +61,7 @@ async def test_thousands_that_join_mean_no_millions_of_notices_and_the_last_chan
     told = sum(member.told for member in members)
     assert told < 20 * len(members)
     assert max(turns[:-1]) <= NOTICES_PER_TURN
-    assert members[-1].told >= 1  # told after it had joined, as everyone was
+    assert members[-1].told >= 1  # notified after it had joined, as everyone was
     before = [member.told for member in members]
     began = loop.time()
     notifier.notify("G")

@@ -129,7 +129,7 @@ async def test_a_full_disk_answers_who_waits_and_is_written_to_when_it_has_space
     assert one.files.unwritten == []
 
 
-def test_what_cannot_be_written_at_the_stop_is_told_and_the_rest_is_written(
+def test_what_cannot_be_written_at_the_stop_is_reported_and_the_rest_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = file_modes.replace_file
@@ -167,7 +167,7 @@ def test_a_torn_file_gives_way_to_its_copy_and_is_put_aside(
         again.files.load()
     (record,) = caplog.records
     assert record.levelno == logging.ERROR
-    assert f"{name}.bak, is used; the damaged file is kept as {name}.damaged-" in record.getMessage()
+    assert f"{name}.bak, is used; the damaged file is saved as {name}.damaged-" in record.getMessage()
     (aside,) = tmp_path.glob(f"{name}.damaged-*")
     assert aside.read_bytes() == damage
     assert "orders" in again.tables.topics

@@ -61,7 +61,7 @@ def test_lines_do_not_depend_on_how_they_arrive(pieces: list[bytes]) -> None:
     assert split(pieces) == split([whole]) == split([bytes([byte]) for byte in whole]) == expected
 
 
-def test_a_line_longer_than_a_message_is_refused_before_it_is_kept() -> None:
+def test_a_line_longer_than_a_message_is_refused_before_it_is_stored() -> None:
     splitter = LineSplitter("input")
     assert splitter.feed(b"ok\n" + b"x" * LONGEST_LINE) == [b"ok"]
     with pytest.raises(ConfigError, match=f"input: line 2 is longer than the {LONGEST_LINE} bytes"):

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_brokers import Brokers, supervised
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tianzhou.cli.brokers.child import Failed, Order, Prefixed, Ready, answer_of
+from tianzhou.cli.brokers.child import Failed, Prefixed, Ready, answer_of
+from tianzhou.cli.brokers.kinds import Several
 from tianzhou.cli.brokers.plan import MOST_BROKERS, broker_count, plan_ports, ports_of
 from tianzhou.cli.brokers.processes import ended_how
 from tianzhou.cli.brokers.restarts import LONGEST_PAUSE_S, MOST_IN_A_ROW, STEADY_S, Restarts
@@ -68,7 +68,7 @@ def test_the_first_broker_has_the_base_and_the_others_what_is_free_above() -> No
     assert plan(1) == [10_911]
     assert plan(4) == [10_911, 10_915, 10_919, 10_923]
     assert plan(3, busy=frozenset({10_913})) == [10_911, 10_916, 10_920]
-    assert plan(2, busy=frozenset({10_911})) == [10_911, 10_915]  # who starts it is told that its port is taken
+    assert plan(2, busy=frozenset({10_911})) == [10_911, 10_915]  # who starts it learns that its port is taken
     assert plan(2, base=9874) == [9874, 9879]  # the name server has 9876
 
 
@@ -198,7 +198,7 @@ def test_answers_of_a_process_are_understood() -> None:
     ("code", "text"),
     [(0, "ended with code 0"), (3, "ended with code 3"), (-9, "was ended by SIGKILL"), (-99, "was ended by signal 99")],
 )
-def test_how_a_process_ended_is_said(code: int, text: str) -> None:
+def test_how_a_process_ended_is_shown(code: int, text: str) -> None:
     assert ended_how(code) == text
 
 
@@ -230,76 +230,6 @@ def test_a_reader_that_is_gone_hinders_nobody() -> None:
 
 
 # --- looking after them --------------------------------------------------------------------------------------
-
-
-@dataclass
-class FakeProcess:
-    """A process that ends when the test says so."""
-
-    order: Order
-    pid: int
-    says: Ready | Failed | None
-    code: asyncio.Future[int] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    stubborn: bool = False
-    asked: list[str] = field(default_factory=list)
-
-    async def answer(self) -> Ready | Failed | None:
-        if self.says is None or isinstance(self.says, Failed):
-            self.end(1 if self.says is None else self.says.code)
-        return self.says
-
-    async def wait(self) -> int:
-        return await asyncio.shield(self.code)
-
-    def end(self, code: int) -> None:
-        if not self.code.done():
-            self.code.set_result(code)
-
-    def terminate(self) -> None:
-        self.asked.append("terminate")
-        if not self.stubborn:
-            self.end(0)
-
-    def kill(self) -> None:
-        self.asked.append("kill")
-        self.end(-9)
-
-
-class Brokers:
-    """Supervised fake processes in virtual time."""
-
-    def __init__(self, folder: Path, clock: VirtualClock, count: int = 2) -> None:
-        self.started: list[FakeProcess] = []
-        self.clock = clock
-        self.says: Callable[[Order], Ready | Failed | None] = lambda order: Ready(f"127.0.0.1:{order.port}", "pure")
-        self.supervisor = Supervisor(
-            EmbeddedSettings(folder / "data", namesrv_port=0, broker_port=0),
-            [broker_name(index) for index in range(count)],
-            clock=clock,
-            start=self.launch,
-        )
-
-    async def launch(self, order: Order) -> FakeProcess:
-        self.started.append(FakeProcess(order, 100 + len(self.started), self.says(order)))
-        return self.started[-1]
-
-    def last(self, name: str) -> FakeProcess:
-        return next(one for one in reversed(self.started) if one.order.name == name)
-
-    def starts(self, name: str) -> int:
-        return sum(one.order.name == name for one in self.started)
-
-
-def supervised(folder: Path, work: Callable[[Brokers], Coroutine[Any, Any, None]], count: int = 2) -> Brokers:
-    clock = VirtualClock()
-
-    async def main() -> Brokers:
-        brokers = Brokers(folder, clock, count)
-        async with brokers.supervisor:
-            await work(brokers)
-        return brokers
-
-    return run(main(), clock)
 
 
 def test_one_that_ends_is_started_again_and_the_others_are_left_alone(
@@ -395,7 +325,7 @@ def test_a_store_that_is_still_held_is_waited_for_a_little(tmp_path: Path) -> No
     run(main(), clock)
 
 
-def test_one_that_does_not_end_when_asked_is_ended_and_named(tmp_path: Path) -> None:
+def test_one_that_does_not_end_on_request_is_killed_and_named(tmp_path: Path) -> None:
     async def work(brokers: Brokers) -> None:
         brokers.last("broker-b").stubborn = True
 
@@ -416,4 +346,4 @@ def test_all_can_be_ended_at_once(tmp_path: Path) -> None:
 def test_the_name_server_may_not_have_the_brokers_port(tmp_path: Path) -> None:
     for port in (10_911, 10_909):
         with pytest.raises(ConfigError, match=f"--namesrv-port {port}: the broker takes it"):
-            Supervisor(EmbeddedSettings(tmp_path, namesrv_port=port), NAMES)
+            Supervisor(EmbeddedSettings(tmp_path, namesrv_port=port), Several.of(3))

@@ -33,7 +33,7 @@ FAMILIES = [("bench",), ("topic",), ("group",), ("config",), ("store",), ("pipel
 
 def test_the_commands_are_those_of_the_documentation() -> None:
     assert {" ".join(path) for path in EVERY_COMMAND} >= {
-        "serve", "namesrv", "broker", "status", "produce", "consume", "flights",
+        "serve", "namesrv", "broker", "status", "produce", "consume", "plan", "prove", "flights",
         "topic list", "topic describe", "topic create", "topic delete",
         "group list", "group describe", "group lag", "group reset",
         "config get", "config set",

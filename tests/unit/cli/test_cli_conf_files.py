@@ -88,7 +88,7 @@ def test_unknown_keys_are_named_with_the_nearest(conf, capsys) -> None:
     [
         ("brokerRole=SLAVE", "brokerRole=SLAVE with brokerId=0: a slave's is 1 or more"),
         ("brokerRole=SLAVE\nbrokerId=1", "brokerRole=SLAVE without namesrvAddr"),
-        ("enableDLegerCommitLog = TRUE", "no DLedger groups"),
+        ("enableDLegerCommitLog = TRUE", "dLegerGroup is not set"),
         ("enableControllerMode=true", "no controller"),
         ("aclEnable=true", "checks no credentials"),
         ("authenticationEnabled=true", "checks no credentials"),
@@ -101,6 +101,8 @@ def test_unknown_keys_are_named_with_the_nearest(conf, capsys) -> None:
         ("bindAddress=127.0.0.1\nbrokerIP1=203.0.113.9", "listen on loopback only"),
         ("fileReservedTime=long", "expected a whole number"),
         ("storePathRootDir=${ROCKETMQ_HOME}/store", "only ${user.home} is replaced"),
+        ("durability=zero-loss\nflushDiskType=ASYNC_FLUSH", "flushDiskType=ASYNC_FLUSH: durability=zero-loss wants"),
+        ("durability=all", "durability=all: expected zero-loss"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_reason(conf, line: str, text: str) -> None:
@@ -113,7 +115,12 @@ def test_switches_that_are_off_are_no_obstacle(conf) -> None:
     broker_settings(conf("aclEnable=false\nenableDLegerCommitLog=false\nstoreType=default\n"), "")
 
 
-def test_values_that_are_corrected_are_said(conf, capsys) -> None:
+def test_one_key_sets_all_that_zero_loss_needs(conf) -> None:
+    _, store, _ = broker_settings(conf("durability=zero-loss\n"), "")
+    assert (store.flush_disk_type, store.broker_role, store.in_sync_replicas) == ("SYNC_FLUSH", "SYNC_MASTER", 2)
+
+
+def test_values_that_are_corrected_are_logged(conf, capsys) -> None:
     broker, _, _ = broker_settings(conf("brokerId=3\nbrokerRole=SYNC_MASTER\n"), "")
     assert broker.broker_id == 0
     assert "brokerId=3: a master's is 0" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Whoever sets a key that changes nothing here is told so, once per reason; nobody else is."""
+"""Whoever sets a key that changes nothing here gets a line about it, once per reason; nobody else is."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_one_line_per_reason_names_the_keys(conf: Any, capsys: pytest.CaptureFix
         ),
         (
             f"warning: {path}: no effect: warmMapedFileEnable: messages go into the mapped file at once, and pages are"
-            " prepared ahead without being asked for"
+            " prepared ahead in any case"
         ),
         (
             f"warning: {path}: no effect: popPollingSize:"
@@ -104,7 +104,7 @@ def test_printed_settings_show_no_password(conf: Any, run: Run, tmp_path: Path) 
     assert "tls.server.keyPassword=******: stands for a secret where it is shown; write the secret" in err
 
 
-def test_timers_that_are_asked_for_are_said_to_be_missing(conf: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_timers_that_are_requested_are_named_as_missing(conf: Any, capsys: pytest.CaptureFixture[str]) -> None:
     path = conf("timerWheelEnable=true\n")
     broker_settings(path, "")
     assert capsys.readouterr().err == (

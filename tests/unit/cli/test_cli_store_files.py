@@ -126,7 +126,7 @@ def test_records_are_dumped_and_narrowed_down(data: Path, run) -> None:
 
 
 @pytest.mark.parametrize("args", [["-t", "nothing"], ["-q", "99"], ["--from", "99999999"]])
-def test_nothing_found_is_said(data: Path, run, args: list[str]) -> None:
+def test_nothing_found_is_shown(data: Path, run, args: list[str]) -> None:
     assert run("dump", data, *args) == (0, "", "nothing found\n")
 
 
@@ -138,7 +138,7 @@ def test_queues_index_and_checkpoint_are_dumped(data: Path, run) -> None:
     assert json.loads(run("dump", data, "--part", "checkpoint", "-o", "json")[1])["physic_msg_timestamp"] > 0
 
 
-async def test_a_folder_in_use_is_said_and_read(tmp_path: Path, run) -> None:
+async def test_a_folder_in_use_is_noted_and_read(tmp_path: Path, run) -> None:
     settings = EmbeddedSettings(tmp_path / "data", namesrv_port=0, broker_port=0)
     async with EmbeddedServer(settings) as server, Producer("tests", server.namesrv_address) as producer:
         await producer.send(Message("orders", b"one"))
@@ -231,7 +231,7 @@ def test_rows_that_are_none_are_named(run, tmp_path: Path, text: str, said: str)
     assert said in err
 
 
-def test_what_cannot_be_exported_or_imported_is_said(data: Path, run, tmp_path: Path) -> None:
+def test_what_cannot_be_exported_or_imported_is_named(data: Path, run, tmp_path: Path) -> None:
     assert "add --to FILE" in run("export", data, "--format", "parquet")[2]
     assert "no such file or folder" in run("import", tmp_path / "none", "--to", tmp_path / "to")[2]
     (tmp_path / "rows.jsonl").write_text("")

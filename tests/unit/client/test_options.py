@@ -1,4 +1,4 @@
-"""Options of clients: their keywords for type checkers are those of the dataclasses, and misspelled ones are told."""
+"""Options of clients: their keywords for type checkers are those of the dataclasses, misspelled ones are reported."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_keywords_and_options_have_the_same_names_and_types() -> None:
 
 
 @pytest.mark.parametrize(("client", "name"), [(ClientInstance, "ClientInstance"), (Admin, "Admin")])
-def test_an_option_that_is_none_is_told_with_those_near_it(client: Any, name: str) -> None:
+def test_an_option_that_is_none_is_reported_with_those_near_it(client: Any, name: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} has no option unit_nam; did you mean unit_name or unit_mode"):
         client(NOWHERE, unit_nam="u")
 

@@ -1,4 +1,4 @@
-"""SQL92 expressions select as RocketMQ's do, and what is wrong with one is told with its place."""
+"""SQL92 expressions select as RocketMQ's do, and what is wrong with one is reported with its place."""
 
 import pytest
 

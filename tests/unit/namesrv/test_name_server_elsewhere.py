@@ -40,7 +40,7 @@ async def test_environments_that_ask_each_other_come_to_an_end(tmp_path: Path, m
         assert asked == [105] * 6, "five questions, and one to itself for all of them"
 
 
-async def test_where_nobody_can_be_asked_routes_are_unknown_and_the_log_says_so_once(
+async def test_where_nobody_can_be_queried_routes_are_unknown_and_the_log_says_so_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     asked = []

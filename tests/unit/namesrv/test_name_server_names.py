@@ -28,47 +28,44 @@ HOSTILE = ("/etc", "..", "a\nb", "\x1b[2J", "\0", "x" * 100_000)
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=lambda name: repr(name[:12]))
-async def test_hostile_names_are_refused_and_not_kept(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+async def test_hostile_names_are_refused_and_not_stored(
+    desk: Desk, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
-    async with Desk(tmp_path) as desk:
-        await desk.register("T", "U")
-        for code, fields in (
-            (RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": name}),
-            (RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": name}),
-            (RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": name}),
-            (RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": name}),
-            (RequestCode.PUT_KV_CONFIG, {"namespace": "N\n" + name, "key": "k", "value": "v"}),
-            (RequestCode.PUT_KV_CONFIG, {"namespace": "N", "key": "k\n" + name, "value": "v"}),
-        ):
-            reply = await desk.ask(code, **fields)
-            assert reply.code == 29, code
-        reply = await desk.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=name)
-        assert (reply.code, str(reply.remark)[:9]) == (17, "the topic")
-        for changes in ({"broker_name": name}, {"cluster_name": name}, {"broker_addr": name + "\n"}):
-            assert (await desk.register("T", "U", counter=2, **changes)).code == 29
-        for compressed in (False, True):
-            # The broker's other topics are none the worse.
-            reply = await desk.register("T", "U", name, counter=2, compressed=compressed)
-            assert reply.code == 0
-            assert f"topics that are left out: {TOPIC.problem(name)}" in caplog.text
-        listed = await desk.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-        assert sorted(TOPIC_LIST.loads(listed.body).topic_list) == ["T", "U"]
-        assert (await desk.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="N")).code == 22
-
-
-async def test_a_broker_is_named(tmp_path: Path) -> None:
-    async with Desk(tmp_path) as desk:
-        for changes in ({"broker_name": ""}, {"broker_addr": ""}):
-            reply = await desk.register("T", "U", **changes)
-            assert (reply.code, "is blank" in str(reply.remark)) == (1, True)
-
-
-async def test_brokers_named_after_their_hosts_register_and_are_topics(tmp_path: Path) -> None:
-    async with Desk(tmp_path) as desk:
-        reply = await desk.register("T", "broker-0.brokers.svc", "生产", broker_name="broker-0.brokers.svc")
+    await desk.register("T", "U")
+    for code, fields in (
+        (RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": name}),
+        (RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": name}),
+        (RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": name}),
+        (RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": name}),
+        (RequestCode.PUT_KV_CONFIG, {"namespace": "N\n" + name, "key": "k", "value": "v"}),
+        (RequestCode.PUT_KV_CONFIG, {"namespace": "N", "key": "k\n" + name, "value": "v"}),
+    ):
+        reply = await desk.ask(code, **fields)
+        assert reply.code == 29, code
+    reply = await desk.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=name)
+    assert (reply.code, str(reply.remark)[:9]) == (17, "the topic")
+    for changes in ({"broker_name": name}, {"cluster_name": name}, {"broker_addr": name + "\n"}):
+        assert (await desk.register("T", "U", counter=2, **changes)).code == 29
+    for compressed in (False, True):
+        # The broker's other topics are none the worse.
+        reply = await desk.register("T", "U", name, counter=2, compressed=compressed)
         assert reply.code == 0
-        assert (await desk.route("broker-0.brokers.svc")).queue_datas[0].broker_name == "broker-0.brokers.svc"
+        assert f"topics that are left out: {TOPIC.problem(name)}" in caplog.text
+    listed = await desk.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+    assert sorted(TOPIC_LIST.loads(listed.body).topic_list) == ["T", "U"]
+    assert (await desk.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="N")).code == 22
+
+
+async def test_a_broker_is_named(desk: Desk) -> None:
+    for changes in ({"broker_name": ""}, {"broker_addr": ""}):
+        reply = await desk.register("T", "U", **changes)
+        assert (reply.code, "is blank" in str(reply.remark)) == (1, True)
+
+
+async def test_brokers_named_after_their_hosts_register_and_are_topics(desk: Desk) -> None:
+    reply = await desk.register("T", "broker-0.brokers.svc", "生产", broker_name="broker-0.brokers.svc")
+    assert reply.code == 0
+    assert (await desk.route("broker-0.brokers.svc")).queue_datas[0].broker_name == "broker-0.brokers.svc"
 
 
 async def test_a_queue_mapping_breaks_no_route_of_others(tmp_path: Path) -> None:
@@ -109,16 +106,15 @@ async def test_a_queue_mapping_of_ones_own_is_shown(tmp_path: Path) -> None:
         assert {**found, "currIdMap": {str(k): v for k, v in found["currIdMap"].items()}} == mapping
 
 
-async def test_filter_servers_have_addresses(tmp_path: Path) -> None:
-    async with Desk(tmp_path) as desk:
-        table = TopicTable({name: TopicConfig(name) for name in "TU"}, DataVersion(1, 1))
-        body = REGISTER_BODY.dumps(RegisterBody(table, ["10.0.0.1:1", "a b\n"]))
-        fields = write_header(
-            RequestCode.REGISTER_BROKER, broker_name="b", broker_addr="10.0.0.1:10911", cluster_name="C",
-            ha_server_addr="", broker_id=0,
-        )  # fmt: skip
-        reply = await desk.ask(RequestCode.REGISTER_BROKER, body, **fields)
-        assert (reply.code, "the address" in str(reply.remark)) == (29, True)
+async def test_filter_servers_have_addresses(desk: Desk) -> None:
+    table = TopicTable({name: TopicConfig(name) for name in "TU"}, DataVersion(1, 1))
+    body = REGISTER_BODY.dumps(RegisterBody(table, ["10.0.0.1:1", "a b\n"]))
+    fields = write_header(
+        RequestCode.REGISTER_BROKER, broker_name="b", broker_addr="10.0.0.1:10911", cluster_name="C",
+        ha_server_addr="", broker_id=0,
+    )  # fmt: skip
+    reply = await desk.ask(RequestCode.REGISTER_BROKER, body, **fields)
+    assert (reply.code, "the address" in str(reply.remark)) == (29, True)
 
 
 def test_who_reads_a_body_gets_hostile_ones_of_its_kind(tmp_path: Path) -> None:

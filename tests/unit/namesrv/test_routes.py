@@ -85,7 +85,7 @@ def test_an_incremental_registration_keeps_the_other_topics(table: RouteTable) -
     assert set(table.topics()) == {"T", "TBW102", "new"}
 
 
-def test_topics_missing_from_a_registration_stay_unless_asked_for_otherwise() -> None:
+def test_topics_missing_from_a_registration_stay_by_default() -> None:
     for delete in (False, True):
         table = RouteTable(delete_topics_on_register=delete)
         table.register(registration(topics=topics("old", "T")), NOW)
@@ -221,7 +221,7 @@ def test_a_member_group_topic_never_shows_an_acting_master() -> None:
     assert routed(table, topic).broker_datas[0].broker_addrs == {1: SLAVE}
 
 
-def test_a_new_smallest_id_is_told_to_the_others_and_a_loss_to_all_left() -> None:
+def test_the_others_are_notified_of_a_new_smallest_id_and_all_left_of_a_loss() -> None:
     table = RouteTable()
     table.register(registration(1), NOW)
     answer = answered(table.register(registration(0), NOW))
@@ -233,7 +233,7 @@ def test_a_new_smallest_id_is_told_to_the_others_and_a_loss_to_all_left() -> Non
     assert change.offline_address == MASTER
 
 
-def test_nobody_is_told_when_a_higher_id_leaves(table: RouteTable) -> None:
+def test_nobody_is_notified_when_a_higher_id_leaves(table: RouteTable) -> None:
     table.register(registration(1), NOW)
     assert table.unregister("DefaultCluster", "broker-a", SLAVE) is None
 

@@ -84,7 +84,7 @@ def test_what_was_not_acknowledged_comes_again_after_a_restart(logs, tmp_path):
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_renamed_and_made_anew(logs, tmp_path, restart):
+def test_renamed_and_created_again(logs, tmp_path, restart):
     log = tmp_path / "a.log"
     write(log, "one")
     logs.take()
@@ -167,7 +167,7 @@ def test_a_deleted_file_is_read_to_its_end(logs, tmp_path):
     assert logs.take() == ["three"]
 
 
-def test_a_file_in_the_place_of_another_is_told_by_its_bytes(logs, tmp_path):
+def test_a_file_in_the_place_of_another_is_recognised_by_its_bytes(logs, tmp_path):
     """Inodes are given again, and sizes may be equal."""
     log = tmp_path / "a.log"
     write(log, "a" * PRINT_BYTES, "one")

@@ -85,7 +85,7 @@ def test_other_requests_have_their_handlers_themselves() -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.9", "::1", "localhost"])
-def test_nothing_is_said_of_a_server_that_only_this_machine_reaches(host: str) -> None:
+def test_nothing_is_shown_of_a_server_that_only_this_machine_reaches(host: str) -> None:
     assert exposure_warning("broker", host, False) == ""
 
 

@@ -1,4 +1,4 @@
-"""Requests to the peer: how replies are told apart, awaited, given up and counted."""
+"""Requests to the peer: how replies are distinguished, awaited, given up and counted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tianzhou.wire.command import Command, encode
 pytestmark = pytest.mark.runner.with_args(run_bench)
 
 
-async def test_requests_to_the_peer_are_told_from_its_requests_by_the_flag_not_the_opaque() -> None:
+async def test_requests_to_the_peer_are_distinguished_from_its_requests_by_the_flag_not_the_opaque() -> None:
     bench = Bench(echo)
     asked = asyncio.ensure_future(bench.connection.invoke(Command(307), 10_000))
     await turns(2)

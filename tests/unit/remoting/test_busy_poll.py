@@ -58,7 +58,7 @@ def awake_for(peer: str = "a") -> Turns:
     return turns
 
 
-def test_it_waits_for_who_asked_quickly_a_few_times() -> None:
+def test_it_waits_for_who_requested_quickly_a_few_times() -> None:
     turns = awake_for()
     assert turns.until_asleep() == pytest.approx(BUSY_POLL_S / TURN_S, abs=2)
 
@@ -124,7 +124,7 @@ class WorkerReport:
         self.gaps.append(-1)
 
 
-async def test_connections_tell_how_soon_their_peers_asked_again() -> None:
+async def test_connections_note_how_soon_their_peers_request_again() -> None:
     clock, told, promised = VirtualClock(), WorkerReport(), DeferredReply()
 
     def answer(_connection: Connection, command: Command) -> Command | DeferredReply:
@@ -144,7 +144,7 @@ async def test_connections_tell_how_soon_their_peers_asked_again() -> None:
     assert told.gaps == [0.25, inf, 1.5, -1]
 
 
-async def test_a_group_lingers_only_when_it_is_told_to() -> None:
+async def test_a_group_lingers_only_on_request() -> None:
     for busy_poll_s, lingers in ((0.0, False), (BUSY_POLL_S, True)):
         group = ConnectionGroup(busy_poll_s=busy_poll_s, idle_timeout_s=0)
         group.start()

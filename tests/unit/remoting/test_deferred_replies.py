@@ -31,7 +31,7 @@ def promising(*promises: Promise) -> Callable[[Connection, Command], Reply]:
     return lambda _connection, command: promises[command.opaque]
 
 
-async def test_promised_replies_go_out_when_they_are_given_and_once() -> None:
+async def test_deferred_replies_go_out_when_they_are_answered_and_once() -> None:
     promises = [Promise() for _ in range(5)]
     bench = Bench(promising(*promises))
     commands = requests(5)

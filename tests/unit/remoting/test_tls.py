@@ -92,7 +92,7 @@ async def test_connections_that_ended_count_no_more() -> None:
                 await asyncio.sleep(0.01)
 
 
-async def test_a_client_verifies_the_server_when_told_to(tmp_path: Path) -> None:
+async def test_a_client_verifies_the_server_on_request(tmp_path: Path) -> None:
     authority, other = Authority(tmp_path), Authority(tmp_path, "other")
 
     async with (
@@ -160,7 +160,7 @@ async def test_a_handshake_that_fails_says_why_on_both_sides(tmp_path: Path, cap
     assert re.search(r"closing 127\.0\.0\.1:\d+: it could not be set up: .*(does not trust|certificate)", line)
 
 
-async def test_a_server_asks_clients_for_certificates_when_told_to(tmp_path: Path) -> None:
+async def test_a_server_requests_certificates_of_clients_when_configured(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     asking = replace(
         certified(authority),

@@ -1,4 +1,4 @@
-"""Clients that cannot be served are told apart and named in the log once, with what they can do."""
+"""Clients that cannot be served are distinguished and named in the log once, with what they can do."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def test_a_pop_consumer_is_answered_each_time_and_named_once(caplog: pytes
 async def test_who_mistakes_a_broker_for_a_name_server_is_named_as_such(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         Bench(Unserved("broker").answer).feed(Command(206, opaque=1))
-    assert "it is asked of a name server; this broker's address was given as one's" in caplog.text
+    assert "it is served by a name server; this broker's address was given as one's" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ async def test_who_mistakes_a_broker_for_a_name_server_is_named_as_such(caplog: 
         (b"\xff\xff\xff\xff", "frame length -1"),
     ],
 )
-async def test_peers_of_other_protocols_are_told_apart(
+async def test_peers_of_other_protocols_are_distinguished(
     data: bytes, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):

@@ -3,73 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+import os
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from small_store import small_store
+from two_stores import bodies, caught_up, followed, log_of, master, put, slave, store_of
 
-from store_reads import read_now
-from tianzhou.clock import SystemClock
-from tianzhou.replication.ha_client import HaClient
-from tianzhou.replication.ha_server import HaServer
-from tianzhou.store import MessageStore, NewRecord
-from tianzhou.supervision import Supervisor
+from tianzhou.store import NewRecord
 from tianzhou.wire.ha import encode_report
 from waiting import until_async
-
-SEGMENT = 16 << 10
-
-
-def store_of(folder: Path, role: str) -> MessageStore:
-    sizes = {"mapped_file_size_commit_log": SEGMENT, "mapped_file_size_consume_queue": 4000, "max_index_num": 4000}
-    return small_store(folder, broker_role=role, ha_send_heartbeat_interval=200, **sizes)
-
-
-@asynccontextmanager
-async def master(folder: Path) -> AsyncIterator[tuple[MessageStore, HaServer]]:
-    async with (
-        store_of(folder, "ASYNC_MASTER") as store,
-        HaServer(store, SystemClock(), "127.0.0.1", 0) as server,
-    ):
-        yield store, server
-
-
-@asynccontextmanager
-async def slave(folder: Path, server: HaServer) -> AsyncIterator[MessageStore]:
-    supervisor = Supervisor("slave")
-    async with store_of(folder, "SLAVE") as store:
-        client = HaClient(store, SystemClock(), lambda: f"127.0.0.1:{server.port}")
-        supervisor.own("copying", lambda: client.run(supervisor))
-        try:
-            yield store
-        finally:
-            await supervisor.end()
-
-
-def put(store: MessageStore, count: int, first: int = 0) -> None:
-    for i in range(first, first + count):
-        store.append(NewRecord("T", i % 3, b"body %d" % i * (i % 50 + 1), b"KEYS\x01k%d\x02" % i, keys=f"k{i}"))
-
-
-def bodies(store: MessageStore) -> list[list[bytes]]:
-    found = []
-    for queue in range(3):
-        parts: list[bytes] = []
-        while len(parts) < store.max_offset("T", queue):
-            parts += map(bytes, read_now(store, "T", queue, len(parts), 100).parts)
-        found.append(parts)
-    return found
-
-
-def log_of(folder: Path, end: int) -> bytes:
-    return b"".join(path.read_bytes() for path in sorted((folder / "commitlog").iterdir()))[:end]
-
-
-async def caught_up(store: MessageStore, behind: MessageStore) -> None:
-    await until_async(lambda: behind.end_offset == store.end_offset and not behind.dispatch_behind_bytes, "copied")
-    await until_async(lambda: behind.copy.whole == store.end_offset, "dispatched")
 
 
 def test_what_is_sent_before_and_after_a_slave_connects_is_served_by_it(tmp_path: Path) -> None:
@@ -102,6 +45,51 @@ def test_a_slave_goes_on_where_it_was(tmp_path: Path) -> None:
             async with slave(tmp_path / "s", server) as copy:
                 await caught_up(store, copy)
                 assert bodies(copy) == bodies(store)
+
+    asyncio.run(main())
+
+
+def test_a_topic_that_is_made_again_begins_again_at_the_slave(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with master(tmp_path / "m") as (store, server), slave(tmp_path / "s", server) as copy:
+            put(store, 300)
+            await caught_up(store, copy)
+            arrived = copy.arrived("T", 0)
+            assert arrived.value == 100
+            store.delete_topic("T")
+            end = store.end_offset
+            put(store, 30, first=1000)
+            await caught_up(store, copy)
+            await until_async(lambda: copy.max_offset("T", 2) == 10, "dispatched")
+            assert bodies(copy) == bodies(store)
+            # Who reads there waits for what comes, not for what was.
+            reached = copy.arrived("T", 0).reached(11)
+            assert not reached.done()
+            put(store, 3, first=2000)
+            await reached
+            # What was made since the master was asked for its topics is not deleted.
+            assert not copy.delete_topic_before("T", end)
+            assert copy.max_offset("T", 0) == 11
+            assert copy.delete_topic_before("T", copy.end_offset)
+            assert copy.max_offset("T", 0) == 0
+
+    asyncio.run(main())
+
+
+def test_no_message_waits_for_a_heartbeat_while_queues_are_behind(tmp_path: Path) -> None:
+    async def main() -> None:
+        patient = {"ha_send_heartbeat_interval": 60_000}
+        async with (
+            master(tmp_path / "m", **patient) as (store, server),
+            slave(tmp_path / "s", server, **patient) as copy,
+            asyncio.timeout(30),
+        ):
+            for round_ in range(20):
+                # More than one turn of the dispatcher, and one more message between the last two of them.
+                put(store, 300, first=1000 * round_)
+                await asyncio.sleep(0)
+                put(store, 1, first=1000 * round_ + 500)
+                await until_async(lambda: copy.end_offset == store.end_offset, "copied")
 
     asyncio.run(main())
 
@@ -155,5 +143,81 @@ def test_a_slave_with_another_log_says_where_it_differs_and_stops(
                 await until_async(lambda: "differs from its master's from" in caplog.text, "it is said")
                 assert copy.end_offset == end
                 assert len(bodies(copy)[0]) > 10
+
+    asyncio.run(main())
+
+
+def cut_behind(folder: Path, end: int) -> None:
+    """What a loss of power does to a log whose end was not on the disk."""
+    for path in sorted((folder / "commitlog").iterdir()):
+        start = int(path.name)
+        if start >= end:
+            path.unlink()
+        elif start + path.stat().st_size > end:
+            size = path.stat().st_size
+            os.truncate(path, end - start)
+            os.truncate(path, size)
+    (folder / "abort").write_text("1")
+
+
+@pytest.mark.parametrize("lost", [1, 100, 5000, 40_000, 150_000])
+@pytest.mark.parametrize("stored", [0, 3, 400])
+def test_a_slave_that_has_what_its_master_lost_cuts_it_off_and_goes_on(tmp_path: Path, lost: int, stored: int) -> None:
+    async def main() -> None:
+        async with master(tmp_path / "m") as (store, server):
+            put(store, 1000)
+            end = store.end_offset
+            assert await followed(tmp_path / "s", server, lambda copy: copy.copy.whole == end, "copied") == [0]
+        assert end > 200_000
+        cut_behind(tmp_path / "m", end - lost)
+        async with master(tmp_path / "m") as (store, server):
+            agreed = store.end_offset
+            assert agreed <= end - lost
+            put(store, stored, first=5000)
+            ends = await followed(
+                tmp_path / "s", server, lambda copy: copy.copy.whole == store.end_offset, "copied again"
+            )
+            assert ends == [end, agreed]
+            async with slave(tmp_path / "s", server) as copy:
+                await caught_up(store, copy)
+                for queue in range(3):
+                    await until_async(lambda q=queue: copy.max_offset("T", q) == store.max_offset("T", q))  # type: ignore[misc]
+                assert bodies(copy) == bodies(store)
+                put(store, 100, first=9000)
+                await caught_up(store, copy)
+                assert bodies(copy) == bodies(store)
+                assert log_of(tmp_path / "s", store.end_offset) == log_of(tmp_path / "m", store.end_offset)
+
+    asyncio.run(main())
+
+
+def test_a_slave_that_may_not_cut_stops_and_says_so_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with master(tmp_path / "m") as (store, server):
+            put(store, 300)
+            end = store.end_offset
+            await followed(tmp_path / "s", server, lambda copy: copy.copy.whole == end, "copied")
+        cut_behind(tmp_path / "m", end - 5000)
+        async with master(tmp_path / "m") as (store, server):
+            put(store, 5)
+            async with slave(tmp_path / "s", server, ha_slave_cut_max=4000) as copy:
+                await until_async(lambda: "haSlaveCutMax=4000" in caplog.text, "it is said")
+                assert copy.end_offset == end
+        assert caplog.text.count("haSlaveCutMax=4000") == 1
+
+    asyncio.run(main())
+
+
+def test_a_slave_that_becomes_the_master_before_its_log_is_cut_has_it_all(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with master(tmp_path / "m") as (store, server):
+            put(store, 300)
+            end = store.end_offset
+            await followed(tmp_path / "s", server, lambda copy: copy.copy.whole == end, "copied")
+        async with store_of(tmp_path / "s", "SLAVE") as copy:
+            copy.cut_at_next_start(end - 1000, "of a test")
+        for _ in range(2):
+            async with store_of(tmp_path / "s", "ASYNC_MASTER") as copy:
+                assert copy.end_offset == end
 
     asyncio.run(main())

@@ -39,6 +39,16 @@ def test_an_empty_slave_gets_the_whole_log_in_stretches_that_stay_inside_segment
     assert all(s.offset // SEGMENT == (s.offset + s.size - 1) // SEGMENT for s in stretches)
 
 
+def test_who_is_far_behind_gets_more_at_once() -> None:
+    one, log_ = slave(), LogBounds(0, 5 << 20, 1 << 30)
+    one.reported(0, log_, 0.0)
+    sizes = [step.size for step in send_all(one, log_, 0.0)]
+    assert sizes[0] == 256 << 10
+    assert max(sizes) < 4 << 20  # the buffer of RocketMQ's slaves
+    assert sizes[-2] == 300
+    assert sum(sizes) == 5 << 20
+
+
 def test_as_in_apache_an_empty_slave_may_get_the_last_segment_only() -> None:
     one = slave(sync_from_last_file=True)
     one.reported(0, log(2500), 0.0)
@@ -124,12 +134,45 @@ def test_what_copies_make_of_a_message(acked: list[int], settings: dict[str, obj
     assert table(acked, **settings).verdict(1000, 1000) is status
 
 
+@pytest.mark.parametrize(
+    ("acked", "settings", "refused"),
+    [
+        ([], {}, False),
+        ([], {"min_in_sync_replicas": 2}, True),
+        ([-1], {"min_in_sync_replicas": 2}, True),  # it has not said yet what it has
+        ([900], {"min_in_sync_replicas": 2}, True),
+        ([901], {"min_in_sync_replicas": 2}, False),
+        ([901], {"min_in_sync_replicas": 2, "enable_auto_in_sync_replicas": True}, False),
+        ([1000, 900], {"min_in_sync_replicas": 3}, True),
+        ([1000, 901], {"min_in_sync_replicas": 3}, False),
+        ([], {"in_sync_replicas": 3}, False),  # stored, and SLAVE_NOT_AVAILABLE
+    ],
+)
+def test_too_few_in_sync_are_a_reason_to_store_nothing(
+    acked: list[int], settings: dict[str, object], *, refused: bool
+) -> None:
+    assert (table(acked, **settings).refusal(1000) is not None) is refused
+
+
+def test_settings_count_as_soon_as_they_change() -> None:
+    one = table([1000, 990])
+    assert one.copied(1000) == 1000
+    one.settings.in_sync_replicas = 3
+    assert one.copied(1000) == 990
+    one.settings.in_sync_replicas = 4
+    assert one.verdict(1000, 1000) is PutStatus.SLAVE_NOT_AVAILABLE
+    one.settings.enable_auto_in_sync_replicas = True
+    assert one.copied(1000) == 990
+    one.settings.ha_max_gap_not_in_sync = 10
+    assert one.copied(1000) == 1000
+
+
 def test_an_async_master_waits_for_nobody() -> None:
     assert Slaves(StoreSettings()).verdict(1000, 1000) is PutStatus.PUT_OK
 
 
 @given(st.lists(st.integers(-1, 1000), max_size=6), st.integers(2, 5))
-def test_as_many_slaves_as_are_asked_for_have_what_counts_as_copied(acked: list[int], replicas: int) -> None:
+def test_as_many_slaves_as_required_have_what_counts_as_copied(acked: list[int], replicas: int) -> None:
     copied = table(acked, in_sync_replicas=replicas).copied(1000)
     have = sum(at >= copied for at in acked)
     assert copied == -1 or have >= replicas - 1

@@ -84,7 +84,7 @@ def test_a_batch_that_was_decided_is_not_staged_again():
 
 def test_a_coordinator_that_has_forgotten_is_not_believed():
     staging = FakeStaging(decided=-1)
-    with pytest.raises(BatchNotWritten, match="said that it had been decided, and has forgotten that"):
+    with pytest.raises(BatchNotWritten, match="reported it as decided, and has forgotten that"):
         commit(OPTIONS, [staged(""), staged("x", a=1)], connect(staging))
     assert staging.asked == []
 

@@ -50,7 +50,7 @@ def test_what_spark_adds_itself_is_no_mistake():
     parse_read({**NEEDED, "path": "x", "checkpointLocation": "/c"}, STREAM)
 
 
-def test_tls_is_left_to_the_environment_unless_said():
+def test_tls_is_left_to_the_environment_by_default():
     assert parse_read(NEEDED, BATCH).tls is None
     assert parse_read({**NEEDED, "tls": "False"}, BATCH).tls is False
     options = parse_write({"namesrvAddr": "a:1", "topic": "t", "tls": "true", "tlsConfigFile": "x.tls"}, False)

@@ -66,7 +66,7 @@ PAUSES = st.sampled_from([0.0, 0.0, 0.05, 2.0])
     st.lists(st.integers(0, 60), min_size=1, max_size=5),
     st.lists(st.tuples(LATENCIES, MOMENTS, PAUSES), min_size=1, max_size=40),
 )
-def test_no_second_has_more_than_told_and_a_slice(
+def test_no_second_has_more_than_the_rate_and_a_slice(
     per_second: int, tasks: list[int], drawn: list[tuple[float, float, float]]
 ) -> None:
     world = World()
@@ -93,7 +93,7 @@ def test_nor_is_the_last_one_of_a_task() -> None:
 
 @pytest.mark.parametrize("took", [0.001, 0.02, 0.099])
 @pytest.mark.parametrize("per_second", [10, 40, 1000])
-def test_it_is_hardly_slower_than_told_while_answers_come_in_a_tenth(per_second: int, took: float) -> None:
+def test_it_is_hardly_slower_than_the_rate_while_answers_come_in_a_tenth(per_second: int, took: float) -> None:
     world = World()
     world.task(per_second, 5 * per_second, itertools.repeat(took), itertools.repeat(1.0))
     assert 5 <= world.now + ROUNDING <= 5.1 + took

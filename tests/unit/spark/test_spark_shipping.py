@@ -94,7 +94,7 @@ def test_a_node_that_lacks_what_the_package_needs_names_that(writer):
     assert f"node {socket.gethostname()}" in says
 
 
-def test_a_node_with_another_version_is_told_apart(writer, monkeypatch):
+def test_a_node_with_another_version_is_distinguished(writer, monkeypatch):
     content, version = cloudpickle.dumps(writer), tianzhou.__version__
     monkeypatch.setattr(tianzhou, "__version__", "0.0.9")
     with pytest.raises(ImportError, match=rf"has tianzhou 0\.0\.9 and the driver {version}; tasks need the same"):

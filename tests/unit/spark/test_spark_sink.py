@@ -120,7 +120,7 @@ class SlowProducer(FakeProducer):
         await super().send(message, queue)
 
 
-def test_rows_are_sent_in_slices_no_faster_than_told():
+def test_rows_are_sent_in_slices_no_faster_than_the_rate():
     producer = SlowProducer()
     rows = [[{"body": str(n)} for n in range(start, start + 11)] for start in (0, 11)]
     began = time.monotonic()

@@ -90,7 +90,7 @@ def test_a_whole_store_is_sound(folder: Path) -> None:
     assert plan(report).steps == ()
 
 
-def test_a_store_in_use_is_told(folder: Path) -> None:
+def test_a_store_in_use_is_reported(folder: Path) -> None:
     with opened(small_store(folder)):
         report = check_store(StoreScan(folder))
         assert report.in_use
@@ -270,7 +270,7 @@ def test_apaches_own_stores_are_sound(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["basic-clean-5", "basic-clean-4", "bcq", "lmq", "propcrc", "expired", "longtopic"])
-def test_apaches_queues_and_index_can_be_made_anew(name: str, tmp_path: Path) -> None:
+def test_apaches_queues_and_index_can_be_rebuilt(name: str, tmp_path: Path) -> None:
     with tarfile.open(GOLDEN / f"{name}.tar.xz") as archive:
         archive.extractall(tmp_path)
     folder = tmp_path / "store"

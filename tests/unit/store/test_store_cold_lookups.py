@@ -62,7 +62,7 @@ def put(store: MessageStore, topic: str, number: int, key: str) -> None:
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a usual topic U and a topic B of type BatchCQ."""
+    """A folder with an ordinary topic U and a topic B of type BatchCQ."""
     folder = tmp_path_factory.mktemp("written")
     with open_now(small(folder)) as store:
         for number in range(COUNT):

@@ -38,7 +38,9 @@ def test_a_flipped_bit_in_a_body_is_found_before_serving(tmp_path: Path, elsewhe
         assert read_now(as_it_is, "T", 0, 15, 1).status is GetStatus.FOUND
 
 
-def test_a_sound_store_is_served_and_what_was_checked_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_sound_store_is_served_and_what_was_checked_is_shown(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     fill(tmp_path)
     with caplog.at_level(logging.INFO), opened(store_of(tmp_path, check=True)) as store:
         assert "50 messages in 2 queues checked" in caplog.text

@@ -17,7 +17,7 @@ from tianzhou.wire.hashing import index_hash, tags_code
 
 
 class SteppedClock:
-    """Moves by what it is told at every reading."""
+    """Moves by a fixed step at every reading."""
 
     def __init__(self, now: int = 1_000_000) -> None:
         self.now = now

@@ -134,7 +134,7 @@ def test_what_a_stop_writes_and_a_kill_does_not(tmp_path, kill):
                 cluster.send("orders", f"{number}")
             cluster.send("later", "in two hours", delay_level=18)
             cluster.settle()
-        # It has left, and with that told the broker how far it is; that stands in no file yet.
+        # It has left, and with that committed how far it is; that stands in no file yet.
         assert sorted(seen) == [b"0", b"1", b"2"]
         seen.clear()
         with broker.down(kill=kill):

@@ -98,7 +98,7 @@ def test_fifteen_questions_about_a_transaction_and_then_none(cluster):
     assert cluster.messages("orders") == []
 
 
-def test_a_transaction_whose_answer_got_lost_is_asked_about(cluster):
+def test_a_transaction_whose_answer_got_lost_is_checked(cluster):
     with cluster.transaction_producer("shop", check=lambda message: TransactionState.COMMIT) as producer:
         producer.send_in_transaction(Message("orders", b"paid"), lambda message, arg: TransactionState.UNKNOWN)
         assert cluster.messages("orders") == []
@@ -126,7 +126,7 @@ def test_code_under_test_that_makes_its_own_blocking_clients_lives_in_virtual_ti
     assert cluster.messages("orders")[0].born_timestamp == cluster.now_ms - 60_000
 
 
-def test_after_the_last_virtual_cluster_clocks_and_clients_are_the_usual_ones():
+def test_after_the_last_virtual_cluster_clocks_and_clients_are_ordinary_ones():
     usual = SystemClock.now_ms
     with Cluster(virtual=True) as one, Cluster(virtual=True) as other:
         one.advance(hours=5)

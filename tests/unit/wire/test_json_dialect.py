@@ -61,7 +61,7 @@ def test_reading(text: str, expected: Any) -> None:
     assert loads(bytearray(text.encode())) == loads(memoryview(text.encode())) == expected
 
 
-def test_bare_and_quoted_integer_keys_are_told_apart() -> None:
+def test_bare_and_quoted_integer_keys_are_distinguished() -> None:
     (bare,) = loads(b"{7:1}")
     (quoted,) = loads(b'{"7":1}')
     assert (bare, quoted) == (7, "7")

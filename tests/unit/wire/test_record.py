@@ -153,7 +153,7 @@ def test_parts_that_do_not_add_up_keep_the_size(at: int, value: int, code: str) 
     assert corrupt(data + VECTOR) == ("length", 101)
 
 
-def test_a_damaged_body_is_found_only_when_asked_for() -> None:
+def test_a_damaged_body_is_found_only_on_request() -> None:
     data = patched(88, ord("H"), "B")
     assert codec.decode_record(data).body == b"Hi"
     assert corrupt(data, check_crc=True) == ("crc", 101)

@@ -61,7 +61,7 @@ class DelayScheduler:
             await asyncio.sleep(SETTLE_S)
             offsets, end = self._ledger.offsets(), self._store.end_offset
             try:
-                await self._store.flushed.reach(end)
+                await self._store.durability.lasting.reach(end)
             except StoreError:
                 # A disk that refuses takes no positions either.
                 return

@@ -83,7 +83,7 @@ class ClientRelayHandler(Handler):
             ) from None
         except ConnectionLost:
             raise BrokerError(
-                ResponseCode.SYSTEM_ERROR, f"consumer <{group}> <{client_id}> went offline while it was asked"
+                ResponseCode.SYSTEM_ERROR, f"consumer <{group}> <{client_id}> went offline before it answered"
             ) from None
         return command.reply(answer.code, answer.remark, answer.fields, answer.body)
 
@@ -117,7 +117,7 @@ class ClientRelayHandler(Handler):
 
 
 def refuse_old(members: Iterable[Client]) -> None:
-    """Refuse members too old to be asked for their offsets, or to have them reset.
+    """Refuse members too old to report their offsets, or to have them reset.
 
     Raises:
         BrokerError: SYSTEM_ERROR.
@@ -131,7 +131,7 @@ def refuse_old(members: Iterable[Client]) -> None:
 
 
 def free_connection(bounds: Bounds, client: Client) -> Connection:
-    """The connection of a client that may be asked something more.
+    """The connection of a client that may get one more request.
 
     Raises:
         TooBusy: it has not answered as many questions as a client may.

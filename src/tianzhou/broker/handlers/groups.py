@@ -74,7 +74,7 @@ class GroupHandler(Handler):
 
     @serves(RequestCode.DELETE_SUBSCRIPTIONGROUP)
     async def delete(self, connection: Connection, command: Command) -> Reply:
-        """Delete a group, and its offsets when that is asked for."""
+        """Delete a group, and its offsets on request."""
         header = read_header(command)
         group = header.group_name
         self._tables.groups.delete(group, self._clock.now_ms())

@@ -56,7 +56,7 @@ _CODES = {
     GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
 }
 _NAMES = {GetStatus.NO_MATCHED_LOGIC_QUEUE: GetStatus.NO_MESSAGE_IN_QUEUE.name}
-"""A queue that the topic has is there, with or without messages; Apache's broker makes its files when it is asked."""
+"""A queue that the topic has is there, with or without messages; Apache's broker makes its files on request."""
 
 
 def pull_code(status: GetStatus, offset: int) -> ResponseCode:
@@ -155,7 +155,7 @@ class PullHandler(Handler):
         return self._tell_offset(request, offset or 0)
 
     def _tell_offset(self, request: PullRequest, offset: int) -> Reply:
-        """Have the consumer go on elsewhere than it asked for."""
+        """Have the consumer go on at another offset than it requested."""
         header = request.header
         found = GetResult(
             GetStatus.OFFSET_TOO_SMALL,
@@ -178,7 +178,7 @@ class PullHandler(Handler):
         return None if client is None or online.consume_type is ConsumeType.CONSUME_ACTIVELY else client.client_id
 
     def _note_broadcast(self, request: PullRequest, client_id: str) -> Reply | Awaitable[Reply]:
-        """Note how far a broadcast consumer is; an answer for one that has to be told where to begin."""
+        """Note how far a broadcast consumer is; an answer for one that has to learn where to begin."""
         header = request.header
         broadcasts, proxied = self._tables.broadcasts, header.request_source == BY_PROXY
         name, place = header.consumer_group, (header.consumer_group, header.topic, header.queue_id)
@@ -423,7 +423,7 @@ class PullHandler(Handler):
         name = header.topic
         self._tables.offsets.pulled(header.consumer_group, name, header.queue_id, found.next_offset)
         status = found.status
-        # Enum members are slow keys, so what is usual is not looked up.
+        # Enum members are slow keys, so ordinary ones are not looked up.
         if status is GetStatus.FOUND:
             code, status_text = ResponseCode.SUCCESS, "FOUND"
             self._stats.found += 1

@@ -9,6 +9,7 @@ from collections.abc import Awaitable
 
 from tianzhou.broker.handlers.handler import Handler, serves
 from tianzhou.broker.large_bodies import LARGE, decoded
+from tianzhou.broker.registration.members import MEMBER_TIMEOUT_MS, GroupMembers
 from tianzhou.broker.registration.name_servers import NameServers
 from tianzhou.broker.services import Services
 from tianzhou.errors import TianzhouError
@@ -19,12 +20,9 @@ from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.side_thread import ASIDE
 from tianzhou.remoting.turns import Slices
 from tianzhou.wire.bodies.clients import LOCK_REQUEST, LOCKED_QUEUES, LockRequest
-from tianzhou.wire.bodies.route import MEMBER_GROUP
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
-from tianzhou.wire.fields import write_header
 
-MEMBER_TIMEOUT_MS = 1_000
 FEW = 64
 """Maximum queues of a request that is answered at once."""
 
@@ -46,9 +44,7 @@ class QueueLockHandler(Handler):
     def __init__(self, services: Services, client: RemotingClient, names: NameServers) -> None:
         super().__init__(services)
         self._client = client
-        self._names = names
-        self._members: list[str] = []
-        self._looked_up_at = -1e9
+        self._members = GroupMembers(services, client, names)
 
     @serves(RequestCode.LOCK_BATCH_MQ)
     def lock(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply] | Slices[Reply]:
@@ -109,29 +105,8 @@ class QueueLockHandler(Handler):
                 return None
             return reply if reply.code == ResponseCode.SUCCESS else None
 
-        replies = await asyncio.gather(*map(ask, await self._others()))
+        replies = await asyncio.gather(*map(ask, await self._members.others()))
         return [reply for reply in replies if reply is not None]
-
-    async def _others(self) -> list[str]:
-        """The other brokers of this one's name, as name servers know them; looked up now and then only."""
-        settings, now = self._tables.settings, self._clock.monotonic()
-        if now - self._looked_up_at < settings.sync_broker_member_group_period / 1000:
-            return self._members
-        self._looked_up_at = now
-        code = RequestCode.GET_BROKER_MEMBER_GROUP
-        fields = write_header(code, cluster_name=settings.broker_cluster_name, broker_name=settings.broker_name)
-        for address in self._names.addresses:
-            try:
-                reply = await self._client.invoke(address, Command(code, fields=fields), MEMBER_TIMEOUT_MS)
-                found = MEMBER_GROUP.loads(reply.body) if reply.code == ResponseCode.SUCCESS else None
-            except TianzhouError as error:
-                _log.warning("name server %s does not say who else is %s: %s", address, settings.broker_name, error)
-                continue
-            if found is not None:
-                addresses = found.broker_addrs
-                self._members = [where for number, where in addresses.items() if number != settings.broker_id]
-                break
-        return self._members
 
 
 def _lock_request(command: Command) -> LockRequest:

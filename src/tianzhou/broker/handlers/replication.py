@@ -1,4 +1,4 @@
-"""Requests among members of a broker group (905 to 908, 1007, 1008; broker.md §17.5).
+"""Requests among members of a broker group (905 to 908, 1007, 1008, 31010; broker.md §17.5).
 
 Those of controllers are answered as by Apache's broker without one.
 """
@@ -6,7 +6,8 @@ Those of controllers are answered as by Apache's broker without one.
 from __future__ import annotations
 
 from tianzhou.broker.handlers.handler import Handler, serves
-from tianzhou.errors import BrokerError
+from tianzhou.broker.replication.log_repairs import PIECE
+from tianzhou.errors import BrokerError, StoreError
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.wire.bodies.replication import HA_STATUS
 from tianzhou.wire.codes import RequestCode, ResponseCode
@@ -17,32 +18,61 @@ from tianzhou.wire.fields import read_header, write_reply
 class ReplicationHandler(Handler):
     """Answers for a master or a slave."""
 
-    @serves(
-        RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE,
-        RequestCode.RESET_MASTER_FLUSH_OFFSET,
-        RequestCode.NOTIFY_BROKER_ROLE_CHANGED,
-    )
+    @serves(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, RequestCode.NOTIFY_BROKER_ROLE_CHANGED)
     def ignore(self, connection: Connection, command: Command) -> Reply:
-        """What concerns replicas and controllers only."""
+        """What concerns acting masters and controllers only."""
+        return command.reply(ResponseCode.SUCCESS)
+
+    @serves(RequestCode.RESET_MASTER_FLUSH_OFFSET)
+    def reset(self, connection: Connection, command: Command) -> Reply:
+        """Another figure of where the master's log ended; a master has no use for it."""
+        if self._replication.is_slave:
+            self._replication.master_flush_offset = read_header(command).master_flush_offset
         return command.reply(ResponseCode.SUCCESS)
 
     @serves(RequestCode.EXCHANGE_BROKER_HA_INFO)
     def exchange(self, connection: Connection, command: Command) -> Reply:
-        """Where the master is and how far its disk is, for one that does not say so itself."""
-        if read_header(command).master_ha_address:
+        """Where the master is and where its log ended at its start, for one that does not say so itself."""
+        header = read_header(command)
+        if header.master_ha_address:
+            self._replication.told_of_master(header.master_flush_offset)
+        if header.master_ha_address or self._replication.is_slave:
             return command.reply(ResponseCode.SUCCESS)
         fields = write_reply(
             command.code,
             master_ha_address=self._replication.ha_address,
-            master_flush_offset=self._store.flushed.value,
+            master_flush_offset=self._store.report.end,
             master_address=self._address,
         )
         return command.reply(ResponseCode.SUCCESS, None, fields)
+
+    @serves(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
+    def request_modes(self, connection: Connection, command: Command) -> Reply:
+        """How groups ask for messages, for slaves of RocketMQ 5: all of them pull here."""
+        return command.reply(ResponseCode.SUCCESS, body=b'{"messageRequestModeMap":{}}')
 
     @serves(RequestCode.GET_BROKER_HA_STATUS)
     def status(self, connection: Connection, command: Command) -> Reply:
         """How far copies are."""
         return command.reply(ResponseCode.SUCCESS, body=HA_STATUS.dumps(self._replication.status()))
+
+    @serves(RequestCode.READ_LOG)
+    async def read_log(self, connection: Connection, command: Command) -> Reply:
+        """Bytes of the commit log as they are, for a broker of this group where they are broken (docs/adr/0016)."""
+        header = read_header(command)
+        if not 0 < header.size <= PIECE or header.offset < 0:
+            raise BrokerError(
+                ResponseCode.INVALID_PARAMETER,
+                f"{header.size} bytes at {header.offset} of the log: 1 to {PIECE} at a time",
+            )
+        while True:
+            try:
+                found = self._store.log_bytes(header.offset, header.size)
+            except StoreError as error:
+                raise BrokerError(ResponseCode.QUERY_NOT_FOUND, str(error)) from error
+            if isinstance(found, memoryview):
+                return command.reply(ResponseCode.SUCCESS, body=bytes(found))
+            await found
 
     @serves(RequestCode.GET_BROKER_EPOCH_CACHE)
     def epochs(self, connection: Connection, command: Command) -> Reply:

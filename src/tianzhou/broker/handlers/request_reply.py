@@ -6,7 +6,6 @@ pushed to that client over the connection of its heartbeats, and besides stored 
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 from tianzhou.broker.handlers.client_relay import free_connection
@@ -37,7 +36,7 @@ class RequestReplyHandler(Handler):
     def __init__(self, services: Services) -> None:
         super().__init__(services)
         self._admission = Admission(self._tables)
-        self._random = random.Random()
+        self._rng = services.rng
 
     @serves(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
     async def reply(self, connection: Connection, command: Command) -> Reply:
@@ -68,7 +67,7 @@ class RequestReplyHandler(Handler):
         return command.reply(code, remark, {**marks, **fields})
 
     def _queue(self, config: TopicConfig, queue_id: int) -> int:
-        return queue_id if queue_id >= 0 else self._random.randrange(max(config.write_queue_nums, 1))
+        return queue_id if queue_id >= 0 else self._rng.randrange(max(config.write_queue_nums, 1))
 
     async def _push(
         self, connection: Connection, header: Any, queue_id: int, properties: dict[str, str], body: bytes

@@ -49,6 +49,8 @@ class RuntimeInfoHandler(Handler):
             "bootTimestamp": stats.started_ms,
             "runtime": _duration(now - stats.started_ms),
             "brokerActive": "true",
+            "damagedLogStretches": store.damage.stretches,
+            "damagedLogStretchesPutRight": store.damage.put_right,
             "brokerVersion": VERSION,
             "brokerVersionDesc": version_name(VERSION),
             "tianzhouVersion": __version__,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -82,10 +81,10 @@ class SendHandler(Handler):
         super().__init__(services)
         self._acks = acks
         # Keys of messages that bring none.
-        self._unique_ids = UniqueIdGenerator(self._host[0], os.getpid(), id(self._tables) & 0xFFFFFFFF)
+        self._unique_ids = UniqueIdGenerator(self._host[0], os.getpid(), services.rng.getrandbits(32))
         self._admission = Admission(self._tables)
         self._id_head = offset_msg_id(*self._host, 0)[:-16]
-        self._random = random.Random()
+        self._rng = services.rng
         self._targets: dict[str, Target] = {}
         self._append: Callable[[NewRecord], PutResult] = self._store.append
         self._sample()
@@ -400,7 +399,7 @@ class SendHandler(Handler):
             return queue_id
         if config.write_queue_nums <= 0:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"topic[{config.topic_name}] has no queue to write to")
-        return self._random.randrange(config.write_queue_nums)
+        return self._rng.randrange(config.write_queue_nums)
 
     def _stored(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 from tianzhou.broker.delays.delay import put_off
@@ -30,7 +29,7 @@ class SendBackHandler(Handler):
 
     def __init__(self, services: Services) -> None:
         super().__init__(services)
-        self._random = random.Random()
+        self._rng = services.rng
 
     @serves(RequestCode.CONSUMER_SEND_MSG_BACK)
     async def send_back(self, connection: Connection, command: Command) -> Reply:
@@ -60,7 +59,7 @@ class SendBackHandler(Handler):
             target, queue_id, level = names.dead_letter_topic(header.group), 0, 0
             self._tables.topics.ensure(target, 1, now)
         else:
-            target, queue_id = topic.topic_name, self._random.randrange(group.retry_queue_nums)
+            target, queue_id = topic.topic_name, self._rng.randrange(group.retry_queue_nums)
             level = self._tables.delays.capped(decision.level)
         copy = self._copy(record, header, target, queue_id, level)
         result = self._store.append(copy)

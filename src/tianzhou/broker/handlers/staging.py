@@ -77,7 +77,7 @@ class StagingHandler(Handler):
     async def stage(self, connection: Connection, command: Command) -> Reply:
         """Store a unit; the last one of an attempt is answered when the disk has them all."""
         header = read_header(command)
-        refuse_as_slave(self._store.settings, "messages are staged")
+        refuse_as_slave(self._replication, "messages are staged")
         named = ("writer", header.writer), ("attempt", header.attempt), ("coordinator", header.coordinator)
         for what, name in named:
             if (text := records.unfit_name(what, name)) is not None:
@@ -161,10 +161,7 @@ class StagingHandler(Handler):
     @serves(RequestCode.DECIDE_BATCH)
     async def decide(self, connection: Connection, command: Command) -> Reply:
         """Decide about a batch, or say what was decided."""
-        wanted = _load(DECISION, command)
-        refuse_as_slave(self._store.settings, "messages are staged")
-        self._refuse_unless_coordinator(wanted)
-        self._ledger.check_room(wanted.writer)
+        wanted = self._to_decide(DECISION, command)
         decision = await self._publisher.decide(wanted)
         return command.reply(ResponseCode.SUCCESS, body=DECISION.dumps(decision))
 
@@ -172,7 +169,7 @@ class StagingHandler(Handler):
     async def publish(self, connection: Connection, command: Command) -> Reply:
         """Publish what is here of a decided batch."""
         decision = _load(DECISION, command)
-        refuse_as_slave(self._store.settings, "messages are staged")
+        refuse_as_slave(self._replication, "messages are staged")
         self._refuse_other_coordinator(decision.writer, decision.coordinator)
         self._ledger.check_room(decision.writer)
         everywhere = bool(read_header(command).everywhere)
@@ -182,10 +179,7 @@ class StagingHandler(Handler):
     @serves(RequestCode.SETTLE_ATTEMPTS)
     async def settle(self, connection: Connection, command: Command) -> Reply:
         """Decision about a batch; without one its attempts are refused."""
-        request = _load(ATTEMPTS, command)
-        refuse_as_slave(self._store.settings, "messages are staged")
-        self._refuse_unless_coordinator(request)
-        self._ledger.check_room(request.writer)
+        request = self._to_decide(ATTEMPTS, command)
         decision = await self._publisher.settle(request)
         return command.reply(ResponseCode.SUCCESS, body=b"" if decision is None else DECISION.dumps(decision))
 
@@ -193,11 +187,13 @@ class StagingHandler(Handler):
     async def discard(self, connection: Connection, command: Command) -> Reply:
         """Drop refused attempts."""
         request = _load(ATTEMPTS, command)
-        refuse_as_slave(self._store.settings, "messages are staged")
+        refuse_as_slave(self._replication, "messages are staged")
         self._publisher.discard(request)
         return command.reply(ResponseCode.SUCCESS)
 
-    def _refuse_unless_coordinator(self, request: BatchDecision | AttemptList) -> None:
+    def _to_decide(self, bean: Bean[T], command: Command) -> T:
+        request = _load(bean, command)
+        refuse_as_slave(self._replication, "messages are staged")
         if request.coordinator != self._publisher.broker_name:
             raise BrokerError(
                 ResponseCode.ILLEGAL_OPERATION,
@@ -205,6 +201,8 @@ class StagingHandler(Handler):
                 f"{self._publisher.broker_name}",
             )
         self._refuse_other_coordinator(request.writer, request.coordinator)
+        self._ledger.check_room(request.writer)
+        return request
 
     def _refuse_other_coordinator(self, name: str, coordinator: str) -> None:
         writer = self._ledger.get(name)

@@ -46,7 +46,7 @@ class TransactionHandler(Handler):
     def end(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
         """Commit or roll back a half message; a producer that does not know yet is not answered."""
         header = read_header(command)
-        refuse_as_slave(self._store.settings, "transactions are ended")
+        refuse_as_slave(self._replication, "transactions are ended")
         outcome = _OUTCOMES.get(header.commit_or_rollback)
         return None if outcome is None else self._store.take(self._end(command, header, outcome))
 
@@ -134,7 +134,7 @@ class TransactionHandler(Handler):
     def resume(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
         """Make an abandoned message a half message again, to be checked from the beginning."""
         header = read_header(command)
-        refuse_as_slave(self._store.settings, "half messages are resumed")
+        refuse_as_slave(self._replication, "half messages are resumed")
         try:
             _, _, place = parse_offset_msg_id(header.msg_id or "")
         except (ProtocolError, ValueError) as error:

@@ -18,13 +18,14 @@ from tianzhou.errors import StoreError
 from tianzhou.remoting.connection import Connection
 from tianzhou.store.results import PutStatus
 from tianzhou.store.store import MessageStore
+from tianzhou.watermark import Watermark
 from tianzhou.wire.command import decode
 
 _log = logging.getLogger(__name__)
 
-_Entry = tuple[int, float, Connection, bytes, list[int] | None, int, PutStatus | None]
-"""Log offset that has to be safe, when the wait began, connection and reply, milliseconds waited by queue, queue, and
-what copies make of the status; None when they are waited for."""
+_Entry = tuple[int, float, Connection, bytes, list[int] | None, int, Watermark, PutStatus | None]
+"""Log offset that has to be safe, when the wait began, connection and reply, milliseconds waited by queue, queue, the
+mark of what is copied, and what copies make of the status; None when they are waited for."""
 
 
 class Acknowledgements:
@@ -65,8 +66,9 @@ class Acknowledgements:
         if not self._now:
             self._now = self._clock.monotonic()
             asyncio.get_running_loop().call_soon(self._turn_over)
-        copies = self._store.durability.status_at_once(self._store.end_offset, end_offset)
-        self._waiting.append((end_offset, self._now, connection, reply, waits, queue_id, copies))
+        durability = self._store.durability
+        copies = durability.status_at_once(self._store.end_offset, end_offset)
+        self._waiting.append((end_offset, self._now, connection, reply, waits, queue_id, durability.replicated, copies))
 
     def _turn_over(self) -> None:
         self._now = 0.0
@@ -80,9 +82,9 @@ class Acknowledgements:
             await self._added.wait()
             self._added.clear()
             while waiting:
-                end, since, *_, copies = waiting[0]
+                end, since, *_, replicated, copies = waiting[0]
                 status = PutStatus.PUT_OK
-                marks = durability.awaited(copies=copies is None)
+                marks = durability.awaited(replicated, copies=copies is None)
                 for mark, limit_s, late in marks:
                     try:
                         async with asyncio.timeout(max(since + limit_s - self._clock.monotonic(), 0)):
@@ -98,8 +100,9 @@ class Acknowledgements:
     def _answer(self) -> None:
         """Answer the entries, at least one, whose messages are safe."""
         durability = self._store.durability
-        flushed, copied = durability.safe_ends()
         waiting = self._waiting
+        replicated = waiting[0][-2]
+        flushed, copied = durability.safe_ends(replicated)
         now = self._clock.monotonic()
         since = waiting[0][1]
         # Who came first has waited longest; the times of those behind it lie between its and nothing.
@@ -107,7 +110,9 @@ class Acknowledgements:
         waited_ms = int((now - since) * 1000)
         replies: dict[Connection, list[bytes]] = {}
         while waiting and waiting[0][0] <= (copied if waiting[0][-1] is None else flushed):
-            _, began, connection, reply, waits, queue_id, _ = waiting.popleft()
+            if waiting[0][-2] is not replicated:
+                break  # who led before may have stored something else up to there
+            _, began, connection, reply, waits, queue_id, _, _ = waiting.popleft()
             if began != since:
                 since, waited_ms = began, int((now - began) * 1000)
             if waited_ms and waits is not None:
@@ -123,9 +128,9 @@ class Acknowledgements:
                 _log.exception("%s: %d acknowledgements cannot be sent", connection, len(frames))
 
     def _answer_late(self, entry: _Entry, status: PutStatus) -> None:
-        _, since, connection, reply, _, _, copies = entry
+        _, since, connection, reply, _, _, _, copies = entry
         self._stats.put_latency.note((self._clock.monotonic() - since) * 1000)
         late = decode(reply[4:])
-        # What is said of slaves counts more than what is said of the disk.
+        # The status of slaves counts more than that of the disk.
         late.code = code_of(status if copies is None or copies is PutStatus.PUT_OK else copies)
         connection.send(late)

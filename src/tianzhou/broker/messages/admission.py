@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tianzhou.broker.replication.replication import Replication
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.state import Tables
 from tianzhou.broker.tables.groups import GroupTable
@@ -12,7 +13,6 @@ from tianzhou.broker.tables.topics import NOT_SENDABLE
 from tianzhou.errors import BrokerError
 from tianzhou.model import SubscriptionGroupConfig, TopicConfig, names
 from tianzhou.model.name_rules import LONGEST_GROUP, topic_name_problem
-from tianzhou.store.settings import StoreSettings
 from tianzhou.wire.codes import ResponseCode
 
 _STAGING = (names.STAGED_TOPIC, names.STAGED_OP_TOPIC)
@@ -82,20 +82,18 @@ def retry_group(groups: GroupTable, name: str, now_ms: int) -> SubscriptionGroup
     return group
 
 
-def refuse_as_slave(settings: StoreSettings, what: str) -> None:
+def refuse_as_slave(replication: Replication, what: str) -> None:
     """Refuse a request that only a master serves.
 
     Args:
-        settings: have the broker's role.
+        replication: knows the broker's role.
         what: what the master does, for the text.
 
     Raises:
         BrokerError: SLAVE_NOT_AVAILABLE.
     """
-    if settings.broker_role == "SLAVE":
-        raise BrokerError(
-            ResponseCode.SLAVE_NOT_AVAILABLE, f"this broker is a slave (brokerRole): {what} at its master"
-        )
+    if replication.is_slave:
+        raise BrokerError(ResponseCode.SLAVE_NOT_AVAILABLE, f"this broker is a slave: {what} at its master")
 
 
 class Admission:

@@ -225,7 +225,7 @@ class Registrar:
             broker_name=settings.broker_name,
             broker_addr=self._address,
             cluster_name=settings.broker_cluster_name,
-            broker_id=settings.broker_id,
+            broker_id=self._replication.broker_id,
             **fields,
         )
         return Command(code, fields=header, body=body)
@@ -323,7 +323,7 @@ class Registrar:
     def _failed(self, address: str, why: str) -> None:
         level = logging.DEBUG if address in self._failing else logging.WARNING
         self._failing.add(address)
-        _log.log(level, "name server %s was not told about this broker: %s; trying again", address, why)
+        _log.log(level, "name server %s has not registered this broker: %s; trying again", address, why)
 
     def _watch_connection(self, address: str) -> None:
         # A name server forgets a broker whose connection is gone, so do not wait for the next period.
@@ -361,4 +361,4 @@ class Registrar:
         try:
             await self._client.invoke(address, self._request(RequestCode.UNREGISTER_BROKER), UNREGISTER_TIMEOUT_MS)
         except (TianzhouError, OSError, ValueError) as error:
-            _log.warning("name server %s was not told that this broker stops: %s", address, error)
+            _log.warning("name server %s has not unregistered this broker: %s", address, error)

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from typing import Final
 
 from tianzhou.broker.state import Tables
+from tianzhou.broker.tables.consumer_offsets import SEPARATOR
 from tianzhou.clock import Clock
-from tianzhou.errors import BrokerError, TianzhouError
-from tianzhou.model import DataVersion
+from tianzhou.errors import BrokerError, ConnectionLost, TianzhouError
+from tianzhou.model import DataVersion, TopicConfig
 from tianzhou.records.checksum import Octets
 from tianzhou.remoting.client import RemotingClient
+from tianzhou.store.store import MessageStore
+from tianzhou.troubles import Troubles
 from tianzhou.wire.bodies.groups import SUBSCRIPTION_GROUP_TABLE
 from tianzhou.wire.bodies.topics import TOPIC_TABLE
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
+from tianzhou.wire.fields import write_header
 from tianzhou.wire.json_dialect import loads
 
+WORK: Final = "tables of the master"
 PERIOD_S: Final = 1.0
 """Seconds between two rounds. RocketMQ lets a minute pass (4.9: ten seconds); a fail-over forgets its commits."""
 _REST: Final = 20
 """How many times as long as a round takes the next one waits at least."""
 _TIMEOUT_MS: Final = 5000
+
+_log = logging.getLogger(__name__)
 
 
 class MetadataSync:
@@ -33,27 +42,58 @@ class MetadataSync:
         client: reaches the master.
         clock: stamps changes.
         master: the master's address; empty while there is none.
+        store: has the queues of topics that are deleted.
+        period_s: seconds between two rounds.
+        stored_queues: numbers of a topic's queues that the store has, which stay readable whatever the master's table
+            says: that of a member of Apache's may know less than its log. None to have the table alone count.
     """
 
-    def __init__(self, tables: Tables, client: RemotingClient, clock: Clock, master: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        tables: Tables,
+        client: RemotingClient,
+        clock: Clock,
+        master: Callable[[], str],
+        store: MessageStore,
+        period_s: float = PERIOD_S,
+        stored_queues: Callable[[str], Iterable[int]] | None = None,
+    ) -> None:
+        self._stored_queues = stored_queues
+        self._period_s = period_s
         self._tables = tables
+        self._store = store
+        self._asked_at = 0
+        self._gone: set[str] = set()
         self._client = client
         self._clock = clock
         self._master = master
         self._seen: dict[int, DataVersion] = {}
+        self._failing = False
 
-    async def run(self) -> None:
+    async def run(self, troubles: Troubles) -> None:
         """Follow the master until cancelled.
 
-        Raises:
-            TianzhouError: a table cannot be had; the caller begins again.
+        Args:
+            troubles: learns what cannot be had.
         """
         while True:
             began_s = self._clock.monotonic()
             if self._master():
-                await self.round()
+                try:
+                    await self.round()
+                except TianzhouError as error:
+                    # A master that is away stays so for minutes: it is said once, and not how often it was tried.
+                    troubles.failed(WORK, error, self._clock.now_ms(), self._clock.monotonic())
+                    if not self._failing:
+                        _log.warning("%s cannot be had; they are asked for every %g s: %s", WORK, PERIOD_S, error)
+                    self._failing = True
+                else:
+                    troubles.over(WORK)
+                    if self._failing:
+                        _log.info("%s are taken over again", WORK)
+                    self._failing = False
             # Large tables take their time, of which others need the most.
-            await asyncio.sleep(max(PERIOD_S, _REST * (self._clock.monotonic() - began_s)))
+            await asyncio.sleep(max(self._period_s, _REST * (self._clock.monotonic() - began_s)))
 
     async def round(self) -> None:
         """Take over every table once; those that can be had are, whatever becomes of the others.
@@ -62,17 +102,21 @@ class MetadataSync:
             TianzhouError: one of them cannot be had.
         """
         failure: TianzhouError | None = None
-        for code, take in (
+        master = self._master()
+        steps: tuple[tuple[RequestCode, Callable[[Octets], Awaitable[None] | None]], ...] = (
             (RequestCode.GET_ALL_TOPIC_CONFIG, self._topics),
             (RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self._groups),
             (RequestCode.GET_ALL_CONSUMER_OFFSET, self._offsets),
             (RequestCode.GET_ALL_DELAY_OFFSET, self._delays),
-        ):
+        )
+        for code, take in steps:
+            self._asked_at = self._store.end_offset
             try:
-                reply = await self._client.invoke(self._master(), Command(code), _TIMEOUT_MS)
+                reply = await self._client.invoke(master, Command(code), _TIMEOUT_MS)
                 if reply.code != ResponseCode.SUCCESS:
-                    raise BrokerError(reply.code, reply.remark or "", address=self._master())
-                take(reply.body)
+                    raise BrokerError(reply.code, reply.remark or "", address=master)
+                if (more := take(reply.body)) is not None:
+                    await more
             except TianzhouError as error:
                 failure = error
         if failure is not None:
@@ -80,13 +124,26 @@ class MetadataSync:
 
     def _topics(self, body: Octets) -> None:
         found = TOPIC_TABLE.loads(body)
+        # A topic of the same name may have been made, and have messages here, before anybody asked.
+        self._gone -= found.topic_config_table.keys()
+        self._gone = {name for name in self._gone if not self._store.delete_topic_before(name, self._asked_at)}
         if self._seen.get(RequestCode.GET_ALL_TOPIC_CONFIG) == found.data_version:
             return
         topics, now_ms = self._tables.topics, self._clock.now_ms()
-        topics.put_all(found.topic_config_table.values(), now_ms)
+        topics.put_all(map(self._readable, found.topic_config_table.values()), now_ms)
         gone = [name for name in topics.all() if name not in found.topic_config_table and not topics.is_system(name)]
         topics.delete(gone, now_ms)
+        for name in gone:
+            self._tables.offsets.forget_topic(name)
+        if self._stored_queues is None:
+            self._gone |= {name for name in gone if not self._store.delete_topic_before(name, self._asked_at)}
         self._seen[RequestCode.GET_ALL_TOPIC_CONFIG] = found.data_version
+
+    def _readable(self, config: TopicConfig) -> TopicConfig:
+        if self._stored_queues is None:
+            return config
+        count = max(self._stored_queues(config.topic_name), default=-1) + 1
+        return config if count <= config.read_queue_nums else replace(config, read_queue_nums=count)
 
     def _groups(self, body: Octets) -> None:
         found = SUBSCRIPTION_GROUP_TABLE.loads(body)
@@ -99,8 +156,39 @@ class MetadataSync:
         groups.forbidden = {group: dict(topics) for group, topics in found.forbidden_table.items()}
         self._seen[RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG] = found.data_version
 
-    def _offsets(self, body: Octets) -> None:
-        self._tables.offsets.take_over(loads(body))
+    async def _offsets(self, body: Octets) -> None:
+        """Take over offsets; but what groups committed here while the master was away is handed to it first."""
+        offsets, master = self._tables.offsets, self._master()
+        if not master:
+            raise ConnectionLost("the master went away while its tables were taken over")
+        found = loads(body)
+        if offsets.own is None:
+            offsets.take_over(found)
+            return
+        ahead = offsets.ahead_of(found)
+        # Who commits while the master is told is heard the next time.
+        own, offsets.own = offsets.own, {}
+        taken = 0
+        try:
+            for group, topic, queue_id, offset in ahead:
+                if await self._hand_over(master, group, topic, queue_id, offset):
+                    table = found.setdefault("offsetTable", {})
+                    table.setdefault(f"{topic}{SEPARATOR}{group}", {})[str(queue_id)] = offset
+                    taken += 1
+        except TianzhouError:
+            for key, queues in own.items():
+                offsets.own.setdefault(key, set()).update(queues)
+            raise
+        if ahead:
+            _log.info("%d of %d offsets that were committed here are handed to the master", taken, len(ahead))
+        offsets.take_over(found)
+
+    async def _hand_over(self, master: str, group: str, topic: str, queue_id: int, offset: int) -> bool:
+        """Commit at the master; whether it takes it: a reset that waits there counts more, and so does an end."""
+        code = RequestCode.UPDATE_CONSUMER_OFFSET
+        fields = write_header(code, consumer_group=group, topic=topic, queue_id=queue_id, commit_offset=offset)
+        reply = await self._client.invoke(master, Command(code, fields=fields), _TIMEOUT_MS)
+        return reply.code == ResponseCode.SUCCESS and not reply.remark
 
     def _delays(self, body: Octets) -> None:
         self._tables.delays.load(loads(body))

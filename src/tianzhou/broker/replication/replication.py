@@ -7,8 +7,9 @@ import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
+from tianzhou.broker.replication.metadata_sync import WORK as TABLES
 from tianzhou.broker.replication.metadata_sync import MetadataSync
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.state import Tables
@@ -32,6 +33,18 @@ LOOK_EVERY_S: Final = 3.0
 _log = logging.getLogger(__name__)
 
 
+class Duties(Protocol):
+    """What a broker does only while it is the master."""
+
+    async def begin(self, opened: Callable[[], None] | None = None) -> None:
+        """Begin with it; `opened` has the store take messages, at the right moment."""
+        ...
+
+    async def end(self) -> None:
+        """Stop."""
+        ...
+
+
 class Replication:
     """Serves slaves at the HA port, or follows the master that name servers name; an async context manager.
 
@@ -40,21 +53,32 @@ class Replication:
         settings: of the broker.
         clock: where time comes from.
         port: the broker's.
+        reopen: called when the store has to be opened anew.
 
     Attributes:
         master: address of a slave's master; empty while it is unknown, and at a master.
         is_slave: which of the two it is.
+        master_flush_offset: where a slave's master says its log ended when it started; 0 when nobody has said so.
     """
 
-    def __init__(self, store: MessageStore, settings: BrokerSettings, clock: Clock, port: int) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        settings: BrokerSettings,
+        clock: Clock,
+        port: int,
+        reopen: Callable[[], None] = lambda: None,
+    ) -> None:
         self._store = store
         self._settings = settings
         self._clock = clock
         self._broker_port = port
         self._stack = AsyncExitStack()
         self._server: HaServer | None = None
-        self._follower = HaClient(store, clock, lambda: self._ha_master)
+        self._follower = HaClient(store, clock, lambda: self._ha_master, reopen)
         self._ha_master = self.master = ""
+        self.master_flush_offset = 0
+        self._look_for_master: Callable[[], None] = lambda: None
         self.is_slave = store.settings.broker_role == "SLAVE"
 
     async def __aenter__(self) -> Self:
@@ -79,28 +103,57 @@ class Replication:
         await self._stack.aclose()
 
     @property
+    def broker_id(self) -> int:
+        """Its number among the brokers of its name, 0 for the master."""
+        return self._settings.broker_id
+
+    @property
     def ha_address(self) -> str:
         """Where slaves connect, `host:port`."""
         port = self._broker_port + 1 if self._server is None else self._server.port
         return f"{self._settings.broker_ip2 or self._settings.broker_ip1}:{port}"
 
-    def follow(
-        self, supervisor: Supervisor, tables: Tables, client: RemotingClient, register: Callable[[], None]
+    async def begin(
+        self,
+        supervisor: Supervisor,
+        tables: Tables,
+        client: RemotingClient,
+        register: Callable[[], None],
+        duties: Duties,
     ) -> None:
-        """Begin to copy log and tables of the master.
+        """Take up the role; to be awaited before requests are served.
 
         Args:
             supervisor: owns the tasks.
             tables: made equal to the master's.
             client: reaches the master.
             register: registers at the name servers, whose answers name the master.
+            duties: what only a master does.
         """
+        if not self.is_slave:
+            tables.offsets.own = None
+            await duties.begin()
+            return
+
+        self._look_for_master = register
+        tables.offsets.own = {}
 
         async def look() -> None:
             while True:
                 await asyncio.sleep(LOOK_EVERY_S)
                 if not self.near_master:
                     register()
+
+        self._know_topics(tables)
+        supervisor.own("looking for the master", look)
+        supervisor.own(WORK, lambda: self._follower.run(supervisor))
+        # Whose log is not this one's is not asked for tables, either: it is away, or has lost what groups read here.
+        master = lambda: self.master if self.agrees_with_master else ""  # noqa: E731
+        tables_of_master = MetadataSync(tables, client, self._clock, master, self._store)
+        supervisor.own(TABLES, lambda: tables_of_master.run(supervisor.troubles))
+
+    def _know_topics(self, tables: Tables) -> None:
+        """Have topics that the log alone knows in the table."""
 
         def know(topic: str, queue_id: int) -> None:
             # The master may be gone before it has been asked for its topics; what was acknowledged has to be served.
@@ -111,12 +164,9 @@ class Replication:
                 config = TopicConfig(topic, 1 if few else self._settings.default_topic_queue_nums)
             count = max(config.read_queue_nums, queue_id + 1)
             with suppress(LimitExceeded):
-                tables.topics.put(replace(config, read_queue_nums=count, write_queue_nums=count), self._clock.now_ms())
+                tables.topics.put(replace(config, read_queue_nums=count), self._clock.now_ms())
 
         self._store.copy.on_new_queue = know
-        supervisor.own("looking for the master", look)
-        supervisor.own(WORK, lambda: self._follower.run(supervisor))
-        supervisor.own("tables of the master", MetadataSync(tables, client, self._clock, lambda: self.master).run)
 
     def master_named(self, address: str, ha_address: str) -> None:
         """Take note of the master that a name server names in the answer to a registration.
@@ -126,14 +176,35 @@ class Replication:
             ha_address: where it serves slaves.
         """
         if self.is_slave and (address, ha_address) != (self.master, self._ha_master):
-            _log.info("the master is %s, its HA port %s", address, ha_address)
+            if address:
+                _log.info("the master is %s, its HA port %s", address, ha_address)
+            else:
+                _log.warning("no master is registered; what this slave has is served")
             self.master, self._ha_master = address, ha_address
             self._follower.master_changed()
+
+    def told_of_master(self, flush_offset: int | None) -> None:
+        """A member of the group says who the master is (906): name servers are asked whether it is so, now.
+
+        Anybody can send such a request; a slave that believed it could be given another log.
+
+        Args:
+            flush_offset: where the master's log ended when it started.
+        """
+        if self.is_slave:
+            self.master_flush_offset = self.master_flush_offset or flush_offset or 0
+            self._look_for_master()
 
     @property
     def near_master(self) -> bool:
         """Whether this is a slave whose master is there, so that groups should read from that one."""
         return self._follower.following is not None
+
+    @property
+    def agrees_with_master(self) -> bool:
+        """Whether this is a slave whose log is, as far as it goes, what its master has."""
+        following = self._follower.following
+        return following is not None and following.agrees
 
     def status(self) -> HaStatus:
         """How far copies are (907)."""
@@ -145,6 +216,8 @@ class Replication:
                 max_offset=end,
                 last_read_timestamp=0 if following is None else self._ms_ago(following.heard_s),
                 last_write_timestamp=0 if following is None else self._ms_ago(following.reported_s),
+                transferred_byte_in_second=0 if following is None else following.rate(self._clock.monotonic()),
+                master_flush_offset=self.master_flush_offset,
             )
             return HaStatus(master=False, ha_client_runtime_info=client)
         slaves = () if self._server is None else self._server.slaves.connected

@@ -337,7 +337,7 @@ def _note_of(line: _Line, record: Record) -> Note | None:
     return None
 
 
-# what is asked for
+# requests
 
 
 def unfit(request: BatchDecision | AttemptList) -> str | None:

@@ -1,6 +1,6 @@
 """Counters of messages and bytes, and the rates tools show (broker.md §20).
 
-Counters are plain attributes, raised where the message is; rates are computed when asked for, or every ten
+Counters are plain attributes, raised where the message is; rates are computed on request, or every ten
 seconds. `BrokerStats.items` lists the figures of request 315.
 """
 

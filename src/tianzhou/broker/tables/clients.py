@@ -5,7 +5,7 @@ A connection is an opaque key here; handlers act upon returned departures and co
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, KeysView
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
@@ -298,23 +298,13 @@ class ClientTable:
         left = [self.remove_consumer(group, connection) for group in sorted(self._consumes.get(connection, ()))]
         return [departure for departure in left if departure is not None]
 
-    def silent(self, now_s: float, limit_s: float) -> set[Hashable]:
+    def silent(self, now_s: float, limit_s: float) -> KeysView[Hashable]:
         """Connections without a heartbeat for longer than `limit_s`; times are monotonic."""
         before = now_s - limit_s
-        quiet = {
-            one.connection
-            for group in self.consumers.values()
-            for one in group.clients.values()
-            if one.last_heartbeat_s < before
-        }
-        quiet |= {
-            one.connection
-            for group in self.producers.values()
-            for one in group.values()
-            if one.last_heartbeat_s < before
-        }
+        groups = [*(group.clients for group in self.consumers.values()), *self.producers.values()]
+        quiet = {one.connection: None for group in groups for one in group.values() if one.last_heartbeat_s < before}
         # Another of its groups may have had a heartbeat since.
-        return {connection for connection in quiet if self._last_heartbeat_s(connection) < before}
+        return {connection: None for connection in quiet if self._last_heartbeat_s(connection) < before}.keys()
 
     def _last_heartbeat_s(self, connection: Hashable) -> float:
         consumes = (self.consumers[group].clients for group in self._consumes.get(connection, ()))

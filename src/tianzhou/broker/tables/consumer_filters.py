@@ -83,7 +83,7 @@ class ConsumerFilters:
         return () if of_topic is None else of_topic.values()
 
     def register(self, group: str, subscriptions: Iterable[SubscriptionData], now_ms: int) -> list[str]:
-        """Take over what a heartbeat says a group wants.
+        """Take over what a heartbeat announces of a group.
 
         Args:
             group: the group.

@@ -31,6 +31,8 @@ class ConsumerOffsets:
         light: whether groups of light queues have a table of their own.
         dirty: whether anything changed since `to_json` was last taken.
         on_reset: called with group, topic and queue when a reset waits for the next pull.
+        own: at a slave, the queues by `topic@group` that were committed here and not taken over from its master; None
+            at a master.
     """
 
     def __init__(self, version_step: int = 500, *, light: bool = False, bounds: Bounds | None = None) -> None:
@@ -40,6 +42,7 @@ class ConsumerOffsets:
         self.version = DataVersion()
         self.dirty = False
         self.on_reset: Callable[[str, str, int], None] = lambda group, topic, queue_id: None
+        self.own: dict[str, set[int]] | None = None
         self._version_step = version_step
         self._commits = 0
         self._committed: dict[str, dict[int, int]] = {}
@@ -74,6 +77,8 @@ class ConsumerOffsets:
                 self._note(key)
         queues[queue_id] = offset
         self.dirty = True
+        if self.own is not None:
+            self.own.setdefault(key, set()).add(queue_id)
         self._commits += 1
         if self._commits % self._version_step == 0:
             self.version = self.version.next(now_ms)
@@ -89,7 +94,7 @@ class ConsumerOffsets:
         return None if queues is None else queues.get(queue_id)
 
     def pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Note how far pulls have reached; kept in memory only."""
+        """Note how far pulls have reached; in memory only."""
         key = f"{topic}{SEPARATOR}{group}"
         queues = self._pulled.get(key)
         if queues is None or queue_id not in queues:
@@ -267,11 +272,35 @@ class ConsumerOffsets:
             return {}
         return {key: queues[0] for key, queues in self._committed.items() if _is_light(key) and [*queues] == [0]}
 
+    def ahead_of(self, value: dict[str, Any]) -> list[tuple[str, str, int, int]]:
+        """What was committed at this slave and is further than what its master has: group, topic, queue and offset.
+
+        Args:
+            value: what the master committed.
+        """
+        table = value.get("offsetTable") or {}
+        found = []
+        for key, queues in (self.own or {}).items():
+            topic, group = split_key(key)
+            at_master = {int(queue): int(offset) for queue, offset in (table.get(key) or {}).items()}
+            committed = self._committed.get(key, {})
+            found += [
+                (group, topic, queue, committed[queue])
+                for queue in sorted(queues & committed.keys())
+                if committed[queue] > at_master.get(queue, -1)
+            ]
+        return found
+
     def take_over(self, value: dict[str, Any]) -> None:
-        """Take over what a master committed: each topic and group it names as a whole (broker.md §17.3)."""
+        """Take over what a master committed: each topic and group it names as a whole (broker.md §17.3).
+
+        What was committed here meanwhile stays.
+        """
         for key, queues in (value.get("offsetTable") or {}).items():
             known = self._committed.get(key)
             found = {int(queue): int(offset) for queue, offset in (queues or {}).items()}
+            if self.own and known and key in self.own:
+                found |= {queue: known[queue] for queue in self.own[key] & known.keys()}
             if known != found:
                 self._committed_count += len(found) - len(known or ())
                 self._committed[key] = found

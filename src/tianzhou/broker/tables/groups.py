@@ -39,7 +39,7 @@ class GroupTable:
         auto_create: whether a group comes to be when it is first used.
         create_system: the same for groups whose name starts with CID_RMQ_SYS_.
         now_ms: stamp of the table's first version.
-        light: every name of a light queue (`%LMQ%…`) is a group, too; such groups are not kept (store.md §7).
+        light: every name of a light queue (`%LMQ%…`) is a group, too; such groups are not stored (store.md §7).
         bounds: how many groups and entries of the forbidden table there may be, and how large they may be.
 
     Attributes:

@@ -94,7 +94,7 @@ class TopicTable:
     Args:
         system: the topics to start with; they are protected from tools.
         now_ms: stamp of the table's first version.
-        light: every light queue (`%LMQ%…`) is a topic of one queue; such topics are not kept (store.md §7).
+        light: every light queue (`%LMQ%…`) is a topic of one queue; such topics are not stored (store.md §7).
         bounds: how many topics and queues there may be.
 
     Attributes:

@@ -67,6 +67,8 @@ class TransactionChecker:
         """Restore the ledger from the log; to be awaited before requests are served."""
         began = self._clock.monotonic()
         offsets, store = self._tables.offsets, self._store
+        self._ledger.clear()
+        self._unflushed = None
         places = []
         for topic in (names.HALF_TOPIC, names.OP_HALF_TOPIC):
             low, high = max(store.min_offset(topic, 0), 0), store.max_offset(topic, 0)
@@ -291,7 +293,7 @@ class TransactionChecker:
         copy = records.copied(record, half, checked=checked)
         result = self._store.append(copy)
         if result.status is not PutStatus.PUT_OK:
-            _log.warning("transactions: a half message cannot be written anew (%s)", result.remark)
+            _log.warning("transactions: a half message cannot be written again (%s)", result.remark)
             return False
         self._ledger.copied(half, result.queue_offset, result.physical_offset, checked=checked)
         if checked:
@@ -330,7 +332,7 @@ class TransactionChecker:
             self._unflushed = (store.end_offset, *self._ledger.positions(half_end))
 
     def _publish(self, *, at_once: bool = False) -> None:
-        if self._unflushed is None or (self._store.flushed.value < self._unflushed[0] and not at_once):
+        if self._unflushed is None or (self._store.durability.lasting.value < self._unflushed[0] and not at_once):
             return
         _, *positions = self._unflushed
         self._unflushed = None

@@ -1,7 +1,7 @@
 """Transactions: which half messages still wait for a decision, and what is to be done about them (broker.md §13).
 
 A half message is decided once: by its producer, or by the answer to a check. Checking a half message writes it again,
-with its number of checks; whatever is said of an older copy counts for the newest. What has been decided is no longer
+with its number of checks; a decision about an older copy counts for the newest. What has been decided is no longer
 here, so that a second decision finds nothing: a message is committed or rolled back, never both.
 
 Nothing here waits or stores. `transaction_checker` does what this ledger says, and the log is its memory: `restore`
@@ -58,8 +58,8 @@ class Half:
         place: of the newest copy in the commit log.
         since_ms: when it was first stored, as far as that is known.
         topic: where it goes when it is committed.
-        immunity_ms: for how long its producer must not be asked; None for the broker's own limit.
-        checks: how often its producer was asked.
+        immunity_ms: for how long it must not be checked; None for the broker's own limit.
+        checks: how often it was checked.
         moved_from: queue offset before it was moved without a check, None when it never was.
         older: queue offset and place of the copies before.
     """
@@ -94,7 +94,7 @@ def verdict(
         half: the message.
         now_ms: wall-clock time.
         timeout_ms: how long a producer has for its first decision (`transactionTimeOut`).
-        check_max: how often it is asked (`transactionCheckMax`).
+        check_max: how often it is checked (`transactionCheckMax`).
         reserved_ms: retention of messages (`fileReservedTime`); what waits for longer is given up.
         lags: the message holds up others, or its segment may soon be deleted.
         reachable: a producer of the group is connected. While none is, nothing is counted: a producer that is
@@ -262,6 +262,15 @@ class TransactionLedger:
         return self.progress, self._marks[0][0] if self._marks else self._next_mark
 
     # a new life
+
+    def clear(self) -> None:
+        """Forget everything, before the log is read anew."""
+        self.counts.clear()
+        for table in (self._open, self._copies, self._identities, self._given_up, self._outcomes):
+            table.clear()
+        self._marks.clear()
+        self._unwritten = []
+        self._next_mark = self.progress = 0
 
     def restore(self, halves: Iterable[Half], marked: Collection[int], progress: int, op_progress: int) -> None:
         """Rebuild the ledger.

@@ -42,6 +42,7 @@ class Order:
         host: address to listen on.
         advertised: host for clients.
         port: its port.
+        broker_name: the name that clients see; empty for `name`.
         namesrv: address of the name server.
         flush: ASYNC_FLUSH or SYNC_FLUSH; empty leaves it to `values`.
         tls: the `tls.*` values of `serve`.
@@ -58,6 +59,7 @@ class Order:
     port: int
     namesrv: str
     flush: str = ""
+    broker_name: str = ""
     tls: dict[str, str] = field(default_factory=dict, repr=False)
     level: int = logging.WARNING
     values: dict[str, str] = field(default_factory=dict, repr=False)
@@ -166,7 +168,7 @@ async def start(order: Order) -> Callable[[], Awaitable[None]]:
         Path(order.data),
         order.host,
         broker_port=order.port,
-        broker_name=order.name,
+        broker_name=order.broker_name or order.name,
         flush=order.flush,
         home=Path(order.home),
         linger_micros=LINGER_MICROS,

@@ -48,6 +48,8 @@ def plan_ports(
     saved: Mapping[str, int],
     taken: Collection[int],
     is_free: Callable[[int], bool],
+    ports_of: Callable[[int], tuple[int, ...]] = ports_of,
+    must_be_free: int = 2,
 ) -> dict[str, int]:
     """A port for each broker: the one it had, or the first free one above the base; the first broker has the base.
 
@@ -57,6 +59,8 @@ def plan_ports(
         saved: the ports of last time. They count if the base was the same.
         taken: ports of the same server that are none of a broker.
         is_free: whether nobody listens on a port; called for new brokers only, for a port that a broker had is its own.
+        ports_of: what a broker's port takes, beginning with those that it cannot do without.
+        must_be_free: how many of these are asked about.
 
     Raises:
         ConfigError: there are not enough ports above the base.
@@ -83,6 +87,6 @@ def plan_ports(
                 raise ConfigError(
                     f"--broker-port {base}: no free ports above it for {len(names)} brokers; give a lower one"
                 )
-            if used.isdisjoint(ports_of(candidate)) and all(map(is_free, ports_of(candidate)[:2])):
+            if used.isdisjoint(ports_of(candidate)) and all(map(is_free, ports_of(candidate)[:must_be_free])):
                 take(name, candidate)
     return {name: planned[name] for name in names}

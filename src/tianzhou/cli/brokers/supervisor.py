@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,13 +15,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from tianzhou.cli.brokers.child import STOP_LIMIT_S, Failed, Order, Ready
-from tianzhou.cli.brokers.plan import plan_ports, ports_of
+from tianzhou.cli.brokers.kinds import Kind
+from tianzhou.cli.brokers.plan import plan_ports
 from tianzhou.cli.brokers.processes import BrokerProcess, Launch, ended_how, launch
 from tianzhou.cli.brokers.restarts import Restarts
 from tianzhou.cli.brokers.shared_topics import Missing, SharedTopics
 from tianzhou.cli.reachability import is_free
 from tianzhou.clock import Clock, SystemClock
-from tianzhou.data_folder import claim, home_of, save_ports, saved_ports
+from tianzhou.data_folder import claim, claim_group, save_ports, saved_ports
 from tianzhou.embedded import (
     EmbeddedSettings,
     advertised_address,
@@ -33,6 +34,7 @@ from tianzhou.embedded import (
 )
 from tianzhou.errors import ConfigError, StoreLocked, TianzhouError
 from tianzhou.model import TopicConfig
+from tianzhou.model.names import MASTER_ID
 from tianzhou.namesrv.routes import Registration
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.tls import TlsSettings, client_context
@@ -42,6 +44,8 @@ from tianzhou.wire.command import Command
 
 KILL_AFTER_S = STOP_LIMIT_S + 0.5
 """Seconds after SIGTERM at which a broker is ended by SIGKILL."""
+ELECTION_LIMIT_S = 30.0
+"""Seconds after which a group that has not elected is announced all the same."""
 LOCKED_LIMIT_S = 6.0
 LOCKED_STEP_S = 0.25
 TOPICS_AT_ONCE = 500
@@ -76,11 +80,11 @@ class Place:
 
 
 class Supervisor:
-    """Runs them; `async with Supervisor(settings, names) as supervisor`. Inside the block all of them serve.
+    """Runs them; `async with Supervisor(settings, kind) as supervisor`. Inside the block all of them serve.
 
     Args:
         settings: where everything lives and listens; `broker_port` is the first broker's.
-        names: the brokers.
+        kind: which brokers, and what they are to each other.
         tls: the `tls.*` values for the brokers.
         tls_settings: the same, read.
         clock: monotonic time.
@@ -98,7 +102,7 @@ class Supervisor:
     def __init__(
         self,
         settings: EmbeddedSettings,
-        names: Sequence[str],
+        kind: Kind,
         *,
         tls: Mapping[str, str] | None = None,
         tls_settings: TlsSettings | None = None,
@@ -111,18 +115,21 @@ class Supervisor:
         self.unclean: list[str] = []
         self.mode = ""
         self.advertised = advertised_address(settings.host, settings.advertise)
-        if settings.namesrv_port and settings.namesrv_port in ports_of(settings.broker_port)[:2]:
+        if settings.namesrv_port and settings.namesrv_port in kind.ports_of(settings.broker_port)[:2]:
             raise ConfigError(
                 f"--namesrv-port {settings.namesrv_port}: the broker takes it, which uses its port and the one "
                 "2 below; give another"
             )
-        self._names = list(names)
+        self._kind = kind
+        self._names = list(kind.names)
         self._tls_values = dict(tls or {})
         self._tls = tls_settings or TlsSettings()
         self._clock = clock or SystemClock()
         self._start_process = start
         self._stack = AsyncExitStack()
-        self._topics = SharedTopics(names)
+        self._topics = SharedTopics(() if kind.elects else kind.names)
+        self._broker_names = {kind.broker_name(name) for name in kind.names}
+        self._elected = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._making: set[asyncio.Task[None]] = set()
         self._over = asyncio.Event()
@@ -140,7 +147,7 @@ class Supervisor:
 
     async def __aenter__(self) -> Self:
         settings = self.settings
-        claim(settings.data, len(self._names))
+        (claim_group if self._kind.elects else claim)(settings.data, len(self._names))
         try:
             self._namesrv = await self._stack.enter_async_context(
                 make_name_server(settings, clock=self._clock, tls=self._tls, on_register=self._registered)
@@ -150,10 +157,12 @@ class Supervisor:
                 RemotingClient(clock=self._clock, tls=client_context(towards) if towards.enable else None)
             )
             ports = self._plan_ports()
-            self.places = [Place(self._order(name, ports[name])) for name in self._names]
+            self.places = [Place(self._order(name, ports)) for name in self._names]
             await self._start_all()
             if settings.broker_port:
                 save_ports(settings.data, ports)
+            if self._kind.elects:
+                await self._wait_for_election()
             while self._making:
                 await asyncio.wait(self._making)
         except BaseException:
@@ -181,30 +190,40 @@ class Supervisor:
         if settings.broker_port:
             saved = saved_ports(settings.data)
             free = partial(is_free, settings.host)
-            return plan_ports(self._names, settings.broker_port, saved=saved, taken=taken, is_free=free)
+            return plan_ports(
+                self._names,
+                settings.broker_port,
+                saved=saved,
+                taken=taken,
+                is_free=free,
+                ports_of=self._kind.ports_of,
+                must_be_free=len(self._kind.ports_of(0)) if self._kind.elects else 2,
+            )
         planned: dict[str, int] = {}
         for name in self._names:
             port = free_port_pair(settings.host)
-            while not taken.isdisjoint(ports_of(port)):
+            while not taken.isdisjoint(self._kind.ports_of(port)):
                 port = free_port_pair(settings.host)
-            taken.update(ports_of(port))
+            taken.update(self._kind.ports_of(port))
             planned[name] = port
         return planned
 
-    def _order(self, name: str, port: int) -> Order:
-        settings = self.settings
+    def _order(self, name: str, ports: Mapping[str, int]) -> Order:
+        settings, kind = self.settings, self._kind
+        host = inner_address(settings.host, 0).rpartition(":")[0]
         return Order(
             name=name,
             data=str(settings.data),
-            home=str(home_of(settings.data, name)),
+            home=str(kind.home(settings.data, name)),
             host=settings.host,
             advertised=self.advertised,
-            port=port,
+            port=ports[name],
+            broker_name=kind.broker_name(name),
             namesrv=inner_address(settings.host, self._namesrv.port),
             flush=settings.flush,
             tls=self._tls_values,
             level=logging.getLogger().level,
-            values=dict(settings.values),
+            values={**settings.values, **kind.values(name, ports, host)},
         )
 
     async def _start_all(self) -> None:
@@ -229,6 +248,17 @@ class Supervisor:
                 warned = True
                 _log.warning("%s waits for its store: %s", place.name, failed.reason)
             await asyncio.sleep(LOCKED_STEP_S)
+
+    async def _wait_for_election(self) -> None:
+        """Wait until one of a group's members takes messages, and say so when that takes long."""
+        try:
+            async with asyncio.timeout(ELECTION_LIMIT_S):
+                await self._elected.wait()
+        except TimeoutError:
+            _log.warning(
+                "no member of the group has been elected for %g s; the log of each says why, and the others serve",
+                ELECTION_LIMIT_S,
+            )
 
     async def _launch(self, place: Place) -> BrokerProcess | Failed:
         """Start a broker's process; returns it when it serves, else why it does not."""
@@ -279,6 +309,8 @@ class Supervisor:
         self._over.set()
 
     def _registered(self, registration: Registration) -> None:
+        if registration.broker_id == MASTER_ID and registration.broker_name in self._broker_names:
+            self._elected.set()
         missing = self._topics.registered(registration.broker_name, registration.topics)
         if missing:
             task = asyncio.get_running_loop().create_task(self._make(missing))

@@ -34,7 +34,7 @@ def prove(source: SourceFigures, acknowledged: int, stored: int, sink: SinkFigur
     Args:
         source: counted while the source was read.
         acknowledged: sends the broker confirmed.
-        stored: messages the broker says its queues hold.
+        stored: messages the broker reports its queues hold.
         sink: counted in Parquet and in the topic of late flights by Spark.
     """
     return [

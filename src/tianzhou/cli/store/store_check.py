@@ -51,7 +51,7 @@ def repair(
 ) -> None:
     """Make a damaged store sound again; without --apply only say what would be done.
 
-    Damaged records are lost; all else is made anew from the log. A copy of everything that is cut or replaced stays
+    Damaged records are lost; all else is rebuilt from the log. A copy of everything that is cut or replaced stays
     in a folder `repair-<time>` of the store. Exit code 1 when something is or stays wrong.
 
     Example: tianzhou store repair ./tianzhou-data --apply

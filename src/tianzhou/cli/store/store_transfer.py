@@ -100,7 +100,7 @@ def import_(
 ) -> None:
     """Add the messages of an export to a store that no broker has open.
 
-    Topic, queue, body, properties, flags, times and addresses of birth and delivery counts are kept. Offsets, store
+    Topic, queue, body, properties, flags, times and addresses of birth and delivery counts stay. Offsets, store
     time and store address are new, and a message that came out of a transaction no longer points to its half.
     Topics the store's broker does not know are added to its table.
 

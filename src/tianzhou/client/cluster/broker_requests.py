@@ -132,8 +132,8 @@ async def _reset_offsets(client: Client, connection: Connection, command: Comman
         return
     offsets = offsets_inside(client.namespace, OFFSET_TABLE.loads(command.body))
     if any(not 0 <= offset <= LAST_OFFSET for offset in offsets.values()):
-        raise ProtocolError(f"{connection} tells group {header.group} offsets that no queue has")
-    _log.warning("group %s is told to continue elsewhere in topic %s: %s", header.group, header.topic, offsets)
+        raise ProtocolError(f"{connection} resets group {header.group} to offsets that no queue has")
+    _log.warning("group %s is reset to other offsets in topic %s: %s", header.group, header.topic, offsets)
     await member.reset_offsets(offsets)
 
 

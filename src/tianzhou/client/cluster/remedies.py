@@ -68,9 +68,9 @@ def _wrong_server(code: int, rest: str) -> str:
         return _PORTS  # the remark says what the server is
     wanted = server_of(code)
     if code in OF_NAME_SERVERS:
-        return f"{request_name(code)} is asked of a {wanted}, and this seems to be a broker; {_PORTS}"
+        return f"{request_name(code)} is served by a {wanted}, and this seems to be a broker; {_PORTS}"
     if code in EVERY_BROKER:
-        return f"{request_name(code)} is asked of a {wanted}, and this seems to be a name server; {_PORTS}"
+        return f"{request_name(code)} is served by a {wanted}, and this seems to be a name server; {_PORTS}"
     return ""
 
 

@@ -133,7 +133,7 @@ async def consumer_ids(
     found = CONSUMER_IDS.loads(check(reply, address).body)
     if len(found) > MEMBERS_OF_ANSWER.default:
         raise MEMBERS_OF_ANSWER.error(
-            len(found), MEMBERS_OF_ANSWER.default, f"the members of group {group} that {address} tells"
+            len(found), MEMBERS_OF_ANSWER.default, f"the members of group {group} from {address}"
         )
     return found
 

@@ -24,12 +24,12 @@ class Tasks:
         self._owner = owner
         self._expected = expected
         self._supervisor = Supervisor(owner)
-        self._running: set[asyncio.Task[Any]] = set()
+        self._running: dict[asyncio.Task[Any], None] = {}
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run something until it ends or all are ended."""
         task = asyncio.get_running_loop().create_task(work)
-        self._running.add(task)
+        self._running[task] = None
         task.add_done_callback(self._done)
         return task
 
@@ -51,6 +51,6 @@ class Tasks:
             await asyncio.wait(tasks)
 
     def _done(self, task: asyncio.Task[Any]) -> None:
-        self._running.discard(task)
+        self._running.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, self._expected):
             _log.error("a task of %s failed", self._owner, exc_info=error)

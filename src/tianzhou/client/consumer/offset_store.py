@@ -96,7 +96,7 @@ class RemoteOffsets:
             if (queue.broker_name, queue.topic) not in self._begun
         }
         ahead = set(first.values())
-        done = await self._store({queue: offsets[queue] for queue in ahead}, confirm=True)
+        done = await self._store({queue: offsets[queue] for queue in first.values()}, confirm=True)
         self._begun.update((queue.broker_name, queue.topic) for queue in done)
         rest = {queue: offset for queue, offset in offsets.items() if queue not in ahead}
         return done | await self._store(rest, confirm=confirm)

@@ -1,7 +1,7 @@
 """Rests of a pull loop after replies without messages (client.md §12.3). Pure.
 
 A broker holds a pull while there is nothing to be had, so answers that come at once and lead nowhere are rare: a
-consumer that asked again each time would ask a broken or hostile broker tens of thousands of times a second.
+consumer that pulled again each time would query a broken or hostile broker tens of thousands of times a second.
 """
 
 from __future__ import annotations

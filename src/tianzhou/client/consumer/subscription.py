@@ -39,7 +39,7 @@ def tag_subscription(topic: str, expression: str | None, version_ms: int) -> Sub
 def sql_subscription(topic: str, expression: str, version_ms: int) -> SubscriptionData:
     """A subscription by an SQL92 expression over properties; the broker needs `enablePropertyFilter=true`.
 
-    It is compiled here as brokers do, because not every broker tells what is wrong: RocketMQ's takes a pull with an
+    It is compiled here as brokers do, because not every broker reports what is wrong: RocketMQ's takes a pull with an
     expression that it cannot compile for a pull of everything.
 
     Raises:

@@ -1,7 +1,7 @@
 """Replies to a client inside a namespace, with its users' names (client.md §21).
 
 Lists and tables hold everybody's names; of those only the namespace's own come through, and what belongs to the system.
-Others could not be asked about from inside, where every name is taken for one of the namespace's.
+Others could not be queried from inside, where every name is taken for one of the namespace's.
 """
 
 from __future__ import annotations

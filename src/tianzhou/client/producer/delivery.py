@@ -33,7 +33,7 @@ class Delivery:
     """Sends to the wanted queue once, or to the topic's queues in turn.
 
     Args:
-        instance: its clock, and routes that are asked for again after failures.
+        instance: its clock, and routes that are queried again after failures.
         options: how a send is repeated.
         plans: the queues of each topic.
         faults: what is known about slow brokers.
@@ -57,7 +57,9 @@ class Delivery:
             frozenset(options.retry_response_codes),
             options.send_msg_max_timeout_per_request_ms,
         )
-        self._retry_not_stored = options.retry_another_broker_when_not_store_ok
+        self._retry_not_stored = options.retry_another_broker_when_not_store_ok or options.durable
+        # Each further attempt at the same broker would store one more copy there.
+        self._only_elsewhere = options.durable
         self._monotonic = instance.clock.monotonic
 
     async def send(self, request: SendRequest, failed: FailedAttempt | None = None) -> SendResult:
@@ -103,6 +105,8 @@ class Delivery:
                 if result.status is SendStatus.SEND_OK or not self._retry_not_stored:
                     return result
                 unconfirmed = result
+                if self._only_elsewhere and all(other.broker_name == queue.broker_name for other in plan.queues):
+                    return result
             avoid = queue.broker_name
             attempt += 1
         if unconfirmed is not None:

@@ -25,6 +25,11 @@ class ProducerOptions(TraceOptions):
         retry_times_when_send_failed: further attempts, on another broker where there is one. A repeated attempt
             whose predecessor was lost on the way back stores the message twice; both have the same unique key.
         retry_another_broker_when_not_store_ok: repeat also when flush or replication was not confirmed.
+        durable: only SEND_OK is an acknowledgement. Anything else is tried again, on another broker where there is one,
+            until `durable_timeout_ms` is over, and then raised; see `tianzhou.client.producer.durable` and
+            docs/howto/zero-loss.md.
+        durable_timeout_ms: with `durable`, limit of one send with all its attempts, in the place of
+            `send_msg_timeout_ms`; longer than a group takes to elect.
         retry_response_codes: the answers worth another attempt.
         compress_msg_body_over_howmuch: bodies of this many bytes or more are compressed.
         compress_level: 0 to 9.
@@ -47,7 +52,7 @@ class ProducerOptions(TraceOptions):
         enable_backpressure_for_async_mode: let senders wait while too much is on its way.
         back_pressure_for_async_send_num: most messages on their way, at least 10.
         back_pressure_for_async_send_size: most bytes of bodies on their way, at least 1 MiB.
-        outbox: a folder; messages that no broker takes are kept there, and sent in order once one does, see
+        outbox: a folder; messages that no broker takes are stored there, and sent in order once one does, see
             `tianzhou.client.producer.outbox`. `send` then returns the status KEPT_IN_OUTBOX. Not for requests, replies
             and transactions. Off by default.
         outbox_max_bytes: most bytes that may wait there; above it `send` raises OutboxFull.
@@ -60,6 +65,8 @@ class ProducerOptions(TraceOptions):
     send_msg_max_timeout_per_request_ms: int | None = None
     retry_times_when_send_failed: int = 2
     retry_another_broker_when_not_store_ok: bool = False
+    durable: bool = False
+    durable_timeout_ms: int = 30_000
     retry_response_codes: Iterable[int] = RETRY_ON_OTHER_BROKER
     compress_msg_body_over_howmuch: int = 4_096
     compress_level: int = 5
@@ -88,6 +95,7 @@ class ProducerOptions(TraceOptions):
         TraceOptions.__post_init__(self)
         check_compression(self.compress_type, self.compress_level)
         check_number("send_msg_timeout_ms", self.send_msg_timeout_ms, 1)
+        check_number("durable_timeout_ms", self.durable_timeout_ms, 1)
         check_number("retry_times_when_send_failed", self.retry_times_when_send_failed, 0)
         if self.auto_batch:
             check_number("batch_max_delay_ms", self.batch_max_delay_ms, 1, 30_000)
@@ -98,3 +106,8 @@ class ProducerOptions(TraceOptions):
             check_number("back_pressure_for_async_send_size", self.back_pressure_for_async_send_size, MIB)
         for hooks in ("send_hooks", "check_forbidden_hooks", "stamp_hooks"):
             object.__setattr__(self, hooks, tuple(getattr(self, hooks)))  # what can be read once is read here
+
+    @property
+    def limit_ms(self) -> int:
+        """Limit of one send with all its attempts, unless the send has one of its own."""
+        return self.durable_timeout_ms if self.durable else self.send_msg_timeout_ms

@@ -67,6 +67,7 @@ class Producer(BaseProducer):
             ClientError: the message, topic or queue cannot be used; nothing was sent.
             BrokerError: a broker refused it.
             RemotingError: no broker answered in time; the message may be stored all the same.
+            NotDurable: with `durable`, it is stored, but nobody confirmed in time that it is safe.
         """
         try:
             plain = is_plain(message)
@@ -228,7 +229,7 @@ class Producer(BaseProducer):
             RemotingError: no broker answered in time.
         """
         started_s = self._monotonic()
-        correlation_id = str(uuid.uuid4())
+        correlation_id = str(uuid.UUID(int=self._instance.rng.getrandbits(128), version=4))
         prepared = self._builder.single(
             message,
             {

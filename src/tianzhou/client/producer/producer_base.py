@@ -72,7 +72,7 @@ class BaseProducer(GroupClient, Startable):
         self._plan_table = self._plans.table
         self._max_message_size = options.max_message_size
         self._compress_over = options.compress_msg_body_over_howmuch
-        self._timeout_ms = options.send_msg_timeout_ms
+        self._timeout_ms = options.limit_ms
         self._remoting = self._instance.remoting
         self._next_opaque = self._remoting.group.opaques.next
         self._routes = self._instance.routes

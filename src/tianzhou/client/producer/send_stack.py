@@ -1,7 +1,7 @@
 """The layers of a send, put together once from a producer's options (client.md §5, §6).
 
-From the top: the outbox, back-pressure, the choice of queues with repetition, hooks, the transport. What the options do
-not ask for is not there. Automatic batching is above all of them: it makes one send of several.
+From the top: the outbox, back-pressure, durability, the choice of queues with repetition, hooks, the transport. What
+the options do not ask for is not there. Automatic batching is above all of them: it makes one send of several.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from tianzhou.client.instance import ClientInstance
 from tianzhou.client.producer.backpressure import Backpressure, with_backpressure
 from tianzhou.client.producer.batching import Accumulator
 from tianzhou.client.producer.delivery import Delivery
+from tianzhou.client.producer.durable import ROUND_MS, refuse_oneway, until_durable
 from tianzhou.client.producer.latency_faults import LatencyFaults
 from tianzhou.client.producer.message_builder import MessageBuilder
 from tianzhou.client.producer.options import ProducerOptions
@@ -23,6 +24,7 @@ from tianzhou.client.producer.publish_plan import PublishPlans
 from tianzhou.client.producer.selector import select_by_hash
 from tianzhou.client.producer.send_request import Layer, SendRequest
 from tianzhou.client.producer.transport import AnyTransport, HookedTransport, Transport
+from tianzhou.client.retry import RetryPolicy
 from tianzhou.model import Message, MessageQueue, SendResult
 
 if TYPE_CHECKING:
@@ -64,18 +66,29 @@ class SendStack:
         hooks: Hooks,
     ) -> None:
         self._builder = builder
-        self._timeout_ms = options.send_msg_timeout_ms
+        self._timeout_ms = options.limit_ms
         self.transport = Transport(instance)
         self.attempt: AnyTransport = HookedTransport(self.transport, group, hooks) if hooks else self.transport
         self.delivery = Delivery(instance, options, plans, faults, self.attempt)
-        self.send_without_outbox: Layer = self.delivery.send
+        self._delivered: Layer = self.delivery.send
+        self.send_oneway: Callable[[SendRequest], Awaitable[SendResult | None]] = self.delivery.send_oneway
+        if options.durable:
+            self._delivered = until_durable(
+                self.delivery.send,
+                RetryPolicy(codes=frozenset(options.retry_response_codes)),
+                plans,
+                instance.refresh_route,
+                instance.clock.monotonic,
+                max(ROUND_MS, options.send_msg_timeout_ms),
+            )
+            self.send_oneway = refuse_oneway
+        self.send_without_outbox: Layer = self._delivered
         if options.enable_backpressure_for_async_mode:
             limits = options.back_pressure_for_async_send_num, options.back_pressure_for_async_send_size
             self.send_without_outbox = with_backpressure(
-                self.delivery.send, Backpressure(*limits), instance.clock.monotonic
+                self._delivered, Backpressure(*limits), instance.clock.monotonic
             )
         self.send: Layer = self.send_without_outbox
-        self.send_oneway: Callable[[SendRequest], Awaitable[SendResult | None]] = self.delivery.send_oneway
         self.outbox: Outbox | None = None
         if options.outbox is not None:
             # Imported here because it needs locks that not every system has.
@@ -83,11 +96,13 @@ class SendStack:
 
             self.outbox = Outbox(instance, options.outbox, options.outbox_max_bytes, self._send_entries)
             self.send = with_outbox(self.send_without_outbox, self.outbox, builder, plans)
-            self.send_oneway = with_outbox(self.delivery.send_oneway, self.outbox, builder, plans)
+            if not options.durable:
+                self.send_oneway = with_outbox(self.delivery.send_oneway, self.outbox, builder, plans)
         self.batching = Accumulator(options, self._send_together) if options.auto_batch else None
         self.is_bare = not (
             options.send_latency_fault_enable
             or options.retry_another_broker_when_not_store_ok
+            or options.durable
             or options.send_msg_max_timeout_per_request_ms
             or options.enable_backpressure_for_async_mode
             or options.stamp_hooks
@@ -107,4 +122,4 @@ class SendStack:
         """Send entries of the outbox; those of one sharding key go to the queue of its hash also as a batch."""
         prepared = self._builder.from_outbox(entries)
         selector = select_by_hash if prepared.messages[0].sharding_key is not None else None
-        return await self.delivery.send(SendRequest(prepared, self._timeout_ms, entries[0].queue, selector))
+        return await self._delivered(SendRequest(prepared, self._timeout_ms, entries[0].queue, selector))

@@ -196,7 +196,7 @@ class TransactionProducer(Producer):
             self._questions.put_nowait(question)
         except asyncio.QueueFull:
             _log.warning(
-                "%d checks of group %s wait already (check_request_hold_max); %s will be asked again",
+                "%d checks of group %s wait already (check_request_hold_max); %s will be checked again",
                 self._hold_max,
                 self._group,
                 question.message.msg_id,

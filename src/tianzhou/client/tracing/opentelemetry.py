@@ -4,8 +4,8 @@
     producer = Producer("shop", namesrv, stamp_hooks=[spans.on_message], send_hooks=[spans.on_send])
     consumer = PushConsumer("billing", namesrv, consume_hooks=[spans.on_consume])
 
-The context travels in the messages' properties in the form of the configured propagator, `traceparent` unless told
-otherwise, so that consumers in other languages can take it up. Names and attributes are those of OpenTelemetry's
+The context travels in the messages' properties in the form of the configured propagator, `traceparent` by default,
+so that consumers in other languages can take it up. Names and attributes are those of OpenTelemetry's
 conventions for messaging. Needs the package `opentelemetry-api` (`pip install tianzhou[otel]`); where spans go is the
 matter of its SDK.
 """

@@ -2,7 +2,7 @@
 
 Tasks write below `_staging`, which readers pass over. A commit writes a manifest of moves and removals under the
 batch's name, which decides; then it carries them out. The next process that finds a manifest not carried out, because a
-driver died, does that first. The manifest of a writer's last batch stays and tells which batch that was.
+driver died, does that first. The manifest of a writer's last batch stays and shows which batch that was.
 
 A process that decides or carries out holds the lock of the directory; the lock goes with the process.
 """

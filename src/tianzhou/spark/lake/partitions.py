@@ -73,7 +73,7 @@ class Division:
             begin = end
 
     def _text(self, part: Part, column: Any) -> Any:
-        """A column's values as text, so far as the division tells them apart."""
+        """A column's values as text, so far as the division distinguishes them."""
         if part.transform is not None:
             if types.is_timestamp(column.type):
                 # As UTC, whatever zone the column is shown in.

@@ -70,7 +70,7 @@ class Records:
         """Records of a larger buffer, such as a mapped file, and which of them have that size and fit together.
 
         Inner batches are left as they are. Those that do not fit have to be dropped (`keep`) before any column is
-        asked for.
+        built.
 
         Args:
             data: an Arrow buffer.
@@ -169,7 +169,7 @@ class Records:
         return len(self._starts)
 
     def keep(self, mask: Ints) -> None:
-        """Drop the records where `mask` is False; before any column is asked for."""
+        """Drop the records where `mask` is False; before any column is built."""
         for name in ("_starts", "_head", "_tail", "_ends", "_born", "_stored_at", "_store", "_body", "_body_end",
                      "_topic", "_properties"):  # fmt: skip
             setattr(self, name, getattr(self, name)[mask])

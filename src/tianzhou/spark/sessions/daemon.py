@@ -38,7 +38,7 @@ def unless_gone(tell: Callable[..., None]) -> Callable[..., None]:
     """A way to tell of the error being handled that says nothing when the reader went away.
 
     Args:
-        tell: tells of an error.
+        tell: reports an error.
     """
 
     def unless(*args: Any, **options: Any) -> None:

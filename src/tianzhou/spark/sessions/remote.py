@@ -96,7 +96,7 @@ def _refused(remote: str, where: Address) -> None:
 
 
 def _probe(made: SparkSession, remote: str) -> None:
-    """Have the server look for the source once; no broker is asked for it."""
+    """Have the server look for the source once; no broker is queried."""
     try:
         _ = made.read.format("tianzhou").options(namesrvAddr="127.0.0.1:1", subscribe="probe").load().schema
     except Exception as error:
@@ -106,5 +106,5 @@ def _probe(made: SparkSession, remote: str) -> None:
         raise ConfigError(
             f"remote={remote}: the server does not know format tianzhou; "
             f"pip install 'tianzhou[spark]=={tianzhou.__version__}' for the Python it runs (its PYSPARK_PYTHON) and "
-            "for that of its workers, and start it anew: a server looks for sources once"
+            "for that of its workers, and restart it: a server looks for sources once"
         ) from error

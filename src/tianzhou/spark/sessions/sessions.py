@@ -96,7 +96,7 @@ _LOCAL = (
         str(os.cpu_count() or 2),
         "200 tasks of nothing cost more than the work on one machine",
     ),
-    Setting("spark.ui.enabled", "false", "no port is opened unless it is asked for"),
+    Setting("spark.ui.enabled", "false", "no port is opened by default"),
     Setting(
         "spark.driver.extraJavaOptions",
         f"{_QUIET} -XX:+UseParallelGC -XX:MetaspaceSize=256m",

@@ -129,7 +129,7 @@ def commit(
         state = process.run(staging.state(wanted.coordinator, wanted.writer))
         if state.decided < wanted.batch:
             raise BatchNotWritten(
-                f"batch {wanted.batch} of {wanted.writer}: broker {wanted.coordinator} said that it had been decided, "
+                f"batch {wanted.batch} of {wanted.writer}: broker {wanted.coordinator} reported it as decided, "
                 "and has forgotten that; was its store replaced? Run the batch again"
             )
     decision = process.run(staging.decide(wanted))

@@ -51,7 +51,7 @@ def _exactly_once(raw: RawOptions) -> bool:
         )
     if exactly_once and key is None and raw.mode == BATCH:
         raise ConfigError(
-            f"delivery={EXACTLY_ONCE}: a batch write has no name by which a repetition could be told from another "
+            f"delivery={EXACTLY_ONCE}: a batch write has no name that would set a repetition apart from another "
             "write of the same rows; give it one with the option batchKey, unique to this data"
         )
     return exactly_once

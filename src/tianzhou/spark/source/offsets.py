@@ -52,7 +52,7 @@ class Loss:
         queue: where.
         start: first missing offset.
         end: the offset after the last missing one; None when unknown, `start` when none is known to be missing.
-        reason: what the queue says about itself.
+        reason: what the queue reports about itself.
     """
 
     queue: MessageQueue
@@ -153,7 +153,7 @@ def begin(position: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, Bo
 
     A queue never seen enters at its first offset. A known queue whose messages were deleted goes on at its
     first offset; one that is shorter than what was read from it goes on at its end, for what it holds now was
-    either read before or cannot be told from it. A queue that is not there at present, because its broker is
+    either read before or cannot be distinguished from it. A queue that is not there at present, because its broker is
     away, keeps its position.
 
     Returns:

@@ -185,7 +185,7 @@ class Step(NamedTuple):
 def judge(span: Span, at: int, pulled: Pulled) -> Step:
     """What an answer to a pull at `at` means (wire.md §6.2). Pure.
 
-    Offsets may jump where a filter or compaction left messages out. They are lost where the queue says that it
+    Offsets may jump where a filter or compaction left messages out. They are lost where the queue reports that it
     begins behind them, or that it has been cut off before them.
     """
     queue = span.queue

@@ -24,7 +24,7 @@ from tianzhou.store.files.folder import StoreFolder, is_held
 from tianzhou.store.index.indexfile import ENTRY, ENTRY_SIZE, HEADER_SIZE, SLOT
 from tianzhou.store.offline.files import ReadOnlySegment
 from tianzhou.store.offline.index_files import read_index_headers, slots_of
-from tianzhou.store.offline.scan import StoreScan
+from tianzhou.store.offline.scan import StoreScan, log_directories
 from tianzhou.store.queues.multi_dispatch import is_light, stored_places
 from tianzhou.wire.hashing import index_hash
 
@@ -84,7 +84,7 @@ class StoreFiles:
     ) -> None:
         self.root = root
         self.broker_name = broker_name
-        self._commit_logs = list(commit_logs) or [root / "commitlog"]
+        self._commit_logs = list(commit_logs) or log_directories(root)
         self.log = MappedFiles(self._commit_logs)
         self._queues: dict[tuple[str, int], QueueFiles] = {}
         self.more = dict(more) if more is not None else {}

@@ -91,8 +91,8 @@ class IndexCatchUp:
         if now - self._warned_at >= _WARN_SECONDS or not self._warned_at:
             self._warned_at = now
             logger.warning(
-                "%s: a query by key is answered without messages behind %d of the commit log: the index is being made "
-                "anew, %s are to go",
+                "%s: a query by key is answered without messages behind %d of the commit log: the index is being "
+                "rebuilt, %s are to go",
                 self._settings.root,
                 self.position,
                 readable_size(self.behind),
@@ -116,7 +116,7 @@ class IndexCatchUp:
         self.begun = True
         if self.behind:
             logger.warning(
-                "%s: the index is made anew from %d of the commit log on, %s of it; queries by key lack what comes "
+                "%s: the index is rebuilt from %d of the commit log on, %s of it; queries by key lack what comes "
                 "behind until then",
                 self._settings.root,
                 self.position,
@@ -201,6 +201,7 @@ class IndexCatchUp:
             force_record_crc=settings.force_verify_prop_crc,
             most=_STEP_RECORDS,
             stop=end if segment is None else min(end, segment.start + upto),
+            framed_from=self._log.framed_from,
         )
         step = next(steps, LogItem(Finding.NOTHING, end))
         run: Run = []

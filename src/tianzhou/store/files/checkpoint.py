@@ -60,7 +60,7 @@ class Checkpoint:
         if not data:
             return []
         if len(data) != SIZE:
-            return [f"{self.path} is {len(data)} bytes long, not {SIZE}; it is made anew"]
+            return [f"{self.path} is {len(data)} bytes long, not {SIZE}; it is rebuilt"]
         (
             self.physic_msg_timestamp,
             self.logics_msg_timestamp,

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tianzhou.errors import ProtocolError, StoreUnreadable
-from tianzhou.file_modes import make_folders, replace_file
+from tianzhou.file_modes import replace_file
+from tianzhou.store.files.directories import make_directory, sync_directory
 from tianzhou.troubles import reason
 from tianzhou.wire.json_dialect import dumps_pretty, loads
 
@@ -43,7 +44,7 @@ class JsonFile:
 
         Args:
             take: given what was read, which has to be an object; whatever it raises, the file is unreadable.
-            put_aside: whether a file that is unreadable, where its predecessor is not, is kept under another name:
+            put_aside: whether a file that is unreadable, where its predecessor is not, is saved under another name:
                 otherwise the next write would put it in its predecessor's place.
             silent: whether somebody else says that the predecessor is used.
 
@@ -75,7 +76,7 @@ class JsonFile:
                 self._text = text
             elif problems and not silent:
                 aside = self._put_aside() if put_aside else None
-                where = f"; the damaged file is kept as {aside.name}" if aside is not None else ""
+                where = f"; the damaged file is saved as {aside.name}" if aside is not None else ""
                 logger.error("%s; the version before it, %s, is used%s", "; ".join(problems), path.name, where)
             return value
         if problems:
@@ -90,7 +91,7 @@ class JsonFile:
         try:
             self.path.rename(aside)
         except OSError as error:
-            logger.warning("%s cannot be kept as %s: %s", self.path, aside.name, error.strerror)
+            logger.warning("%s cannot be saved as %s: %s", self.path, aside.name, error.strerror)
             return None
         return aside
 
@@ -103,7 +104,7 @@ class JsonFile:
             value: dicts (integer keys stay bare), lists, text, numbers; members that are None are left out.
 
         Raises:
-            OSError: the file cannot be written; the old one is untouched.
+            OSError: the file cannot be written, the old one is untouched; or the disk refused its name.
         """
         self.write(dumps_pretty(value))
 
@@ -115,7 +116,7 @@ class JsonFile:
         """
         if text == self._text and self.path.exists():
             return
-        make_folders(self.path.parent)
+        make_directory(self.path.parent)
         try:
             previous = self.path.read_bytes()
         except FileNotFoundError:
@@ -123,11 +124,13 @@ class JsonFile:
         if previous:
             replace_file(self.backup_path, previous)
         replace_file(self.path, text)
+        # Whoever was answered that a topic exists finds it again after a loss of power: a file is lost with its name.
+        sync_directory(self.path.parent)
         self._text = text
 
 
 def damaged_name(path: Path) -> Path:
-    """Where a damaged file is kept: beside its place, with the time in its name."""
+    """Where a damaged file is saved: beside its place, with the time in its name."""
     moment = time.strftime("%Y%m%d-%H%M%S")
     return path.with_name(f"{path.name}.damaged-{moment}")
 

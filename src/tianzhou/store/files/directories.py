@@ -16,7 +16,7 @@ from tianzhou.store.files import pages
 
 
 class DiskNotAsked(OSError):
-    """Something ran out before the disk was asked to take what was written; the same may be asked again."""
+    """Something ran out before the sync reached the disk; it may be tried again."""
 
 
 @contextmanager
@@ -90,7 +90,7 @@ def sync_new_directories(path: Path) -> None:
     Raises:
         OSError: the disk refused.
     """
-    for above in _with_news.intersection(path.parents):
+    for above in [above for above in path.parents if above in _with_news]:
         _with_news.discard(above)  # before: what is made meanwhile counts again
         try:
             sync_directory(above)
@@ -105,7 +105,7 @@ def sync_file_system(path: Path) -> bool:
     """Bring all there is on the file system of a directory to the disk; may run on another thread.
 
     Returns:
-        Whether it is done; false where that cannot be asked for.
+        Whether it is done; false where no call does it.
 
     Raises:
         OSError: the disk refused.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from tianzhou.errors import StoreLocked, StoreUnreadable
-from tianzhou.file_modes import MODES, make_folders, write_file
+from tianzhou.file_modes import MODES, write_file
 from tianzhou.store.files.directories import make_directory, sync_directory
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class StoreFolder:
             StoreUnreadable: the folder cannot be made or written.
         """
         try:
-            make_folders(self.root)
+            make_directory(self.root)
             root = self.root.resolve()
             if root in _held:
                 raise StoreLocked(
@@ -168,7 +168,7 @@ class StoreFolder:
             return False
 
     def mark_running(self) -> None:
-        """Write the abort marker; what it said before goes to `abort.bak`."""
+        """Write the abort marker; its previous content goes to `abort.bak`."""
         try:
             previous = self.abort_path.read_bytes()
         except FileNotFoundError:

@@ -18,7 +18,7 @@ from typing import Final, Self
 
 PAGE: Final = 4096
 RANDOM: Final = 1
-"""Advice to read no more of a file than what is asked for (`MADV_RANDOM`)."""
+"""Advice to read no more of a file than what is touched (`MADV_RANDOM`)."""
 _DONTNEED: Final = 4
 _POPULATE_READ: Final = 22
 _POPULATE_WRITE: Final = 23
@@ -142,7 +142,7 @@ def resident(address: int, start: int, end: int) -> bool:
 
 
 def fetch(address: int, start: int, end: int) -> bool:
-    """Read [start, end) of the map at `address` from the disk; false when this kernel cannot be asked to.
+    """Read [start, end) of the map at `address` from the disk; false when this kernel has no call for it.
 
     Raises:
         OSError: the disk cannot be read.
@@ -235,7 +235,7 @@ def sync(memory: mmap.mmap, address: int, start: int, end: int) -> None:
 
 
 def sync_file_system(fd: int) -> bool:
-    """Bring all that was written to the file system of an open file to the disk; false where that cannot be asked for.
+    """Bring all that was written to the file system of an open file to the disk; false where no call does it.
 
     Raises:
         OSError: the disk refused.

@@ -13,7 +13,7 @@ from typing import Final
 from tianzhou.store.settings import StoreSettings, parse_hours
 
 MANUAL_RUNS: Final = 20
-"""Runs that delete expired files at any hour after an operator asked for it."""
+"""Runs that delete expired files at any hour after an operator's request."""
 _MIN_FREE: Final = 1 << 20
 _HOUR_MS: Final = 3_600_000
 _REFILL: Final = 1.1
@@ -220,7 +220,7 @@ def plan_log(
         hour: the local hour.
         space: what the disks say.
         rules: the settings.
-        manual: an operator asked for it.
+        manual: an operator requested it.
     """
     forced = space.force is not None and rules.may_force
     if not (forced or space.clean or manual or hour in rules.hours):

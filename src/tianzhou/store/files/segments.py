@@ -27,7 +27,7 @@ class Writer(Protocol):
     """Who has the map of a segment at hand."""
 
     def unmapped(self) -> None:
-        """The segment's map is given up: it has to be asked for again."""
+        """The segment's map is given up: it has to be mapped again."""
 
 
 class Segment:
@@ -47,7 +47,7 @@ class Segment:
         hollow: whether reading in the map what was never written takes space, which may be lacking: known once it is
             mapped. `read` and `written` mind it.
         named: whether the disk has its name for all that is known; otherwise the next `sync` sees to it.
-        writer: who has its map at hand, to be told when it is given up.
+        writer: who has its map at hand, to be notified when it is given up.
     """
 
     __slots__ = (
@@ -179,6 +179,19 @@ class Segment:
             finally:
                 pages.advise(self._address, self.size, self._advice)
 
+    def put(self, position: int, data: memoryview) -> None:
+        """Write bytes to the file, where no reader looks yet.
+
+        For many: the kernel makes no page of zeros first, and a page that is written as a whole is not read.
+
+        Raises:
+            OSError: there is no space.
+        """
+        with _opened(self.path, os.O_WRONLY) as fd:
+            while data:
+                written = os.pwrite(fd, data, position)
+                position, data = position + written, data[written:]
+
     def sync(self, start: int, end: int) -> None:
         """Bring [start, end) of the file to the disk; may run on another thread.
 
@@ -309,7 +322,7 @@ def sync_all(segments: Sequence[Segment]) -> bool:
     devices: dict[int, Path] = {}
     try:
         for segment in segments:
-            # Asked only where it is not known: each question takes the interpreter from the event loop and back.
+            # Queried only where it is not known: each call takes the interpreter from the event loop and back.
             device = segment.device if segment.device >= 0 else os.stat(segment.path).st_dev  # noqa: PTH116 - quicker
             devices.setdefault(device, segment.path.parent)
         if not all(directories.sync_file_system(path) for path in devices.values()):
@@ -324,6 +337,17 @@ def sync_all(segments: Sequence[Segment]) -> bool:
 def segment_name(start: int) -> str:
     """File name of the segment that starts at `start`: 20 digits (store.md §1)."""
     return f"{start:020d}"
+
+
+def segment_files(directory: Path) -> list[tuple[int, Path, int]]:
+    """Start offset, path and length of the segment files in a directory; everything else is left alone."""
+    if not directory.is_dir():
+        return []
+    return [
+        (int(path.name), path, path.stat().st_size)
+        for path in directory.iterdir()
+        if len(path.name) == 20 and path.name.isascii() and path.name.isdigit() and path.is_file()
+    ]
 
 
 class SegmentQueue:

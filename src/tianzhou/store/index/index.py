@@ -30,9 +30,13 @@ class Index:
         newest: the file that takes new entries; None before the first.
         on_query: called by each query while entries are missing (see `IndexCatchUp`); None when none are.
         on_damage: called with a file that a query found damaged.
+        store_time_steps: looks up the store time of the record at a log offset, ms, -1 without one; None where files
+            are not compared with the log.
     """
 
-    __slots__ = ("_cut_at", "_directory", "_full", "_settings", "files", "newest", "on_damage", "on_query")
+    __slots__ = (
+        "_cut_at", "_directory", "_full", "_settings", "files", "newest", "on_damage", "on_query", "store_time_steps",
+    )  # fmt: skip
 
     def __init__(self, settings: StoreSettings) -> None:
         self._settings = settings
@@ -40,6 +44,7 @@ class Index:
         self.files: list[IndexFile] = []
         self.on_query: Callable[[], None] | None = None
         self.on_damage: Callable[[IndexFile], None] | None = None
+        self.store_time_steps: Callable[[int], Steps[int]] | None = None
         self.newest: IndexFile | None = None
         self._full: list[IndexFile] = []
         # The record whose entries may be split between a file that is here and one that was deleted.
@@ -53,7 +58,7 @@ class Index:
         Args:
             drop_after: after an abnormal exit, the checkpoint's index timestamp: a file that ends later was not
                 completely written and is deleted. None when everything that was written is there.
-            store_time: after an abnormal exit that lost nothing, tells the newest file's repair the store time of
+            store_time: after an abnormal exit that lost nothing, gives the newest file's repair the store time of
                 the record at an offset, -1 without one.
             synced_until: the checkpoint's index timestamp.
 
@@ -69,7 +74,7 @@ class Index:
                 # Those of newer ones would stand before its entries.
                 later = len(paths) - number - 1
                 further = f" with the {later} that are newer" if later else ""
-                notes.append(f"index file {path} {wrong}; deleted{further}, to be made anew from the log")
+                notes.append(f"index file {path} {wrong}; deleted{further}, to be rebuilt from the log")
                 for deleted_path in reversed(paths[number:]):
                     deleted_path.unlink()
                 break
@@ -235,6 +240,7 @@ class Index:
         file = IndexFile(segment, settings.max_hash_slot_num, settings.max_index_num)
         if previous is not None:
             file.preset(previous)
+        file.proved = file.own = True
         self.files.append(file)
         self.newest = file
         return file
@@ -260,8 +266,19 @@ class Index:
         """Files that were taken, but are still to be brought to the disk."""
         self._full = files + self._full
 
-    def query_steps(self, topic: str, key: str, limit: int, begin: int, end: int) -> Steps[list[int]]:
-        """Commit-log offsets of records with the key's hash and a store time in [begin, end] (store.md §8.6)."""
+    def query_steps(
+        self, topic: str, key: str, limit: int, begin: int, end: int, sources: dict[int, IndexFile] | None = None
+    ) -> Steps[list[int]]:
+        """Commit-log offsets of records with the key's hash and a store time in [begin, end] (store.md §8.6).
+
+        Args:
+            topic: topic.
+            key: a unique key or one of the message's keys.
+            limit: most offsets, and at most `maxMsgsNumBatch`.
+            begin: ms.
+            end: ms.
+            sources: gets the file that knew each of them.
+        """
         if self.on_query is not None:
             self.on_query()
         limit = min(limit, self._settings.max_msgs_num_batch)
@@ -270,13 +287,23 @@ class Index:
         for file in tuple(reversed(self.files)):
             if file not in self.files:
                 break  # gone meanwhile, and with it all that are older
-            if file.overlaps(begin, end):
+            if not file.proved and self.store_time_steps is not None:
+                yield from file.prove_steps(self.store_time_steps)
+            if file.overlaps(begin, end) or file.damaged:
+                known = len(found)
                 yield from file.find_steps(key_hash, limit, begin, end, found)
-                if file.damaged and self.on_damage is not None and file in self.files:
-                    self.on_damage(file)
+                if sources is not None:
+                    sources.update(dict.fromkeys(found[known:], file))
+                if file.damaged:
+                    self.tell_damage(file)
             if file.begin_timestamp < begin or len(found) >= limit:
                 break
         return found
+
+    def tell_damage(self, file: IndexFile) -> None:
+        """Have a file that does not say what the log says made anew, with those that are newer."""
+        if self.on_damage is not None and file in self.files:
+            self.on_damage(file)
 
     def sync(self) -> None:
         """Bring the newest file to the disk."""
@@ -295,3 +322,10 @@ class Index:
 def _file_name() -> str:
     now = time.time()
     return datetime.fromtimestamp(now).strftime("%Y%m%d%H%M%S") + f"{int(now * 1000) % 1000:03d}"  # noqa: DTZ006
+
+
+def key_hashes(topic: str, properties: bytes) -> list[int]:
+    """Hashes of a record's keys, in the order they are indexed (store.md §8.4)."""
+    uniq = get_property(properties, names.UNIQ_KEY)
+    keys = (get_property(properties, names.KEYS) or "").split(" ")
+    return [index_hash(topic, key) for key in ([uniq] if uniq else []) + keys if key]

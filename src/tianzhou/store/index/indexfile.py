@@ -26,6 +26,9 @@ logger = logging.getLogger(__name__)
 _MAX_DIFF: Final = 0x7FFFFFFF
 _PAGE_BITS: Final = 12
 _ENTRY_STEP: Final = 64 << 10
+_FEW_ENTRIES: Final = 4096
+_FEW_SLOTS: Final = 16_384
+"""Up to so many, all of a file is compared at once, within some milliseconds."""
 
 
 class IndexFile(IndexCursor):
@@ -39,14 +42,17 @@ class IndexFile(IndexCursor):
         capacity: number of entries, of which number 0 is never used.
 
     Attributes:
-        damaged: a chain of it does not lead back to older entries, as every one that was written does.
+        damaged: something in it is not as it was written: a chain that does not lead back to older entries of its slot,
+            or what the log says otherwise.
+        own: this process has made it.
+        proved: it was compared with itself and the log, or is one's own.
     """
 
-    __slots__ = ("_segment", "damaged")
+    __slots__ = ("_segment", "damaged", "own", "proved")
 
     def __init__(self, segment: Segment, slots: int, capacity: int) -> None:
         self._segment = segment
-        self.damaged = False
+        self.damaged = self.own = self.proved = False
         segment.advise(RANDOM)  # as keys lie: what is beside an entry is of other keys
         self._map = segment.map
         self.slots = slots
@@ -204,22 +210,25 @@ class IndexFile(IndexCursor):
     def find_steps(self, key_hash: int, limit: int, begin: int, end: int, found: list[int]) -> Steps[None]:
         """Collect offsets of entries with the hash and a time in [begin, end], newest first, up to `limit`.
 
-        Each entry leads to one that was inserted before it; where that does not hold, the file is `damaged`.
+        Each entry leads to one of the same slot that was inserted before it; where that does not hold, the file is
+        `damaged`.
         """
         if self.count <= 1:
             return
         segment = self._segment
+        slot = key_hash % self.slots
         with memoryview(self._map) as memory:  # keeps the map from being closed meanwhile
-            at = HEADER_SIZE + 4 * (key_hash % self.slots)
+            at = HEADER_SIZE + 4 * slot
             yield segment, at, at + SLOT.size
             number = SLOT.unpack(segment.read(at, at + SLOT.size))[0]
-            if number <= 0 or number > self.count:
+            if not 0 < number < self.count:
+                self.damaged = self.damaged or number != 0
                 return
             while len(found) < limit:
                 at = self._entries + ENTRY_SIZE * number
                 yield segment, at, at + ENTRY_SIZE
                 entry_hash, offset, difference, previous = ENTRY.unpack_from(memory, at)
-                if difference < 0:
+                if difference < 0 or entry_hash < 0 or entry_hash % self.slots != slot:
                     self.damaged = True
                     return
                 when = self.begin_timestamp + difference * 1000
@@ -231,6 +240,45 @@ class IndexFile(IndexCursor):
                 if previous == 0 or when < begin:
                     return
                 number = previous
+
+    def prove_steps(self, store_time_steps: Callable[[int], Steps[int]]) -> Steps[None]:
+        """Compare header, slots and entries with each other, and the times with those of the log's records.
+
+        Of a file with many entries only what they lead to can be compared; that is done where they are followed. One
+        bit that flips there makes a chain shorter with next to no chance: most numbers in it are not near any power of
+        two, nor near those of the same slot.
+
+        Args:
+            store_time_steps: looks up the store time of the record at a log offset, ms; -1 without one.
+        """
+        self.proved = True
+        if self.count <= 1:
+            return
+        segment, count = self._segment, self.count
+        for number, offset, stored in (
+            (1, self.begin_offset, self.begin_timestamp),
+            (count - 1, self.end_offset, self.end_timestamp),
+        ):
+            at = self._entries + ENTRY_SIZE * number
+            yield segment, at, at + ENTRY_SIZE
+            there = yield from store_time_steps(offset)
+            if ENTRY.unpack_from(self._map, at)[1] != offset or there not in {-1, stored}:
+                self.damaged = True
+                return
+        if count > _FEW_ENTRIES or self.slots > _FEW_SLOTS:
+            return
+        yield segment, HEADER_SIZE, self._entries + ENTRY_SIZE * count
+        entries = segment.read(self._entries + ENTRY_SIZE, self._entries + ENTRY_SIZE * count)
+        newest: dict[int, int] = {}
+        place = 0
+        for number, (key_hash, offset, seconds, previous) in enumerate(ENTRY.iter_unpack(entries), 1):
+            slot = key_hash % self.slots
+            if newest.get(slot, 0) != previous or key_hash < 0 or seconds < 0 or offset < place:
+                self.damaged = True
+                return
+            newest[slot], place = number, offset
+        table = SLOT.iter_unpack(segment.read(HEADER_SIZE, self._entries))
+        self.damaged = any(found != newest.get(slot, 0) for slot, (found,) in enumerate(table))
 
     def sync(self) -> None:
         """Bring the file to the disk; may run on another thread."""

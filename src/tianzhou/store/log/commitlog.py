@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from mmap import mmap
 from typing import Final
 
 from tianzhou._hot.cursors import LogCursor
 from tianzhou._hot.records import put_record
 from tianzhou.errors import PageCacheBusy, StoreError
 from tianzhou.records.codec import Record, encode_record, fill_property_crc, store_time
+from tianzhou.records.framed import NOT_FRAMED
 from tianzhou.records.layout import (
     BLANK_SIZE,
     BORN_HOST_V6,
@@ -24,8 +26,10 @@ from tianzhou.records.layout import (
     STORE_HOST_V6,
     UP_TO_STORE_TIME,
 )
+from tianzhou.records.walk import is_whole
 from tianzhou.store.files.lookup_steps import Range, Steps, at_once
 from tianzhou.store.files.segments import Segment, SegmentQueue
+from tianzhou.store.log.checked import CheckedRecords
 from tianzhou.store.results import NewRecord
 from tianzhou.store.settings import StoreSettings
 
@@ -36,6 +40,8 @@ FILLER_TOPIC: Final = "-"
 _FILLER_OVERHEAD: Final = OVERHEAD + len(FILLER_TOPIC)
 STEP: Final = 1 << 20
 _SMALL_STEP: Final = 64 << 10
+_LARGE: Final = 64 << 10
+"""Bytes from which on a stretch of another log is written by a call rather than into the map."""
 AHEAD: Final = 16 << 20
 """Bytes that are prepared before the end of a busy log."""
 _BUSY: Final = 4 << 20
@@ -53,13 +59,15 @@ class CommitLog(LogCursor):
         files: the segments.
         base: start of the segment that is written to.
         position: where in it the next record goes.
-        damaged: start and end of stretches without intact records; what points into them is passed over.
+        checked: which records need no CRC before they are given to anyone.
+        damaged: start and end of stretches without intact records, in order; what points into them is passed over.
         next_segment: made ahead, not yet begun.
         stalled: tells for how long, in ms, the disk has been at what `next_reservation` asked for.
         stall_limit_ms: puts that need more of the disk are refused when that takes longer.
         on_pressure: called when a busy log should have more prepared by way of `next_reservation`.
         appends_crc: every record carries a CRC property; otherwise those that come with room for it.
         store_host_field: address and port as stored.
+        framed_from: log offset from which on records stand in entries.
     """
 
     __slots__ = (
@@ -68,8 +76,10 @@ class CommitLog(LogCursor):
         "_next_reserved",
         "_reserved",
         "_segment",
+        "checked",
         "damaged",
         "files",
+        "framed_from",
         "next_segment",
         "on_pressure",
         "stall_limit_ms",
@@ -80,6 +90,8 @@ class CommitLog(LogCursor):
         self.files = SegmentQueue(settings.commit_log_directories, settings.mapped_file_size_commit_log)
         self.store_host_field = store_host + store_port.to_bytes(4, "big")
         self.damaged: list[tuple[int, int]] = []
+        self.framed_from = NOT_FRAMED
+        self.checked = CheckedRecords()
         self.next_segment: Segment | None = None
         self.stalled: Callable[[], float] | None = None
         self.stall_limit_ms = settings.os_page_cache_busy_time_out_mills
@@ -198,8 +210,10 @@ class CommitLog(LogCursor):
                 self.next_segment, self._next_reserved = segment, 0
             self._next_reserved = max(self._next_reserved, reserved)
         else:
-            # Puts were faster and made the segment themselves.
             segment.close()
+            if self.files.find(segment.start) is None:
+                # The log has been cut meanwhile; otherwise puts were faster and made the segment themselves.
+                segment.delete()
 
     def _roll(self) -> None:
         segment = self._segment
@@ -207,7 +221,7 @@ class CommitLog(LogCursor):
             room = segment.size - self.position
             if room >= BLANK_SIZE:
                 segment.reserve_range(self.position, self.position + BLANK_SIZE)
-                SIZE_MAGIC.pack_into(segment.map, self.position, room, MAGIC_BLANK)
+                self._close_segment(segment.map, self.position, room)
             start = segment.end
         else:
             start = self.base - self.base % self.files.size
@@ -218,6 +232,14 @@ class CommitLog(LogCursor):
         else:
             following, reserved = self.files.create(start), 0
         self._enter(following, 0, reserved)
+
+    def _close_segment(self, memory: mmap, position: int, room: int) -> None:
+        """Say behind a segment's last record that the next one is in the next segment."""
+        SIZE_MAGIC.pack_into(memory, position, room, MAGIC_BLANK)
+
+    def room_for_all(self, sizes: Sequence[int]) -> None:
+        """As `room_for`, for records of these sizes, all in one segment."""
+        self.room_for(sum(sizes))
 
     def size_of(self, record: NewRecord, topic_field: bytes) -> int:
         """Bytes that a record takes in the log; its properties are as stored.
@@ -299,6 +321,12 @@ class CommitLog(LogCursor):
                 self._enter(self.files.create(start), 0)
                 continue
             upto = min(self.position + len(data), segment.size)
+            if upto - self.position >= _LARGE:
+                segment.put(self.position, data[: upto - self.position])
+                self._reserved = max(self._reserved, upto)
+                data = data[upto - self.position :]
+                self.position = upto
+                continue
             if upto > self._reserved:
                 reserved = min(segment.size, -(-upto // STEP) * STEP)
                 segment.reserve_range(self._reserved, reserved)
@@ -321,7 +349,7 @@ class CommitLog(LogCursor):
         return segment.view[at : at + size]
 
     def record_at(self, offset: int) -> memoryview | None:
-        """The record that begins at `offset`, by the size it states; None when no record begins there."""
+        """The record that begins at `offset`, by the size it states; None when no whole record begins there."""
         return at_once(self.record_steps(offset))
 
     def record_steps(self, offset: int) -> Steps[memoryview | None]:
@@ -336,9 +364,23 @@ class CommitLog(LogCursor):
         if magic not in MAGICS or size < OVERHEAD:
             return None
         record = self.read(offset, size)
-        if record is not None:
-            yield self._range(offset, size)
+        if record is None:
+            return None
+        segment, at, end = self._range(offset, size)
+        view = segment.view
+        yield segment, at, end
+        if offset not in self.checked:
+            if not is_whole(view, at, segment.start):
+                return None
+            self.checked.add(offset)
         return record
+
+    def had_record(self, offset: int) -> bool:
+        """Whether a record evidently began at an offset, though it is gone or not whole any more."""
+        head = self.read(offset, PLACE.size)
+        if head is None:
+            return offset < self.min_offset
+        return PLACE.unpack_from(head)[2] == offset or any(start <= offset < end for start, end in self.damaged)
 
     def time_steps(self, offset: int, size: int) -> Steps[int]:
         """Store time of the record of `size` bytes at `offset`, ms; -1 when it is not (or no longer) there."""
@@ -346,7 +388,8 @@ class CommitLog(LogCursor):
         if record is None or size < UP_TO_STORE_TIME:
             return -1
         yield self._range(offset, UP_TO_STORE_TIME)
-        return store_time(record)
+        stated, magic, place = PLACE.unpack_from(record)
+        return store_time(record) if (stated, place) == (size, offset) and magic in MAGICS else -1
 
     def _range(self, offset: int, size: int) -> Range:
         segment = self.files.find(offset)

@@ -30,6 +30,7 @@ RETRY_S: Final = 0.2
 LAST_TRIALS: Final = 10
 """Number of syncs tried at the stop."""
 WORK: Final = "flushing the commit log"
+_UNCUT: Final = 1 << 63
 Ranges = list[tuple[Segment, int, int]]
 
 
@@ -178,6 +179,7 @@ class LogFlusher:
         self._on_failure = on_failure
         self._wanted = asyncio.Event()
         self._thread = SyncThread()
+        self._cut_to = _UNCUT
         self.flushed = Watermark(0)
         self.last_timestamp = 0
         self.failed = False
@@ -222,6 +224,7 @@ class LogFlusher:
         if end <= self.flushed.value or self.failed:
             return
         ranges = log_ranges(self._log, self.flushed.value, end)
+        self._cut_to = _UNCUT
         try:
             await self._thread.sync(ranges)
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing is known to be on the disk
@@ -233,7 +236,12 @@ class LogFlusher:
             self._wanted.set()
             return
         self._supervisor.well(WORK)
-        self._advance(end, timestamp)
+        self._advance(min(end, self._cut_to), timestamp)
+
+    def cut(self, end: int) -> None:
+        """The log was cut, and the disk has that: what comes behind its end is not on the disk yet."""
+        self._cut_to = min(self._cut_to, end)
+        self.flushed.fall_back(end)
 
     def flush_now(self) -> None:
         """As `flush`, on this thread; what the other one is at is awaited first."""

@@ -14,11 +14,19 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Final
 
+from tianzhou._hot import take_rows
 from tianzhou.errors import StoreError
 from tianzhou.model import names
 from tianzhou.model.name_rules import folder_name_problem
-from tianzhou.records.layout import BLANK_SIZE, INNER_BATCH, INNER_BATCH_BITS, PREPARED, ROLLBACK, TRANSACTION_BITS
-from tianzhou.records.walk import Finding, LogEntry, LogItem, Run, walk
+from tianzhou.records.layout import (
+    BLANK_SIZE,
+    INNER_BATCH,
+    MAGIC_START,
+    PREPARED,
+    ROLLBACK,
+    TRANSACTION_BITS,
+)
+from tianzhou.records.walk import Finding, LogEntry, LogItem, Run, read_item, walk
 from tianzhou.store.dispatch.dispatch import BACKLOG_LIMIT, Dispatcher
 from tianzhou.store.log.commitlog import CommitLog
 from tianzhou.store.log.flush import LogFlusher
@@ -28,12 +36,12 @@ from tianzhou.store.queues.multi_dispatch import stored_places
 from tianzhou.store.queues.open_queues import OpenQueues
 from tianzhou.store.queues.tags_code import queue_tags_code
 from tianzhou.store.settings import StoreSettings, parse_delay_levels
+from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.properties import get_property
 
 logger = logging.getLogger(__name__)
 
 _SLICE_S: Final = 0.002
-_NOT_PLAIN: Final = TRANSACTION_BITS | INNER_BATCH_BITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +53,20 @@ class _PartialSegment:
 
     def find(self, needle: bytes, position: int) -> int:
         return bytes(self.view).find(needle, position)
+
+
+def equal_bytes(one: memoryview, other: memoryview) -> int:
+    """How many bytes, from the first one on, are the same in both of equal length."""
+    if bytes(one) == bytes(other):
+        return len(one)
+    low, high = 0, len(one)
+    while high - low > 1:
+        half = (low + high) // 2
+        if bytes(one[low:half]) == bytes(other[low:half]):
+            low = half
+        else:
+            high = half
+    return low
 
 
 class LogCopy:
@@ -59,6 +81,9 @@ class LogCopy:
 
     Attributes:
         whole: log offset behind the last record that is whole.
+        limit: records that end behind this log offset wait; None when nothing has to wait.
+        doubted_from: log offset from which on this log has to be compared with the other one, as a crash may have left
+            holes in it; None when it ends as it was.
         on_new_queue: called with topic and queue of the first record of a queue; None for nobody.
     """
 
@@ -74,11 +99,17 @@ class LogCopy:
         self._scheduled = False
         self._failure: StoreError | None = None
         self.whole = 0
+        self.limit: int | None = None
+        self.doubted_from: int | None = None
         self.on_new_queue: Callable[[str, int], None] | None = None
 
-    def opened(self) -> None:
-        """Begin where the log ends."""
-        self.whole = self._log.end
+    def opened(self, doubted_from: int | None = None) -> None:
+        """Begin where the log ends.
+
+        Args:
+            doubted_from: see the attribute.
+        """
+        self.whole, self.doubted_from = self._log.end, doubted_from
 
     def close(self) -> None:
         """Dispatch what is whole, and cut off what is not: a clean stop leaves whole records only.
@@ -100,11 +131,23 @@ class LogCopy:
                 break
             at = offset + same - segment.start
             part = data[same : same + segment.size - at]
-            found = segment.view[at : at + len(part)]
-            if found != part:
-                return same + next(i for i, (one, other) in enumerate(zip(found, part, strict=True)) if one != other)
-            same += len(part)
+            alike = equal_bytes(segment.view[at : at + len(part)], part)
+            same += alike
+            if alike < len(part):
+                break
         return same
+
+    def holds_record(self, start: int, stop: int) -> bool:
+        """Whether a whole record lies between two offsets of the log."""
+        for segment in self._log.files.segments:
+            begin, end = max(start, segment.start) - segment.start, min(stop, segment.end) - segment.start
+            found = segment.find(MAGIC_START, begin + 4) if begin < end else -1
+            while 0 <= found < end:
+                item = read_item(segment.view, found - 4, segment.start)
+                if item.entry is not None and found - 4 + item.size <= end:
+                    return True
+                found = segment.find(MAGIC_START, found + 1)
+        return False
 
     def append(self, offset: int, data: memoryview) -> None:
         """Append bytes of the other log; what is whole of them is dispatched in the next turns of the loop.
@@ -114,19 +157,35 @@ class LogCopy:
             data: the bytes.
 
         Raises:
-            StoreError: they do not belong there, or the log holds something that is no record.
+            StoreError: they do not belong there, the log holds something that is no record, or the disk has refused it.
             OSError: no segment can be made, or the disk is full; what was appended before is there.
         """
         if self._failure is not None:
             raise self._failure
+        if self._flusher.failed:
+            # What is reported counts as copied; with SYNC_FLUSH nobody could read it here, either.
+            raise StoreError(
+                "the disk has refused the copied commit log, nothing more is copied: repair the disk, then restart"
+            )
         if not self._log.files.segments and offset != self._log.end:
             self.whole = offset
         self._log.copy_in(offset, data)
         if self._settings.sync_flush:
             self._flusher.request()
-        if not self._scheduled:
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._turn)
+        self.kick()
+
+    def kick(self) -> None:
+        """See to it that what has become whole, or may be seen now, is dispatched soon; without a loop, at once."""
+        if self._scheduled:
+            return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            with suppress(StoreError):
+                self.dispatch(1e9)
+            return
+        self._scheduled = True
+        loop.call_soon(self._turn)
 
     def _turn(self) -> None:
         self._scheduled = False
@@ -152,26 +211,28 @@ class LogCopy:
 
     def _step(self) -> bool:
         log = self._log
+        end = log.end if self.limit is None else min(log.end, self.limit)
         segment = log.files.find(self.whole)
-        if segment is None or self.whole >= log.end:
+        if segment is None or self.whole >= end:
             return False
         # Behind the last byte that came stands nothing, as the walk expects it behind every record.
-        upto = min(log.end - segment.start + BLANK_SIZE, segment.size)
+        upto = min(end - segment.start + BLANK_SIZE, segment.size)
         part = _PartialSegment(segment.start, segment.view[:upto])
         position = self.whole - segment.start
         # The end is known, so that nobody looks for records behind what is not whole yet.
-        step = next(walk([part], 0, position, trusted_end=self.whole), None)
+        step = next(walk([part], 0, position, trusted_end=self.whole, framed_from=log.framed_from), None)
         if step is None:
             # A blank ends the segment; its last bytes may still be on their way.
-            if log.end < segment.end:
+            if end < segment.end:
                 return False
             self.whole = segment.end
             return True
         if isinstance(step, LogItem):
-            if step.entry is None:
+            if step.entry is not None:
+                self._take(step.entry)
+            elif step.finding is not Finding.OTHER:
                 self._check(step, segment.end)
                 return False
-            self._take(step.entry)
             self.whole = step.offset + step.size
         else:
             self._take_run(step)
@@ -181,6 +242,13 @@ class LogCopy:
 
     def _check(self, item: LogItem, segment_end: int) -> None:
         """What is not whole is still to come, or never will be."""
+        if self.limit is not None:
+            self._failure = StoreError(
+                f"{self._settings.root}: entries at {item.offset} of the commit log are committed but hold no record "
+                f"({item.reason or 'zeros'}); stop this member, empty its store folder, and start it"
+            )
+            logger.error("%s", self._failure)
+            raise self._failure
         stated = self._log.read(item.offset, 4)
         size = BLANK_SIZE if stated is None else int.from_bytes(stated, "big", signed=True)
         if item.finding is Finding.NOTHING and item.offset + max(size, BLANK_SIZE) <= self._log.end and stated:
@@ -194,19 +262,13 @@ class LogCopy:
     def _take_run(self, run: Run) -> None:
         """As `_take`, quicker for records of queues that are there already."""
         table, pending = self._queues.table, self._dispatcher.pending
-        for row in run:
-            offset, size, topic, queue_id, queue_offset, sys_flag, stored, properties = row
-            queue = table.get(topic, {}).get(queue_id)
-            if queue is None or not queue.plain or sys_flag & _NOT_PLAIN or self._settings.enable_multi_dispatch:
-                self._take(LogEntry._make(row))
-                continue
-            tags = 0
-            if queue.delayed or b"TAGS\x01" in properties:
-                tags = queue_tags_code(topic, properties, stored, self._delays)
-            queue.next_offset = queue_offset + 1
-            uniq_key = get_property(properties, names.UNIQ_KEY) or ""
-            keys = get_property(properties, names.KEYS) or ""
-            pending.append((queue, queue_offset, offset, size, tags, stored, 0, uniq_key, keys))
+        at = 0
+        while at < len(run):
+            if not self._settings.enable_multi_dispatch:
+                at = take_rows(run, at, table, pending, tags_code)
+            if at < len(run):
+                self._take(LogEntry._make(run[at]))
+                at += 1
         self._flusher.last_timestamp = run[-1][6]
 
     def _take(self, entry: LogEntry) -> None:
@@ -219,7 +281,7 @@ class LogCopy:
                 logger.error("the record at %d of the copied log is left out: %s", entry.offset, problem)
                 return
             queue = self._queues.find_or_make(entry.topic, entry.queue_id)
-            if self.on_new_queue is not None:
+            if self.on_new_queue is not None and kind not in {PREPARED, ROLLBACK}:
                 self.on_new_queue(entry.topic, entry.queue_id)
         tags = queue_tags_code(entry.topic, properties, stored, self._delays)
         if kind not in {PREPARED, ROLLBACK}:

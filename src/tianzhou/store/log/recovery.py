@@ -30,6 +30,7 @@ class OpeningReport:
         indexed: log offset before which the index has everything; the rest follows behind serving.
         damaged: start and end of stretches of the log that hold no intact record, though intact ones follow.
         notes: repairs, in words.
+        impaired: which entries of a DLedger log are lost, in words; empty when none are known to be.
     """
 
     clean: bool = True
@@ -40,6 +41,7 @@ class OpeningReport:
     indexed: int = 0
     damaged: list[tuple[int, int]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    impaired: str = ""
 
 
 @dataclass(frozen=True, slots=True)

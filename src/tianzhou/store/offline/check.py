@@ -13,9 +13,11 @@ from typing import Final
 from tianzhou._hot.records import UNIT
 from tianzhou.model import names
 from tianzhou.records.codec import CRC_PROPERTY_BYTES, CRC_PROPERTY_START, verify_property_crc
+from tianzhou.records.framed import NOT_FRAMED
 from tianzhou.records.layout import PREPARED, ROLLBACK, TRANSACTION_BITS
 from tianzhou.records.walk import Finding, LogEntry, LogItem, Run, read_item, walk
 from tianzhou.store.files.folder import is_held
+from tianzhou.store.index.index import key_hashes
 from tianzhou.store.offline.check_files import check_checkpoint, check_note, check_offsets, topics_of
 from tianzhou.store.offline.check_index import IndexWalk
 from tianzhou.store.offline.check_queues import BatchQueueCheck, QueueCheck
@@ -113,12 +115,18 @@ class _StoreCheck:
     def _walk(self, progress: Callable[[int], None] | None) -> None:
         report = self.report
         done = 0
-        for step in walk(self._segments, 0):
+        # What a member of a group has not seen committed is in no queue.
+        stop = self._scan.committed_end() if report.clean else NOT_FRAMED
+        for step in walk(self._segments, 0, framed_from=self._scan.framed_from, stop=stop):
+            if isinstance(step, LogItem) and step.offset >= stop:
+                break
             if not isinstance(step, LogItem):
                 self._check_run(step)
             elif step.finding is Finding.RECORD:
                 assert step.entry is not None
                 self._check_record(step.entry)
+            elif step.finding is Finding.OTHER:
+                report.log_end = step.offset + step.size
             elif step.finding is Finding.DAMAGED:
                 end = step.offset + step.size
                 report.damaged.append((step.offset, end))
@@ -320,10 +328,3 @@ class _StoreCheck:
         if queue is None or not queue.present or (topic, queue_id) in self.report.bad_queues:
             return None
         return queue.end_offset
-
-
-def key_hashes(topic: str, properties: bytes) -> list[int]:
-    """Hashes of a record's keys, in the order they are indexed (store.md §8.4)."""
-    uniq = get_property(properties, names.UNIQ_KEY)
-    keys = (get_property(properties, names.KEYS) or "").split(" ")
-    return [index_hash(topic, key) for key in ([uniq] if uniq else []) + keys if key]

@@ -235,7 +235,7 @@ class QueueCheck:
         self._report.add(kind, f"queue {self.files.name}: {text}", expected=expected, count=count)
 
     def finish(self, record_at: RecordAt, *, deleted: bool) -> None:
-        """Look at the units no record has asked for.
+        """Look at the units that belong to no record met.
 
         Args:
             record_at: the intact record that begins at an offset.

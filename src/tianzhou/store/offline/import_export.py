@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from tianzhou.clock import Clock, SystemClock
-from tianzhou.errors import ConfigError, ProtocolError, StoreError
+from tianzhou.errors import ConfigError, ProtocolError, StoreError, StoreUnreadable
 from tianzhou.model import MessageExt, names
 from tianzhou.records.codec import decode_record
 from tianzhou.records.layout import PREPARED, ROLLBACK, TRANSACTION_BITS
@@ -22,7 +22,7 @@ from tianzhou.store.files.config_file import JsonFile
 from tianzhou.store.offline.check_files import topics_of
 from tianzhou.store.offline.files import ReadOnlySegment, segment_paths
 from tianzhou.store.offline.index_files import read_index_headers, slots_of
-from tianzhou.store.offline.scan import StoreScan
+from tianzhou.store.offline.scan import StoreScan, member_folder
 from tianzhou.store.results import NewRecord, PutStatus
 from tianzhou.store.settings import StoreSettings
 from tianzhou.store.store import MessageStore
@@ -182,7 +182,15 @@ def settings_of(root: Path, segment_bytes: int | None = None) -> StoreSettings:
     Args:
         root: the store.
         segment_bytes: length of commit-log files in a store without any.
+
+    Raises:
+        StoreUnreadable: a member of a DLedger group has it.
     """
+    if (member := member_folder(root)) is not None:
+        raise StoreUnreadable(
+            f"{member} holds the log of a member of a DLedger group, to which only the group's leader adds: send the "
+            "messages to the group"
+        )
     settings = StoreSettings(store_path_root_dir=str(root))
     lengths = {path.stat().st_size for path in segment_paths(root / "commitlog")} - {0}
     if lengths:

@@ -84,7 +84,7 @@ class RebuildQueue:
     batch: bool = False
 
     def __str__(self) -> str:
-        return f"queue {self.topic}/{self.queue_id}: make it anew from the log"
+        return f"queue {self.topic}/{self.queue_id}: rebuild it from the log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class RebuildIndex:
     """Rebuild the index from the log."""
 
     def __str__(self) -> str:
-        return "index: make it anew from the log"
+        return "index: rebuild it from the log"
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ from tianzhou.store.offline.repair import (
     Step,
     plan,
 )
-from tianzhou.store.offline.scan import StoreScan
+from tianzhou.store.offline.scan import StoreScan, member_folder
 from tianzhou.store.queues.batchqueue import BATCH_UNIT, NOT_COMPACTED, unit_of
 from tianzhou.store.queues.multi_dispatch import stored_places
 from tianzhou.store.queues.queues import BATCH_QUEUES, QUEUES, queue_folder
@@ -91,6 +91,11 @@ def repair(root: Path, slots: int | None = None, progress: Callable[[int], None]
     """
     if not root.is_dir():
         raise StoreUnreadable(f"{root} is no folder; name the storePathRootDir of a broker")
+    if (member := member_folder(root)) is not None:
+        raise StoreUnreadable(
+            f"{member} holds the log of a member of a DLedger group, which is not repaired here: start its broker, "
+            "which makes queues, index and units anew, and gets from its leader what its log has lost"
+        )
     folder = StoreFolder(root)
     folder.lock()
     try:

@@ -7,6 +7,7 @@ meanwhile may or may not be seen.
 from __future__ import annotations
 
 import json
+import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,7 +16,12 @@ from typing import Final
 
 from tianzhou._hot.records import UNIT
 from tianzhou.errors import StoreUnreadable
-from tianzhou.records.walk import LogEntry, LogItem, Run, single_items, walk
+from tianzhou.records.entry import MAGIC
+from tianzhou.records.entry import UNIT as ENTRY_UNIT
+from tianzhou.records.framed import NOT_FRAMED
+from tianzhou.records.walk import Finding, LogEntry, LogItem, Run, single_items, walk
+from tianzhou.store.entries.entry_index import FILE_SIZE
+from tianzhou.store.entries.member_files import EntryCheckpoint
 from tianzhou.store.files.checkpoint import Checkpoint
 from tianzhou.store.log.holes import is_hole
 from tianzhou.store.offline.files import ReadOnlySegment, segment_paths
@@ -52,16 +58,29 @@ class StoreScan:
     Args:
         root: the store's root folder.
         commit_log: directories of commit-log segments; None for `root/commitlog`.
+        entry_log: those of them whose records stand in entries; None for that of the member of a DLedger group that
+            has the folder, if one has.
+
+    Attributes:
+        member: folder of that member; None in a plain store.
+        framed_from: log offset from which on records stand in entries.
 
     Raises:
-        StoreUnreadable: there is no such folder.
+        StoreUnreadable: there is no such folder, or several members have it.
     """
 
-    def __init__(self, root: Path | str, commit_log: list[Path] | None = None) -> None:
+    def __init__(
+        self, root: Path | str, commit_log: list[Path] | None = None, entry_log: list[Path] | None = None
+    ) -> None:
         self.root = Path(root)
         if not self.root.is_dir():
             raise StoreUnreadable(f"{self.root} is no folder; name the storePathRootDir of a broker")
-        self._log_directories = commit_log or [self.root / "commitlog"]
+        self.member = member_folder(self.root)
+        if entry_log is None:
+            entry_log = [self.member / "data"] if self.member is not None else []
+        self._log_directories = list(dict.fromkeys([*(commit_log or log_directories(self.root)), *entry_log]))
+        first = [int(path.name) for directory in entry_log for path in segment_paths(directory)]
+        self.framed_from = min(first, default=NOT_FRAMED)
 
     def segments(self) -> list[ReadOnlySegment]:
         """The commit log's segments, in order."""
@@ -75,7 +94,7 @@ class StoreScan:
             begin: offset of a record, or of a segment; None for the log's start.
             check_crc: take records whose body does not fit its CRC as damaged.
         """
-        return single_items(_steps(self.segments(), begin, check_crc=check_crc))
+        return single_items(_steps(self.segments(), begin, check_crc=check_crc, framed_from=self.framed_from))
 
     def records(
         self,
@@ -93,12 +112,12 @@ class StoreScan:
         """
         segments = self.segments()
         starts = [segment.start for segment in segments]
-        for item in single_items(_steps(segments, begin, check_crc=check_crc)):
+        for item in single_items(_steps(segments, begin, check_crc=check_crc, framed_from=self.framed_from)):
             if item.entry is not None:
                 segment = segments[bisect_right(starts, item.offset) - 1]
                 position = item.offset - segment.start
                 yield item.entry, segment.view[position : position + item.size]
-            elif on_damage is not None:
+            elif on_damage is not None and item.finding is Finding.DAMAGED:
                 on_damage(item)
 
     def queues(self) -> list[tuple[str, int]]:
@@ -127,6 +146,20 @@ class StoreScan:
                 yield QueueUnit(number, physical, size, tags)
                 number += 1
             expected = segment.start + len(segment.view)
+
+    def committed_end(self) -> int:
+        """Log offset behind what belongs into queues; very large where nobody says so, or all of it does."""
+        if self.member is None:
+            return NOT_FRAMED
+        place = (EntryCheckpoint(self.member).read().committed_index + 1) * ENTRY_UNIT.size
+        file = self.member / "index" / f"{place - place % FILE_SIZE:020d}"
+        try:
+            with file.open("rb") as units:
+                units.seek(place % FILE_SIZE)
+                magic, pos, _, _, _ = ENTRY_UNIT.unpack(units.read(ENTRY_UNIT.size))
+        except (OSError, struct.error):
+            return NOT_FRAMED
+        return int(pos) if magic == MAGIC else NOT_FRAMED
 
     def index_headers(self) -> list[IndexHeader]:
         """The headers of all index files, oldest first."""
@@ -163,9 +196,34 @@ class StoreScan:
             return 0
 
 
-def _steps(segments: list[ReadOnlySegment], begin: int | None, *, check_crc: bool) -> Iterator[Run | LogItem]:
+def log_directories(root: Path) -> list[Path]:
+    """Directories of commit-log segments below a store's root.
+
+    Raises:
+        StoreUnreadable: as `member_folder`.
+    """
+    member = member_folder(root)
+    return [root / "commitlog"] if member is None else [root / "commitlog", member / "data"]
+
+
+def member_folder(root: Path) -> Path | None:
+    """Folder of the member of a DLedger group that has a store; None in a plain store.
+
+    Raises:
+        StoreUnreadable: several members have it.
+    """
+    found = sorted(path for path in root.glob("dledger-*") if segment_paths(path / "data"))
+    if len(found) > 1:
+        names = ", ".join(path.name for path in found)
+        raise StoreUnreadable(f"{root} holds the logs of several members of DLedger groups: {names}; move all but one")
+    return found[0] if found else None
+
+
+def _steps(
+    segments: list[ReadOnlySegment], begin: int | None, *, check_crc: bool, framed_from: int
+) -> Iterator[Run | LogItem]:
     index = position = 0
     if begin is not None and segments:
         index = max(bisect_right([segment.start for segment in segments], begin) - 1, 0)
         position = max(begin - segments[index].start, 0)
-    return walk(segments, index, position, check_crc=check_crc)
+    return walk(segments, index, position, check_crc=check_crc, framed_from=framed_from)

@@ -72,14 +72,12 @@ class BatchQueue(ConsumeQueue):
 
     Its folder is `batchconsumequeue/<topic>/<queueId>`, its segments have a multiple of 46 bytes.
 
-    Attributes:
-        strays_reported: whether it has been said that some units lead elsewhere than to a record.
     """
 
     unit_size: ClassVar[int] = BATCH_UNIT_SIZE
     batched: ClassVar[bool] = True
 
-    __slots__ = ("_counts", "_end", "strays_reported")
+    __slots__ = ("_counts", "_end")
 
     @property
     def end(self) -> int:
@@ -141,7 +139,8 @@ class BatchQueue(ConsumeQueue):
     def _search(self, segment: Segment, limit: int) -> tuple[int, int]:
         def right(number: int) -> bool:
             unit = unit_at(segment.view, number * BATCH_UNIT_SIZE)
-            return unit.valid and unit.physical_offset < limit
+            # One that cannot be, but is not what was never written either, was changed on the disk.
+            return unit.physical_offset < limit and any(unit)
 
         count = first_wrong(segment.written() // BATCH_UNIT_SIZE, right)
         if count == 0:
@@ -158,37 +157,47 @@ class BatchQueue(ConsumeQueue):
         if self._end <= first:
             self.min_offset = self.max_offset = self.next_offset = 0
             return
-        self.min_offset = self._entry(first // BATCH_UNIT_SIZE).base
-        self.max_offset = self.next_offset = self._entry(self._end // BATCH_UNIT_SIZE - 1).end
+        self.min_offset = self._base_at(first // BATCH_UNIT_SIZE)
+        self.max_offset = self.next_offset = self.trusted_from = self.entry(self._end // BATCH_UNIT_SIZE - 1).end
 
     def _forget(self) -> None:
         super()._forget()
         self._end = 0
-        self.strays_reported = False
         # Messages of the batches that have been stored and are not dispatched yet, by queue offset.
         self._counts: dict[int, int] = {}
 
     def correct_steps(self, smallest_physical: int) -> Steps[None]:
         """As `correct_min_offset`."""
-        low, high = self._numbers()
+        low, high = self.numbers()
         if low == high:
             return
         end = self.max_offset
         number = yield from self._first_steps(low, high, lambda unit: unit.physical_offset >= smallest_physical)
         unit = None if number == high else (yield from self.entry_steps(number))
         if self.max_offset >= end:  # not restarted meanwhile
-            self.min_offset = end if unit is None else unit.base
+            self.min_offset = end if unit is None else self._base_at(number)
+
+    def _base_at(self, number: int) -> int:
+        """First queue offset of a unit; not a larger one when it, or the next, was changed on the disk."""
+        unit = self.entry(number)
+        if (number + 1) * BATCH_UNIT_SIZE >= self._end:
+            return unit.base
+        following = self.entry(number + 1)
+        if unit.valid and unit.end <= following.base:
+            return unit.base
+        return max(0, min(unit.base, following.base - MAX_BATCH))
 
     # looking up
 
-    def _numbers(self) -> tuple[int, int]:
+    def numbers(self) -> tuple[int, int]:
         """Numbers of the first unit in the files and of the one behind the last."""
         segments = self.files.segments
         if not segments:
             return 0, 0
         return segments[0].start // BATCH_UNIT_SIZE, self._end // BATCH_UNIT_SIZE
 
-    def _entry(self, number: int) -> BatchUnit:
+    def entry(self, number: int) -> BatchUnit:
+        """The unit of a number that the files have."""
         position = number * BATCH_UNIT_SIZE
         segment = self.files.find(position)
         assert segment is not None
@@ -226,7 +235,7 @@ class BatchQueue(ConsumeQueue):
 
     def find_steps(self, queue_offset: int) -> Steps[int]:
         """As `find`."""
-        low, high = self._numbers()
+        low, high = self.numbers()
         # Every unit covers an offset at least, so that what was added last is found among what was added last.
         low = max(low, high - max(self.max_offset - queue_offset, 0))
         return (yield from self._first_steps(low, high, lambda unit: unit.end > queue_offset))
@@ -264,7 +273,7 @@ class BatchQueue(ConsumeQueue):
             Between the queue's min and max. A time behind all records gives the last one, as RocketMQ does for
             queues of this type.
         """
-        low, high = self._numbers()
+        low, high = self.numbers()
         low = yield from self._first_steps(low, high, lambda unit: unit.base >= self.min_offset)
         if low == high:
             return self.max_offset

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from itertools import islice
 
+from tianzhou._hot.records import GatherLimits
 from tianzhou.records.layout import AT, INNER_BATCH, NUMBER, PLACE
+from tianzhou.records.walk import crc_property_fits, read_item
 from tianzhou.store.log.commitlog import CommitLog
-from tianzhou.store.queues.batchqueue import BATCH_UNIT_SIZE, BatchQueue, BatchUnit, unit_at
+from tianzhou.store.queues.batchqueue import BATCH_UNIT_SIZE, BatchQueue, BatchUnit, unit_at, unit_of
 from tianzhou.store.queues.consumequeue import UNIT_SIZE
+from tianzhou.store.queues.judging import Verdict, judge_batch
 from tianzhou.store.queues.read_limits import ReadLimits
 from tianzhou.store.queues.reading import outside_queue
+from tianzhou.store.queues.strays import StrayUnit, StrayUnits
 from tianzhou.store.results import GetResult, GetStatus, ReadRequest
 
-logger = logging.getLogger(__name__)
 
-
-def read_batch_queue(log: CommitLog, queue: BatchQueue, limits: ReadLimits, request: ReadRequest) -> GetResult:
+def read_batch_queue(  # noqa: C901 - one unit after the other, each with its own ways to be passed over
+    log: CommitLog, queue: BatchQueue, limits: ReadLimits, request: ReadRequest, strays: StrayUnits | None = None
+) -> GetResult:
     """Records that hold the queue offsets from one on; the first record may begin before it, and is never too much.
 
     Args:
@@ -25,6 +28,10 @@ def read_batch_queue(log: CommitLog, queue: BatchQueue, limits: ReadLimits, requ
         queue: the one of the request.
         limits: of one read.
         request: what is wanted.
+        strays: as of `read_queue`.
+
+    Raises:
+        StrayUnit: as `read_queue`.
     """
     offset, max_messages = request.offset, request.max_messages
     tag_codes, accept = request.tag_codes, request.accept
@@ -37,29 +44,37 @@ def read_batch_queue(log: CommitLog, queue: BatchQueue, limits: ReadLimits, requ
     count = total = last = 0
     gone = ended = False
     position = offset
-    for unit in _units(queue, queue.find(offset), limits.segments):
+    first = queue.find(offset)
+    proved = offset < queue.trusted_from or not log.checked.undisturbed
+    if proved:
+        _refuse_stray_before(log, queue, first, offset, strays)
+    for number, unit in _units(queue, first, limits.segments):
         if unit is None:
             if parts:
                 break
             continue
-        if not unit.valid or not position < unit.end <= high:
-            _report(queue, unit)
-            gone = gone or not parts
+        is_next = unit.valid and position < unit.end <= high
+        record = _proved_record(log, queue, unit) if proved else None
+        if not is_next or (proved and record is None):
+            if parts:
+                break
+            _refuse(log, queue, number, strays)
+            gone = True
+            position = unit.end if is_next else position
             continue
         if (unit.base - offset) * BATCH_UNIT_SIZE >= scan_bytes:
             break
-        if parts:
-            near = log.end - unit.physical_offset <= limits.memory_bound
-            most_count = most.count_in_memory if near else most.count_on_disk
-            most_bytes = most.bytes_in_memory if near else most.bytes_on_disk
-            if count + unit.messages > max_messages or count >= most_count or total + unit.size > most_bytes:
-                break
+        near = log.end - unit.physical_offset <= limits.memory_bound
+        if parts and (count + unit.messages > max_messages or _is_full(most, count, total + unit.size, near)):
+            break
         former, position = position, unit.end
         if _is_of_other_tags(unit, tag_codes):
             continue
-        record = _record_of(log, queue, unit)
+        record = record or _record_of(log, unit)
         if record is None:
-            gone = gone or not parts
+            if not parts:
+                _refuse(log, queue, number, strays)
+                gone = True
             continue
         verdict = _wanted(record, unit, tag_codes) and (accept is None or accept(record))
         if verdict is None:
@@ -79,43 +94,80 @@ def read_batch_queue(log: CommitLog, queue: BatchQueue, limits: ReadLimits, requ
     return GetResult(GetStatus.MESSAGE_WAS_REMOVING if gone else GetStatus.NO_MATCHED_MESSAGE, position, low, high)
 
 
+def _is_full(most: GatherLimits, count: int, size: int, near: bool) -> bool:
+    """Whether nothing more fits: `count` messages are found, and with the next one they would have a size."""
+    most_count, most_bytes = (
+        (most.count_in_memory, most.bytes_in_memory) if near else (most.count_on_disk, most.bytes_on_disk)
+    )
+    return count >= most_count or size > most_bytes
+
+
+def _refuse(log: CommitLog, queue: BatchQueue, number: int, strays: StrayUnits | None) -> None:
+    """Look at a unit that seems to lead elsewhere.
+
+    Raises:
+        StrayUnit: it does, and nobody knows of it yet.
+    """
+    if strays is not None and not strays.is_passed(queue, number) and judge_batch(log, queue, number) is Verdict.STRAY:
+        raise StrayUnit(number)
+
+
+def _refuse_stray_before(
+    log: CommitLog, queue: BatchQueue, number: int, offset: int, strays: StrayUnits | None
+) -> None:
+    """Look at the unit before the first one of a read, which the search by offsets may have gone by mistakenly.
+
+    Raises:
+        StrayUnit: it leads elsewhere.
+    """
+    first, end = queue.numbers()
+    if number > first and (number >= end or queue.entry(number).base > offset or not queue.entry(number).valid):
+        _refuse(log, queue, number - 1, strays)
+
+
 def _is_of_other_tags(unit: BatchUnit, tag_codes: frozenset[int] | None) -> bool:
     return tag_codes is not None and unit.tags_code not in tag_codes and bool(unit.tags_code)
 
 
-def _record_of(log: CommitLog, queue: BatchQueue, unit: BatchUnit) -> memoryview | None:
+def _record_of(log: CommitLog, unit: BatchUnit) -> memoryview | None:
     """The record of a unit; None when it is deleted or damaged, or when the unit leads elsewhere."""
     if unit.physical_offset < log.min_offset:
         return None
     record = log.read(unit.physical_offset, unit.size)
     if record is not None and _is_record(record, unit) and not (log.damaged and not log.intact(record)):
         return record
-    if not log.damaged:
-        _report(queue, unit)
     return None
+
+
+def _proved_record(log: CommitLog, queue: BatchQueue, unit: BatchUnit) -> memoryview | None:
+    """As `_record_of`, when the unit is the record's own and the record is whole."""
+    record = _record_of(log, unit) if unit.valid else None
+    segment = log.files.find(unit.physical_offset)
+    if record is None or segment is None:
+        return None
+    at, is_checked = unit.physical_offset - segment.start, unit.physical_offset in log.checked
+    entry = read_item(segment.view, at, segment.start, check_crc=not is_checked).entry
+    if entry is None or (entry.topic, entry.queue_id) != (queue.topic, queue.queue_id) or unit_of(entry) != unit:
+        return None
+    if not is_checked:
+        if not crc_property_fits(record):
+            return None
+        log.checked.add(unit.physical_offset)
+    return record
 
 
 def _is_record(record: memoryview, unit: BatchUnit) -> bool:
     return len(record) >= PLACE.size and PLACE.unpack_from(record)[::2] == (unit.size, unit.physical_offset)
 
 
-def _report(queue: BatchQueue, unit: BatchUnit) -> None:
-    if not queue.strays_reported:
-        queue.strays_reported = True
-        logger.error(
-            "queue %s/%d: the unit of offset %d leads to %d bytes at %d of the commit log, where no such record is; it "
-            "is passed over, and so are others like it: stop the broker and run `tianzhou store repair`",
-            queue.topic, queue.queue_id, unit.base, unit.size, unit.physical_offset,
-        )  # fmt: skip
-
-
-def _units(queue: BatchQueue, number: int, files: int) -> Iterator[BatchUnit | None]:
-    """The units from a number on, of at most `files` files; None before each further file."""
+def _units(queue: BatchQueue, number: int, files: int) -> Iterator[tuple[int, BatchUnit | None]]:
+    """The units from a number on, of at most `files` files, with their numbers; None before each further file."""
     for count, (segment, start, end) in enumerate(islice(queue.spans(number), files)):
         if count:
-            yield None
+            yield number, None
         for at in range(start, end, BATCH_UNIT_SIZE):
-            yield unit_at(segment.view, at)
+            yield number, unit_at(segment.view, at)
+            number += 1
 
 
 def _wanted(record: memoryview, unit: BatchUnit, tag_codes: frozenset[int] | None) -> bool:

@@ -26,6 +26,7 @@ UNIT_SIZE: Final = 20
 _PAGE: Final = 4096
 _MORE_PAGES: Final = 3
 _NO_LIMIT: Final = 1 << 63
+_BEFORE: Final = 2
 
 
 class ConsumeQueue(QueueCursor):
@@ -49,6 +50,7 @@ class ConsumeQueue(QueueCursor):
         arrived: follows `max_offset` when someone has asked for it.
         dirty: has units that are not yet known to be on disk.
         log_file_size: bytes of a file of the commit log.
+        trusted_from: units of queue offsets from here on were written by this process, and have been in memory since.
     """
 
     unit_size: ClassVar[int] = UNIT_SIZE
@@ -60,7 +62,7 @@ class ConsumeQueue(QueueCursor):
 
     _segment: Segment | None
 
-    __slots__ = ("_segment", "files", "flushed", "log_file_size", "min_offset", "queue_id")
+    __slots__ = ("_segment", "files", "flushed", "log_file_size", "min_offset", "queue_id", "trusted_from")
 
     def __init__(
         self,
@@ -278,13 +280,14 @@ class ConsumeQueue(QueueCursor):
         view = segment.view
 
         def right(number: int) -> bool:
-            offset, size, _ = UNIT.unpack_from(view, number * UNIT_SIZE)
-            return bool(0 <= offset < limit and size > 0)
+            offset, size, tags = UNIT.unpack_from(view, number * UNIT_SIZE)
+            # One that cannot be, but is not what was never written either, was changed on the disk.
+            return bool(offset < limit and (offset or size or tags))
 
         count = first_wrong(segment.written() // UNIT_SIZE, right)
         for number in range(count - 1, -1, -1):
             offset, size, _ = UNIT.unpack_from(view, number * UNIT_SIZE)
-            if size != holes.BLANK_SIZE or offset != 0:
+            if (size != holes.BLANK_SIZE or offset != 0) and offset >= 0 and size > 0:
                 return count * UNIT_SIZE, offset + size
         return count * UNIT_SIZE, -1
 
@@ -306,11 +309,14 @@ class ConsumeQueue(QueueCursor):
             self.max_offset = self.next_offset = 0
             self.max_physical = -1
         self.min_offset = segments[0].start // UNIT_SIZE if segments else 0
+        self.trusted_from = self.max_offset
 
     def reset(self) -> None:
         """Drop all units and start again at offset 0."""
         self.files.delete()
         self._forget()
+        if self.arrived is not None:
+            self.arrived.fall_back(0)
 
     def _forget(self) -> None:
         """Be a queue without files and units."""
@@ -318,7 +324,7 @@ class ConsumeQueue(QueueCursor):
         self._map = None
         # Byte position in the current segment, and up to where its pages are known to be writable.
         self._position = self._reserved = 0
-        self.max_offset = self.min_offset = self.flushed = 0
+        self.max_offset = self.min_offset = self.flushed = self.trusted_from = 0
         self.max_physical = -1
 
     def expire_steps(self, smallest_physical: int) -> Steps[list[RetiredSegment]]:
@@ -361,6 +367,7 @@ class ConsumeQueue(QueueCursor):
         _, first = yield from self._pointing_steps(low, end)
         if first is not None and (first[0] >= smallest_physical or first[0] < 0):
             return  # or damaged, which whoever reads finds out
+        first_low = low
         while low < high:
             middle = (low + high) // 2
             at, unit = yield from self._pointing_steps(middle, high)
@@ -368,6 +375,11 @@ class ConsumeQueue(QueueCursor):
                 high = middle
             else:
                 low = at + 1
+            if low == high and low - first_low >= _BEFORE:
+                # Places grow along a queue: one that was changed on the disk may have led astray.
+                _, unit = yield from self._pointing_steps(low - _BEFORE, low - 1)
+                if unit is not None and unit[0] >= smallest_physical:
+                    low, high = first_low, low - 1
         if self.max_offset >= end:  # not restarted meanwhile
             self.min_offset = max(self.min_offset, low)
 
@@ -431,18 +443,20 @@ class ConsumeQueue(QueueCursor):
             ranges.append((segment, max(self.flushed - segment.start, 0), min(segment.size, end - segment.start)))
         return ranges
 
-    def rewrite(self, queue_offset: int, units: Iterable[bytes]) -> None:
-        """Put other units in place of those that are there, from a queue offset on.
+    def rewrite(self, number: int, units: Iterable[bytes]) -> None:
+        """Put other units in place of those that are there, from a number on, which is a queue offset in most queues.
 
         Raises:
             OSError: a file cannot be mapped.
         """
-        for number, unit in enumerate(units, queue_offset):
-            segment = self.files.find(number * UNIT_SIZE)
-            if segment is not None and number < self.max_offset:
-                at = number * UNIT_SIZE - segment.start
-                segment.map[at : at + UNIT_SIZE] = unit
-        self.flushed = min(self.flushed, queue_offset * UNIT_SIZE)
+        position = number * self.unit_size
+        self.flushed = min(self.flushed, position)
+        for unit in units:
+            segment = self.files.find(position)
+            if segment is not None and position < self.end:
+                at = position - segment.start
+                segment.map[at : at + self.unit_size] = unit
+            position += self.unit_size
 
     def close(self) -> None:
         """Let go of all maps."""

@@ -1,8 +1,8 @@
-"""Units of a queue that lead elsewhere than to their record, rebuilt from the log (store.md §5.8).
+"""Units of a queue that lead elsewhere than to their record, made anew from the log (store.md §5.8).
 
-A bit that flips on the disk after a clean stop leaves a unit that points into the middle of nowhere, and a message that
-nobody would be given. Whoever reads a queue notices; the records that belong to the units lie in the log between those
-of their neighbours, where they are looked for.
+A bit that flips on the disk leaves a unit that points into the middle of nowhere, and a message that nobody would be
+given. Whoever reads a queue notices. The record is where the unit would lead but for one bit, or in the log between
+those of the units beside it, where it is looked for; or the unit is right, and the record is what has changed.
 """
 
 from __future__ import annotations
@@ -13,80 +13,52 @@ from collections.abc import Callable
 from typing import Final
 
 from tianzhou._hot.records import UNIT
-from tianzhou.records.layout import MAGIC_BLANK, MAGIC_START, MAGICS, PREPARED, ROLLBACK, TRANSACTION_BITS, fields_at
-from tianzhou.records.walk import Finding, read_item
+from tianzhou.records.layout import MAGIC_BLANK, MAGIC_START, MAGICS
+from tianzhou.records.walk import Finding, LogEntry, read_item
 from tianzhou.store.coldreads import ColdReads
 from tianzhou.store.files.lookup_steps import Steps, at_once
 from tianzhou.store.log import holes
 from tianzhou.store.log.commitlog import CommitLog
+from tianzhou.store.queues.batchqueue import BATCH_UNIT, NOT_COMPACTED, BatchQueue, unit_of
 from tianzhou.store.queues.consumequeue import ConsumeQueue
+from tianzhou.store.queues.judging import HEAD, is_known, is_like, offset_of, whole_record
 from tianzhou.store.queues.multi_dispatch import is_light
 from tianzhou.store.queues.tags_code import queue_tags_code
 
 logger = logging.getLogger(__name__)
 
-_HEAD: Final = fields_at("size", "magic", "queue_id", "queue_offset", "physical_offset")
 _WINDOW: Final = 4096
 _FEW_BYTES: Final = 4 << 20
 _NEIGHBOURS: Final = 1000
+_BITS: Final = 63
+_MOST_PASSED: Final = 10_000
+
+Found = dict[int, LogEntry]
+"""Records by the numbers of their units."""
 
 
 class StrayUnit(Exception):
     """A unit leads elsewhere.
 
     Attributes:
-        queue_offset: which one.
+        number: which one; in queues that are no BatchCQ ones, its queue offset.
     """
 
-    def __init__(self, queue_offset: int) -> None:
-        self.queue_offset = queue_offset
-        super().__init__(queue_offset)
-
-
-def refuse_strays(log: CommitLog, queue: ConsumeQueue, units: memoryview, count: int, queue_offset: int) -> None:
-    """Look at the first units up to one that leads to a record.
-
-    Args:
-        log: the commit log.
-        queue: the queue.
-        units: of the queue.
-        count: how many of them.
-        queue_offset: of the first.
-
-    Raises:
-        StrayUnit: one does not, and nobody knows of it yet.
-    """
-    if is_light(queue.topic):
-        return  # its records are those of other queues
-    for number, (physical, size, tags) in enumerate(UNIT.iter_unpack(units[: 20 * count])):
-        if holes.is_hole(physical, size, tags) or 0 <= physical < log.min_offset:
-            continue
-        if _place(log, physical, size) is None and not _known(log, physical):
-            raise StrayUnit(queue_offset + number)
-        return
-
-
-def _known(log: CommitLog, physical: int) -> bool:
-    return any(start <= physical < end for start, end in log.damaged)
-
-
-def _place(log: CommitLog, physical: int, size: int) -> tuple[int, int] | None:
-    """Queue and queue offset of the record of a size at a log offset; None when there is none."""
-    segment = log.files.find(physical)
-    if segment is None or size < _HEAD.size or physical + size > min(log.end, segment.end):
-        return None
-    stated, magic, queue_id, queue_offset, place = _HEAD.unpack_from(segment.view, physical - segment.start)
-    return (queue_id, queue_offset) if (stated, place) == (size, physical) and magic in MAGICS else None
+    def __init__(self, number: int) -> None:
+        self.number = number
+        super().__init__(number)
 
 
 class StrayUnits:
-    """Rebuilds units that lead elsewhere.
+    """Makes units anew that lead elsewhere.
 
     Args:
         log: the commit log.
         cold: fetches what of it has left the memory.
         delays: of the delay levels, ms.
+        find: a queue by topic and number; None when there is none.
         changed: called with a queue with units that the disk does not have yet.
+        broken: called with start and end of a record that is not whole any more, and what is wrong, in words.
     """
 
     def __init__(
@@ -94,17 +66,22 @@ class StrayUnits:
         log: CommitLog,
         cold: ColdReads,
         delays: tuple[int, ...],
+        find: Callable[[str, int], ConsumeQueue | None],
         changed: Callable[[ConsumeQueue], None],
+        broken: Callable[[int, int, str], None],
     ) -> None:
         self._log = log
         self._cold = cold
         self._delays = delays
+        self._find_queue = find
         self._changed = changed
+        self._broken = broken
         self._reported: set[tuple[str, int]] = set()
+        self._passed: dict[tuple[str, int, int], tuple[int, int, int]] = {}
         self._at_work: dict[ConsumeQueue, asyncio.Task[None]] = {}
 
-    async def mend(self, queue: ConsumeQueue, queue_offset: int) -> bool:
-        """Rebuild a stray unit and those beside it; the loop goes on meanwhile.
+    async def mend(self, queue: ConsumeQueue, number: int) -> bool:
+        """Make a stray unit anew with those beside it; the loop goes on meanwhile.
 
         Returns:
             Whether the queue could be written.
@@ -114,7 +91,7 @@ class StrayUnits:
         """
         task = self._at_work.get(queue)
         if task is None:
-            work = self._cold.follow(self._mend_steps(queue, queue_offset))
+            work = self._cold.follow(self._mend_steps(queue, number))
             task = self._at_work[queue] = asyncio.get_running_loop().create_task(work, name="store-strays")
             task.add_done_callback(lambda _: self._at_work.pop(queue, None))
         # One reader who goes must not end it for the others.
@@ -125,132 +102,305 @@ class StrayUnits:
             return False
         return True
 
-    def mend_now(self, queue: ConsumeQueue, queue_offset: int) -> bool:
+    def mend_now(self, queue: ConsumeQueue, number: int) -> bool:
         """As `mend`, if it does not take long; whether it was done."""
         try:
-            begin, end = self._span(queue, *self._stretch(queue, queue_offset))
+            begin, end = self._span(queue, *self._stretch(queue, number))
             if end - begin > _FEW_BYTES:
                 return False
-            at_once(self._mend_steps(queue, queue_offset))
+            at_once(self._mend_steps(queue, number))
         except OSError as error:
             _report(queue, error)
             return False
         return True
 
+    def is_passed(self, queue: ConsumeQueue, number: int) -> bool:
+        """Whether nothing can be done about a unit, as was found out before."""
+        return bool(self._passed) and self._passed.get((queue.topic, queue.queue_id, number)) == _unit(queue, number)
+
+    def place(self, queue: ConsumeQueue, number: int) -> int | None:
+        """Log offset that a unit leads to; None when there is no such unit."""
+        unit = _unit(queue, number)
+        return None if unit is None else unit[0]
+
+    def put_back(self, entries: list[LogEntry]) -> None:
+        """Make units for records that are whole again, where their queues have nothing but their places."""
+        for entry in entries:
+            queue = self._find_queue(entry.topic, entry.queue_id)
+            number = None if queue is None or queue.batched else offset_of(entry, queue)
+            if queue is None or number is None:
+                continue
+            unit = queue.unit(number)
+            if unit is not None and holes.is_hole(*unit):
+                queue.rewrite(number, [self._made(queue, entry)])
+                self._changed(queue)
+
     def close(self) -> None:
-        """Give up what is being rebuilt; the next reader notices again."""
+        """Give up what is being made anew; the next reader notices again."""
         for task in self._at_work.values():
             task.cancel()
 
+    # what a unit leads to
+
     def _belongs(self, queue: ConsumeQueue, number: int) -> bool:
-        unit = queue.unit(number)
-        return unit is not None and _place(self._log, unit[0], unit[1]) == (queue.queue_id, number)
+        """Whether a unit leads to its record, and that one is whole."""
+        unit = _unit(queue, number)
+        entry = None if unit is None else whole_record(self._log, unit[0], unit[1])
+        return entry is not None and self._fits(queue, number, entry, exactly=True)
+
+    def _fits(self, queue: ConsumeQueue, number: int, entry: LogEntry, *, exactly: bool = False) -> bool:
+        """Whether a record is the one of a unit; `exactly`, whether its unit says just that."""
+        offset = offset_of(entry, queue)
+        if not isinstance(queue, BatchQueue) or offset is None:
+            return offset == number
+        unit = unit_of(entry)
+        if exactly:
+            return queue.entry(number) == unit
+        first, end = queue.numbers()
+        before = queue.entry(number - 1) if number > first else None
+        behind = queue.entry(number + 1) if number + 1 < end else None
+        return (before is None or before.end <= unit.base) and (behind is None or unit.end <= behind.base)
 
     def _is_hole(self, queue: ConsumeQueue, number: int) -> bool:
-        unit = queue.unit(number)
-        return unit is None or holes.is_hole(*unit)
+        unit = _unit(queue, number)
+        return unit is None or (not queue.batched and holes.is_hole(*unit))
 
-    def _stretch(self, queue: ConsumeQueue, queue_offset: int) -> tuple[int, int]:
-        """The stray units around one: the first, and the one behind the last."""
-        first, last = queue_offset, queue_offset + 1
-        while first > queue.min_offset and not (self._belongs(queue, first - 1) or self._is_hole(queue, first - 1)):
+    def _bounds(self, queue: ConsumeQueue) -> tuple[int, int]:
+        """Numbers of the first unit, and of the one behind the last."""
+        return queue.numbers() if isinstance(queue, BatchQueue) else (queue.min_offset, queue.max_offset)
+
+    def _stretch(self, queue: ConsumeQueue, number: int) -> tuple[int, int]:
+        """The stray units around one, some of them if they are many: the first, and the one behind the last."""
+        low, high = self._bounds(queue)
+        low, high = max(low, number - _NEIGHBOURS), min(high, number + _NEIGHBOURS)
+        first, last = number, number + 1
+        while first > low and not (self._belongs(queue, first - 1) or self._is_hole(queue, first - 1)):
             first -= 1
-        while last < queue.max_offset and not (self._belongs(queue, last) or self._is_hole(queue, last)):
+        while last < high and not (self._belongs(queue, last) or self._is_hole(queue, last)):
             last += 1
         return first, last
 
     def _span(self, queue: ConsumeQueue, first: int, last: int) -> tuple[int, int]:
-        """Where in the log their records are: behind that of the unit before, before that of the unit behind."""
+        """Where in the log their records are: behind that of a unit before, before that of a unit behind."""
+        low, high = self._bounds(queue)
         begin, end = max(self._log.min_offset, 0), self._log.end
-        for number in range(first - 1, max(queue.min_offset, first - _NEIGHBOURS) - 1, -1):
-            if self._belongs(queue, number) and (unit := queue.unit(number)) is not None:
+        for number in _ever_farther(first - 1, -1, low, high):
+            if self._belongs(queue, number) and (unit := _unit(queue, number)) is not None:
                 begin = unit[0] + unit[1]
                 break
-        for number in range(last, min(queue.max_offset, last + _NEIGHBOURS)):
-            if self._belongs(queue, number) and (unit := queue.unit(number)) is not None:
+        for number in _ever_farther(last, 1, low, high):
+            if self._belongs(queue, number) and (unit := _unit(queue, number)) is not None:
                 end = unit[0]
                 break
         return begin, end
 
-    def _mend_steps(self, queue: ConsumeQueue, queue_offset: int) -> Steps[None]:
-        first, last = self._stretch(queue, queue_offset)
+    # making units anew
+
+    def _mend_steps(self, queue: ConsumeQueue, number: int) -> Steps[None]:
+        first, last = self._stretch(queue, number)
         begin, end = self._span(queue, first, last)
-        before = queue.unit(queue_offset)
+        before = _unit(queue, number)
         if before is None:
             return
+        found: Found = {}
+        broken: list[int] = []
+        for one in range(first, last):
+            yield from self._try_steps(queue, one, begin, end, found, broken)
         name = (queue.topic, queue.queue_id)
         level = logging.DEBUG if name in self._reported else logging.ERROR
-        self._reported.add(name)
-        logger.log(
-            level,
-            "queue %s/%d: unit %d leads to %d bytes at %d of the commit log, where no such record is; units %d to %d "
-            "are made anew from the log",
-            queue.topic, queue.queue_id, queue_offset, before[1], before[0], first, last - 1,
-        )  # fmt: skip
-        found = yield from self._find_steps(queue, first, last, begin, end)
-        if queue.unit(queue_offset) != before:
+        if len(broken) < last - first:
+            self._reported.add(name)
+            logger.log(
+                level,
+                "queue %s/%d: unit %d leads to %d bytes at %d of the commit log, where no such record is; units %d to "
+                "%d are made anew from the log",
+                queue.topic, queue.queue_id, number, before[1], before[0], first, last - 1,
+            )  # fmt: skip
+        if len(found) + len(broken) < last - first:
+            missing = [one for one in range(first, last) if one not in found and one not in broken]
+            yield from self._search_steps(queue, missing, begin, end, found)
+        if _unit(queue, number) != before:
             return  # deleted and restarted, or mended meanwhile
-        queue.rewrite(first, self._units(queue, first, last, found))
-        self._changed(queue)
+        for one in range(first, last):
+            if one not in found and one not in broken and self._is_in_place(queue, one, begin, end):
+                broken.append(one)
+        self._name_broken(queue, broken)
+        self._write(queue, first, last, found, broken)
         lost = last - first - len(found)
-        logger.log(
-            logging.ERROR if lost else level,
-            "queue %s/%d: %d units made anew, %d of offsets %d to %d have no record in the log any more",
-            queue.topic, queue.queue_id, len(found), lost, first, last - 1,
-        )  # fmt: skip
+        if lost or level != logging.DEBUG:
+            logger.log(
+                logging.ERROR if lost else level,
+                "queue %s/%d: %d units made anew, %d of offsets %d to %d have no record in the log any more",
+                queue.topic, queue.queue_id, len(found), lost, first, last - 1,
+            )  # fmt: skip
 
-    def _units(self, queue: ConsumeQueue, first: int, last: int, found: dict[int, tuple[int, int, int]]) -> list[bytes]:
-        behind = queue.unit(last) if last < queue.max_offset else None
-        units = []
+    def _try_steps(
+        self, queue: ConsumeQueue, number: int, begin: int, end: int, found: Found, broken: list[int]
+    ) -> Steps[None]:
+        """Find out what is wrong with a unit by what is where it leads, or would lead but for one bit."""
+        unit = _unit(queue, number)
+        if unit is None:
+            return
+        physical, size, _ = unit
+        if is_known(self._log.damaged, physical):
+            broken.append(number)
+            return
+        for bit in range(-1, _BITS):
+            place = physical if bit < 0 else physical ^ 1 << bit
+            if not begin <= place < end:
+                continue
+            segment = self._log.files.find(place)
+            if segment is None:
+                continue
+            at = place - segment.start
+            yield segment, at, min(at + HEAD.size, segment.size)
+            if segment.size - at < HEAD.size:
+                continue
+            stated, magic, _, _, stated_place = HEAD.unpack_from(segment.view, at)
+            if magic in MAGICS and stated_place == place and HEAD.size <= stated <= segment.size - at:
+                yield segment, at, at + stated
+                entry = whole_record(self._log, place)
+                if entry is not None and self._fits(queue, number, entry):
+                    found[number] = entry
+                    return
+                if entry is not None:
+                    continue  # another one's
+            if bit < 0 and is_like(self._log, queue, number, physical, size):
+                broken.append(number)
+                return
+
+    def _is_in_place(self, queue: ConsumeQueue, number: int, begin: int, end: int) -> bool:
+        """Whether a unit whose record nobody found leads to where it may have been."""
+        unit = _unit(queue, number)
+        if unit is None or unit[1] < HEAD.size or not begin <= unit[0] <= unit[0] + unit[1] <= end:
+            return False
+        for beside in (number - 1, number + 1):
+            other = _unit(queue, beside)
+            if other is not None and not self._is_hole(queue, beside) and (other[0] < unit[0]) != (beside < number):
+                return False
+        segment = self._log.files.find(unit[0])
+        if segment is None or unit[0] + unit[1] > segment.end:
+            return False
+        there = whole_record(self._log, unit[0])
+        if there is None:
+            return True
+        # A whole record stands there. It is another one's when that one leads there, too.
+        other_queue = self._find_queue(there.topic, there.queue_id)
+        own = None if other_queue is None else other_queue.unit(there.queue_offset)
+        return there.size == unit[1] and (own is None or own[0] != unit[0] or (other_queue, own) == (queue, unit))
+
+    def _name_broken(self, queue: ConsumeQueue, broken: list[int]) -> None:
+        for number in broken:
+            unit = _unit(queue, number)
+            if unit is None or is_known(self._log.damaged, unit[0]):
+                continue
+            segment = self._log.files.find(unit[0])
+            assert segment is not None
+            item = read_item(segment.view, unit[0] - segment.start, segment.start)
+            reason = item.reason or "it says that it is another one"
+            offset = queue.entry(number).base if isinstance(queue, BatchQueue) else number
+            self._broken(unit[0], unit[0] + unit[1], f"offset {offset} of {queue.topic}/{queue.queue_id}, {reason}")
+
+    def _write(self, queue: ConsumeQueue, first: int, last: int, found: Found, broken: list[int]) -> None:
+        """Put units in the place of those that are stray; one whose record is broken stays as it is."""
+        behind = None if queue.batched or last >= queue.max_offset else queue.unit(last)
         for number in range(last - 1, first - 1, -1):
-            unit = found.get(number)
-            if unit is not None:
-                behind = unit
-                units.append(UNIT.pack(*unit))
+            entry = found.get(number)
+            if entry is not None:
+                made = self._made(queue, entry)
+                queue.rewrite(number, [made])
+                behind = (entry.offset, entry.size, 0)
+            elif number in broken or queue.batched or self._has_expired(queue, number):
+                self._pass(queue, number)
             elif behind is not None and not holes.is_hole(*behind):
-                units.append(holes.before(behind[0], behind[1], queue.log_file_size))
+                queue.rewrite(number, [holes.before(behind[0], behind[1], queue.log_file_size)])
             else:
-                units.append(holes.BLANK)
-        units.reverse()
-        return units
+                queue.rewrite(number, [holes.BLANK])
+        self._changed(queue)
 
-    def _find_steps(
-        self, queue: ConsumeQueue, first: int, last: int, begin: int, end: int
-    ) -> Steps[dict[int, tuple[int, int, int]]]:
-        """Units for the records of a queue between two places of the log."""
-        found: dict[int, tuple[int, int, int]] = {}
+    def _has_expired(self, queue: ConsumeQueue, number: int) -> bool:
+        unit = _unit(queue, number)
+        return unit is not None and 0 <= unit[0] < self._log.min_offset
+
+    def _pass(self, queue: ConsumeQueue, number: int) -> None:
+        """Remember that nothing more can be done about a unit as it is."""
+        unit = _unit(queue, number)
+        if unit is not None and not is_known(self._log.damaged, unit[0]):
+            if len(self._passed) >= _MOST_PASSED:
+                self._passed.clear()
+            self._passed[queue.topic, queue.queue_id, number] = unit
+
+    def _made(self, queue: ConsumeQueue, entry: LogEntry) -> bytes:
+        """The unit of a record."""
+        if isinstance(queue, BatchQueue):
+            return BATCH_UNIT.pack(*unit_of(entry), NOT_COMPACTED)
+        tags = queue_tags_code(entry.topic, entry.properties, entry.store_timestamp, self._delays)
+        return UNIT.pack(entry.offset, entry.size, tags)
+
+    def _search_steps(self, queue: ConsumeQueue, missing: list[int], begin: int, end: int, found: Found) -> Steps[None]:
+        """Look for records of a queue between two places of the log."""
+        wanted = set(missing)
+        in_order: list[LogEntry] = []
+        low, high = missing[0], missing[-1] + 1
+        any_record = queue.batched or is_light(queue.topic)
         position = begin
-        while position < end and len(found) < last - first:
+        while position < end and wanted:
             segment = self._log.files.find(position)
             if segment is None:
                 break
             at = position - segment.start
             stop = min(at + _WINDOW, segment.size, end - segment.start)
-            yield segment, at, min(stop + _HEAD.size, segment.size)
+            yield segment, at, min(stop + HEAD.size, segment.size)
             view = segment.view
-            while at < stop:
-                if segment.size - at < _HEAD.size:
+            while at < stop and wanted:
+                if segment.size - at < HEAD.size:
                     at = segment.size
                     break
-                size, magic, queue_id, queue_offset, place = _HEAD.unpack_from(view, at)
+                size, magic, queue_id, queue_offset, place = HEAD.unpack_from(view, at)
                 if magic == MAGIC_BLANK:
                     at = segment.size
                     break
-                if magic not in MAGICS or place != segment.start + at or not _HEAD.size <= size <= segment.size - at:
+                if magic not in MAGICS or place != segment.start + at or not HEAD.size <= size <= segment.size - at:
                     next_magic = segment.find(MAGIC_START, at + 5)
                     at = next_magic - 4 if next_magic >= 0 else segment.size
                     break
-                if queue_id == queue.queue_id and first <= queue_offset < last:
+                if (any_record and (queue_id == queue.queue_id or not queue.batched)) or (
+                    queue_id == queue.queue_id and low <= queue_offset < high
+                ):
                     item = read_item(view, at, segment.start)
-                    entry = item.entry
-                    if item.finding is Finding.RECORD and entry is not None and entry.topic == queue.topic:
-                        kind = entry.sys_flag & TRANSACTION_BITS
-                        if kind not in {PREPARED, ROLLBACK}:
-                            tags = queue_tags_code(entry.topic, entry.properties, entry.store_timestamp, self._delays)
-                            found[queue_offset] = (place, size, tags)
+                    number = None if item.entry is None else offset_of(item.entry, queue)
+                    if item.finding is Finding.RECORD and item.entry is not None and number is not None:
+                        if queue.batched:
+                            in_order.append(item.entry)
+                        elif number in wanted:
+                            found[number] = item.entry
+                            wanted.discard(number)
                 at += size
             position = segment.start + at
-        return found
+        if queue.batched:
+            found.update(_in_their_places(missing, in_order, found))
+
+
+def _in_their_places(missing: list[int], entries: list[LogEntry], found: Found) -> Found:
+    """Records of a BatchCQ queue by the numbers of their units: those that have none yet, in the order of the log."""
+    taken = {entry.offset for entry in found.values()}
+    free = [entry for entry in entries if entry.offset not in taken]
+    return dict(zip(missing, free, strict=True)) if len(free) == len(missing) else {}
+
+
+def _unit(queue: ConsumeQueue, number: int) -> tuple[int, int, int] | None:
+    """Place and size of the record that a unit leads to, and its tags code; None when there is no such unit."""
+    if not isinstance(queue, BatchQueue):
+        return queue.unit(number)
+    first, end = queue.numbers()
+    return queue.entry(number)[:3] if first <= number < end else None
+
+
+def _ever_farther(number: int, step: int, low: int, high: int) -> list[int]:
+    """Numbers from one on, in one direction: the next ones, then ever fewer, within bounds."""
+    near = list(range(number, number + step * _NEIGHBOURS, step))
+    far = [number + step * (_NEIGHBOURS << power) for power in range(40)]
+    return [one for one in near + far if low <= one < high]
 
 
 def _report(queue: ConsumeQueue, error: OSError) -> None:

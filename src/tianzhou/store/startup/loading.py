@@ -9,7 +9,7 @@ from pathlib import Path
 from tianzhou.errors import StoreUnreadable
 from tianzhou.model.name_rules import folder_name_problem
 from tianzhou.store.files.directories import sync_directory
-from tianzhou.store.files.segments import Segment, segment_name
+from tianzhou.store.files.segments import Segment, segment_files, segment_name
 from tianzhou.store.log.commitlog import CommitLog
 from tianzhou.store.log.recovery import judge_sizes
 from tianzhou.store.queues.consumequeue import ConsumeQueue
@@ -100,6 +100,8 @@ class StoreLoader:
                 )
             self._log.files.adopt(Segment(path, start, size))
             expected = start + size
+            if settings.enable_d_leger_commit_log and path.parent in settings.commit_log_directories:
+                self._log.framed_from = min(self._log.framed_from, start)
 
     def _load_family(self, family: str, size: int, key: str, torn: bool) -> list[ConsumeQueue]:
         """Load the queues of one kind; those of which a file had to be given up are returned.
@@ -130,7 +132,7 @@ class StoreLoader:
                 kind, right = ("SimpleCQ", QUEUES) if family == BATCH_QUEUES else ("BatchCQ", BATCH_QUEUES)
                 raise StoreUnreadable(
                     f"{root / topic}: the topic's queue type is {kind}, its queues belong into {right}; "
-                    "delete this folder: what the log has is made anew from it"
+                    "delete this folder: what the log has is rebuilt from it"
                 )
             queue = queue_of(self._queues, self._kinds, topic, queue_id)
             if isinstance(queue, ExtendedQueue):
@@ -149,7 +151,7 @@ class StoreLoader:
                     incomplete.append(queue)
                     what = "is missing" if start != expected else f"is {length} bytes long instead of {size}"
                     which = path.with_name(f"{expected:020d}") if start != expected else path
-                    self._notes.append(f"queue file {which} {what}; the queue is made anew from the log")
+                    self._notes.append(f"queue file {which} {what}; the queue is rebuilt from the log")
                 break
         return incomplete
 
@@ -175,23 +177,10 @@ class StoreLoader:
             if other % (46 if root.name == BATCH_QUEUES else 20) == 0 and (files > 1 or not torn):
                 raise StoreUnreadable(
                     f"{root}: the queues were written with {key}={other}, configured is {size}; "
-                    f"set {key}={other}, or delete the folder: it is made anew from the log"
+                    f"set {key}={other}, or delete the folder: it is rebuilt from the log"
                 )
         if any(length > size for length in lengths):
             raise StoreUnreadable(
                 f"{root}: there are queue files of {max(lengths)} bytes, {key}={size}; "
-                "set the size the folder was written with, or delete the folder: it is made anew from the log"
+                "set the size the folder was written with, or delete the folder: it is rebuilt from the log"
             )
-
-    # recovery
-
-
-def segment_files(directory: Path) -> list[tuple[int, Path, int]]:
-    """Start offset, path and length of the segment files in a directory; everything else is left alone."""
-    if not directory.is_dir():
-        return []
-    return [
-        (int(path.name), path, path.stat().st_size)
-        for path in directory.iterdir()
-        if len(path.name) == 20 and path.name.isascii() and path.name.isdigit() and path.is_file()
-    ]

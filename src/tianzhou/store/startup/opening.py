@@ -10,19 +10,24 @@ from collections.abc import Mapping
 from typing import Final
 
 from tianzhou.records.codec import store_time
-from tianzhou.records.layout import PLACE, SIZE_MAGIC, UP_TO_STORE_TIME
+from tianzhou.records.entry import HEADER_SIZE
+from tianzhou.records.layout import MAGICS, PLACE, SIZE_MAGIC, UP_TO_STORE_TIME
 from tianzhou.records.walk import Finding, half_written, read_item, single_items, walk
+from tianzhou.store.entries.entry_recovery import EntryRecovery
+from tianzhou.store.entries.framed_log import FramedLog
 from tianzhou.store.files.checkpoint import Checkpoint
 from tianzhou.store.files.segments import Segment
 from tianzhou.store.index.index import Index
 from tianzhou.store.log.commitlog import CommitLog
 from tianzhou.store.log.recovery import OpeningReport, SegmentHead, rebuild_start, start_after_crash, start_after_stop
+from tianzhou.store.queues.batchqueue import BatchQueue, unit_of
 from tianzhou.store.queues.consumequeue import ConsumeQueue
 from tianzhou.store.queues.extension import ExtendedQueue
 from tianzhou.store.queues.multi_dispatch import is_light
 from tianzhou.store.queues.queues import QueueMaker, QueueTable, each_queue
 from tianzhou.store.settings import StoreSettings
 from tianzhou.store.startup.loading import StoreLoader
+from tianzhou.store.startup.marked_cut import Mark, cut_log
 from tianzhou.store.startup.proved_note import NOTE_BYTES, StoreNote, lock_time, read_damage, read_note, write_damage
 from tianzhou.store.startup.replay import LogReplay, impossible_place
 
@@ -43,6 +48,7 @@ class StoreOpener:
         kinds: makes the queues; gets the topics of queue type BatchCQ that the folder knows.
 
     Attributes:
+        entries: what is known of the log's entries; None in a plain store.
         report: what was found and done.
         note: the note in the folder, when nobody else has had the store since and the log agrees with it.
     """
@@ -65,21 +71,28 @@ class StoreOpener:
         self.report = report = OpeningReport()
         self.note: StoreNote | None = None
         self._loader = StoreLoader(settings, log, queues, kinds, report.notes)
-        self._replay = LogReplay(settings, log, queues, index, kinds, report)
+        self.entries = EntryRecovery(log, settings.entry_folder) if isinstance(log, FramedLog) else None
+        self._replay = LogReplay(settings, log, queues, index, kinds, report, self.entries)
 
-    def open(self, *, clean: bool, pages_survived: bool = False) -> OpeningReport:
+    def open(self, *, clean: bool, pages_survived: bool = False, mark: Mark | None = None) -> OpeningReport:
         """Load and recover.
 
         Args:
             clean: the last stop was clean.
             pages_survived: it was not, but nothing that had been written is lost.
+            mark: where to cut the log first, if anywhere.
 
         Raises:
             StoreUnreadable: something is there that cannot be used; the text names it and the remedy.
         """
         report = self.report
-        report.clean = clean
         self._loader.load_log()
+        if mark is not None and cut_log(self._log, mark):
+            # Queues, index and notes know of more than the log has, as after a loss of power.
+            clean = pages_survived = False
+        report.clean = clean
+        if self.entries is not None:
+            self.entries.load()
         report.notes += self._checkpoint.load()
         if not clean and not pages_survived:
             self._replay.doubted_from = self._checkpoint.physic_msg_timestamp
@@ -99,27 +112,30 @@ class StoreOpener:
             queue.recover(thorough=not clean, proved=proved[1] if proved is not None else 0)
             if isinstance(queue, ExtendedQueue) and queue.lacks_extension:
                 report.notes.append(
-                    f"queue {queue.topic}/{queue.queue_id} has lost its extension; made anew from the log"
+                    f"queue {queue.topic}/{queue.queue_id} has lost its extension; rebuilt from the log"
                 )
                 queue.reset()
                 incomplete.append(queue)
                 continue
             if self._lacks_its_beginning(queue, proved):
                 report.notes.append(
-                    f"queue {queue.topic}/{queue.queue_id} has lost its first files; made anew from the log"
+                    f"queue {queue.topic}/{queue.queue_id} has lost its first files; rebuilt from the log"
                 )
                 queue.reset()
                 incomplete.append(queue)
             found[queue.topic, queue.queue_id] = (queue.max_offset, queue.max_physical)
             if self._drop_wrong_end(queue, trusted.log_end if clean and trusted is not None else -1):
                 incomplete.append(queue)
+        dispatched = self._newest_record() if ours or (note is None and pages_survived) else -1
         begin, trusted_end = self._choose_begin(trusted, incomplete, found, clean=clean)
         if not clean:
             begin = self._distrust_units(begin, noted, pages_survived=pages_survived)
+        if self.entries is not None and self._log.files.segments:
+            begin = self.entries.begin_at(begin, dispatched)
         self._recover_log(begin, trusted_end, indexed)
         smallest = self._log.min_offset
         for queue in each_queue(self._queues):
-            queue.next_offset = queue.max_offset
+            queue.next_offset = queue.trusted_from = queue.max_offset
             if smallest >= 0:
                 queue.correct_min_offset(smallest)
         if not clean:
@@ -157,9 +173,9 @@ class StoreOpener:
             synced_until=checkpoint.index_msg_timestamp,
         )
         if note is not None and not ours and note.index_behind and index.drop_behind(note.index_end + 1):
-            lost.append("the index was not complete when another broker added to it; its end is made anew from the log")
+            lost.append("the index was not complete when another broker added to it; its end is rebuilt from the log")
         if note is not None and ours and index.drop_behind_gap(note.index_files, self._log.min_offset) and not lost:
-            lost.append("index files have gone; they and what was newer are made anew from the log")
+            lost.append("index files have gone; they and what was newer are rebuilt from the log")
         self.report.notes += lost
         if checkpoint.index_msg_timestamp > index.end_timestamp:
             # It vouches for index files; rebuilt ones have yet to earn that.
@@ -167,7 +183,7 @@ class StoreOpener:
             checkpoint.write()
         if not lost and note is not None and (ours or clean):
             if index.end_offset < note.index_end:
-                self.report.notes.append("the index has lost entries; they are made anew from the log")
+                self.report.notes.append("the index has lost entries; they are rebuilt from the log")
             elif ours:
                 return max(note.indexed, index.end_offset)
             else:
@@ -207,7 +223,7 @@ class StoreOpener:
         if clean:
             begin, trusted_end = self._begin_after_stop(note, found)
         else:
-            begin = start_after_crash(map(_head_of, reversed(segments)), self._checkpoint.min_timestamp)
+            begin = start_after_crash(map(self._head_of, reversed(segments)), self._checkpoint.min_timestamp)
             if note is not None:
                 begin = min([max(begin, note.log_end), *self._lost_units(note, found)])
                 self._replay.newest = self._store_time(note.witness[0]) if note.witness is not None else 0
@@ -221,11 +237,18 @@ class StoreOpener:
         """Log offsets from which queues have to be filled that hold less than was noted."""
         behind = rebuild_start({queue: maximum for queue, (_, maximum) in note.queue_ends.items()}, found)
         for topic, queue_id in behind:
-            self.report.notes.append(f"queue {topic}/{queue_id} has lost units; they are made anew from the log")
+            self.report.notes.append(f"queue {topic}/{queue_id} has lost units; they are rebuilt from the log")
         return list(behind.values())
 
     def _dispatched_end(self) -> int:
         return max((queue.max_physical for queue in each_queue(self._queues)), default=-1)
+
+    def _newest_record(self) -> int:
+        """Offset of the last record that a queue or the index has; -1 without one."""
+        newest = max(each_queue(self._queues), key=lambda queue: queue.max_physical, default=None)
+        unit = newest.unit(newest.max_offset - 1) if newest is not None else None
+        indexed = -1 if self._index is None else self._index.end_offset
+        return indexed if unit is None else max(unit[0], indexed)
 
     def _drop_wrong_end(self, queue: ConsumeQueue, trusted: int) -> bool:
         """Drop a queue's last unit when the log has no such record: by it the queue knows what it has already.
@@ -234,8 +257,10 @@ class StoreOpener:
             queue: the queue.
             trusted: a unit whose record ends here or earlier need not be compared with the log.
         """
+        if isinstance(queue, BatchQueue):
+            return self._drop_wrong_batch(queue)
         unit = queue.unit(queue.max_offset - 1)
-        if queue.batched or unit is None or queue.max_physical <= trusted or queue.max_physical != unit[0] + unit[1]:
+        if unit is None or queue.max_physical <= trusted or queue.max_physical != unit[0] + unit[1]:
             return False
         offset, size, _ = unit
         segments = self._log.files.segments
@@ -250,6 +275,31 @@ class StoreOpener:
         self.report.notes.append(
             f"the last unit of queue {queue.topic}/{queue.queue_id} points to {size} bytes at {offset}, where no such "
             "record is; dropped"
+        )
+        return True
+
+    def _drop_wrong_batch(self, queue: BatchQueue) -> bool:
+        """As `_drop_wrong_end`: by its last unit a BatchCQ queue knows which offset comes next."""
+        first, end = queue.numbers()
+        if first == end:
+            return False
+        unit = queue.entry(end - 1)
+        if not self._log.files.segments or 0 <= unit.physical_offset < self._log.min_offset:
+            return False
+        segment = self._log.files.find(unit.physical_offset)
+        entry = None
+        if segment is not None:
+            entry = read_item(segment.view, unit.physical_offset - segment.start, segment.start).entry
+        if entry is not None and (entry.topic, entry.queue_id) == (queue.topic, queue.queue_id):
+            if unit_of(entry) == unit:
+                return False
+        elif segment is not None and unit.valid and unit.physical_offset + PLACE.size <= segment.end:
+            stated, _, place = PLACE.unpack_from(segment.view, unit.physical_offset - segment.start)
+            if place == unit.physical_offset or stated == unit.size:
+                return False  # its record is broken
+        queue.recover(max(unit.physical_offset, 0))
+        self.report.notes.append(
+            f"the last unit of queue {queue.topic}/{queue.queue_id} does not say what its record says; dropped"
         )
         return True
 
@@ -295,6 +345,8 @@ class StoreOpener:
             if self._index is not None:
                 self._index.drop_behind(0)
             self._log.resume(0)
+            if self.entries is not None:
+                self._resume_entries(self.entries, 0)
             return
         first = segments[0].start
         # What the index lacks at most of what is read anyway is put into it at once, the rest behind serving.
@@ -313,22 +365,44 @@ class StoreOpener:
         while again is not None:
             again = self._replay.run(begin := again, trusted_end)
         end = report.end
+        if self.entries is not None and self._log.framed_from < end:
+            # What is not committed is the group's to decide about; queues and index never had it.
+            self.entries.passed(self._replay.trail)
+            end = max(min(end, self.entries.committed_end), self._log.framed_from)
         for start, stop, timestamp in self._replay.torn:
             self._log.fill(start, stop, timestamp)
         # Nothing behind the end is anything's place any more.
         report.damaged = [(start, min(stop, end)) for start, stop in report.damaged if start < end]
         report.indexed = end if self._index is None else min(end, inline_end) if whole else indexed
+        self._drop_what_points_behind(end, first)
+        self._log.resume(report.end)
+        if self.entries is not None:
+            self._resume_entries(self.entries, report.end)
+        self._log.damaged = merged(report.damaged + self._known_damage(end))
+        write_damage(self._settings.root, self._log.damaged)
+
+    def _drop_what_points_behind(self, end: int, first: int) -> None:
+        """Drop units and keys of records behind a log offset; `first` is where the log begins."""
+        report = self.report
         if self._index is not None and self._index.drop_behind(end):
-            report.notes.append(f"the index knows records behind the log's end {end}; its last part is made anew")
+            report.notes.append(f"the index knows records behind the log's end {end}; its last part is rebuilt")
             report.indexed = max(self._index.end_offset, first)
         if self._dispatched_end() > end:
             report.notes.append(f"queues point behind the log's end {end}; those units are dropped")
             for queue in each_queue(self._queues):
                 if queue.max_physical > end:
                     queue.recover(end)
-        self._log.resume(end)
-        self._log.damaged = merged(report.damaged + self._known_damage(end))
-        write_damage(self._settings.root, self._log.damaged)
+
+    def _resume_entries(self, entries: EntryRecovery, end: int) -> None:
+        """Go on behind the last entry; in the first life of a member, entries begin where its plain log ends."""
+        log = self._log
+        assert isinstance(log, FramedLog)
+        if not log.framed:
+            log.begin_entries()
+            end = self.report.end = log.end
+            self.report.indexed = end
+        self.report.notes += entries.finish(self._replay.trail, end, self.report.impaired)
+        self.report.impaired = entries.lost
 
     def _known_damage(self, end: int) -> list[tuple[int, int]]:
         """Damaged stretches that earlier starts found and this one did not read again."""
@@ -338,7 +412,8 @@ class StoreOpener:
             segment = self._log.files.find(start)
             if segment is None or not segments[0].start <= start < stop <= end:
                 continue
-            item = next(single_items(walk([segment], 0, start - segment.start, most=1)), None)
+            steps = walk([segment], 0, start - segment.start, most=1, framed_from=self._log.framed_from)
+            item = next(single_items(steps), None)
             entry = item.entry if item is not None else None
             if entry is None or impossible_place(entry.topic, entry.queue_id) is not None:
                 still.append((start, stop))
@@ -370,6 +445,8 @@ class StoreOpener:
         if newest is None or unit is None or unit[0] + unit[1] != newest.max_physical:
             return True
         offset = unit[0]
+        if offset >= self._log.framed_from:
+            return self._entries_reach(offset, log_end)
         while offset < log_end:
             segment = self._log.files.find(offset)
             if segment is None:
@@ -382,6 +459,18 @@ class StoreOpener:
                 return False
             offset += item.size
         return True
+
+    def _entries_reach(self, offset: int, log_end: int) -> bool:
+        """Whether there are entries from a record on up to `log_end`."""
+        segments, index = self._log.files.segments, self._log.files.index_of(offset)
+        steps = walk(segments, index, offset - segments[index].start, trusted_end=0, framed_from=self._log.framed_from)
+        return any(item.offset + item.size >= log_end for item in single_items(steps))
+
+    def _head_of(self, segment: Segment) -> SegmentHead:
+        at = HEADER_SIZE if segment.start >= self._log.framed_from else 0
+        view = segment.read(at, at + UP_TO_STORE_TIME)
+        _, magic = SIZE_MAGIC.unpack_from(view, 0)
+        return SegmentHead(segment.start, magic, store_time(view) if magic in MAGICS else 0)
 
     def _store_time(self, offset: int) -> int:
         segment = self._log.files.find(offset)
@@ -400,9 +489,3 @@ def merged(stretches: list[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             result.append((start, stop))
     return result
-
-
-def _head_of(segment: Segment) -> SegmentHead:
-    view = segment.read(0, UP_TO_STORE_TIME)
-    _, magic = SIZE_MAGIC.unpack_from(view, 0)
-    return SegmentHead(segment.start, magic, store_time(view) if magic else 0)

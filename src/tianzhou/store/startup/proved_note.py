@@ -126,7 +126,7 @@ class NoteWriter:
         flushed: follows what the disk has of the log.
 
     Attributes:
-        indexed: tells the log offset before which the index has all records; None when it follows the dispatcher.
+        indexed: returns the log offset before which the index has all records; None when it follows the dispatcher.
     """
 
     def __init__(

@@ -6,8 +6,10 @@ from itertools import islice
 from typing import Final
 
 from tianzhou.model.name_rules import folder_name_problem
+from tianzhou.records.framed import EntryTrail
 from tianzhou.records.layout import INNER_BATCH, INNER_BATCH_BITS, OVERHEAD, PREPARED, ROLLBACK, TRANSACTION_BITS
 from tianzhou.records.walk import Finding, LogEntry, LogItem, Run, single_items, walk
+from tianzhou.store.entries.entry_recovery import EntryRecovery
 from tianzhou.store.index.index import Index
 from tianzhou.store.log.commitlog import FILLER_TOPIC, CommitLog
 from tianzhou.store.log.recovery import OffsetVerdict, OpeningReport, judge_offset
@@ -34,6 +36,7 @@ class LogReplay:
         index: None when there is none.
         kinds: makes queues.
         report: counts, damaged stretches and notes go there.
+        entries: learns which entries there are, and says which are committed; None in a plain store.
 
     Attributes:
         doubted_from: as in `survey`.
@@ -41,6 +44,7 @@ class LogReplay:
         index_until: records from this log offset on are not indexed.
         wrong: start and end of records that were left out.
         torn: start, end and following store time of stretches that were on their way to the disk.
+        trail: of the entries that were passed.
     """
 
     def __init__(
@@ -51,6 +55,7 @@ class LogReplay:
         index: Index | None,
         kinds: QueueMaker,
         report: OpeningReport,
+        entries: EntryRecovery | None = None,
     ) -> None:
         self._settings = settings
         self._log = log
@@ -61,6 +66,8 @@ class LogReplay:
         self._accepted_gaps: set[ConsumeQueue] = set()
         self._plain_queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._filled = 0
+        self._entries = entries
+        self.trail = EntryTrail()
         self.report = report
         self.doubted_from: int | None = None
         self.newest = 0
@@ -75,12 +82,15 @@ class LogReplay:
         report = self.report
         report.read_from = report.end = begin
         report.records = report.dispatched = 0
+        report.impaired = ""
         report.damaged.clear()
         self.wrong.clear()
         self.torn.clear()
         self._filled = 0
         self._plain_queues.clear()
         unsure: list[tuple[int, int]] = []
+        entries = self._entries
+        self.trail = EntryTrail() if entries is None else entries.restart()
         index = max(self._log.files.index_of(begin), 0)
         for step in walk(
             segments,
@@ -91,13 +101,21 @@ class LogReplay:
             force_record_crc=settings.force_verify_prop_crc,
             newest=self.newest,
             doubted_from=self.doubted_from,
+            framed_from=self._log.framed_from,
+            trail=self.trail,
         ):
+            if entries is not None:
+                entries.passed(self.trail)
             if not isinstance(step, LogItem):
                 run = step
             elif step.entry is not None:
                 run = [step.entry]
             else:
-                if step.finding is Finding.DAMAGED:
+                if step.finding is Finding.OTHER:
+                    report.end = step.offset + step.size
+                elif step.finding is Finding.DAMAGED and step.offset >= self._log.framed_from:
+                    report.impaired = f"{step.reason}, and entries follow it"
+                elif step.finding is Finding.DAMAGED:
                     report.damaged.append((step.offset, step.offset + step.size))
                     unsure.append(report.damaged[-1])
                 continue
@@ -108,6 +126,8 @@ class LogReplay:
                 unsure.clear()
             report.records += len(run)
             report.end = last[0] + last[1]
+            if entries is not None and report.end > entries.committed_end:
+                run = [row for row in run if row[0] + row[1] <= entries.committed_end]
             earlier = self._dispatch_run(run, begin)
             if earlier is not None:
                 return earlier
@@ -233,7 +253,8 @@ class LogReplay:
         segments = self._log.files.segments
         index = self._log.files.index_of(entry.offset)
         position = entry.offset + entry.size - segments[index].start
-        for item in islice(single_items(walk(segments, index, position)), _LOOK_AHEAD):
+        steps = walk(segments, index, position, framed_from=self._log.framed_from)
+        for item in islice(single_items(steps), _LOOK_AHEAD):
             other = item.entry
             if (
                 other is not None

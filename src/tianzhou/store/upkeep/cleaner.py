@@ -21,6 +21,7 @@ from tianzhou.clock import Clock
 from tianzhou.escaping import shown
 from tianzhou.model.name_rules import folder_name_problem
 from tianzhou.records.codec import store_time
+from tianzhou.records.entry import HEADER_SIZE
 from tianzhou.records.layout import UP_TO_STORE_TIME
 from tianzhou.slices import each_in_turns
 from tianzhou.store.files.lookup_steps import Range, follow
@@ -59,7 +60,7 @@ A = TypeVarTuple("A")
 
 
 class Cleaner:
-    """Deletes old files, and tells when the disk is full and when it no longer is.
+    """Deletes old files, and reports when the disk is full and when it no longer is.
 
     Args:
         settings: read again for every run, so that changes count at once.
@@ -67,7 +68,7 @@ class Cleaner:
         log: the commit log.
         queues: all queues.
         index: the index, if any.
-        needed_from: tells the log offset from which everything is still needed.
+        needed_from: returns the log offset from which everything is still needed.
         on_space: called with why nothing may be stored for want of space; None when there is space again.
     """
 
@@ -194,7 +195,7 @@ class Cleaner:
         """See how full the disks are, and tell the store when that decides whether anything may be stored.
 
         Raises:
-            OSError: a disk cannot be asked.
+            OSError: a disk's usage cannot be read.
         """
         settings = self._settings
         log_directories = settings.commit_log_directories
@@ -218,7 +219,7 @@ class Cleaner:
         """One run: delete segments of the log, then what queues and index know of them.
 
         Raises:
-            OSError: files cannot be asked how old they are.
+            OSError: the age of files cannot be read.
         """
         async with self._cleaning:
             manual = self._manual > 0
@@ -252,7 +253,8 @@ class Cleaner:
         if deletion.modified_ms == _GONE:
             logger.warning("%s is gone: someone else has deleted it", segment.path)
             return
-        since = await self._in_thread(_first_store_time, segment.path)
+        at = HEADER_SIZE if segment.start >= self._log.framed_from else 0
+        since = await self._in_thread(_first_store_time, segment.path, at)
         span = f"messages stored from {_moment(since)} to {_moment(deletion.modified_ms)}"
         where = f"{segment.path} ({readable_size(segment.size)}, {span})"
         if deletion.reason is Reason.EXPIRED:
@@ -333,7 +335,7 @@ class Cleaner:
 
 
 def is_topic_folder(root: Path, folder: Path) -> bool:
-    """Whether a folder, or a link in its place, is one that the store has for a topic; others are told of in the log.
+    """Whether a folder, or a link in its place, is one that the store has for a topic; others are reported in the log.
 
     Args:
         root: the store.
@@ -380,9 +382,10 @@ def _fetch_held(held: HeldMap, start: int, end: int) -> None:
         held.fetch(start, end)
 
 
-def _first_store_time(path: Path) -> int:
+def _first_store_time(path: Path, at: int) -> int:
     try:
         with path.open("rb") as file:
+            file.seek(at)
             return store_time(memoryview(file.read(UP_TO_STORE_TIME)))
     except (OSError, ValueError):
         return 0

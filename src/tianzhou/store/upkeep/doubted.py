@@ -1,7 +1,7 @@
 """A start on a disk that is not trusted: everything is checked before anything is served (`checkStoreOnStart`).
 
-After a clean stop a start believes what it finds, as it would take long to read all of it; a bit that flipped in a body
-since is then served as it is.
+After a clean stop a start believes what it finds, as it would take long to read all of it; what has changed since is
+noticed when it is read (`tianzhou.store.log.checked`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def check_everything(settings: StoreSettings) -> None:
     Raises:
         StoreUnreadable: something in it is damaged; the text names it and what repairs it.
     """
-    scan = StoreScan(settings.root, [*settings.commit_log_directories, *settings.read_only_directories])
+    entry_log = settings.commit_log_directories if settings.enable_d_leger_commit_log else []
+    scan = StoreScan(settings.root, [*settings.commit_log_directories, *settings.read_only_directories], entry_log)
     total = scan.log_bytes()
     began = reported = perf_counter()
     logger.info("%s: %s of log are checked before they are served", settings.root, readable_size(total))

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from tianzhou.clock import Clock
 from tianzhou.store.dispatch.catchup import IndexCatchUp
 from tianzhou.store.dispatch.dispatch import Dispatcher
+from tianzhou.store.entries.entry_index import EntryIndex
 from tianzhou.store.files.checkpoint import Checkpoint
 from tianzhou.store.files.retired import RetiredSegment
 from tianzhou.store.index.index import Index
@@ -42,6 +43,7 @@ class Upkeep:
         supervisor: notes what does not work.
 
     Attributes:
+        units: where entries are, in a DLedger log; a note proves them, too.
         failed: some queue could not be brought to the disk.
         catch_up: gives the index what it lacked at the start; None when it lacked nothing.
     """
@@ -72,6 +74,7 @@ class Upkeep:
         self._pressure = asyncio.Event()
         self._preparing_since = 0.0
         self._pace = AppendRate(clock.monotonic(), log.end)
+        self.units: EntryIndex | None = None
         self.failed = False
         self.catch_up: IndexCatchUp | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -96,10 +99,18 @@ class Upkeep:
         # RocketMQ is what adds them.
         write_note(self._settings.root, self._notes.about_index(note))
 
+    def serving(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Others are served on a loop from now on: nothing that takes long is done at once any more."""
+        self._loop = loop
+        if self.catch_up is not None:
+            self.catch_up.begun = True
+
     def _begin_catch_up(self, index: Index, position: int) -> None:
         self.catch_up = catch_up = IndexCatchUp(
             self._log, self._dispatcher, index, self._settings, position, self._notes.index_complete
         )
+        # Queries complete the index themselves only where nobody is served beside them.
+        catch_up.begun = self._loop is not None
         self._notes.indexed = lambda: catch_up.position
         self._behind.set()
 
@@ -109,8 +120,8 @@ class Upkeep:
         assert index is not None
         retired = index.drop_from(file)
         logger.error(
-            "%s: index file %s is damaged, one of its chains does not end; it and the %d newer ones are made anew from "
-            "the log behind serving",
+            "%s: index file %s is damaged, it does not say what was written; it and the %d newer ones are rebuilt "
+            "from the log behind serving",
             self._settings.root,
             file.path,
             len(retired) - 1,
@@ -200,6 +211,8 @@ class Upkeep:
         timestamp = self._dispatcher.logics_timestamp
         note = self._notes.take() if thorough and not self._notes.waiting else None
         queues, marks, ranges = self._collect(pages)
+        if note is not None and self.units is not None:
+            ranges += self.units.unsynced()
         try:
             await loop.run_in_executor(self._thread, sync_queues, ranges)
         except BaseException as error:
@@ -269,6 +282,8 @@ class Upkeep:
             self.catch_up.finish()
         note = self._notes.take()
         queues, marks, ranges = self._collect(0)
+        if self.units is not None:
+            ranges += self.units.unsynced()
         sync_queues(ranges)
         for queue, mark in zip(queues, marks, strict=True):
             queue.flushed = mark

@@ -51,7 +51,7 @@ OFFSET_TABLE: Final = _OffsetTable("offset table", "offsetTable", _QUEUE_OFFSETS
 OFFSET_LIST: Final = _OffsetTable("offset table", "offsetTable", _OFFSET_ROWS, dict, SORTED)
 """Offsets per queue as the list that C++ clients read (220, wire.md §7.10)."""
 CLIENT_OFFSETS: Final = _OffsetTable("offset table", "messageQueueTable", _QUEUE_OFFSETS, dict)
-"""Offsets per queue as a client tells its own (221)."""
+"""Offsets per queue as a client reports its own (221)."""
 CORRECTION_OFFSETS: Final = Wrapper[dict[int, int]]("offsets", "correctionOffsets", map_of(INTEGER, INTEGER), dict)
 """Offsets per queue id (308)."""
 

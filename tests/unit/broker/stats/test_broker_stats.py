@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from broker_bench import OpenBench
+from broker_bench import Bench, OpenBench, Peer
 
 from tianzhou.broker.stats.stats import BrokerStats
 from tianzhou.broker.stats.stats_windows import Window, Windows
@@ -140,32 +140,30 @@ def test_totals_of_the_mornings() -> None:
     assert stats.mornings == (3, 4, 2, 2)
 
 
-async def test_figures_on_request(broker: OpenBench) -> None:
-    async with broker() as bench:
-        bench.tables.groups.put(SubscriptionGroupConfig("G"), 1)
-        peer = bench.peer()
-        for _ in range(4):
-            await peer.send("T")
-        await peer.pull("T")
-        reply = await peer.ask(315, stats_name="TOPIC_PUT_NUMS", stats_key="T")
-        assert BROKER_STATS.loads(reply.body).stats_minute.sum == 0
-        await asyncio.sleep(10)
-        bench.stats.sample(bench.clock.now_ms())
-        for name, key, total in (
-            ("TOPIC_PUT_NUMS", "T", 4),
-            ("GROUP_GET_NUMS", "T@G", 4),
-            ("BROKER_PUT_NUMS", "DefaultCluster", 4),
-            ("QUEUE_GET_NUMS", "T@0@G", 4),
-            ("TOPIC_PUT_LATENCY", "0@T", 0),
-        ):
-            reply = await peer.ask(315, stats_name=name, stats_key=key)
-            assert (name, BROKER_STATS.loads(reply.body).stats_minute.sum) == (name, total)
-        size = BROKER_STATS.loads((await peer.ask(315, stats_name="TOPIC_PUT_SIZE", stats_key="T")).body)
-        assert size.stats_minute.sum == bench.store.end_offset
-        missing = await peer.ask(315, stats_name="TOPIC_PUT_NUMS", stats_key="nope")
-        assert (missing.code, missing.remark) == (1, "The stats <TOPIC_PUT_NUMS> <nope> not exist")
-        figures = await peer.figures()
-        assert figures["putMessageSizeTotal"] == str(bench.store.end_offset)
+async def test_figures_on_request(bench: Bench, peer: Peer) -> None:
+    bench.tables.groups.put(SubscriptionGroupConfig("G"), 1)
+    for _ in range(4):
+        await peer.send("T")
+    await peer.pull("T")
+    reply = await peer.ask(315, stats_name="TOPIC_PUT_NUMS", stats_key="T")
+    assert BROKER_STATS.loads(reply.body).stats_minute.sum == 0
+    await asyncio.sleep(10)
+    bench.stats.sample(bench.clock.now_ms())
+    for name, key, total in (
+        ("TOPIC_PUT_NUMS", "T", 4),
+        ("GROUP_GET_NUMS", "T@G", 4),
+        ("BROKER_PUT_NUMS", "DefaultCluster", 4),
+        ("QUEUE_GET_NUMS", "T@0@G", 4),
+        ("TOPIC_PUT_LATENCY", "0@T", 0),
+    ):
+        reply = await peer.ask(315, stats_name=name, stats_key=key)
+        assert (name, BROKER_STATS.loads(reply.body).stats_minute.sum) == (name, total)
+    size = BROKER_STATS.loads((await peer.ask(315, stats_name="TOPIC_PUT_SIZE", stats_key="T")).body)
+    assert size.stats_minute.sum == bench.store.end_offset
+    missing = await peer.ask(315, stats_name="TOPIC_PUT_NUMS", stats_key="nope")
+    assert (missing.code, missing.remark) == (1, "The stats <TOPIC_PUT_NUMS> <nope> not exist")
+    figures = await peer.figures()
+    assert figures["putMessageSizeTotal"] == str(bench.store.end_offset)
 
 
 async def test_sync_flush_counts_how_long_senders_waited(broker: OpenBench) -> None:

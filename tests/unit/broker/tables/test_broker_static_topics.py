@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from broker_bench import Bench, OpenBench
+from broker_bench import Bench
 
 from tianzhou.model import TopicConfig
 from tianzhou.wire.fields import read_reply
@@ -39,45 +39,42 @@ async def prepared(bench: Bench) -> Any:
 
 
 @pytest.mark.parametrize("code", sorted(ASKED))
-async def test_the_words_of_clients_about_logical_queues_change_no_answer(broker: OpenBench, code: int) -> None:
-    async with broker() as bench:
-        peer = await prepared(bench)
-        plain = await peer.ask(code, **ASKED[code])
-        assert plain.code == 0, plain.remark
-        for form in FORMS:
-            reply = await peer.ask(code, **ASKED[code] | form)
-            assert (reply.code, reply.remark, reply.fields, bytes(reply.body)) == (
-                plain.code, plain.remark, plain.fields, bytes(plain.body),
-            ), form  # fmt: skip
+async def test_the_words_of_clients_about_logical_queues_change_no_answer(bench: Bench, code: int) -> None:
+    peer = await prepared(bench)
+    plain = await peer.ask(code, **ASKED[code])
+    assert plain.code == 0, plain.remark
+    for form in FORMS:
+        reply = await peer.ask(code, **ASKED[code] | form)
+        assert (reply.code, reply.remark, reply.fields, bytes(reply.body)) == (
+            plain.code, plain.remark, plain.fields, bytes(plain.body),
+        ), form  # fmt: skip
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
 async def test_messages_are_stored_and_pulled_whatever_broker_they_are_meant_for(
-    broker: OpenBench, form: dict[str, Any]
+    bench: Bench, form: dict[str, Any]
 ) -> None:
-    async with broker() as bench:
-        peer = await prepared(bench)
-        sent = await peer.send("T", b"one", queue_id=1, **form)
-        told = read_reply(310, sent)
-        assert (sent.code, told.queue_id, told.queue_offset) == (0, 1, 0)
-        got = await peer.pull("T", 0, queue_id=1, **form)
-        found = read_reply(11, got)
-        assert (got.code, found.next_begin_offset, found.max_offset) == (0, 1, 1)
-        assert "offsetDelta" not in got.fields
-        assert not read_reply(11, got).offset_delta
+    peer = await prepared(bench)
+    sent = await peer.send("T", b"one", queue_id=1, **form)
+    told = read_reply(310, sent)
+    assert (sent.code, told.queue_id, told.queue_offset) == (0, 1, 0)
+    got = await peer.pull("T", 0, queue_id=1, **form)
+    found = read_reply(11, got)
+    assert (got.code, found.next_begin_offset, found.max_offset) == (0, 1, 1)
+    assert "offsetDelta" not in got.fields
+    assert not read_reply(11, got).offset_delta
 
 
-async def test_mappings_are_not_taken_and_none_is_shown(broker: OpenBench) -> None:
-    async with broker() as bench:
-        peer = await prepared(bench)
-        mapping = b'{"bname":"broker-a","currIdMap":{0:0},"epoch":1,"hostedQueues":{},"topic":"S","totalQueues":1}'
-        made = await peer.ask(
-            513, mapping, topic="S", default_topic="TBW102", read_queue_nums=1, write_queue_nums=1, perm=6,
-            topic_filter_type="SINGLE_TAG",
-        )  # fmt: skip
-        assert (made.code, made.remark) == (3, " request type 513 not supported")
-        assert "S" not in bench.tables.topics
-        shown = loads((await peer.ask(351, topic="T", lo=True)).body)
-        assert shown.get("mappingDetail") is None
-        tables = loads((await peer.ask(21)).body)
-        assert not tables.get("topicQueueMappingDetailMap")
+async def test_mappings_are_not_taken_and_none_is_shown(bench: Bench) -> None:
+    peer = await prepared(bench)
+    mapping = b'{"bname":"broker-a","currIdMap":{0:0},"epoch":1,"hostedQueues":{},"topic":"S","totalQueues":1}'
+    made = await peer.ask(
+        513, mapping, topic="S", default_topic="TBW102", read_queue_nums=1, write_queue_nums=1, perm=6,
+        topic_filter_type="SINGLE_TAG",
+    )  # fmt: skip
+    assert (made.code, made.remark) == (3, " request type 513 not supported")
+    assert "S" not in bench.tables.topics
+    shown = loads((await peer.ask(351, topic="T", lo=True)).body)
+    assert shown.get("mappingDetail") is None
+    tables = loads((await peer.ask(21)).body)
+    assert not tables.get("topicQueueMappingDetailMap")

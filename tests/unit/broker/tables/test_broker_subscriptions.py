@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from broker_bench import OpenBench
+from broker_bench import Bench, OpenBench, Peer
 
 from tianzhou.model import ConsumerData, ConsumeType, HeartbeatData, SubscriptionData, TopicConfig
 from tianzhou.wire.bodies.heartbeat import HEARTBEAT
@@ -15,33 +15,31 @@ from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.json_dialect import loads
 
 
-async def test_what_pulls_bring_along_is_shown_for_ten_minutes(broker: OpenBench) -> None:
-    async with broker() as bench:
-        peer = bench.peer()
-        await peer.send("T", properties={"TAGS": "a", "UNIQ_KEY": "U"})
+async def test_what_pulls_bring_along_is_shown_for_ten_minutes(bench: Bench, peer: Peer) -> None:
+    await peer.send("T", properties={"TAGS": "a", "UNIQ_KEY": "U"})
 
-        async def shown(group: str = "G") -> dict[str, Any]:
-            answer: dict[str, Any] = loads((await peer.ask(345, group=group, topic="T")).body)
-            found: dict[str, Any] = answer.get("subscriptionData", {})
-            return found
+    async def shown(group: str = "G") -> dict[str, Any]:
+        answer: dict[str, Any] = loads((await peer.ask(345, group=group, topic="T")).body)
+        found: dict[str, Any] = answer.get("subscriptionData", {})
+        return found
 
-        assert await shown() == {}
-        await peer.pull("T", subscription="a || b")
-        said = await shown()
-        assert (said["subString"], said["expressionType"]) == ("a || b", "TAG")
-        assert sorted(said["tagsSet"]) == ["a", "b"]
-        assert sorted(said["codeSet"]) == sorted([tags_code("a"), tags_code("b")])
-        units = QUEUE_UNITS.loads((await peer.ask(321, topic="T", queue_id=0, count=1, consumer_group="G")).body)
-        assert [unit.eval for unit in units.queue_data or []] == [True]
-        await peer.pull("T", subscription="||")
-        assert (await shown())["subString"] == "a || b", "what was refused is not remembered"
-        await peer.heartbeat("c1", "T", expression="c")
-        assert (await shown())["subString"] == "c", "members have the last word"
-        await asyncio.sleep(601)
-        bench.tables.clients.forget_pulls(bench.clock.now_ms() - 600_000)
-        assert (await shown())["subString"] == "c"
-        await peer.ask(RequestCode.UNREGISTER_CLIENT, client_id="c1", consumer_group="G")
-        assert await shown() == {}
+    assert await shown() == {}
+    await peer.pull("T", subscription="a || b")
+    said = await shown()
+    assert (said["subString"], said["expressionType"]) == ("a || b", "TAG")
+    assert sorted(said["tagsSet"]) == ["a", "b"]
+    assert sorted(said["codeSet"]) == sorted([tags_code("a"), tags_code("b")])
+    units = QUEUE_UNITS.loads((await peer.ask(321, topic="T", queue_id=0, count=1, consumer_group="G")).body)
+    assert [unit.eval for unit in units.queue_data or []] == [True]
+    await peer.pull("T", subscription="||")
+    assert (await shown())["subString"] == "a || b", "what was refused is not remembered"
+    await peer.heartbeat("c1", "T", expression="c")
+    assert (await shown())["subString"] == "c", "members have the last word"
+    await asyncio.sleep(601)
+    bench.tables.clients.forget_pulls(bench.clock.now_ms() - 600_000)
+    assert (await shown())["subString"] == "c"
+    await peer.ask(RequestCode.UNREGISTER_CLIENT, client_id="c1", consumer_group="G")
+    assert await shown() == {}
 
 
 async def test_sql_that_a_pull_brings_along_is_shown_too(broker: OpenBench) -> None:

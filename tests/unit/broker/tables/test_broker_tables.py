@@ -58,7 +58,7 @@ def test_offsets_may_go_back_and_survive_their_json() -> None:
     assert other.groups_of("t") == ["g"]
 
 
-def test_a_reset_is_told_to_one_pull_and_wins_until_then() -> None:
+def test_a_reset_answers_one_pull_and_wins_until_then() -> None:
     offsets = ConsumerOffsets()
     offsets.commit("g", "t", 0, 10, 1)
     offsets.reset("g", "t", 0, 3, 2)
@@ -94,7 +94,7 @@ def client(connection: str, name: str | None = None, seen: int = 0) -> Client:
     return Client(connection, name or connection, 0, 479, seen, seen)
 
 
-def test_members_are_told_when_someone_joins_or_topics_change() -> None:
+def test_members_are_notified_when_someone_joins_or_topics_change() -> None:
     clients = ClientTable()
     assert clients.add_consumer(said("g", "t"), client("c1"))
     assert not clients.add_consumer(said("g", "t", version=2), client("c1"))

@@ -18,7 +18,7 @@ def filters(now: int = 1_000, percent: int = 20) -> ConsumerFilters:
     return ConsumerFilters(BloomFilter(percent, 32), now)
 
 
-def test_only_expressions_are_kept() -> None:
+def test_only_expressions_are_stored() -> None:
     table = filters()
     assert table.register("G", [wish("A", "a > 1"), wish("B", "x || y", kind="TAG"), wish("C", "")], 10) == []
     entry = table.find("A", "G")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import tarfile
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from broker_bench import Bench
+from transaction_talk import COMMIT, HALF, OP, ROLLBACK, Sent, checking, end, questions
 
 from tianzhou.broker.state_files import StateFiles
 from tianzhou.testing.clock import VirtualClock, run
@@ -26,18 +25,6 @@ SMALL = {
 LATER_MS = 60_000
 
 
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"golden_{name}", next(HERE.rglob(f"{name}.py")))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-bench_module, transactions = load("conftest"), load("test_broker_transactions")
-
-
 def unpacked(case: str, folder: Path) -> tuple[Path, dict[str, Any]]:
     with tarfile.open(GOLDEN / f"{case}.tar.xz") as archive:
         archive.extractall(folder)
@@ -45,10 +32,10 @@ def unpacked(case: str, folder: Path) -> tuple[Path, dict[str, Any]]:
     return folder / "store", manifest
 
 
-def test_apaches_undecided_transactions_are_asked_about_and_end(tmp_path: Path) -> None:
+def test_apaches_undecided_transactions_are_checked_and_end(tmp_path: Path) -> None:
     store, manifest = unpacked("transaction", tmp_path)
     newest = max(message["storeTimestamp"] for message in manifest["messages"])
-    halves = {m["queueOffset"]: m for m in manifest["messages"] if m["topic"] == transactions.HALF}
+    halves = {m["queueOffset"]: m for m in manifest["messages"] if m["topic"] == HALF}
     undecided = {halves[n]["uniqKey"] for n in (46, 48, *range(49, 54))}
     committed = [m["uniqKey"] for m in manifest["messages"] if m["topic"] == "D5Tx"]
     clock = VirtualClock(newest + LATER_MS)
@@ -58,7 +45,7 @@ def test_apaches_undecided_transactions_are_asked_about_and_end(tmp_path: Path) 
         return [decode_properties(record.properties)["UNIQ_KEY"] for record in found]
 
     async def main() -> None:
-        async with bench_module.Bench(store, clock, {"transaction_check_max": 4}, SMALL) as bench:
+        async with Bench(store, clock, {"transaction_check_max": 4}, SMALL) as bench:
             bench.tables.offsets.load(loads((store / "config" / "consumerOffset.json").read_bytes()))
             await bench.parts.transactions.load()
             waiting = bench.tables.transactions.waiting()
@@ -66,22 +53,22 @@ def test_apaches_undecided_transactions_are_asked_about_and_end(tmp_path: Path) 
             assert [half.checks for half in waiting] == [0, 0, 2, 2, 2, 2, 2]
             assert {half.identity.unique_key for half in waiting} == undecided
             assert {half.topic for half in waiting} == {"D5Tx"}
-            # A decision about a copy that Apache has long written anew counts, too.
+            # A decision about a copy that Apache has long written again counts, too.
             original = next(m for m in halves.values() if m["uniqKey"] == halves[49]["uniqKey"])
             peer = bench.peer()
             await peer.heartbeat("c", producer="D5TxP")
-            sent = transactions.Sent(original["uniqKey"], original["commitLogOffset"], original["queueOffset"])
-            assert (await transactions.end(peer, sent, transactions.COMMIT, group="D5TxP")).code == 0
+            sent = Sent(original["uniqKey"], original["commitLogOffset"], original["queueOffset"])
+            assert (await end(peer, sent, COMMIT, group="D5TxP")).code == 0
             first = next(m for m in halves.values() if m["uniqKey"] == committed[0])
-            late = transactions.Sent(first["uniqKey"], first["commitLogOffset"], first["queueOffset"])
-            assert (await transactions.end(peer, late, transactions.ROLLBACK, group="D5TxP")).code == 1
-            async with transactions.checking(bench):
+            late = Sent(first["uniqKey"], first["commitLogOffset"], first["queueOffset"])
+            assert (await end(peer, late, ROLLBACK, group="D5TxP")).code == 1
+            async with checking(bench):
                 await asyncio.sleep(31)
-                asked = transactions.questions(peer)
+                asked = questions(peer)
                 assert {one.key for one, _, _ in asked} == undecided - {sent.key}
                 for one, _, message in asked:
                     assert message.topic == "D5Tx"
-                    reply = await transactions.end(peer, one, transactions.COMMIT, group="D5TxP", check=True)
+                    reply = await end(peer, one, COMMIT, group="D5TxP", check=True)
                     assert reply.code == 0
                 await asyncio.sleep(1)
             assert len(bench.tables.transactions) == 0
@@ -92,15 +79,15 @@ def test_apaches_undecided_transactions_are_asked_about_and_end(tmp_path: Path) 
 
 def test_marks_have_apaches_bytes(tmp_path: Path) -> None:
     _, manifest = unpacked("transaction", tmp_path)
-    apaches = next(m for m in manifest["messages"] if m["topic"] == transactions.OP and m["queueOffset"] == 2)
+    apaches = next(m for m in manifest["messages"] if m["topic"] == OP and m["queueOffset"] == 2)
 
     async def main() -> None:
-        async with bench_module.Bench(tmp_path / "ours", clock, {}, {}) as bench:
+        async with Bench(tmp_path / "ours", clock, {}, {}) as bench:
             ledger = bench.tables.transactions
             ledger.mark([45, 47])
             await bench.parts.transactions.close()
             await asyncio.sleep(0.01)
-            (ours,) = bench.records(transactions.OP)
+            (ours,) = bench.records(OP)
             assert decode_properties(ours.properties) == apaches["properties"]
             assert (ours.size, ours.sys_flag, ours.flag) == (apaches["storeSize"], 0, 0)
             assert ours.body == b"45,47,"
@@ -115,7 +102,7 @@ def test_positions_are_written_as_apache_writes_them(tmp_path: Path) -> None:
     clock = VirtualClock()
 
     async def main() -> None:
-        async with bench_module.Bench(tmp_path / "ours", clock, {}, {}) as bench:
+        async with Bench(tmp_path / "ours", clock, {}, {}) as bench:
             files = StateFiles(bench.tables, store / "config")
             files.load()
             before = bench.tables.offsets.snapshot()["offsetTable"]

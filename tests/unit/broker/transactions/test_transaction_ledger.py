@@ -120,7 +120,7 @@ def test_what_apache_moved_and_marked() -> None:
 
 @dataclass
 class Transaction:
-    """What the world knows of one: its copies in the half queue, and what it was told."""
+    """What the world knows of one: its copies in the half queue, and the answers it got."""
 
     identity: Identity
     copies: list[int] = field(default_factory=list)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker_bench import OpenBench, Peer
+from broker_bench import Bench, Peer
 
 from tianzhou.broker.state_files import StateFiles
 from tianzhou.broker.transactions.transaction_metrics import TransactionMetrics
@@ -74,43 +74,42 @@ async def prepare(peer: Peer, key: str, topic: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def test_the_file_follows_prepared_committed_and_rolled_back_messages(broker: OpenBench, tmp_path: Path) -> None:
-    async with broker() as bench:
-        config = tmp_path / "config"
-        files = StateFiles(bench.tables, config)
-        files.load()
-        peer = bench.peer()
-        for topic in ("T", "U"):
-            bench.tables.topics.put(TopicConfig(topic, 1, 1), 1)
-        sent = [await prepare(peer, f"K{number}", "T") for number in range(3)]
-        await prepare(peer, "K3", "U")
-        assert bench.tables.transactions.counts == {"T": 3, "U": 1}
-        assert (await peer.ask(37, **sent[0], commit_or_rollback=8)).code == 0
-        assert (await peer.ask(37, **sent[1], commit_or_rollback=12)).code == 0
-        files.write_metrics(bench.clock.now_ms())
-        files.close()
-        counted = json.loads((config / "transactionMetrics").read_bytes())
-        assert {topic: one["count"] for topic, one in counted["transactionCount"].items()} == {"T": 1, "U": 1}
-        assert counted["transactionCount"]["T"]["timeStamp"] == bench.clock.now_ms()
-        # A broker that starts on it goes on from its version, with what its own log holds.
-        bench.tables.transaction_metrics.gauges.clear()
-        again = StateFiles(bench.tables, config)
-        again.load()
-        assert bench.tables.transaction_metrics.version.counter == counted["dataVersion"]["counter"]
-        again.close()
+async def test_the_file_follows_prepared_committed_and_rolled_back_messages(
+    bench: Bench, peer: Peer, tmp_path: Path
+) -> None:
+    config = tmp_path / "config"
+    files = StateFiles(bench.tables, config)
+    files.load()
+    for topic in ("T", "U"):
+        bench.tables.topics.put(TopicConfig(topic, 1, 1), 1)
+    sent = [await prepare(peer, f"K{number}", "T") for number in range(3)]
+    await prepare(peer, "K3", "U")
+    assert bench.tables.transactions.counts == {"T": 3, "U": 1}
+    assert (await peer.ask(37, **sent[0], commit_or_rollback=8)).code == 0
+    assert (await peer.ask(37, **sent[1], commit_or_rollback=12)).code == 0
+    files.write_metrics(bench.clock.now_ms())
+    files.close()
+    counted = json.loads((config / "transactionMetrics").read_bytes())
+    assert {topic: one["count"] for topic, one in counted["transactionCount"].items()} == {"T": 1, "U": 1}
+    assert counted["transactionCount"]["T"]["timeStamp"] == bench.clock.now_ms()
+    # A broker that starts on it goes on from its version, with what its own log holds.
+    bench.tables.transaction_metrics.gauges.clear()
+    again = StateFiles(bench.tables, config)
+    again.load()
+    assert bench.tables.transaction_metrics.version.counter == counted["dataVersion"]["counter"]
+    again.close()
 
 
 @pytest.mark.parametrize("text", [b"{nonsense", b"[1,2]"])
 async def test_a_damaged_file_keeps_no_broker_from_starting(
-    broker: OpenBench, tmp_path: Path, text: bytes, caplog: pytest.LogCaptureFixture
+    bench: Bench, tmp_path: Path, text: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with broker() as bench:
-        config = tmp_path / "config"
-        config.mkdir()
-        (config / "transactionMetrics").write_bytes(text)
-        files = StateFiles(bench.tables, config)
-        with caplog.at_level(logging.WARNING):
-            files.load()
-        assert "its figures are counted anew" in caplog.text
-        files.close()
-        assert json.loads((config / "transactionMetrics").read_bytes())["transactionCount"] == {}
+    config = tmp_path / "config"
+    config.mkdir()
+    (config / "transactionMetrics").write_bytes(text)
+    files = StateFiles(bench.tables, config)
+    with caplog.at_level(logging.WARNING):
+        files.load()
+    assert "its counts start again" in caplog.text
+    files.close()
+    assert json.loads((config / "transactionMetrics").read_bytes())["transactionCount"] == {}

@@ -1,4 +1,4 @@
-"""What a caller is told to do about an answer that is no success."""
+"""What a caller is advised to do about an answer that is no success."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ def test_the_log_is_named_when_it_has_more_to_say(remark: str | None, hint: str)
     assert told(1, remark) == f"code 1 from 127.0.0.1:1: {remark or 'no remark'}{hint}"
 
 
-def test_apaches_servers_are_told_apart_by_what_they_do_not_serve() -> None:
+def test_apaches_servers_are_distinguished_by_what_they_do_not_serve() -> None:
     assert told(3, " request type 206 not supported").endswith(
-        f"(GET_ALL_TOPIC_LIST_FROM_NAMESERVER is asked of a name server, and this seems to be a broker; {PORTS})"
+        f"(GET_ALL_TOPIC_LIST_FROM_NAMESERVER is served by a name server, and this seems to be a broker; {PORTS})"
     )
     assert told(3, " request type 26 not supported").endswith(
-        f"(GET_BROKER_CONFIG is asked of a broker, and this seems to be a name server; {PORTS})"
+        f"(GET_BROKER_CONFIG is served by a broker, and this seems to be a name server; {PORTS})"
     )
     for newer in (RequestCode.POP_MESSAGE, 4711):
         assert told(3, f" request type {int(newer)} not supported").endswith("; it may be older than this client)")
 
 
-def test_what_a_refusal_says_itself_is_not_said_again() -> None:
+def test_what_a_refusal_says_itself_is_not_repeated() -> None:
     text = "or set enableRemoteAdmin=true in the broker's configuration file"
     assert told(16, text) == f"code 16 from 127.0.0.1:1: {text}"
     assert told(16, "forbidden").endswith("and the credentials)")
@@ -49,7 +49,7 @@ def test_what_a_refusal_says_itself_is_not_said_again() -> None:
 def test_our_servers_say_what_they_are() -> None:
     remark = unsupported(Command(206), "broker", "10.0.0.1:9876 or 10.0.0.2:9876").remark
     assert remark == (
-        " request type 206 not supported: this is a broker, and GET_ALL_TOPIC_LIST_FROM_NAMESERVER is asked of a name"
+        " request type 206 not supported: this is a broker, and GET_ALL_TOPIC_LIST_FROM_NAMESERVER is served by a name"
         " server; give its address, as 10.0.0.1:9876 or 10.0.0.2:9876"
     )
     assert told(3, remark).endswith(f"({PORTS})")

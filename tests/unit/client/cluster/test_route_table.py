@@ -43,7 +43,7 @@ def test_consumers_see_readable_queues_sorted_also_without_a_master():
     ]
 
 
-def test_an_unknown_topic_borrows_at_most_the_queues_asked_for():
+def test_an_unknown_topic_borrows_at_most_the_queues_requested():
     made = borrowed(route(("a", 8, 8, 7), ("b", 2, 2, 7)), 4)
     assert [(d.read_queue_nums, d.write_queue_nums) for d in made.queue_datas] == [(4, 4), (2, 2)]
 

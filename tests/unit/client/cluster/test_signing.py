@@ -44,7 +44,7 @@ def test_a_hook_adds_key_token_and_signature_and_leaves_the_rest():
         "SecurityToken": "token",
         "Signature": expected(b"rocketmq2" + b"token" + b"T" + b"x"),
     }
-    sign(Exchange("h:1", request))  # a repeated request is signed anew
+    sign(Exchange("h:1", request))  # a repeated request is signed again
     assert request.fields["Signature"] == expected(b"rocketmq2" + b"token" + b"T" + b"x")
 
 

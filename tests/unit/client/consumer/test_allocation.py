@@ -69,7 +69,7 @@ def test_nearby_room_prefers_its_own_and_shares_rooms_without_members():
     assert strategy.name == "MACHINE_ROOM_NEARBY-AVG"
 
 
-def test_a_resolver_without_an_answer_is_told():
+def test_a_resolver_without_an_answer_is_reported():
     strategy = NearbyRoom(Averagely(), lambda q: "", lambda c: "east")
     with pytest.raises(ConfigError, match="no machine room for T@b:0"):
         strategy.allocate("c", queues_of(1), ["c"])

@@ -111,7 +111,7 @@ async def test_a_worker_that_is_sent_home_when_called_leaves_the_message_to_anot
 
 
 @pytest.mark.parametrize("answer", [ConsumeResult.RECONSUME_LATER, ConsumeResult.COMMIT, ValueError("no")])
-async def test_what_is_not_consumed_is_given_back(answer):
+async def test_what_is_not_consumed_is_sent_back(answer):
     async def handler(found):
         if found.queue_offset == 1:
             if isinstance(answer, Exception):

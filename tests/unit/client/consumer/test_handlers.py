@@ -107,7 +107,7 @@ def test_a_value_that_is_no_answer_means_consumed_and_is_warned_of_once(value, o
         handlers.close()
 
 
-def test_missing_handlers_are_told():
+def test_missing_handlers_are_reported():
     handlers = Handlers("G", orderly=False, batch_size=1, threads=1)
     with pytest.raises(ClientError, match="has no handler for it"):
         asyncio.run(handlers.call("T", ["m"], CONTEXT))

@@ -137,7 +137,7 @@ def test_a_run_that_died_stays_claimed_or_is_leased(ids, clock) -> None:
     assert len(seen) == 1
 
 
-def test_of_a_list_only_what_is_new_is_given(ids, clock) -> None:
+def test_of_a_list_only_what_is_new_is_passed(ids, clock) -> None:
     seen = []
 
     @idempotent(ids, clock=clock)

@@ -20,7 +20,7 @@ def run(*steps):
     return asyncio.run(main())
 
 
-def test_offsets_are_kept_over_restarts(tmp_path):
+def test_offsets_outlive_restarts(tmp_path):
     store = LocalOffsets(tmp_path, "10.0.0.1@DEFAULT", "G")
     assert run(store.load(), store.read(A), store.persist({A: 5}), store.persist({B: 7})) == [None, None, {A}, {B}]
     again = LocalOffsets(tmp_path, "10.0.0.1@DEFAULT", "G")

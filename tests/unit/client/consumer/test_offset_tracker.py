@@ -162,7 +162,7 @@ def test_runs_and_single_messages_count_as_the_definition_says(data):
         assert all((offset in tracker) == (offset in unfinished) for offset in range(62))
 
 
-def test_what_is_passed_is_not_kept():
+def test_what_is_passed_is_forgotten():
     tracker = OffsetTracker(0)
     for start in range(0, 20_000, 32):
         offsets = list(range(start, start + 32))

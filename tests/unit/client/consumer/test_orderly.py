@@ -214,7 +214,7 @@ async def test_a_queue_that_leaves_lets_its_handler_count_and_hands_out_no_more(
         assert (seen, pq.tracker.committable) == ([0], 1)
 
 
-async def test_a_queue_begun_anew_waits_for_its_former_handler():
+async def test_a_queue_begun_again_waits_for_its_former_handler():
     seen = []
 
     async def handler(message):

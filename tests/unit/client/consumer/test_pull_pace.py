@@ -20,7 +20,7 @@ def test_a_filter_that_passes_messages_over_is_followed_at_once() -> None:
     assert rests(800, 0.0, 1_000) == [0.0] * 1_000
 
 
-def test_a_broker_that_waits_for_messages_is_asked_again_at_once() -> None:
+def test_a_broker_that_waits_for_messages_is_pulled_again_at_once() -> None:
     assert rests(0, 15.0, 100) == [0.0] * 100
     assert rests(0, 1.0, 100) == [0.0] * 100
 

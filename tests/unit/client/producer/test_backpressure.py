@@ -49,7 +49,7 @@ async def test_bytes_are_limited_too_and_a_giant_passes_alone() -> None:
     assert (pressure.messages, pressure.bytes) == (0, 0)
 
 
-async def test_who_gets_no_room_in_time_is_told_the_limits() -> None:
+async def test_who_gets_no_room_in_time_learns_the_limits() -> None:
     pressure = Backpressure(10, 100 * MIB)
     release = asyncio.Event()
 

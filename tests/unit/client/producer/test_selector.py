@@ -84,7 +84,7 @@ def test_keys_go_where_java_sends_them(key, index):
     assert select_by_hash(QUEUES, MESSAGE, key) == QUEUES[index]
 
 
-def test_the_sharding_key_is_used_without_being_told():
+def test_the_sharding_key_is_used_by_default():
     assert select_by_hash(QUEUES, Message("T", b"x", sharding_key="1"), None) == QUEUES[1]
     with pytest.raises(ClientError, match="needs a key"):
         select_by_hash(QUEUES, MESSAGE, None)

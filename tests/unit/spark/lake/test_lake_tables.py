@@ -147,7 +147,7 @@ def test_an_error_under_way_leaves_no_file(options, tmp_path):
     assert set(tmp_path.rglob("*.parquet")) == before
 
 
-def test_a_missing_table_is_told(options):
+def test_a_missing_table_is_reported(options):
     with pytest.raises(LakeError, match=r"there is no .* table|has no files"):
         table_of(options).files()
 
@@ -228,7 +228,7 @@ def test_of_two_that_commit_the_same_batch_one_does(tmp_path, monkeypatch):
     assert rows_of(table) == list(range(10))
 
 
-def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch, caplog):
+def test_a_file_system_without_locks_is_reported(tmp_path, monkeypatch, caplog):
     def refuse(file, how):
         raise OSError(errno.ENOLCK, "No locks available")
 

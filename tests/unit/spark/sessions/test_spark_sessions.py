@@ -1,4 +1,4 @@
-"""Settings of the session profiles, what wins over them, and what processes are told of Java and Python."""
+"""Settings of the session profiles, what wins over them, and what processes get to know of Java and Python."""
 
 import os
 import subprocess

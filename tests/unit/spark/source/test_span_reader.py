@@ -55,7 +55,7 @@ def test_answers_that_move_on(status, following, minimum, step, lost):
     ("status", "following"),
     [(PullStatus.NO_NEW_MSG, 10), (PullStatus.OFFSET_ILLEGAL, 5), (PullStatus.NO_MATCHED_MSG, 10)],
 )
-def test_answers_that_have_to_be_asked_for_again(status, following):
+def test_answers_that_have_to_be_requested_again(status, following):
     assert judge(SPAN, 10, Pulled(status, following, 0, 10, b"")) == Step(10, wait=True)
 
 

@@ -9,7 +9,7 @@ def test_messages_wait_for_others_but_not_for_ever():
     assert pacing.holds(3, 1.0)
     assert pacing.holds(4, 5.9)
     assert not pacing.holds(4, 6.0)
-    assert pacing.holds(2, 6.1)  # the next ones wait anew
+    assert pacing.holds(2, 6.1)  # the next ones wait again
     assert not pacing.holds(10, 6.2)
     assert pacing.holds(1, 100.0)
 

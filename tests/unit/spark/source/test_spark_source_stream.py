@@ -219,7 +219,7 @@ def test_or_is_reported_once_and_left(spark, caplog):
         assert reader.latestOffset(through_json(after), ALL) == after
     assert caplog.text.count("topic orders is deleted") == 2
     assert caplog.text.count("orders is away") <= 1
-    spark.queues.add(A, 2)  # made anew: it is read from its beginning
+    spark.queues.add(A, 2)  # created again: it is read from its beginning
     spark.queues.now += 2
     assert rest(reader, after) == [(0, 0), (0, 1)]
 

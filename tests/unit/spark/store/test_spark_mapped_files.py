@@ -27,7 +27,7 @@ def test_whoever_reads_a_file_again_finds_it_mapped(tmp_path):
     assert MappedFiles([tmp_path]).get(0) is first
 
 
-def test_a_file_in_the_place_of_another_is_mapped_anew(tmp_path):
+def test_a_file_in_the_place_of_another_is_mapped_again(tmp_path):
     put(tmp_path, 0, b"a" * 10_000)
     first = MappedFiles([tmp_path]).get(0)
     put(tmp_path, 0, b"b" * 10_000)

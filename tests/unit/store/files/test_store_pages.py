@@ -34,7 +34,7 @@ def test_a_page_of_a_new_file_brings_no_others_into_memory(segment: Segment) -> 
 
 
 @pytest.mark.parametrize(("alone", "advised"), [(None, 0), (False, 0), (True, 2)])
-def test_many_pages_are_made_one_by_one_only_when_asked_for(
+def test_many_pages_are_made_one_by_one_only_on_request(
     segment: Segment, monkeypatch: pytest.MonkeyPatch, alone: bool | None, advised: int
 ) -> None:
     given: list[int] = []

@@ -122,7 +122,7 @@ def test_the_space_that_is_left(
     assert verdict.avoided == {f"/log{n}" for n, p in enumerate(log) if p > 85}
 
 
-def test_a_full_disk_is_told_with_path_use_limit_key_and_remedy() -> None:
+def test_a_full_disk_is_reported_with_path_use_limit_key_and_remedy() -> None:
     text = judge_space([use(93, "/data/commitlog", 1 << 30)], use(10), 0, RULES).full
     assert text is not None
     for part in ("/data/commitlog", "93.0% used", "71.7 MiB free", "diskSpaceWarningLevelRatio=90", "free space"):

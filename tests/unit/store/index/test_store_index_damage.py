@@ -1,4 +1,4 @@
-"""Index files that lead in circles or are of another length: noticed, named, made anew behind serving."""
+"""Index files that lead in circles or are of another length: noticed, named, rebuilt behind serving."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def found(store: MessageStore) -> int:
 
 
 @pytest.mark.parametrize("circle", [[(20, 20)], [(20, 30)], [(5, 20), (20, 5)], [(20, 1 << 30)], [(20, -7)]])
-def test_a_query_of_a_chain_that_leads_nowhere_ends_and_the_file_is_made_anew(
+def test_a_query_of_a_chain_that_leads_nowhere_ends_and_the_file_is_rebuilt(
     folder: Path, circle: list[tuple[int, int]], caplog: pytest.LogCaptureFixture
 ) -> None:
     path = files_of(folder)[1]
@@ -62,7 +62,7 @@ def test_a_query_of_a_chain_that_leads_nowhere_ends_and_the_file_is_made_anew(
     assert check_store(StoreScan(folder), slots=SLOTS).problems == []
 
 
-async def test_a_running_store_makes_a_damaged_file_anew_and_goes_on_indexing(folder: Path) -> None:
+async def test_a_running_store_rebuilds_a_damaged_file_and_goes_on_indexing(folder: Path) -> None:
     lead(files_of(folder)[0], 20, 25)
     async with small(folder) as store:
         await store.find(store.lookups.key_steps("T", "no such key", 8))
@@ -77,7 +77,7 @@ async def test_a_running_store_makes_a_damaged_file_anew_and_goes_on_indexing(fo
         assert found(again) == COUNT
 
 
-async def test_a_file_that_is_damaged_while_the_index_catches_up_is_made_anew_as_well(folder: Path) -> None:
+async def test_a_file_that_is_damaged_while_the_index_catches_up_is_rebuilt_as_well(folder: Path) -> None:
     lead(files_of(folder)[0], 20, 25)
     files_of(folder)[2].unlink()
     async with small(folder) as store:
@@ -87,7 +87,7 @@ async def test_a_file_that_is_damaged_while_the_index_catches_up_is_made_anew_as
     assert check_store(StoreScan(folder), slots=SLOTS).problems == []
 
 
-def test_a_start_after_the_death_of_a_broker_that_made_its_index_anew_finds_all_keys(folder: Path) -> None:
+def test_a_start_after_the_death_of_a_broker_that_rebuilt_its_index_finds_all_keys(folder: Path) -> None:
     lead(files_of(folder)[1], 20, 25)
     store = small(folder)
     store.open()
@@ -116,13 +116,13 @@ def only_file(folder: Path) -> None:
     ],
     ids=["first longer", "last shorter", "other setting", "only file"],
 )
-def test_index_files_of_another_length_are_made_anew_with_one_line(
+def test_index_files_of_another_length_are_rebuilt_with_one_line(
     folder: Path, change: Callable[[Path], None], entries: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     change(folder)
     with caplog.at_level(logging.WARNING), opened(small(folder, max_index_num=entries)) as store:
         assert len([note for note in store.report.notes if "bytes long, not the" in note]) == 1
-        assert "to be made anew from the log" in caplog.text
+        assert "to be rebuilt from the log" in caplog.text
         assert read_now(store, "T", 0, 0, 32).records
         assert found(store) == COUNT
     assert check_store(StoreScan(folder), slots=SLOTS).problems == []

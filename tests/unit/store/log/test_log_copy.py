@@ -11,6 +11,7 @@ from small_store import small_store
 from store_reads import read_now
 from tianzhou.errors import StoreError
 from tianzhou.store import MessageStore, NewRecord
+from tianzhou.store.files import pages
 
 SEGMENT = 4096
 SIZES = {"mapped_file_size_commit_log": SEGMENT}
@@ -114,3 +115,21 @@ def test_a_master_with_other_segments_is_found_out(tmp_path: Path, original: byt
                 store.copy.append(len(original), memoryview(b"more"))
 
     asyncio.run(main())
+
+
+async def test_a_copy_whose_disk_refused_takes_nothing_more(
+    tmp_path: Path, original: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(5, "broken")
+
+    async with copy_of(tmp_path, flush_disk_type="SYNC_FLUSH") as store:
+        store.copy.append(0, memoryview(original)[:1000])
+        with monkeypatch.context() as broken:
+            broken.setattr(pages, "sync", refuse)
+            store.copy.append(1000, memoryview(original)[1000:2000])
+            with pytest.raises(StoreError, match="refused the commit log"):
+                await store.flushed.reach(2000)
+        with pytest.raises(StoreError, match="the disk has refused the copied commit log"):
+            store.copy.append(2000, memoryview(original)[2000:])
+        assert store.end_offset == 2000

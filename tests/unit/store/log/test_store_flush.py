@@ -156,7 +156,7 @@ class RefusesOnce:
             await asyncio.sleep(0)
 
 
-async def test_a_disk_that_refused_once_is_not_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_disk_that_refused_once_is_not_synced_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = RefusesOnce(monkeypatch)
     async with small(tmp_path, flush_disk_type="SYNC_FLUSH") as store:
         # Two flushes of the same range at the same time: the store's own, and that of who makes sure.

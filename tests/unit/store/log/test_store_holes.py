@@ -74,7 +74,7 @@ def test_the_places_of_lost_records_are_kept(lost: tuple[int, ...], tmp_path: Pa
     assert check_store(StoreScan(tmp_path)).sound
 
 
-def test_a_queue_made_anew_at_the_start_keeps_places_too(tmp_path: Path) -> None:
+def test_a_queue_rebuilt_at_the_start_keeps_places_too(tmp_path: Path) -> None:
     places = fill(tmp_path)
     damage(tmp_path, places[3])
     for path in (tmp_path / "consumequeue" / "T" / "0").iterdir():

@@ -130,7 +130,7 @@ def test_the_crc_covers_the_offsets(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("crashed", [False, True])
 @pytest.mark.parametrize("lost", [(), ("%LMQ%a",), ("T",), ("%LMQ%a", "%LMQ%b", "T")])
-def test_units_of_light_queues_are_found_again_or_made_anew(
+def test_units_of_light_queues_are_found_again_or_rebuilt(
     tmp_path: Path, lost: tuple[str, ...], *, crashed: bool
 ) -> None:
     with opened(small(tmp_path)) as store:

@@ -260,7 +260,7 @@ def test_batches_that_have_left_the_memory_are_fetched_beside_the_loop(
     asyncio.run(main())
 
 
-def test_who_waits_is_told_of_the_last_message_of_a_batch(store: MessageStore) -> None:
+def test_who_waits_is_notified_of_the_last_message_of_a_batch(store: MessageStore) -> None:
     arrived = store.arrived("B", 0)
     put(store, 7)
     assert arrived.value == 7
@@ -271,7 +271,7 @@ def test_who_waits_is_told_of_the_last_message_of_a_batch(store: MessageStore) -
 
 @pytest.mark.parametrize("crashed", [False, True])
 @pytest.mark.parametrize("lost", [None, "batchconsumequeue", "proved.json", "torn"])
-def test_units_are_found_again_or_made_anew(tmp_path: Path, lost: str | None, *, crashed: bool) -> None:
+def test_units_are_found_again_or_rebuilt(tmp_path: Path, lost: str | None, *, crashed: bool) -> None:
     root = tmp_path / "store"
     with opened(small(root)) as store:
         counts = [1, 4, 1, 1, 9, 2, 1, 1, 1, 3, 1, 30]

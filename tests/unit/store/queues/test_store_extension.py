@@ -51,7 +51,7 @@ def test_units_are_at_their_addresses_and_the_end_is_found_again(
     assert not folder.exists()
 
 
-def test_what_cannot_be_kept_leaves_the_plain_code(tmp_path: Path) -> None:
+def test_what_cannot_be_stored_leaves_the_plain_code(tmp_path: Path) -> None:
     extension = Extension(tmp_path, 256)
     assert extension.put(ExtensionUnit(1, 2, bytes(233))) is None
     assert extension.put(ExtensionUnit(1, 2, bytes(232))) == FIRST
@@ -91,7 +91,7 @@ def test_tags_select_by_the_codes_in_the_extension(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("crashed", [False, True])
 @pytest.mark.parametrize("lost", ["", "consumequeue", "consumequeue_ext", "last"])
-def test_both_kinds_of_files_are_made_anew_together(tmp_path: Path, lost: str, *, crashed: bool) -> None:
+def test_both_kinds_of_files_are_rebuilt_together(tmp_path: Path, lost: str, *, crashed: bool) -> None:
     with opened(small(tmp_path)) as store:
         put(store, 50)
     before = files(tmp_path)

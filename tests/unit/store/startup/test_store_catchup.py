@@ -1,4 +1,4 @@
-"""The index is made anew while the store serves (store.md §8, §10.4)."""
+"""The index is rebuilt while the store serves (store.md §8, §10.4)."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_catching_up_goes_on_after_any_end(folder: Path, end: str, tmp_path: Pat
 
 @pytest.mark.usefixtures("slow")
 @pytest.mark.parametrize("stopped", [False, True])
-async def test_entries_that_another_broker_adds_behind_the_gap_are_made_anew(
+async def test_entries_that_another_broker_adds_behind_the_gap_are_rebuilt(
     folder: Path, tmp_path: Path, *, stopped: bool
 ) -> None:
     """RocketMQ knows nothing of the gap: it goes on indexing at the log's end."""

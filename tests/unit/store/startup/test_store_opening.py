@@ -178,11 +178,11 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_checkpoint_of_strange_length_is_made_anew(folder: Path, crashed: Path, clean: bool) -> None:
+def test_a_checkpoint_of_strange_length_is_rebuilt(folder: Path, crashed: Path, clean: bool) -> None:
     target = folder if clean else crashed
     (target / "checkpoint").write_bytes(b"no checkpoint")
     with opened(small_store(target)) as store:
-        assert "checkpoint is 13 bytes long, not 4096; it is made anew" in store.report.notes[0]
+        assert "checkpoint is 13 bytes long, not 4096; it is rebuilt" in store.report.notes[0]
         assert numbers(store) == expected(range(300))
     assert (target / "checkpoint").stat().st_size == 4096
 

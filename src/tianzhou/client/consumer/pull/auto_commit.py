@@ -24,7 +24,7 @@ class AutoCommitter:
 
     Args:
         group: the consumer group.
-        offsets: where they are kept.
+        offsets: where they are stored.
         store: stores offsets and waits until they are stored; raises ClientError when some could not be.
         polling: knows the positions.
         clock: source of time.

@@ -24,7 +24,7 @@ class QueueReader(GroupClient):
     Args:
         group: the consumer group.
         instance: reaches the brokers.
-        offsets: where the group's offsets are kept.
+        offsets: where the group's offsets are stored.
         pull_timeout_ms: limit of a pull that does not wait for messages.
         filters: take out messages that the consumer is not to get.
     """

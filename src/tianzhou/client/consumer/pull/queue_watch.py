@@ -43,8 +43,8 @@ class QueueWatch:
                     await self._look(topic)
                 except TianzhouError as error:
                     _log.info("the queues of %s are not known now: %s", topic, error)
-                except Exception:  # noqa: BLE001 - a listener may raise anything; the others are told all the same
-                    _log.exception("a listener failed that was told of the queues of %s", topic)
+                except Exception:  # noqa: BLE001 - a listener may raise anything; the others are called all the same
+                    _log.exception("a listener of the queues of %s failed", topic)
             await asyncio.sleep(self._interval_s)
 
     async def _look(self, topic: str) -> None:

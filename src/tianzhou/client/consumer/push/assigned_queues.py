@@ -47,7 +47,7 @@ class AssignedQueues:
         instance: reaches the brokers.
         group: the consumer group.
         options: how to pull.
-        offsets: where progress is kept.
+        offsets: where progress is stored.
         subscription: the subscription of a topic, None when it is not subscribed.
         hand_out: takes the messages that were pulled.
         lost: called when a queue was given up because another member has its lock.
@@ -305,7 +305,7 @@ class AssignedQueues:
                 pq.locked(asked_s, clock.now_ms())
                 continue
             # Another member has consumed of it, or may have: what we hold of it is out of date.
-            _log.warning("group %s has lost the lock of %s for a while and begins it anew", self._group, pq.queue)
+            _log.warning("group %s has lost the lock of %s for a while and begins it again", self._group, pq.queue)
             pq.drop()
             if self.table.get(pq.queue) is pq:
                 del self.table[pq.queue]
@@ -409,19 +409,23 @@ class AssignedQueues:
         return let_through(self._filters, FilterContext(self._group, queue, messages, self._instance.unit_mode))
 
     async def _correct(self, pq: ProcessQueue, raw: pulling.RawPull) -> None:
+        offset = raw.next_offset
+        if offset < pq.next_offset:
+            # A slave may have handed out what its master does not show yet. What is not done comes once more.
+            offset = min(offset, pq.tracker.committable)
         _log.warning(
             "group %s continues %s at offset %d instead of %d: the broker says so, the queue holds %d to %d",
             self._group,
             pq.queue,
-            raw.next_offset,
+            offset,
             pq.next_offset,
             raw.min_offset,
             raw.max_offset,
         )
         pq.dropped = True  # what is still in hand must not store an offset over this one
-        await self._offsets.persist({pq.queue: raw.next_offset}, confirm=True)
+        await self._offsets.persist({pq.queue: offset}, confirm=True)
         if self._open and self.table.get(pq.queue) is pq:
-            self._start(pq.queue, raw.next_offset, raw.next_offset, pq)
+            self._start(pq.queue, offset, offset, pq)
 
     async def _after_error(self, pq: ProcessQueue, error: TianzhouError) -> None:
         _log.info("pull from %s for group %s failed: %s", pq.queue, self._group, error)
@@ -453,7 +457,7 @@ class AssignedQueues:
                 self._spawn(self._persist_while_due())
 
     async def _persist_while_due(self) -> None:
-        # One at a time, however often a broker says that members have changed.
+        # One at a time, however often a broker reports that members have changed.
         try:
             while self._persist_due and self._open:
                 self._persist_due = False
@@ -463,7 +467,7 @@ class AssignedQueues:
 
     async def _store(self, queues: list[ProcessQueue], *, confirm: bool = False) -> None:
         now_s = self._instance.clock.monotonic()
-        doubtful = {pq for pq in queues if confirm and pq.doubtful(now_s)}
+        doubtful = [pq for pq in queues if confirm and pq.doubtful(now_s)]
         moved = {
             pq.queue: pq
             for pq in queues

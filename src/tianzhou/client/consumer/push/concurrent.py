@@ -88,7 +88,7 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
         # around: most of them do not wait, and then what is between two calls is most of what a message costs.
         line, plain, rates_of = self._line, self._handlers.plain, self._rates.of
         monotonic, now_ms = self._clock.monotonic, self._clock.now_ms
-        # Clocks are asked once a message: one call of a handler begins where that before it ended, and the time of day
+        # Clocks are read once a message: one call of a handler begins where that before it ended, and the time of day
         # is looked at again when it can have changed.
         began_s = stale_s = monotonic()
         present_ms, stamp, stamped = 0, b"", b""

@@ -163,7 +163,7 @@ class HandlerDispatcher(ABC, Generic[T]):
 
         Args:
             work: the messages.
-            failure: what the handler raised, None when it asked for a later delivery.
+            failure: what the handler raised, None when it requested a later delivery.
             context: when they are delivered again.
         """
 

@@ -17,7 +17,7 @@ from tianzhou.wire.delivered import unreadable
 
 
 class MessageIteration:
-    """The message that was given out last. It counts as consumed when the next one is asked for.
+    """The message that was given out last. It counts as consumed when the next one is requested.
 
     Args:
         group: the consumer group.

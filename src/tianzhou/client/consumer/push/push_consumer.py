@@ -47,7 +47,7 @@ class PushConsumer(GroupClient, Startable):
     """A member of a consumer group; an async context manager and an async iterator of messages.
 
     Give it a handler per topic with `on`, or subscribe and iterate. Iterating, a message counts as consumed when
-    the next one is asked for, or when the `async with` block ends without an error; an error that leaves the block
+    the next one is requested, or when the `async with` block ends without an error; an error that leaves the block
     sends the message back, to be delivered again later.
 
     With `orderly` the messages of each queue are consumed one after the other, in their order, by whichever member

@@ -1,4 +1,4 @@
-"""Messages that no broker takes now, kept on disk and sent when one does again.
+"""Messages that no broker takes now, stored on disk and sent when one does again.
 
 What a producer with an outbox promises: a message whose `send` returned is at a broker, or in a local file from which
 it is sent later, in the order of the sends, at least once and always with the same unique key; even when the process
@@ -20,6 +20,7 @@ from tianzhou.client.producer.outbox.outbox_file import Frame, OutboxFile
 from tianzhou.errors import (
     BrokerError,
     ClientError,
+    NotDurable,
     ProtocolError,
     RemotingError,
     TianzhouError,
@@ -149,7 +150,7 @@ class Outbox:
         file.append([self._encode(message) for message in messages])
         if was_empty:
             self._oldest_ms = messages[0].born_ms
-            _log.warning("no broker answers: messages are kept in outbox %s until one does", self._folder)
+            _log.warning("no broker answers: messages are stored in outbox %s until one does", self._folder)
         self._filled.set()
         if self._next_write is None:
             self._next_write = asyncio.get_running_loop().create_task(self._write(file))
@@ -161,7 +162,9 @@ class Outbox:
             await asyncio.to_thread(file.write, file.take())
 
     async def is_silence(self, error: TianzhouError) -> bool:
-        """Whether an error means that no broker answers, rather than that one refuses."""
+        """Whether an error means that no broker takes messages safely, rather than that one refuses this one."""
+        if isinstance(error, NotDurable):
+            return True
         if isinstance(error, BrokerError):
             return error.code == ResponseCode.GO_AWAY
         if isinstance(error, RemotingError):

@@ -1,4 +1,4 @@
-"""Segments of frames: how outboxes were kept before they were SQLite files, read so that nothing in them is lost.
+"""Segments of frames: how outboxes were stored before they were SQLite files, read so that nothing in them is lost.
 
 The folder held numbered segments of frames (length, checksum, payload, big-endian) and a file `position` with the
 segment and offset of the first frame that is still wanted.

@@ -70,7 +70,7 @@ cdef void add_made_id(Text *text, Py_ssize_t row, Place start) noexcept nogil:
 
 
 _kept = []
-"""Memory of the batches before: pages that the system has to find anew cost more than what is written into them."""
+"""Memory of the batches before: pages that the system has to find again cost more than what is written into them."""
 
 cdef int64_t _kept_bytes = 0
 

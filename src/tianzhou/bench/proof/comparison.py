@@ -1,0 +1,306 @@
+"""Acknowledged messages compared with what each replica holds and what a group consumed. Pure.
+
+A replica set is a broker name with all its brokers, master and slaves, or the members of a group. A message counts as
+stored when a majority of one set has it, whoever is master now.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+MISSING: Final = ""
+"""In the place of a key where a queue has no message at an offset."""
+
+
+class Place(NamedTuple):
+    """Where a message is: a queue of a broker name, and the offset there."""
+
+    broker: str
+    queue_id: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.broker}:{self.queue_id}@{self.offset}"
+
+
+@dataclass(slots=True)
+class QueueReading:
+    """What was read of one queue at one replica.
+
+    Attributes:
+        begin: offset of the first key.
+        keys: unique keys, one for each offset from `begin` on.
+    """
+
+    begin: int
+    keys: list[str] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        """The offset behind the last key."""
+        return self.begin + len(self.keys)
+
+    def add(self, offset: int, key: str) -> None:
+        """Take note of the message at an offset; those before it that did not come are missing."""
+        at = offset - self.begin
+        if at < 0:
+            return
+        self.keys.extend([MISSING] * (at + 1 - len(self.keys)))
+        self.keys[at] = key
+
+    def at(self, offset: int) -> str:
+        """The key at an offset that was read; `MISSING` where there is none."""
+        return self.keys[offset - self.begin]
+
+
+@dataclass(slots=True)
+class Reading:
+    """What one replica holds.
+
+    Attributes:
+        broker: its broker name.
+        address: where it listens.
+        queues: what was read, by queue.
+        found: keys that were asked for one by one, where its queues could not be read, each with queue and offset.
+        whole: whether all of it was read; a replica that was not may hold more.
+        why: why it was not read, or not to its end.
+    """
+
+    broker: str
+    address: str
+    queues: dict[int, QueueReading] = field(default_factory=dict)
+    found: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    whole: bool = False
+    why: str = ""
+
+    @property
+    def messages(self) -> int:
+        """How many messages were found on it."""
+        in_queues = sum(len(queue.keys) - queue.keys.count(MISSING) for queue in self.queues.values())
+        return in_queues + sum(map(len, self.found.values()))
+
+    def places(self) -> Iterator[tuple[str, Place]]:
+        """Every key with its place."""
+        for queue_id, queue in self.queues.items():
+            for number, key in enumerate(queue.keys):
+                if key:
+                    yield key, Place(self.broker, queue_id, queue.begin + number)
+        for key, places in self.found.items():
+            for queue_id, offset in places:
+                yield key, Place(self.broker, queue_id, offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """An acknowledged message that is not on a majority.
+
+    Attributes:
+        key: its unique key.
+        place: where it was acknowledged; None when only the key is known.
+        on: addresses of the replicas that have it.
+        copies: replicas of the set that comes nearest.
+    """
+
+    key: str
+    place: Place | None
+    on: tuple[str, ...]
+    copies: int
+
+    def __str__(self) -> str:
+        where = f" acknowledged at {self.place}" if self.place else ""
+        holders = ", ".join(self.on) or "none"
+        return f"{self.key}{where}: on {len(self.on)} of {self.copies} replicas ({holders})"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """An offset at which replicas of a set hold different messages.
+
+    Attributes:
+        place: the offset.
+        keys: what each replica has there, by address; `MISSING` for nothing.
+    """
+
+    place: Place
+    keys: dict[str, str]
+
+    def __str__(self) -> str:
+        return f"{self.place}: " + ", ".join(f"{address} has {key or 'nothing'}" for address, key in self.keys.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """A queue whose end a replica has not reached.
+
+    Attributes:
+        address: the replica.
+        broker: its broker name.
+        queue_id: the queue.
+        end: the offset behind its last message there.
+        longest: the same at the replica that has most.
+    """
+
+    address: str
+    broker: str
+    queue_id: int
+    end: int
+    longest: int
+
+    def __str__(self) -> str:
+        return f"{self.address}: {self.broker}:{self.queue_id} ends at {self.end}, elsewhere at {self.longest}"
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """A message that is there more than once.
+
+    Attributes:
+        key: its unique key.
+        times: how often.
+        places: where; empty for what was consumed.
+    """
+
+    key: str
+    times: int
+    places: tuple[Place, ...] = ()
+
+    def __str__(self) -> str:
+        where = f": {', '.join(map(str, self.places))}" if self.places else ""
+        return f"{self.key}: {self.times} times{where}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a comparison found.
+
+    Attributes:
+        acknowledged: acknowledged messages.
+        on_majority: those of them that a majority of a set has.
+        consumed: those of them that were consumed.
+        lost: those that no majority has, whatever a replica that was not read may hold.
+        unproven: those that a majority has only if replicas have them that were not read.
+        not_consumed: keys that the group did not get.
+        differing: offsets at which replicas disagree.
+        behind: queues that a replica has not to their end.
+        stored_twice: acknowledged messages at more than one place, as after a repeated send.
+        consumed_twice: acknowledged messages the group got more than once.
+    """
+
+    acknowledged: int
+    on_majority: int
+    consumed: int
+    lost: tuple[Missed, ...] = ()
+    unproven: tuple[Missed, ...] = ()
+    not_consumed: tuple[str, ...] = ()
+    differing: tuple[Difference, ...] = ()
+    behind: tuple[Behind, ...] = ()
+    stored_twice: tuple[Repeated, ...] = ()
+    consumed_twice: tuple[Repeated, ...] = ()
+
+    @property
+    def proven(self) -> bool:
+        """Whether acknowledged = on a majority = consumed, and replicas agree wherever both have something."""
+        return not (self.lost or self.unproven or self.not_consumed or self.differing)
+
+    @property
+    def settled(self) -> bool:
+        """Whether waiting cannot change it: proven, and every replica that was read has everything."""
+        return self.proven and not self.behind
+
+
+def majority(copies: int) -> int:
+    """How many of so many replicas are one."""
+    return copies // 2 + 1
+
+
+def compare(
+    acknowledged: Mapping[str, Place | None],
+    readings: Sequence[Reading],
+    copies: Mapping[str, int],
+    consumed: Mapping[str, int],
+) -> Verdict:
+    """Compare what was promised with what is there.
+
+    Args:
+        acknowledged: unique keys, each with the place where it was acknowledged, where that is known.
+        readings: of every replica that is known, read or not.
+        copies: replicas that each set has in all, by broker name; sets have as many as readings at least.
+        consumed: how often the group got each key.
+    """
+    sets: dict[str, list[Reading]] = defaultdict(list)
+    for reading in readings:
+        sets[reading.broker].append(reading)
+    holders: dict[str, dict[str, set[str]]] = {name: defaultdict(set) for name in sets}
+    places: dict[str, set[Place]] = defaultdict(set)
+    for reading in readings:
+        of_set = holders[reading.broker]
+        for key, place in reading.places():
+            if key in acknowledged:
+                of_set[key].add(reading.address)
+                places[key].add(place)
+    sizes = {name: max(copies.get(name, 0), len(members)) for name, members in sets.items()}
+    unread = {name: sizes[name] - sum(reading.whole for reading in members) for name, members in sets.items()}
+    lost: list[Missed] = []
+    unproven: list[Missed] = []
+    for key, promised in acknowledged.items():
+        best: tuple[str, ...] = ()
+        size = max(sizes.values(), default=0)
+        stored = possible = False
+        for name, of_set in holders.items():
+            on = of_set.get(key, ())
+            stored = stored or len(on) >= majority(sizes[name])
+            # One that was not read to its end may have it, unless it is known to.
+            hidden = unread[name] - sum(not one.whole and one.address in on for one in sets[name])
+            possible = possible or len(on) + hidden >= majority(sizes[name])
+            if len(on) > len(best):
+                best, size = tuple(sorted(on)), sizes[name]
+        if not stored:
+            (unproven if possible else lost).append(Missed(key, promised, best, size))
+    missed = [key for key in acknowledged if not consumed.get(key)]
+    return Verdict(
+        acknowledged=len(acknowledged),
+        on_majority=len(acknowledged) - len(lost) - len(unproven),
+        consumed=len(acknowledged) - len(missed),
+        lost=tuple(lost),
+        unproven=tuple(unproven),
+        not_consumed=tuple(missed),
+        differing=tuple(_differing(sets)),
+        behind=tuple(_behind(sets)),
+        stored_twice=tuple(
+            Repeated(key, len(found), tuple(sorted(found))) for key, found in sorted(places.items()) if len(found) > 1
+        ),
+        consumed_twice=tuple(
+            Repeated(key, times) for key, times in sorted(consumed.items()) if times > 1 and key in acknowledged
+        ),
+    )
+
+
+def _queues(members: Iterable[Reading]) -> Iterator[tuple[int, dict[str, QueueReading]]]:
+    """Each queue of a set with what its replicas have of it, by address."""
+    members = list(members)
+    for queue_id in sorted({queue_id for reading in members for queue_id in reading.queues}):
+        yield queue_id, {one.address: one.queues[queue_id] for one in members if queue_id in one.queues}
+
+
+def _differing(sets: Mapping[str, Sequence[Reading]]) -> Iterator[Difference]:
+    for name, members in sets.items():
+        for queue_id, by_address in _queues(members):
+            # Where one has deleted what is old, or not copied what is new, there is nothing to compare.
+            first = max(queue.begin for queue in by_address.values())
+            end = min(queue.end for queue in by_address.values())
+            for offset in range(first, end):
+                keys = {address: queue.at(offset) for address, queue in by_address.items()}
+                if len(set(keys.values())) > 1:
+                    yield Difference(Place(name, queue_id, offset), keys)
+
+
+def _behind(sets: Mapping[str, Sequence[Reading]]) -> Iterator[Behind]:
+    for name, members in sets.items():
+        for queue_id, by_address in _queues(members):
+            longest = max(queue.end for queue in by_address.values())
+            for address, queue in by_address.items():
+                if queue.end < longest:
+                    yield Behind(address, name, queue_id, queue.end, longest)

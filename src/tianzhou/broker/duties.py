@@ -1,0 +1,57 @@
+"""What a broker does only while it is the master: delays, transactions, staged batches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from tianzhou.broker.delays.delay_scheduler import DelayScheduler
+from tianzhou.broker.services import Services
+from tianzhou.broker.staging.staging_publisher import StagingPublisher
+from tianzhou.broker.transactions.transaction_checker import TransactionChecker
+
+
+class MasterDuties:
+    """Begins and ends with the role of a master, which a member of a group may gain and lose many times.
+
+    Args:
+        services: of the broker.
+        transactions: checks half messages.
+        staging: publishes staged batches.
+    """
+
+    def __init__(self, services: Services, transactions: TransactionChecker, staging: StagingPublisher) -> None:
+        self._services = services
+        self._transactions = transactions
+        self._staging = staging
+        self._tasks: list[asyncio.Task[None]] = []
+        self._begun = False
+
+    async def begin(self, opened: Callable[[], None] | None = None) -> None:
+        """Restore from the log what waits, and go on with it; to be awaited before requests are served.
+
+        Args:
+            opened: has the store take messages, once it is known which transactions are open; None when it does.
+        """
+        self._begun = True
+        await self._transactions.load()
+        if opened is not None:
+            opened()
+        await self._staging.load()
+        own = self._services.supervisor.own
+        self._tasks = [
+            own("delays", DelayScheduler(self._services).run),
+            own("transactions", self._transactions.run),
+            own("staging", self._staging.run),
+        ]
+
+    async def end(self) -> None:
+        """Stop, and write down how far this broker came, unless the store takes no records any more."""
+        if not self._begun:
+            return
+        self._begun = False
+        tasks, self._tasks = self._tasks, []
+        await self._services.supervisor.stop(*tasks)
+        await self._staging.close()
+        if self._services.store.writable:
+            await self._transactions.close()

@@ -1,0 +1,58 @@
+"""The other brokers of this one's name, as name servers know them (broker.md §4)."""
+
+from __future__ import annotations
+
+import logging
+
+from tianzhou.broker.registration.name_servers import NameServers
+from tianzhou.broker.services import Services
+from tianzhou.errors import TianzhouError
+from tianzhou.remoting.client import RemotingClient
+from tianzhou.wire.bodies.route import MEMBER_GROUP
+from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import write_header
+
+MEMBER_TIMEOUT_MS = 1_000
+
+_log = logging.getLogger(__name__)
+
+
+class GroupMembers:
+    """Asks name servers who else is of this broker's name, now and then only.
+
+    Args:
+        services: of the broker.
+        client: reaches name servers.
+        names: which name servers there are.
+    """
+
+    def __init__(self, services: Services, client: RemotingClient, names: NameServers) -> None:
+        self._settings = services.tables.settings
+        self._replication = services.replication
+        self._client = client
+        self._names = names
+        self._clock = services.clock
+        self._members: list[str] = []
+        self._looked_up_at = -1e9
+
+    async def others(self) -> list[str]:
+        """Their addresses."""
+        settings, now = self._settings, self._clock.monotonic()
+        if now - self._looked_up_at < settings.sync_broker_member_group_period / 1000:
+            return self._members
+        self._looked_up_at = now
+        code = RequestCode.GET_BROKER_MEMBER_GROUP
+        fields = write_header(code, cluster_name=settings.broker_cluster_name, broker_name=settings.broker_name)
+        for address in self._names.addresses:
+            try:
+                reply = await self._client.invoke(address, Command(code, fields=fields), MEMBER_TIMEOUT_MS)
+                found = MEMBER_GROUP.loads(reply.body) if reply.code == ResponseCode.SUCCESS else None
+            except TianzhouError as error:
+                _log.warning("name server %s does not say who else is %s: %s", address, settings.broker_name, error)
+                continue
+            if found is not None:
+                addresses = found.broker_addrs
+                self._members = [where for number, where in addresses.items() if number != self._replication.broker_id]
+                break
+        return self._members

@@ -1,0 +1,156 @@
+"""A member of a DLedger group: master while it leads, slave while it does not (broker.md §19.9)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final, Self
+
+from tianzhou.broker.replication.metadata_sync import MetadataSync
+from tianzhou.broker.replication.replication import Duties, Replication
+from tianzhou.broker.settings import BrokerSettings
+from tianzhou.broker.state import Tables
+from tianzhou.clock import Clock
+from tianzhou.errors import StoreError
+from tianzhou.remoting.client import RemotingClient
+from tianzhou.replication.group_node import GroupNode
+from tianzhou.store.store import MessageStore
+from tianzhou.supervision import Supervisor
+from tianzhou.watermark import Watermark
+from tianzhou.wire.bodies.replication import HaClient as HaClientStatus
+from tianzhou.wire.bodies.replication import HaConnection, HaStatus
+
+_PERIOD_S: Final = 0.5
+"""Seconds between two looks at the leader's tables: commits of that time are lost with it."""
+
+_log = logging.getLogger(__name__)
+
+
+class GroupReplication(Replication):
+    """Has its role from the group; an async context manager.
+
+    Args:
+        store: the message store, its log one of entries.
+        settings: of the broker.
+        clock: where time comes from.
+        port: the broker's.
+        reopen: called when the store has to be opened anew.
+
+    Attributes:
+        node: takes part in the group.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        settings: BrokerSettings,
+        clock: Clock,
+        port: int,
+        reopen: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(store, settings, clock, port, reopen)
+        self.is_slave = True
+        address = f"{settings.broker_ip1}:{port}"
+        self._changes = Watermark()
+        self.node = GroupNode(store, clock, settings.bind_address, address)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    @property
+    def broker_id(self) -> int:
+        """0 for the leader; the number in `dLegerSelfId` and one more for the others."""
+        return self.node.number + 1 if self.is_slave else 0
+
+    @property
+    def near_master(self) -> bool:
+        """Whether another member leads and is heard of."""
+        return self.is_slave and self.node.standing.leader is not None
+
+    def master_named(self, address: str, ha_address: str) -> None:
+        """Nothing: the group itself says who leads, but for the broker's address of Apache's members."""
+        self.master = address
+
+    async def begin(
+        self,
+        supervisor: Supervisor,
+        tables: Tables,
+        client: RemotingClient,
+        register: Callable[[], None],
+        duties: Duties,
+    ) -> None:
+        """Take part in the group; the role follows."""
+
+        def master() -> str:
+            return (self.node.leader_address or self.master) if self.near_master else ""
+
+        self._know_topics(tables)
+        await self._stack.enter_async_context(self.node)
+        supervisor.own("group", self.node.run)
+        supervisor.own("role in the group", lambda: self._follow_role(register, duties))
+        store = self._store
+        tables_of_leader = MetadataSync(tables, client, self._clock, master, store, _PERIOD_S, store.queues)
+        supervisor.own("tables of the leader", lambda: tables_of_leader.run(supervisor.troubles))
+
+    async def _follow_role(self, register: Callable[[], None], duties: Duties) -> None:
+        """Be master while the node leads and everything is committed, slave otherwise."""
+        node = self.node
+        registered_under = node.standing.leader
+        node.changed = lambda: self._changes.advance(self._changes.value + 1)
+        while True:
+            change, leader = self._changes.value, node.standing.leader
+            if node.leads and self.is_slave:
+                if await self._become_master(duties):
+                    register()
+            elif not node.leads and not self.is_slave:
+                self.is_slave = True
+                await duties.end()
+                _log.warning("this broker is not the master of %s any more: %s", node.group, node.why)
+                register()
+            elif leader != registered_under:
+                register()
+            registered_under = leader
+            await self._changes.reach(change + 1)
+
+    async def _become_master(self, duties: Duties) -> bool:
+        """Take up the duties of a master; whether this node still leads then."""
+        node, term = self.node, self.node.standing.term
+
+        def opened() -> None:
+            # Meanwhile another one may have been elected.
+            if not node.leads or node.standing.term != term:
+                raise StoreError(f"the lead of {node.group} in term {term} is over")
+            self._store.flags.opened()
+
+        try:
+            await node.ready_to_serve()
+            await duties.begin(opened)
+        except StoreError as error:
+            _log.warning("this broker does not become the master: %s", error)
+            await duties.end()
+            return False
+        self.is_slave = False
+        _log.info("this broker is the master of %s now (term %d)", node.group, term)
+        return True
+
+    def status(self) -> HaStatus:
+        """How far copies are (907)."""
+        end, node = self._store.end_offset, self.node
+        if self.is_slave:
+            client = HaClientStatus(master_addr=node.leader_address or None, max_offset=end)
+            return HaStatus(master=False, ha_client_runtime_info=client)
+        connections = [
+            HaConnection(
+                addr=peer.address,
+                diff=max(end - peer.position, 0),
+                in_sync=peer.in_sync,
+                slave_ack_offset=peer.position,
+                transfer_from_where=peer.position,
+            )
+            for peer in node.peers()
+        ]
+        return HaStatus(
+            master_commit_log_max_offset=end,
+            in_sync_slave_nums=sum(connection.in_sync for connection in connections),
+            ha_connection_info=connections,
+        )

@@ -1,0 +1,137 @@
+"""The layer that takes SEND_OK alone for an acknowledgement, and tries until the time is over (client.md §5).
+
+A status other than SEND_OK says that a message is stored, but not yet where it would survive the next failure.
+Repeating the send may store it once more, with the same unique key: zero loss is paid for with duplicates.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from tianzhou.client.producer.publish_plan import PublishPlans
+from tianzhou.client.producer.send_request import Layer, SendRequest
+from tianzhou.client.retry import RetryPolicy
+from tianzhou.errors import ClientError, NotDurable, TianzhouError, TopicUnavailable
+from tianzhou.model import SendResult, SendStatus
+
+_log = logging.getLogger(__name__)
+
+ROUND_MS: Final = 6_000
+"""Limit of one round of attempts: longer than brokers wait for their disk (`syncFlushTimeout`, 5 s) and for their
+slaves (`slaveTimeout`, 3 s), so that it is their status that ends it."""
+FIRST_PAUSE_MS: Final = 250
+LONGEST_PAUSE_MS: Final = 4_000
+ADVICE: Final = {
+    SendStatus.FLUSH_DISK_TIMEOUT: (
+        "the broker's disk did not have it within syncFlushTimeout; look at that disk, or raise syncFlushTimeout"
+    ),
+    SendStatus.SLAVE_NOT_AVAILABLE: (
+        "no slave of the broker is connected, or near enough (haMaxGapNotInSync); start its slave, or see what keeps it"
+        " away: `mqadmin haStatus`"
+    ),
+    SendStatus.FLUSH_SLAVE_TIMEOUT: (
+        "the broker's slaves did not have it within slaveTimeout; look at their disks and network, or raise"
+        " slaveTimeout"
+    ),
+}
+"""What each status means, and what to change."""
+
+
+def pause_ms(rounds: int) -> int:
+    """Milliseconds to wait after so many rounds that did not end well."""
+    return int(min(FIRST_PAUSE_MS * 2.0 ** max(rounds - 1, 0), LONGEST_PAUSE_MS))
+
+
+def not_durable(result: SendResult, rounds: int, limit_ms: float) -> NotDurable:
+    """The error of a message that is stored, but not confirmed to be safe."""
+    status = result.status
+    return NotDurable(
+        f"message {result.msg_id} is stored in {result.queue} at offset {result.queue_offset}, but {status.name}: "
+        f"{ADVICE.get(status, 'the broker does not promise that it is safe')}; given up after {rounds} "
+        f"{'round' if rounds == 1 else 'rounds'} within {limit_ms:g} ms (durable_timeout_ms)",
+        status=status.name,
+        msg_id=result.msg_id,
+    )
+
+
+def until_durable(
+    send: Layer,
+    policy: RetryPolicy,
+    plans: PublishPlans,
+    refresh: Callable[[str], Awaitable[object]],
+    monotonic: Callable[[], float],
+    round_ms: float = ROUND_MS,
+) -> Layer:
+    """A layer that sends, and sends again while there is time, until the broker confirms what it was asked for.
+
+    Args:
+        send: the layer below; one call of it is a round of attempts on as many brokers as its own rules allow.
+        policy: which errors are worth another round.
+        plans: the topics that were sent to before: one of them that has no master now will have one.
+        refresh: asks for the route of a topic, as the servers know it, again.
+        monotonic: seconds of any clock that does not go back.
+        round_ms: limit of a round.
+    """
+
+    def worth_while(error: TianzhouError, topic: str) -> bool:
+        return policy.should_retry(error) or (isinstance(error, TopicUnavailable) and topic in plans.table)
+
+    async def send_until_durable(request: SendRequest) -> SendResult:
+        prepared, limit_ms = request.prepared, request.timeout_ms
+        if not all(message.wait_store_ok for message in prepared.messages):
+            raise ClientError(
+                "wait_store_ok=False asks for an acknowledgement before the message is safe, durable=True for none "
+                "before; send it with another producer"
+            )
+        end_s = monotonic() + limit_ms / 1000
+        rounds, left_ms = 0, limit_ms
+        unconfirmed: SendResult | None = None
+        while True:
+            rounds += 1
+            failure: TianzhouError | None = None
+            try:
+                result = await send(request._replace(timeout_ms=min(left_ms, round_ms)))
+            except TianzhouError as error:
+                if not worth_while(error, prepared.topic):
+                    raise
+                failure = error
+            else:
+                if result.status is SendStatus.SEND_OK:
+                    return result
+                unconfirmed = result
+            wait_s = pause_ms(rounds) / 1000
+            if monotonic() + wait_s >= end_s:
+                if unconfirmed is not None:
+                    raise not_durable(unconfirmed, rounds, limit_ms) from failure
+                assert failure is not None
+                raise failure
+            _log.info("a message to topic %s is not safe yet, round %d: %s", prepared.topic, rounds, failure or result)
+            await asyncio.sleep(wait_s)
+            await _quietly(refresh(prepared.topic), end_s - monotonic())
+            left_ms = (end_s - monotonic()) * 1000
+
+    return send_until_durable
+
+
+async def refuse_oneway(request: SendRequest) -> None:
+    """In the place of one-way sends.
+
+    Raises:
+        ClientError: always.
+    """
+    raise ClientError(
+        f"send_oneway to topic {request.prepared.topic} is never acknowledged, and durable=True wants every message to "
+        "be; use send, or another producer"
+    )
+
+
+async def _quietly(refreshing: Awaitable[object], limit_s: float) -> None:
+    # The old route does no harm; the next round says what is wrong.
+    try:
+        async with asyncio.timeout(max(limit_s / 2, 0.01)):
+            await refreshing
+    except (TianzhouError, TimeoutError) as error:
+        _log.debug("no new route: %s", error)

@@ -1,0 +1,98 @@
+"""Entries of a DLedger log, one behind the other: which may follow, and what stands at a place (broker.md §19.5)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tianzhou.errors import CorruptRecord
+from tianzhou.records.entry import END, END_SIZE, HEADER_SIZE, MAGIC_END, EntryHeader, decode_header
+from tianzhou.records.layout import MAGICS, SIZE_MAGIC
+
+NOT_FRAMED: Final = (1 << 63) - 1
+"""Log offset from which on records stand in entries, of a log that has none."""
+_ANY: Final = -1
+
+
+class EntryTrail:
+    """The entries that a walk has passed: each has the next index, and no smaller term than the one before.
+
+    Args:
+        index: of the entry before the walk; -1 when any index may come first.
+        term: of that entry.
+
+    Attributes:
+        index: of the last entry passed.
+        term: of the last entry passed.
+        end: log offset behind the last entry passed; -1 before the first.
+    """
+
+    __slots__ = ("_passed", "end", "index", "term")
+
+    def __init__(self, index: int = _ANY, term: int = 0) -> None:
+        self.index = index
+        self.term = term
+        self.end = -1
+        self._passed: list[EntryHeader] = []
+
+    def refusal(self, header: EntryHeader) -> str:
+        """Why an entry cannot be the next one, in words; empty when it can."""
+        if self.index != _ANY and header.index != self.index + 1:
+            return f"entry {header.index} follows entry {self.index}"
+        if header.term < self.term:
+            return f"entry {header.index} is of term {header.term}, the one before it of term {self.term}"
+        return ""
+
+    def follow(self, header: EntryHeader) -> None:
+        """Pass an entry."""
+        self.index, self.term, self.end = header.index, header.term, header.pos + header.size
+        self._passed.append(header)
+
+    def passed(self) -> list[EntryHeader]:
+        """The entries passed since this was asked last."""
+        passed, self._passed = self._passed, []
+        return passed
+
+
+def entry_at(view: memoryview, position: int, base: int) -> EntryHeader | str:
+    """The header of the entry at `position` of a segment, or why none begins there.
+
+    Args:
+        view: the segment.
+        position: index into it.
+        base: the segment's start offset.
+    """
+    try:
+        header = decode_header(view, position)
+    except CorruptRecord as error:
+        return str(error)
+    if header.pos != base + position:
+        return f"the entry says that it is at {header.pos}"
+    if header.size > len(view) - position - END_SIZE:
+        return f"an entry of {header.size} bytes does not fit the {len(view) - position} bytes left"
+    return header
+
+
+def is_end(view: memoryview, position: int) -> bool:
+    """Whether the mark behind a segment's last entry stands at `position`, or the segment ends there."""
+    room = len(view) - position
+    return room == 0 or (room >= END_SIZE and END.unpack_from(view, position) == (MAGIC_END, room))
+
+
+def is_untouched(view: memoryview, position: int) -> bool:
+    """Whether nothing was written at `position`, as far as the first bytes tell."""
+    return not any(view[position : position + END_SIZE])
+
+
+def holds_record(view: memoryview, position: int) -> bool:
+    """Whether the body of an entry, at `position`, begins as a message record does."""
+    return len(view) - position >= SIZE_MAGIC.size and SIZE_MAGIC.unpack_from(view, position)[1] in MAGICS
+
+
+def entry_begin(view: memoryview, position: int, base: int) -> int:
+    """Where the entry begins that `position` of a segment is the begin of, or the begin of its body."""
+    before = position - HEADER_SIZE
+    if before >= 0 and isinstance(entry_at(view, position, base), str) and not is_end(view, position):
+        header = entry_at(view, before, base)
+        if not isinstance(header, str):
+            return before
+    return position

@@ -1,0 +1,77 @@
+"""What a node answers to who asks for its vote (broker.md §19.2, docs/adr/0015)."""
+
+from __future__ import annotations
+
+from tianzhou.replication.dledger.node import MOST_TERM_STEP, Node
+from tianzhou.wire.bodies.dledger import PreVoteRequest, VoteRequest, VoteResponse, VoteResult
+
+
+def vote(node: Node, ticket: object, request: VoteRequest) -> bool:
+    """Answer a candidate; the term is raised and the vote persisted first.
+
+    Args:
+        node: who is asked.
+        ticket: of the request.
+        request: the question.
+
+    Returns:
+        Whether the candidate got the vote.
+    """
+    result = _unfit(node, request)
+    if result is None:
+        if request.term > node.term:
+            node.end_term(request.term)
+        result = _of_term(node, request)
+    if result is VoteResult.ACCEPT:
+        node.persist(node.term, request.leader_id)
+    node.answer(ticket, VoteResponse(vote_result=result))
+    return result is VoteResult.ACCEPT
+
+
+def would_vote(node: Node, ticket: object, request: PreVoteRequest, *, leader_lives: bool) -> None:
+    """Answer a node that asks whether it would get a vote; nothing changes by that.
+
+    Args:
+        node: who is asked.
+        ticket: of the request.
+        request: the question.
+        leader_lives: whether the node leads, or heard from its leader lately.
+    """
+    result = _unfit(node, request)
+    if result is None:
+        if leader_lives:
+            result = VoteResult.REJECT_ALREADY_HAS_LEADER
+        elif request.term > node.term:
+            result = VoteResult.ACCEPT
+        else:
+            result = _of_term(node, request)
+    node.answer(ticket, VoteResponse(vote_result=result))
+
+
+def _unfit(node: Node, request: VoteRequest) -> VoteResult | None:
+    candidate = request.leader_id
+    if candidate == node.self_id:
+        return VoteResult.REJECT_UNEXPECTED_LEADER
+    if candidate not in node.others:
+        return VoteResult.REJECT_UNKNOWN_LEADER
+    log = node.log
+    if request.ledger_end_term < log.end_term:
+        return VoteResult.REJECT_EXPIRED_LEDGER_TERM
+    if request.ledger_end_term == log.end_term and request.ledger_end_index < log.end_index:
+        return VoteResult.REJECT_SMALL_LEDGER_END_INDEX
+    if request.term > node.term + MOST_TERM_STEP:
+        return VoteResult.UNKNOWN
+    if node.impaired:
+        # DLedger's candidates take this answer as "not now", and go on asking.
+        return VoteResult.REJECT_TAKING_LEADERSHIP
+    return None
+
+
+def _of_term(node: Node, request: VoteRequest) -> VoteResult:
+    if request.term < node.term:
+        return VoteResult.REJECT_EXPIRED_VOTE_TERM
+    if node.leader not in (None, request.leader_id):
+        return VoteResult.REJECT_ALREADY_HAS_LEADER
+    if node.vote not in (None, request.leader_id):
+        return VoteResult.REJECT_ALREADY_VOTED
+    return VoteResult.ACCEPT

@@ -1,0 +1,117 @@
+"""A node asks for votes: first whether it would win, then in earnest (broker.md §19.3, docs/adr/0015)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tianzhou.replication.dledger.asks import Reply, Unsupported
+from tianzhou.replication.dledger.node import MOST_TERM_STEP, Node
+from tianzhou.wire.bodies.dledger import PreVoteRequest, VoteRequest, VoteResponse, VoteResult
+
+_LONGER_LOG = (VoteResult.REJECT_EXPIRED_LEDGER_TERM, VoteResult.REJECT_SMALL_LEDGER_END_INDEX)
+_NO_LEADER = (VoteResult.REJECT_ALREADY_VOTED, VoteResult.REJECT_TERM_NOT_READY)
+
+
+class Campaign:
+    """One round of questions.
+
+    Args:
+        node: who asks.
+        earnest: whether votes are asked for; otherwise only whether they would be had.
+        again: whether they are asked for in the present term, in which this node voted for itself and nobody won.
+
+    Attributes:
+        won: whether a quorum agreed.
+        ended: whether the round is over without that.
+        pause_ms: so long to wait for the next round, beside the time by chance.
+        split: whether a quorum answered and nobody can win any more, so that the next round needs another term.
+        earnest: see above.
+        began_ms: when it began.
+    """
+
+    def __init__(self, node: Node, *, earnest: bool, again: bool = False) -> None:
+        self._node = node
+        self.earnest = earnest
+        self.began_ms = node.now_ms
+        self.won = node.quorum == 1
+        self.ended = False
+        self.pause_ms = 0
+        self.split = False
+        self._agreed = {node.self_id}
+        self._asked = set(node.others)
+        self._longer: set[str] = set()
+        self._valid = 1
+        self._again: list[tuple[int, str]] = []
+        times = node.timings
+        self._until_ms = node.now_ms + times.vote_wait_ms + node.between(0, times.max_vote_interval_ms)
+        if earnest and not again:
+            node.persist(node.term + 1, node.self_id)
+        for peer in node.others:
+            self._ask(peer)
+
+    def tick(self) -> None:
+        """Time has passed."""
+        now_ms = self._node.now_ms
+        if now_ms >= self._until_ms:
+            self.ended = True
+            return
+        due = [peer for at_ms, peer in self._again if at_ms <= now_ms]
+        self._again = [(at_ms, peer) for at_ms, peer in self._again if at_ms > now_ms]
+        for peer in due:
+            self._ask(peer)
+
+    def _ask(self, peer: str) -> None:
+        node = self._node
+        kind = VoteRequest if self.earnest else PreVoteRequest
+        request = kind(
+            ledger_end_index=node.log.end_index,
+            ledger_end_term=node.log.end_term,
+            term=node.term if self.earnest else node.term + 1,
+        )
+        node.ask(peer, request, node.timings.request_limit_ms, partial(self._answered, peer))
+
+    def _ask_foreign(self, peer: str) -> None:
+        """Ask one of Apache's nodes, which know no question beforehand, for a vote of the present term.
+
+        Its answer shows whether it has a leader or a longer log, and a vote of this term does no harm.
+        """
+        node = self._node
+        request = VoteRequest(ledger_end_index=node.log.end_index, ledger_end_term=node.log.end_term, term=node.term)
+        node.ask(peer, request, node.timings.request_limit_ms, partial(self._answered, peer))
+
+    def _answered(self, peer: str, reply: Reply) -> None:
+        if self.won or self.ended:
+            return
+        if isinstance(reply, Unsupported):
+            self._ask_foreign(peer)
+            return
+        if isinstance(reply, VoteResponse):
+            self._counted(peer, reply)
+        self._asked.discard(peer)
+        node = self._node
+        if len(self._agreed) >= node.quorum:
+            self.won = True
+        elif len(node.others) + 1 - len(self._longer) < node.quorum:
+            self.ended = True
+            self.pause_ms = max(self.pause_ms, node.timings.max_vote_interval_ms)
+        elif not self._asked and not self._again:
+            self.ended = True
+            self.split = self._valid >= node.quorum
+
+    def _counted(self, peer: str, response: VoteResponse) -> None:
+        node = self._node
+        result = response.vote_result
+        self._valid += result is not VoteResult.UNKNOWN
+        if result is VoteResult.ACCEPT or (not self.earnest and result in _NO_LEADER and response.term <= node.term):
+            self._agreed.add(peer)
+        elif result is VoteResult.REJECT_TERM_NOT_READY:
+            self._again.append((node.now_ms + node.timings.ask_again_ms, peer))
+        elif result is VoteResult.REJECT_ALREADY_HAS_LEADER:
+            self.ended = True
+            # In earnest, the leader is one of this very term and will be heard.
+            self.pause_ms = node.timings.leader_wait_ms if self.earnest else 0
+        elif node.term < response.term <= node.term + MOST_TERM_STEP:
+            self.ended = True
+            node.end_term(response.term)
+        elif result in _LONGER_LOG:
+            self._longer.add(peer)

@@ -1,0 +1,156 @@
+"""A node leads: heart-beats, what its followers have, what is committed by that (broker.md §19.4, §19.6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+
+from tianzhou.replication.dledger.asks import Reply
+from tianzhou.replication.dledger.node import MOST_TERM_STEP, Node
+from tianzhou.replication.dledger.progress import Progress
+from tianzhou.replication.dledger.push_progress import PushProgress
+from tianzhou.replication.dledger.stretch_progress import StretchProgress
+from tianzhou.wire.bodies.dledger import HeartBeatRequest, HeartBeatResponse
+from tianzhou.wire.codes import DLedgerResponseCode as Code
+
+
+@dataclass(slots=True)
+class _Follower:
+    """What a leader knows of another node.
+
+    Attributes:
+        heard_ms: when that was sent which it answered last, as a follower of this leader.
+        beat_ms: when it gets its next heart-beat.
+        live: whether it answered the last one.
+        progress: what it has of the log; None until it answered the first one.
+        codes: answers that were complained about.
+    """
+
+    heard_ms: int
+    beat_ms: int
+    live: bool = False
+    progress: Progress | None = None
+    codes: set[int] = field(default_factory=set)
+
+
+class Leading:
+    """The leadership of one term.
+
+    Args:
+        node: who leads.
+        elected_ms: when the votes were asked for.
+
+    Attributes:
+        ended: whether it is over.
+        opening: index of the first entry of the term.
+        transferee: id of the node that shall lead next, while that is under way.
+    """
+
+    def __init__(self, node: Node, elected_ms: int) -> None:
+        self._node = node
+        self.ended = False
+        self.opening = node.log.end_index + 1
+        self.transferee: str | None = None
+        self._followers = {peer: _Follower(elected_ms, node.now_ms) for peer in node.others}
+
+    @property
+    def quorum_ms(self) -> int:
+        """When the oldest of the heart-beats was sent that a quorum answered last."""
+        heard = sorted((follower.heard_ms for follower in self._followers.values()), reverse=True)
+        needed = self._node.quorum - 1
+        return heard[needed - 1] if needed else self._node.now_ms
+
+    @property
+    def in_time(self) -> bool:
+        """Whether a quorum was heard so lately that no follower of it has waited long enough to choose another one."""
+        return self._node.now_ms - self.quorum_ms < self._node.timings.leader_wait_ms
+
+    @property
+    def serving(self) -> bool:
+        """Whether it may answer for the group."""
+        return self._node.committed_index >= self.opening and self.in_time
+
+    def lag(self, peer: str) -> int | None:
+        """Entries that a follower lacks; None when it does not answer."""
+        follower = self._followers[peer]
+        if not follower.live or follower.progress is None:
+            return None
+        return self._node.log.end_index - follower.progress.match
+
+    def tick(self) -> None:
+        """Time has passed."""
+        node = self._node
+        if not self.in_time:
+            node.complain(
+                f"this node leads the group {node.group} in term {node.term} no more: for "
+                f"{node.timings.leader_wait_ms} ms too few nodes have answered"
+            )
+            node.end_term(node.term)
+            return
+        for peer, follower in self._followers.items():
+            if node.now_ms >= follower.beat_ms:
+                self.beat(peer)
+        self.pump()
+
+    def pump(self) -> None:
+        """Send what can be sent of the log."""
+        for follower in self._followers.values():
+            if follower.progress is not None and not self.ended:
+                follower.progress.pump()
+
+    def advance(self) -> None:
+        """Commit what a quorum has; entries of older terms only with one of this term behind them."""
+        node = self._node
+        marks = [follower.progress.match if follower.progress else -1 for follower in self._followers.values()]
+        marks.append(node.stored_index)
+        marks.sort(reverse=True)
+        index = marks[node.quorum - 1]
+        if index > node.committed_index and index >= self.opening:
+            node.commit(index)
+
+    def beat(self, peer: str) -> None:
+        """Send a heart-beat now."""
+        node = self._node
+        self._followers[peer].beat_ms = node.now_ms + node.timings.heartbeat_interval_ms
+        then = partial(self._beaten, peer, node.asks.next_number, node.now_ms)
+        node.ask(peer, HeartBeatRequest(), node.timings.request_limit_ms, then)
+
+    def heard(self, peer: str, sent_ms: int) -> None:
+        """A follower answered in this term to what was sent at a time."""
+        follower = self._followers[peer]
+        follower.heard_ms = max(follower.heard_ms, sent_ms)
+
+    def is_foreign(self, peer: str) -> None:
+        """A follower does not take stretches."""
+        self._speaks(peer, PushProgress)
+
+    def _speaks(self, peer: str, kind: type[PushProgress | StretchProgress]) -> None:
+        follower = self._followers[peer]
+        if not isinstance(follower.progress, kind):
+            match = -1 if follower.progress is None else follower.progress.match
+            follower.progress = kind(self._node, self, peer)
+            follower.progress.match = match
+        follower.progress.pump()
+
+    def _beaten(self, peer: str, number: int, sent_ms: int, reply: Reply) -> None:
+        if self.ended:
+            return
+        node, follower = self._node, self._followers[peer]
+        follower.live = isinstance(reply, HeartBeatResponse)
+        if not isinstance(reply, HeartBeatResponse):
+            return
+        if reply.code == Code.SUCCESS:
+            self.heard(peer, sent_ms)
+            if follower.progress is not None:
+                follower.progress.beaten(number)
+            self._speaks(peer, StretchProgress if reply.tianzhou else PushProgress)
+        elif reply.code == Code.TERM_NOT_READY:
+            follower.beat_ms = min(follower.beat_ms, node.now_ms + node.timings.ask_again_ms)
+        elif reply.code == Code.EXPIRED_TERM:
+            if node.term < reply.term <= node.term + MOST_TERM_STEP:
+                node.end_term(reply.term)
+        elif reply.code not in follower.codes:
+            follower.codes.add(reply.code)
+            node.complain(
+                f"{peer} answers {reply.code} to the heart-beats of this node, the leader of term {node.term}"
+            )

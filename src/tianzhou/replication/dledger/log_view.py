@@ -1,0 +1,141 @@
+"""The log as it will be when what was decided is carried out."""
+
+from __future__ import annotations
+
+from tianzhou.errors import StoreError
+from tianzhou.records.entry import EntryHeader
+from tianzhou.replication.dledger.entry_log import EntryLog
+from tianzhou.replication.dledger.outbox import Outbox
+from tianzhou.replication.dledger.ready import Append, Cut
+
+
+class LogView:
+    """An `EntryLog` that has what the outbox says already; members are those of the protocol.
+
+    Args:
+        log: the log as it is.
+        out: gets the cut and the entries to append.
+    """
+
+    def __init__(self, log: EntryLog, out: Outbox) -> None:
+        self._log = log
+        self._out = out
+        self._changed = False
+        self._anew = False
+        self._keep: int | None = None
+        self._headers: list[EntryHeader] = []
+
+    def settle(self) -> None:
+        """The log is now as was decided.
+
+        Raises:
+            StoreError: it is not: the last `Ready` was not carried out.
+        """
+        if not self._changed:
+            return
+        if self._out.changes_log or self.end_index != self._log.end_index or self.end_term != self._log.end_term:
+            raise StoreError(
+                f"the log ends with entry {self._log.end_index} of term {self._log.end_term} where it was to end with "
+                f"entry {self.end_index} of term {self.end_term}; carry out `Ready` before the member is called again"
+            )
+        self._changed = self._anew = False
+        self._keep = None
+        self._headers = []
+
+    def cut(self, keep: int, *, anew: bool = False) -> None:
+        """Only the entries up to one stay; at most once before `settle`.
+
+        Args:
+            keep: its index, not below that of the first entry.
+            anew: whether nothing stays, whatever `keep` is.
+        """
+        log = self._log
+        self._out.cut = (
+            Cut(log.begin_index, log.position_of(log.begin_index), anew=True)
+            if anew
+            else Cut(keep + 1, log.end_of(keep))
+        )
+        self._changed = True
+        self._anew = anew
+        self._keep = keep
+
+    def append(self, headers: list[EntryHeader], entries: bytes) -> None:
+        """Entries stand behind the end; behind entries that were appended before `settle` too."""
+        if (before := self._out.append) is None:
+            self._out.append = Append(headers[0].index, len(headers), headers[0].pos, entries)
+        else:
+            self._out.append = Append(
+                before.index, before.count + len(headers), before.position, before.entries + entries
+            )
+        self._changed = True
+        self._headers += headers
+
+    @property
+    def _rest_end(self) -> int:
+        """Index of the last entry that is in the log and stays."""
+        if self._anew:
+            return -1
+        return self._log.end_index if self._keep is None else self._keep
+
+    @property
+    def begin_index(self) -> int:
+        """Index of the first entry; -1 while there is none."""
+        if not self._anew and 0 <= self._log.begin_index <= self._rest_end:
+            return self._log.begin_index
+        return self._headers[0].index if self._headers else -1
+
+    @property
+    def end_index(self) -> int:
+        """Index of the last entry, likewise."""
+        return self._headers[-1].index if self._headers else self._rest_end
+
+    @property
+    def end_term(self) -> int:
+        """Term of the last entry, likewise."""
+        end = self.end_index
+        return -1 if end < 0 else self.term_at(end)
+
+    @property
+    def end_position(self) -> int:
+        """Log offset behind the last entry."""
+        if self._headers:
+            return self._headers[-1].end
+        if self._anew:
+            return self._log.position_of(self._log.begin_index)
+        return self._log.end_position if self._keep is None else self._log.end_of(self._keep)
+
+    def _header(self, index: int) -> EntryHeader | None:
+        if self._headers and index >= self._headers[0].index:
+            return self._headers[index - self._headers[0].index]
+        return None
+
+    def term_at(self, index: int) -> int:
+        """Term of an entry."""
+        header = self._header(index)
+        return self._log.term_at(index) if header is None else header.term
+
+    def position_of(self, index: int) -> int:
+        """Log offset of an entry."""
+        header = self._header(index)
+        return self._log.position_of(index) if header is None else header.pos
+
+    def end_of(self, index: int) -> int:
+        """Log offset behind an entry."""
+        header = self._header(index)
+        return self._log.end_of(index) if header is None else header.end
+
+    def entry(self, index: int) -> bytes:
+        """Header and body of an entry."""
+        append = self._out.append
+        if self._header(index) is None or append is None:
+            return self._log.entry(index)
+        at = sum(header.size for header in self._headers[: index - self._headers[0].index])
+        return append.entries[at : at + self._headers[index - self._headers[0].index].size]
+
+    def stretch(self, index: int, most_bytes: int) -> tuple[bytes, int]:
+        """Entries that are in the log already, from one on."""
+        return self._log.stretch(index, most_bytes)
+
+    def place(self, position: int, size: int) -> int:
+        """Where an entry of a size goes behind a log that ends at an offset."""
+        return self._log.place(position, size)

@@ -1,0 +1,390 @@
+"""One node of a DLedger group: it votes, leads and follows (broker.md §19, docs/adr/0015). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Final
+
+from tianzhou.replication.dledger import ballots
+from tianzhou.replication.dledger.asks import Reply, Unsupported
+from tianzhou.replication.dledger.campaign import Campaign
+from tianzhou.replication.dledger.entry_log import EntryLog
+from tianzhou.replication.dledger.following import Following
+from tianzhou.replication.dledger.leading import Leading
+from tianzhou.replication.dledger.node import MOST_TERM_STEP, Node
+from tianzhou.replication.dledger.push_answers import PushAnswers
+from tianzhou.replication.dledger.ready import Committed, HardState, Ready, Role, Standing
+from tianzhou.replication.dledger.stretch_answers import StretchAnswers
+from tianzhou.replication.dledger.timings import Timings
+from tianzhou.replication.dledger.transfer import Transfer
+from tianzhou.wire.bodies.dledger import (
+    HeartBeatRequest,
+    HeartBeatResponse,
+    PreVoteRequest,
+    PushRequest,
+    PushResponse,
+    Request,
+    Response,
+    StretchRequest,
+    StretchResponse,
+    TransferRequest,
+    TransferResponse,
+    VoteRequest,
+    VoteResponse,
+)
+from tianzhou.wire.codes import DLedgerResponseCode as Code
+
+__all__ = ["Member", "Unsupported"]
+
+_ANSWERS: Final[dict[type[Request], type[Response]]] = {
+    VoteRequest: VoteResponse,
+    PreVoteRequest: VoteResponse,
+    HeartBeatRequest: HeartBeatResponse,
+    PushRequest: PushResponse,
+    StretchRequest: StretchResponse,
+    TransferRequest: TransferResponse,
+}
+_DEFAULTS: Final = Timings()
+
+
+class Member:
+    """A node of a group.
+
+    Whoever calls it carries out `ready()` behind every call that leaves `has_ready` true, up to and with the append,
+    before the next call. Times are monotonic milliseconds of one clock.
+
+    Args:
+        group: name of the group.
+        self_id: id of this node, `n0`.
+        peers: ids of all nodes of the group, this one among them.
+        log: the node's log.
+        hard_state: what was persisted last.
+        committed_index: up to where the log was committed by the last checkpoint; -1 if not known.
+        impaired: whether the log may have lost entries that this node acknowledged. It then neither votes nor leads
+            until it has got them back from a leader (`Ready.recovered`).
+        sync_entries: whether entries count as stored only when they are on the disk (`synced`).
+        synced_index: up to where they are, at the start.
+        preferred_leaders: ids of the nodes that shall lead when they can.
+        timings: times and bounds.
+        chance: numbers by chance, at least 0 and below 1.
+        now_ms: the time.
+
+    Raises:
+        ConfigError: `self_id` is not among the peers.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        self_id: str,
+        peers: Collection[str],
+        log: EntryLog,
+        hard_state: HardState,
+        *,
+        chance: Callable[[], float],
+        now_ms: int,
+        timings: Timings = _DEFAULTS,
+        committed_index: int = -1,
+        impaired: bool = False,
+        sync_entries: bool = False,
+        synced_index: int = -1,
+        preferred_leaders: Collection[str] = (),
+    ) -> None:
+        self._node = node = Node(group, self_id, peers, log, hard_state, timings, chance, now_ms)
+        node.term_ended = self._term_ended
+        node.synced_index = min(synced_index, log.end_index) if sync_entries else None
+        # Alone, a node has nobody to get anything back from.
+        node.impaired = (impaired or committed_index > log.end_index) and bool(node.others)
+        if log.begin_index <= min(committed_index, log.end_index) and log.begin_index >= 0:
+            node.committed_index = min(committed_index, log.end_index)
+        self._campaign: Campaign | None = None
+        self._leading: Leading | None = None
+        self._following: Following | None = None
+        self._pushes: PushAnswers | None = None
+        self._stretches: StretchAnswers | None = None
+        self._transfer = Transfer(node, preferred_leaders, self._stand_at_once)
+        self._vote_ms = self._raised_ms = 0
+        self._again = False
+        """Whether the next round may be in the same term; never in one in which this node has led, or before."""
+        self._wait(0)
+        self._stood = self.standing
+
+    def tick(self, now_ms: int) -> None:
+        """Time has passed; to be called every 10 to 50 ms."""
+        self._begin(now_ms)
+        node = self._node
+        for then in node.asks.overdue(now_ms):
+            then(None)
+        if self._leading is not None:
+            self._leading.tick()
+        elif self._following is not None and self._pushes is not None:
+            self._pushes.tick()
+            if now_ms - self._following.heard_ms >= node.timings.leader_wait_ms:
+                node.complain(f"{node.leader}, the leader of term {node.term}, was not heard for too long")
+                node.end_term(node.term)
+                # A little by chance, so that not all begin at once.
+                self._vote_ms = now_ms + node.between(0, node.timings.min_vote_interval_ms)
+        if self._campaign is not None:
+            self._campaign.tick()
+        elif node.role is Role.CANDIDATE and now_ms >= self._vote_ms and not node.impaired:
+            self._stand(earnest=False)
+        self._settle()
+
+    def requested(self, ticket: object, request: Request, now_ms: int) -> None:
+        """A request came.
+
+        Args:
+            ticket: what to find the caller by; comes back in an `Answer`, at once or later.
+            request: of the types that nodes send each other: votes, heart-beats, pushes, stretches, transfers.
+            now_ms: the time.
+        """
+        self._begin(now_ms)
+        node = self._node
+        if (code := self._stranger(request)) is not None:
+            node.answer(ticket, _ANSWERS[type(request)](), code=code)
+        elif isinstance(request, PreVoteRequest):
+            following = self._following
+            lives = self._leading is not None or (
+                following is not None and now_ms - following.heard_ms < node.timings.leader_wait_ms
+            )
+            ballots.would_vote(node, ticket, request, leader_lives=lives)
+        elif isinstance(request, VoteRequest):
+            if ballots.vote(node, ticket, request):
+                self._campaign = None
+                self._wait(0)
+        elif isinstance(request, TransferRequest):
+            self._transfer.requested(ticket, request, self._leading)
+        elif (refused := self._not_leader(request)) is not None:
+            node.answer(ticket, _ANSWERS[type(request)](), code=refused)
+            if refused is Code.EXPIRED_TERM and isinstance(request, HeartBeatRequest) and not request.tianzhou:
+                self._raise_term_of(str(request.leader_id))
+        else:
+            self._led(ticket, request)
+        self._settle()
+
+    def _raise_term_of(self, leader: str) -> None:
+        """Let one of Apache's leaders know that there is a later term.
+
+        It pays no heed to EXPIRED_TERM while others answer, and to a vote that is asked for with a shorter log neither:
+        this node would stay without a leader. A heart-beat of a later term makes it ask for votes in that term, and
+        does not make it follow (broker.md §19.4).
+        """
+        node = self._node
+        if node.role is Role.CANDIDATE and node.now_ms >= self._raised_ms:
+            self._raised_ms = node.now_ms + node.timings.leader_wait_ms
+            node.ask(leader, HeartBeatRequest(), node.timings.request_limit_ms, lambda reply: None)
+
+    def _stranger(self, request: Request) -> Code | None:
+        """Why a request is none for this node."""
+        node = self._node
+        if request.remote_id != node.self_id:
+            return Code.UNKNOWN_MEMBER
+        if request.group != node.group:
+            return Code.UNKNOWN_GROUP
+        if isinstance(request, VoteRequest | TransferRequest):
+            return None
+        if request.leader_id == node.self_id:
+            return Code.UNEXPECTED_MEMBER
+        if request.leader_id not in node.others:
+            return Code.UNKNOWN_MEMBER
+        return None if request.term <= node.term + MOST_TERM_STEP else Code.UNEXPECTED_ARGUMENT
+
+    def _not_leader(self, request: Request) -> Code | None:
+        """Why who sent a request does not lead this node; None when it does, from now on at the latest."""
+        node = self._node
+        if request.term < node.term:
+            return Code.EXPIRED_TERM
+        if request.term > node.term:
+            node.end_term(request.term)
+        if node.leader is None:
+            self._follow(str(request.leader_id))
+        return None if node.leader == request.leader_id else Code.INCONSISTENT_LEADER
+
+    def _follow(self, leader: str) -> None:
+        node = self._node
+        node.role, node.leader = Role.FOLLOWER, leader
+        self._again = False
+        self._campaign = None
+        self._following = following = Following(node)
+        self._pushes = PushAnswers(node, following)
+        self._stretches = StretchAnswers(node, following)
+
+    def _led(self, ticket: object, request: Request) -> None:
+        """Answer the leader."""
+        if self._following is None or self._pushes is None or self._stretches is None:
+            return
+        self._following.heard_ms = self._node.now_ms
+        if isinstance(request, PushRequest):
+            self._pushes.push(ticket, request)
+        elif isinstance(request, StretchRequest):
+            self._stretches.stretch(ticket, request)
+        else:
+            self._node.answer(ticket, HeartBeatResponse())
+
+    def answered(self, number: int, response: Reply, now_ms: int) -> None:
+        """The answer to a request of this node came.
+
+        Args:
+            number: of the `Send`.
+            response: the answer; None when there will be none (`limit_ms` is over, or the connection failed).
+            now_ms: the time.
+        """
+        self._begin(now_ms)
+        then = self._node.asks.pop(number)
+        if then is not None:
+            then(response)
+        self._settle()
+
+    def refusal(self) -> Code | None:
+        """Why nothing may be appended at present; None when something may.
+
+        Returns:
+            NOT_LEADER, LEADER_NOT_READY, LEADER_TRANSFERRING or LEADER_PENDING_FULL. The entry that opens a term is
+            appended whatever this says.
+        """
+        node, leading = self._node, self._leading
+        if leading is None:
+            return Code.NOT_LEADER
+        if not leading.serving:
+            return Code.LEADER_NOT_READY
+        if leading.transferee is not None:
+            return Code.LEADER_TRANSFERRING
+        if node.log.end_index - node.committed_index > node.timings.max_pending_requests:
+            return Code.LEADER_PENDING_FULL
+        return None
+
+    def appended(self, now_ms: int) -> None:
+        """The leader's shell appended entries of the leader's term behind the log's end."""
+        self._begin(now_ms)
+        if self._leading is not None:
+            self._leading.advance()
+            self._leading.pump()
+        self._settle()
+
+    def synced(self, index: int, now_ms: int) -> None:
+        """The log is on the disk up to an entry; needed with `sync_entries` only.
+
+        Args:
+            index: of the entry as it is now, not of one that was cut meanwhile.
+            now_ms: the time.
+        """
+        self._begin(now_ms)
+        node = self._node
+        if node.synced_index is not None:
+            node.synced_index = max(node.synced_index, min(index, node.log.end_index))
+            if self._following is not None:
+                self._following.synced()
+            if self._leading is not None:
+                self._leading.advance()
+        self._settle()
+
+    def transfer(self, transferee: str, now_ms: int) -> Code | None:
+        """Hand leadership over, as a request LEADERSHIP_TRANSFER would (broker.md §19.7).
+
+        Returns:
+            Why not; None when it was begun.
+        """
+        self._begin(now_ms)
+        code = self._transfer.begin(transferee, self._leading)
+        self._settle()
+        return code
+
+    def lag(self, peer: str) -> int | None:
+        """Entries that a follower of this leader lacks; None when it does not answer, or this node does not lead."""
+        return None if self._leading is None else self._leading.lag(peer)
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether there is something to do."""
+        return self._node.out.filled
+
+    def ready(self) -> Ready:
+        """What to do; each thing comes out once."""
+        return self._node.out.take()
+
+    @property
+    def standing(self) -> Standing:
+        """What the node is at present."""
+        node, leading = self._node, self._leading
+        return Standing(node.role, node.term, node.leader, leading is not None and leading.serving)
+
+    @property
+    def committed(self) -> Committed:
+        """Up to where the log is committed; index -1 when that is not known."""
+        node = self._node
+        index = node.committed_index
+        if not 0 <= node.log.begin_index <= index:
+            return Committed(index, 0)
+        return Committed(index, node.log.end_of(index))
+
+    @property
+    def impaired(self) -> bool:
+        """Whether the node may neither vote nor lead."""
+        return self._node.impaired
+
+    def _begin(self, now_ms: int) -> None:
+        node = self._node
+        node.log.settle()
+        node.now_ms = max(node.now_ms, now_ms)
+
+    def _settle(self) -> None:
+        """What follows from all that happened in a call."""
+        node, campaign = self._node, self._campaign
+        if campaign is not None and campaign.won:
+            self._campaign = None
+            if campaign.earnest:
+                self._lead(campaign)
+            else:
+                self._stand(earnest=True)
+                self._settle()
+                return
+        elif campaign is not None and campaign.ended:
+            self._campaign = None
+            self._again = campaign.earnest and not campaign.split
+            self._wait(campaign.pause_ms)
+        self._transfer.tick(self._leading)
+        if self._campaign is not None and self._campaign.won:
+            self._settle()
+            return
+        if self.standing != self._stood:
+            self._stood = node.out.standing = self.standing
+
+    def _lead(self, campaign: Campaign) -> None:
+        node = self._node
+        node.role, node.leader = Role.LEADER, node.self_id
+        self._again = False
+        self._leading = Leading(node, campaign.began_ms)
+        node.out.open_term = True
+        self._leading.tick()
+
+    def _stand(self, *, earnest: bool) -> None:
+        self._campaign = Campaign(self._node, earnest=earnest, again=self._again)
+
+    def _stand_at_once(self) -> None:
+        node = self._node
+        node.end_term(node.term)
+        self._stand(earnest=True)
+
+    def _wait(self, pause_ms: int) -> None:
+        """When votes are asked for, unless a leader is heard before.
+
+        Args:
+            pause_ms: so much later.
+        """
+        node, times = self._node, self._node.timings
+        least, most = times.min_vote_interval_ms, times.max_vote_interval_ms
+        if self._transfer.taking:
+            least, most = times.min_take_leadership_vote_interval_ms, times.max_take_leadership_vote_interval_ms
+        self._vote_ms = node.now_ms + node.between(least, most) + pause_ms
+
+    def _term_ended(self) -> None:
+        if self._pushes is not None:
+            self._pushes.end()
+        if self._following is not None:
+            self._following.end()
+        if self._leading is not None:
+            self._leading.ended = True
+        self._following = self._pushes = self._stretches = self._leading = self._campaign = None
+        self._again = False
+        self._node.out.open_term = False
+        self._wait(0)

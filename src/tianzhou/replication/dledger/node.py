@@ -1,0 +1,162 @@
+"""What the parts of a member share: term, vote, role, log, and how to ask and to answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any, Final
+
+from tianzhou.errors import ConfigError
+from tianzhou.replication.dledger.asks import Asks, Then
+from tianzhou.replication.dledger.entry_log import EntryLog
+from tianzhou.replication.dledger.log_view import LogView
+from tianzhou.replication.dledger.outbox import Outbox
+from tianzhou.replication.dledger.ready import Answer, Committed, HardState, Role, Send
+from tianzhou.replication.dledger.timings import Timings
+from tianzhou.wire.bodies.dledger import OURS, Request, Response
+
+MOST_TERM_STEP: Final = 1 << 32
+"""A term that is further above the own one than this is nobody's: no group has so many elections."""
+
+
+class Node:
+    """State of a member that more than one of its parts needs.
+
+    Args:
+        group: name of the group.
+        self_id: id of this node.
+        peers: ids of all nodes.
+        log: the node's log.
+        hard_state: term and vote as persisted.
+        timings: times and bounds.
+        chance: numbers by chance, at least 0 and below 1.
+        now_ms: the time.
+
+    Attributes:
+        others: ids of the other nodes.
+        quorum: how many nodes decide.
+        role: see `Role`.
+        leader: who leads in `term`, if known.
+        committed_index: the log is the group's up to here.
+        synced_index: it is on the disk up to here; None when that is not asked for.
+        impaired: whether this node may neither vote nor lead.
+        term_ended: called when a term or a leadership ends, before the next begins.
+        out: what is to be done.
+        asks: requests that wait for an answer.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        self_id: str,
+        peers: Collection[str],
+        log: EntryLog,
+        hard_state: HardState,
+        timings: Timings,
+        chance: Callable[[], float],
+        now_ms: int,
+    ) -> None:
+        if self_id not in peers:
+            raise ConfigError(f"{self_id!r} is not among the peers of the group {group!r}: {', '.join(sorted(peers))}")
+        self.group = group
+        self.self_id = self_id
+        self.others = tuple(sorted(set(peers) - {self_id}))
+        self.quorum = (len(self.others) + 1) // 2 + 1
+        self.out = Outbox()
+        self.log = LogView(log, self.out)
+        self.timings = timings
+        self.chance = chance
+        self.now_ms = now_ms
+        self.term = hard_state.term
+        self.vote = hard_state.vote
+        self.role = Role.CANDIDATE
+        self.leader: str | None = None
+        self.committed_index = -1
+        self.synced_index: int | None = None
+        self.impaired = False
+        self.asks = Asks()
+        self.term_ended: Callable[[], None] = lambda: None
+        if log.end_term > self.term:
+            # The vote of the log's term is lost; a vote for itself is one that it gives to nobody else.
+            self.persist(log.end_term, self_id)
+
+    @property
+    def stored_index(self) -> int:
+        """Up to where this node counts as having the log."""
+        end = self.log.end_index
+        return end if self.synced_index is None else min(end, self.synced_index)
+
+    @property
+    def agreed_index(self) -> int:
+        """Up to where nothing may ever be cut: what is committed, and what was before the log's begin."""
+        return max(self.committed_index, self.log.begin_index - 1)
+
+    def between(self, least: int, most: int) -> int:
+        """A number by chance, at least one and below the other."""
+        return least + int(self.chance() * (most - least))
+
+    def persist(self, term: int, vote: str | None) -> None:
+        """Term and vote from now on."""
+        self.term = term
+        self.vote = vote
+        self.out.hard_state = HardState(term, vote)
+
+    def end_term(self, term: int) -> None:
+        """A term ends: nobody is known to lead, and this node asks for votes later.
+
+        Args:
+            term: the one that begins; the same when only the leadership ends.
+        """
+        self.role = Role.CANDIDATE
+        self.leader = None
+        if term > self.term:
+            self.persist(term, None)
+        self.term_ended()
+
+    def commit(self, index: int) -> None:
+        """The log is the group's up to an entry that is in it."""
+        if index > self.committed_index:
+            self.committed_index = index
+            self.out.committed = Committed(index, self.log.end_of(index))
+
+    def ask(self, peer: str, request: Request, limit_ms: int, then: Then) -> int:
+        """Send a request.
+
+        Args:
+            peer: id of the node.
+            request: without the members that all requests have.
+            limit_ms: time after which `then` gets None.
+            then: gets the answer.
+
+        Returns:
+            The request's number.
+        """
+        request.group = self.group
+        request.leader_id = request.local_id = self.self_id
+        request.remote_id = peer
+        if request.term < 0:
+            request.term = self.term
+        request.tianzhou = OURS
+        number = self.asks.add(self.now_ms + limit_ms, then)
+        self.out.sends.append(Send(number, peer, request, limit_ms))
+        return number
+
+    def answer(self, ticket: object, response: Response, **members: Any) -> None:
+        """Answer a request.
+
+        Args:
+            ticket: of the request.
+            response: without the members that all answers have.
+            members: further ones, such as `code`.
+        """
+        response.group = self.group
+        response.local_id = self.self_id
+        response.leader_id = self.leader
+        response.term = self.term
+        response.tianzhou = OURS
+        for name, value in members.items():
+            setattr(response, name, int(value) if name == "code" else value)
+        self.out.answers.append(Answer(ticket, response))
+
+    def complain(self, text: str) -> None:
+        """Say something to the operator."""
+        self.out.complaints.append(text)

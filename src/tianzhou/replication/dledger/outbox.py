@@ -1,0 +1,43 @@
+"""What a member collects until `ready` gives it out."""
+
+from __future__ import annotations
+
+from tianzhou.replication.dledger.ready import Answer, Append, Committed, Cut, HardState, Ready, Send, Standing
+
+
+class Outbox:
+    """Parts of the next `Ready`; the attributes are its attributes."""
+
+    def __init__(self) -> None:
+        self.hard_state: HardState | None = None
+        self.cut: Cut | None = None
+        self.append: Append | None = None
+        self.committed: Committed | None = None
+        self.standing: Standing | None = None
+        self.open_term = False
+        self.recovered = False
+        self.sends: list[Send] = []
+        self.answers: list[Answer] = []
+        self.complaints: list[str] = []
+
+    @property
+    def filled(self) -> bool:
+        """Whether there is something to give out."""
+        return bool(
+            self.sends or self.answers or self.hard_state or self.cut or self.append or self.committed or self.standing
+            or self.open_term or self.recovered or self.complaints
+        )  # fmt: skip
+
+    @property
+    def changes_log(self) -> bool:
+        """Whether the log is not yet what the member decided it to be."""
+        return self.cut is not None or self.append is not None
+
+    def take(self) -> Ready:
+        """Everything collected; nothing is left."""
+        taken = Ready(
+            self.hard_state, self.cut, self.append, self.committed, self.standing, self.open_term, self.recovered,
+            tuple(self.sends), tuple(self.answers), tuple(self.complaints),
+        )  # fmt: skip
+        self.__init__()  # type: ignore[misc]
+        return taken

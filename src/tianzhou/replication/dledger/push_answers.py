@@ -1,0 +1,162 @@
+"""What a follower answers to pushes, as DLedger's leaders send them (broker.md §19.6)."""
+
+from __future__ import annotations
+
+from tianzhou.errors import ProtocolError
+from tianzhou.records.entry import EntryHeader
+from tianzhou.replication.dledger.following import Following
+from tianzhou.replication.dledger.node import Node
+from tianzhou.replication.dledger.raw_entries import from_json, headers_of, same_entry
+from tianzhou.replication.dledger.waiting_pushes import WaitingPush, WaitingPushes
+from tianzhou.wire.bodies.dledger import PushRequest, PushResponse, PushType
+from tianzhou.wire.codes import DLedgerResponseCode as Code
+
+
+class PushAnswers:
+    """Answers the pushes of one leader in one term.
+
+    Args:
+        node: who follows.
+        following: what it knows of the leader's log.
+    """
+
+    def __init__(self, node: Node, following: Following) -> None:
+        self._node = node
+        self._following = following
+        self._waiting = WaitingPushes(node.timings)
+
+    def push(self, ticket: object, request: PushRequest) -> None:
+        """Answer a push of the leader."""
+        if request.type is PushType.COMMIT:
+            self._commit(request.commit_index)
+            self._answer(ticket, Code.SUCCESS, None, 0)
+            return
+        try:
+            raw = [from_json(entry) for entry in request.entries]
+            entries = b"".join(raw)
+            headers = headers_of(entries, len(raw))
+        except ProtocolError as error:
+            self._node.complain(f"a push of {request.leader_id} is refused: {error}")
+            headers = []
+        if not headers or (request.type is not PushType.APPEND and len(headers) > 1):
+            self._answer(ticket, Code.UNEXPECTED_ARGUMENT, None, 0)
+            return
+        self._following.stated(headers[-1].index)
+        if request.type is PushType.APPEND:
+            self._append(ticket, headers, entries, request.commit_index)
+            return
+        self._drop_waiting()
+        if request.type is PushType.COMPARE:
+            self._compare(ticket, headers[0], entries)
+        else:
+            self._truncate(ticket, headers[0], entries)
+        self._commit(request.commit_index)
+
+    def _commit(self, index: int) -> None:
+        self._following.commit(index, counts_older_terms=True)
+
+    def _has(self, header: EntryHeader, entry: bytes) -> bool:
+        log = self._node.log
+        return log.begin_index <= header.index <= log.end_index and same_entry(log.entry(header.index), entry)
+
+    def _compare(self, ticket: object, header: EntryHeader, entry: bytes) -> None:
+        if self._has(header, entry):
+            self._following.verify(header.index)
+            self._acknowledge(ticket, header.index, 1)
+        else:
+            self._answer(ticket, Code.INCONSISTENT_STATE, header.index, 1)
+
+    def _truncate(self, ticket: object, header: EntryHeader, entry: bytes) -> None:
+        following, node, log = self._following, self._node, self._node.log
+        index = header.index
+        if self._has(header, entry):
+            # What is verified is in the leader's log: a request that was sent before it was appended cuts it not.
+            following.verify(index)
+            keep = following.verified
+            if keep < node.agreed_index:
+                following.refuse_loss(keep + 1)
+                self._answer(ticket, Code.INCONSISTENT_STATE, index, 1)
+                return
+            if keep < log.end_index:
+                following.cut(keep)
+        elif index <= max(node.agreed_index, following.verified):
+            following.refuse_loss(index)
+            self._answer(ticket, Code.INCONSISTENT_STATE, index, 1)
+            return
+        elif why := following.replace([header], entry, keep=self._kept_before(index)):
+            node.complain(f"entry {index} of {node.leader} cannot be appended: {why}")
+            self._answer(ticket, Code.INCONSISTENT_STATE, index, 1)
+            return
+        self._acknowledge(ticket, index, 1)
+
+    def _kept_before(self, index: int) -> int:
+        """Index of the entry behind which the leader's first entry belongs; -1 when the log begins anew with it."""
+        node, log = self._node, self._node.log
+        before = index - 1
+        known = max(node.agreed_index, self._following.verified)
+        return before if before == known and 0 <= log.begin_index <= before <= log.end_index else -1
+
+    def _append(self, ticket: object, headers: list[EntryHeader], entries: bytes, commit_index: int) -> None:
+        following, node, log = self._following, self._node, self._node.log
+        first, last, count = headers[0].index, headers[-1].index, len(headers)
+        if first <= log.end_index:
+            if last <= following.verified:
+                self._acknowledge(ticket, first, count)
+                self._commit(commit_index)
+                return
+            if following.verified < log.end_index:
+                self._answer(ticket, Code.INCONSISTENT_STATE, first, count)
+                return
+            new = log.end_index + 1 - first
+            entries = entries[sum(header.size for header in headers[:new]) :]
+            self._extend(ticket, first, count, headers[new:], entries, commit_index)
+        elif following.verified < log.end_index or log.end_index < 0:
+            self._answer(ticket, Code.INCONSISTENT_STATE, first, count)
+        elif first == log.end_index + 1:
+            self._extend(ticket, first, count, headers, entries, commit_index)
+        elif first in self._waiting:
+            self._answer(ticket, Code.REPEATED_PUSH, first, count)
+        elif not self._waiting.has_room(len(entries)):
+            self._answer(ticket, Code.PUSH_REQUEST_IS_FULL, first, count)
+        else:
+            until_ms = node.now_ms + node.timings.max_push_time_out_ms
+            self._waiting.add(WaitingPush(ticket, first, count, entries, commit_index, until_ms))
+
+    def _extend(
+        self, ticket: object, first: int, count: int, headers: list[EntryHeader], entries: bytes, commit_index: int
+    ) -> None:
+        """Append behind the end, and then what waited for that."""
+        node, log = self._node, self._node.log
+        push: WaitingPush | None = WaitingPush(ticket, first, count, entries, commit_index, 0)
+        while push is not None:
+            if why := self._following.replace(headers, push.entries, keep=log.end_index):
+                node.complain(f"entries of {node.leader} cannot be appended: {why}")
+                self._answer(push.ticket, Code.INCONSISTENT_STATE, push.first, push.count)
+                return
+            self._acknowledge(push.ticket, push.first, push.count)
+            self._commit(push.commit_index)
+            push = self._waiting.pop(log.end_index + 1)
+            headers = [] if push is None else headers_of(push.entries, push.count)
+
+    def tick(self) -> None:
+        """Time has passed: the leader gets to know what did not come."""
+        for push in self._waiting.pop_overdue(self._node.now_ms):
+            self._answer(push.ticket, Code.INCONSISTENT_STATE, push.first, push.count)
+
+    def end(self) -> None:
+        """The leader is followed no more."""
+        self._drop_waiting()
+
+    def _drop_waiting(self) -> None:
+        for push in self._waiting.pop_all():
+            self._answer(push.ticket, Code.INCONSISTENT_INDEX, push.first, push.count)
+
+    def _response(self, index: int | None, count: int) -> PushResponse:
+        log = self._node.log
+        return PushResponse(begin_index=log.begin_index, end_index=log.end_index, index=index, count=count)
+
+    def _answer(self, ticket: object, code: Code, index: int | None, count: int) -> None:
+        self._node.answer(ticket, self._response(index, count), code=code)
+
+    def _acknowledge(self, ticket: object, first: int, count: int) -> None:
+        self._following.acknowledge(first + count - 1, ticket, self._response(first, count))

@@ -1,0 +1,121 @@
+"""Entries that came from another node: whether they fit behind a log, and their two forms on the wire."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tianzhou.errors import CorruptRecord, ProtocolError
+from tianzhou.records.entry import HEADER_SIZE, EntryHeader, decode_header
+from tianzhou.replication.dledger.entry_log import EntryLog
+from tianzhou.wire.bodies.dledger import Entry
+
+
+def from_json(entry: Entry) -> bytes:
+    """Header and body of an entry as the log has it.
+
+    Raises:
+        ProtocolError: it is not an entry that a log can have.
+    """
+    header = EntryHeader(
+        index=entry.index, term=entry.term, pos=entry.pos, body_size=len(entry.body), size=entry.size,
+        magic=entry.magic, channel=entry.channel, chain_crc=entry.chain_crc, body_crc=entry.body_crc,
+    )  # fmt: skip
+    raw = header.encode() + entry.body
+    headers_of(raw, 1)
+    return raw
+
+
+def to_json(raw: bytes) -> Entry:
+    """An entry of the log as Apache's nodes take it."""
+    header = decode_header(raw)
+    return Entry(
+        body=raw[HEADER_SIZE:], body_crc=header.body_crc, chain_crc=header.chain_crc, channel=header.channel,
+        index=header.index, magic=header.magic, pos=header.pos, size=header.size, term=header.term,
+    )  # fmt: skip
+
+
+def headers_of(entries: bytes, count: int) -> list[EntryHeader]:
+    """Headers of entries that stand one behind the other.
+
+    Args:
+        entries: headers and bodies.
+        count: how many there are.
+
+    Raises:
+        ProtocolError: they are more or fewer, no entries, or indexes, terms or positions go back or leave one out.
+    """
+    headers: list[EntryHeader] = []
+    at = 0
+    while at < len(entries):
+        try:
+            header = decode_header(entries, at)
+        except CorruptRecord as error:
+            raise ProtocolError(f"entry {len(headers)} of {count}: {error}") from error
+        at += header.size
+        if at > len(entries):
+            raise ProtocolError(
+                f"entry {header.index} has {header.size} bytes, {at - len(entries)} of them are missing"
+            )
+        if headers:
+            last = headers[-1]
+            if header.index != last.index + 1 or header.term < last.term or header.pos < last.end:
+                raise ProtocolError(
+                    f"entry {header.index} of term {header.term} at {header.pos} cannot follow entry {last.index} of "
+                    f"term {last.term}, which ends at {last.end}"
+                )
+        headers.append(header)
+        if len(headers) > count:
+            break
+    if len(headers) != count:
+        raise ProtocolError(f"{len(headers)} entries came where {count} were said")
+    return headers
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Where the log ends for entries to come.
+
+    Attributes:
+        index: of its last entry; -1 for none.
+        term: of that; -1 for none.
+        position: behind it; None when the next one may have any.
+    """
+
+    index: int
+    term: int
+    position: int | None
+
+
+def misfit(log: EntryLog, end: Fit, headers: list[EntryHeader], most_term: int) -> str:
+    """Why entries cannot stand behind a log's end; empty when they can.
+
+    Args:
+        log: says where segments end.
+        end: where the log ends.
+        headers: of the entries, in their order.
+        most_term: term of the leader that sent them.
+    """
+    term, position = end.term, end.position
+    first = headers[0]
+    if first.index != end.index + 1:
+        return f"entry {first.index} cannot follow entry {end.index}"
+    for header in headers:
+        if not term <= header.term <= most_term:
+            return f"entry {header.index} is of term {header.term}, the one before of {term}, its leader of {most_term}"
+        if position is not None and header.pos != log.place(position, header.size):
+            return (
+                f"entry {header.index} stands at {header.pos} in its leader's log and would stand at "
+                f"{log.place(position, header.size)} in this one; the nodes of a group need segments of one size"
+            )
+        term, position = header.term, header.end
+    return ""
+
+
+def same_entry(one: bytes, other: bytes) -> bool:
+    """Whether two entries are the same, whatever their checksums say (as DLedger compares them)."""
+    mine, theirs = decode_header(one), decode_header(other)
+    return (
+        (mine.size, mine.index, mine.term, mine.pos, mine.channel)
+        == (theirs.size, theirs.index, theirs.term, theirs.pos, theirs.channel)
+        and one[HEADER_SIZE:] == other[HEADER_SIZE:]
+    )  # fmt: skip

@@ -1,0 +1,126 @@
+"""What a follower answers to stretches of raw entries, as our own leaders send them (docs/adr/0015).
+
+The rule is Raft's: entries are taken when the one before them is the same; of those that are there already, only one of
+another term is cut, with all behind it.
+"""
+
+from __future__ import annotations
+
+from tianzhou.errors import ProtocolError
+from tianzhou.records.entry import EntryHeader
+from tianzhou.replication.dledger.following import Following
+from tianzhou.replication.dledger.node import Node
+from tianzhou.replication.dledger.raw_entries import headers_of
+from tianzhou.wire.bodies.dledger import MOST_ENTRIES, StretchRequest, StretchResponse
+from tianzhou.wire.codes import DLedgerResponseCode as Code
+
+
+class StretchAnswers:
+    """Answers the stretches of one leader in one term.
+
+    Args:
+        node: who follows.
+        following: what it knows of the leader's log.
+    """
+
+    def __init__(self, node: Node, following: Following) -> None:
+        self._node = node
+        self._following = following
+
+    def stretch(self, ticket: object, request: StretchRequest) -> None:
+        """Answer a stretch of the leader."""
+        node, following = self._node, self._following
+        previous = request.previous_index
+        try:
+            if request.count > MOST_ENTRIES:
+                raise ProtocolError(f"{request.count} entries are more than {MOST_ENTRIES}")
+            headers = headers_of(request.entries, request.count) if request.count else []
+            if previous < -1 or (headers and headers[0].index != previous + 1):
+                raise ProtocolError(f"its first entry does not follow entry {previous}")
+            if request.previous_term < 0 <= previous and not headers:
+                raise ProtocolError("it begins a log and has no entries")
+        except ProtocolError as error:
+            node.complain(f"a stretch of {request.leader_id} is refused: {error}")
+            self._answer(ticket, Code.UNEXPECTED_ARGUMENT)
+            return
+        following.stated(max(request.end_index, previous + request.count))
+        anew = False
+        if request.previous_term < 0 <= previous:
+            anew = not self._knows(headers[0], previous)
+            if anew and headers[0].index <= node.agreed_index:
+                following.refuse_loss(headers[0].index)
+                self._answer(ticket, Code.INCONSISTENT_STATE)
+                return
+        elif (conflict := self._conflict(previous, request.previous_term)) is not None:
+            self._answer(ticket, Code.INCONSISTENT_STATE, conflict)
+            return
+        if not anew:
+            following.verify(previous)
+        if headers and not self._take(headers, request.entries, anew=anew):
+            self._answer(ticket, Code.INCONSISTENT_STATE)
+            return
+        following.acknowledge(previous + len(headers), ticket, self._response(previous + len(headers)))
+        following.commit(request.commit_index, counts_older_terms=False)
+
+    def _knows(self, first: EntryHeader, previous: int) -> bool:
+        """Whether the log goes on with the first entry that the leader still has, or has it."""
+        node, log = self._node, self._node.log
+        if log.begin_index <= first.index <= log.end_index:
+            return log.term_at(first.index) == first.term
+        known = max(node.agreed_index, self._following.verified)
+        return first.index < log.begin_index or (previous == log.end_index and previous <= known)
+
+    def _conflict(self, previous: int, term: int) -> int | None:
+        """Where the leader may try instead, when the entry before its first one is not here; None when it is."""
+        node, log = self._node, self._node.log
+        if previous <= max(self._following.verified, node.agreed_index):
+            if previous >= 0 and log.begin_index <= previous <= log.end_index and log.term_at(previous) != term:
+                self._following.refuse_loss(previous)
+                return previous
+            return None
+        if previous > log.end_index:
+            return log.end_index + 1
+        mine = log.term_at(previous)
+        if mine == term:
+            return None
+        # The first entry of the term that differs: terms never go down, so it is found by halving.
+        low, high = node.agreed_index + 1, previous
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if log.term_at(middle) >= mine else (middle + 1, high)
+        return low
+
+    def _take(self, headers: list[EntryHeader], entries: bytes, *, anew: bool) -> bool:
+        """Append what is not there; returns whether that was possible."""
+        node, following, log = self._node, self._following, self._node.log
+        at = new = 0
+        if not anew:
+            for header in headers:
+                if header.index > log.end_index:
+                    break
+                if header.index >= log.begin_index and log.term_at(header.index) != header.term:
+                    if header.index <= max(node.agreed_index, following.verified):
+                        following.refuse_loss(header.index)
+                        return False
+                    break
+                at += header.size
+                new += 1
+        if new == len(headers):
+            following.verify(headers[-1].index)
+            return True
+        keep = headers[new].index - 1
+        if anew or keep < log.begin_index:
+            keep = -1
+        if why := following.replace(headers[new:], entries[at:] if at else entries, keep=keep):
+            node.complain(f"entries of {node.leader} cannot be appended: {why}")
+            return False
+        return True
+
+    def _response(self, index: int, conflict: int = -1) -> StretchResponse:
+        log = self._node.log
+        return StretchResponse(
+            begin_index=log.begin_index, end_index=log.end_index, index=index, conflict_index=conflict
+        )
+
+    def _answer(self, ticket: object, code: Code, conflict: int = -1) -> None:
+        self._node.answer(ticket, self._response(-1, conflict), code=code)

@@ -1,0 +1,387 @@
+"""A node of a DLedger group at work: it carries out what its `Member` decides (broker.md §19, docs/adr/0015)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Final, NamedTuple, Self
+
+from tianzhou.clock import Clock
+from tianzhou.errors import StoreError, TianzhouError
+from tianzhou.records.entry import decode_header
+from tianzhou.remoting.client import RemotingClient
+from tianzhou.remoting.connection import Connection
+from tianzhou.remoting.server import RemotingServer
+from tianzhou.repeats import Repeats
+from tianzhou.replication.dledger.member import Member, Unsupported
+from tianzhou.replication.dledger.ready import HardState, Ready, Role, Send, Standing
+from tianzhou.replication.dledger.timings import Timings
+from tianzhou.store.entries.entry_log import EntryLog
+from tianzhou.store.settings import StoreSettings, parse_peers
+from tianzhou.store.store import MessageStore
+from tianzhou.wire.bodies import dledger
+from tianzhou.wire.codes import DLedgerRequestCode, DLedgerResponseCode, ResponseCode
+from tianzhou.wire.command import Command
+
+BROKER_ADDRESS: Final = "brokerAddr"
+"""Header field of our nodes' requests: where the node's broker serves clients."""
+_BATCH_BYTES: Final = 4 << 10
+"""Bytes of a batch of entries for Apache's nodes (`enableBatchPush`, broker.md §19.6)."""
+_TICK_S: Final = 0.02
+
+_log = logging.getLogger(__name__)
+
+
+class _Ticket(NamedTuple):
+    """Who waits for an answer."""
+
+    connection: Connection
+    command: Command
+
+
+class Peer(NamedTuple):
+    """Another node, as this leader sees it.
+
+    Attributes:
+        id: `n1`.
+        address: where it listens for nodes.
+        position: log offset up to which it is known to have this node's log.
+        in_sync: whether it has all that is committed.
+    """
+
+    id: str
+    address: str
+    position: int
+    in_sync: bool
+
+
+def timings_of(settings: StoreSettings) -> Timings:
+    """Times and bounds that the settings ask for."""
+    return Timings(
+        heartbeat_interval_ms=settings.d_leger_heart_beat_time_interval_ms,
+        max_heartbeat_leak=settings.d_leger_max_heart_beat_leak,
+        min_vote_interval_ms=settings.d_leger_min_vote_interval_ms,
+        max_vote_interval_ms=settings.d_leger_max_vote_interval_ms,
+        max_batch_push_bytes=_BATCH_BYTES if settings.enable_batch_push else 0,
+    )
+
+
+class GroupNode:
+    """Listens for the other nodes, and keeps store and group in step; an async context manager.
+
+    Args:
+        store: its log is one of entries.
+        clock: monotonic time.
+        host: where to listen.
+        broker_address: where this node's broker serves clients.
+        chance: numbers by chance, at least 0 and below 1.
+
+    Attributes:
+        group: name of the group.
+        id: of this node, `n0`.
+        number: of this node, 0.
+        standing: what it is now.
+        why: why it does not lead any more, for the log.
+        leader_address: where the leader's broker serves clients; empty while that is not known.
+        changed: called when the standing has changed.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        clock: Clock,
+        host: str,
+        broker_address: str,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        assert store.entries is not None
+        settings = store.settings
+        self._store = store
+        self._entries: EntryLog = store.entries
+        self._clock = clock
+        self._host = host
+        self._broker_address = broker_address
+        self._chance = chance
+        self._peers = parse_peers(settings.d_leger_peers)
+        self._client = RemotingClient(clock=clock)
+        self._stack = AsyncExitStack()
+        self._member: Member | None = None
+        self._failed: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._calls: set[asyncio.Task[None]] = set()
+        self._grown = False
+        self._addresses: dict[str, str] = {}
+        self._complaints = Repeats(lines=10)
+        self.group = settings.d_leger_group
+        self.id = settings.d_leger_self_id
+        self.number = int(self.id[1:])
+        self.standing = Standing(Role.CANDIDATE, 0, None, serving=False)
+        self.why = "the broker has just started"
+        self.changed: Callable[[], None] | None = None
+
+    async def __aenter__(self) -> Self:
+        port = int(self._peers[self.id].rpartition(":")[2])
+        await self._stack.enter_async_context(self._client)
+        server = RemotingServer(self._host, port, self._serve, clock=self._clock, port_setting="dLegerPeers")
+        await self._stack.enter_async_context(server)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    @property
+    def leads(self) -> bool:
+        """Whether this node leads, and a quorum has confirmed that lately."""
+        return self.standing.serving
+
+    @property
+    def leader_address(self) -> str:
+        """Where the broker of the other node that leads serves clients; empty while that is not known."""
+        return self._addresses.get(self.standing.leader or "", "")
+
+    def peers(self) -> list[Peer]:
+        """The other nodes, as this leader sees them."""
+        if self._member is None:
+            return []
+        entries, committed = self._entries, self._member.committed.index
+        found = []
+        for name, address in self._peers.items():
+            if name != self.id:
+                lag = self._member.lag(name)
+                index = -1 if lag is None else entries.end_index - lag
+                position = entries.end_of(index) if 0 <= entries.begin_index <= index else 0
+                found.append(Peer(name, address, position, index >= committed))
+        return found
+
+    async def run(self) -> None:
+        """Take part until cancelled.
+
+        Raises:
+            OSError: the disk refuses; the caller begins again, with what the disk has.
+            StoreError: likewise.
+        """
+        entries, settings = self._entries, self._store.settings
+        term, vote = entries.terms.read()
+        self._failed = asyncio.get_running_loop().create_future()
+        self._member = Member(
+            self.group,
+            self.id,
+            list(self._peers),
+            entries,
+            HardState(term, vote),
+            chance=self._chance,
+            now_ms=self._now_ms(),
+            timings=timings_of(settings),
+            committed_index=entries.committed_index,
+            impaired=bool(entries.impaired),
+            sync_entries=settings.sync_flush,
+            synced_index=entries.index_before(self._store.flushed.value),
+            preferred_leaders=settings.preferred_leaders,
+        )
+        self._store.appended = self._note_growth
+        syncing = asyncio.ensure_future(self._follow_disk()) if settings.sync_flush else None
+        try:
+            self._tick()
+            await self._failed
+        finally:
+            self._store.appended = None
+            if syncing is not None:
+                syncing.cancel()
+            if self._timer is not None:
+                self._timer.cancel()
+            for call in self._calls:
+                call.cancel()
+            self._member = None
+            self._stand(Standing(Role.CANDIDATE, self.standing.term, None, serving=False), "this node has stopped")
+
+    async def ready_to_serve(self) -> None:
+        """Wait until all of the log is committed and in queues.
+
+        Raises:
+            StoreError: this node does not lead any more.
+        """
+        await self._entries.served()
+
+    def _now_ms(self) -> int:
+        return int(self._clock.monotonic() * 1000)
+
+    # what happens
+
+    def _tick(self) -> None:
+        if self._member is not None:
+            self._timer = asyncio.get_running_loop().call_later(_TICK_S, self._tick)
+            self._member.tick(self._now_ms())
+            self._carry_out()
+
+    def _note_growth(self) -> None:
+        if not self._grown:
+            self._grown = True
+            asyncio.get_running_loop().call_soon(self._tell_growth)
+
+    def _tell_growth(self) -> None:
+        self._grown = False
+        if self._member is not None and self.standing.role is Role.LEADER:
+            self._member.appended(self._now_ms())
+            self._carry_out()
+
+    async def _follow_disk(self) -> None:
+        flushed = self._store.flushed
+        while self._member is not None:
+            self._member.synced(self._entries.index_before(flushed.value), self._now_ms())
+            self._carry_out()
+            await flushed.reach(flushed.value + 1)
+
+    # what the member wants
+
+    def _carry_out(self) -> None:
+        member = self._member
+        if member is None or self._failed is None or self._failed.done():
+            return
+        try:
+            while member.has_ready:
+                self._do(member, member.ready())
+        except (OSError, StoreError, MemoryError) as error:
+            # What was not carried out must not be answered for: the node begins anew with what is on the disk.
+            self._failed.set_exception(error)
+            return
+
+    def _do(self, member: Member, ready: Ready) -> None:
+        entries = self._entries
+        if ready.hard_state is not None:
+            entries.terms.write(ready.hard_state.term, ready.hard_state.vote)
+        if ready.cut is not None:
+            if ready.cut.anew:
+                entries.begin_anew()
+            else:
+                entries.cut_from(ready.cut.index)
+        if ready.append is not None:
+            entries.append_raw(ready.append.entries)
+        if ready.committed is not None:
+            entries.committed(ready.committed.index)
+        if ready.standing is not None:
+            self._stand(ready.standing)
+        if ready.open_term:
+            entries.lead(self.standing.term)
+            entries.append_opening(self.standing.term, self._clock.now_ms())
+            member.appended(self._now_ms())
+        if ready.recovered:
+            entries.mended()
+            _log.warning("group %s: this node's log has got back what it lost", self.group)
+        for complaint in ready.complaints:
+            # Whoever reaches the port can provoke them.
+            held = self._complaints.due(self.group, self._clock.monotonic())
+            if held is not None:
+                _log.warning("group %s: %s%s", self.group, complaint, f" ({held} more were left out)" if held else "")
+        for send in ready.sends:
+            call = asyncio.ensure_future(self._send(send))
+            self._calls.add(call)
+            call.add_done_callback(self._calls.discard)
+        for answer in ready.answers:
+            assert isinstance(answer.ticket, _Ticket)
+            reply = answer.ticket.command.reply(DLedgerResponseCode.SUCCESS, body=dledger.encode(answer.response))
+            answer.ticket.connection.send(reply)
+
+    def _stand(self, standing: Standing, why: str = "") -> None:
+        before, self.standing = self.standing, standing
+        if standing == before:
+            return
+        same_lead = standing.role is before.role is Role.LEADER and standing.term == before.term
+        if before.role is Role.LEADER and (not same_lead or (before.serving and not standing.serving)):
+            if same_lead:
+                self.why = "most of the group has not answered it for too long"
+            else:
+                self.why = why or f"{standing.leader or 'nobody'} leads in term {standing.term}"
+            self._entries.follow(f"this broker is not the master of {self.group}: {self.why}")
+        if standing.serving and not self._entries.leading:
+            self._entries.lead(standing.term)
+        _log.info(
+            "group %s: %s is %s in term %d, leader %s",
+            self.group, self.id, standing.role.value, standing.term, standing.leader or "unknown",
+        )  # fmt: skip
+        if self.changed is not None:
+            self.changed()
+
+    async def _send(self, send: Send) -> None:
+        code = dledger.CODES[type(send.request)]
+        fields = {BROKER_ADDRESS: self._broker_address}
+        if isinstance(send.request, dledger.StretchRequest):
+            fields |= dledger.stretch_fields(send.request)
+        response: dledger.Response | Unsupported | None = None
+        try:
+            command = Command(code, fields=fields, body=dledger.encode(send.request))
+            reply = await self._client.invoke(self._peers[send.peer], command, send.limit_ms)
+            if reply.code == DLedgerResponseCode.SUCCESS:
+                response = dledger.decode(dledger.RESPONSES[code], reply.body)
+            elif reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                response = Unsupported()
+        except TianzhouError as error:
+            _log.debug("group %s: %s does not answer: %s", self.group, send.peer, error)
+        if self._member is not None:
+            self._member.answered(send.number, response, self._now_ms())
+            self._carry_out()
+
+    # what others want
+
+    def _serve(self, connection: Connection, command: Command) -> Command | None:
+        try:
+            code = DLedgerRequestCode(command.code)
+        except ValueError:
+            text = f"request type {command.code} not supported at the port of a group's nodes (dLegerPeers)"
+            return command.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text)
+        if self._member is None:
+            return command.reply(ResponseCode.SYSTEM_BUSY, "this node has not begun to take part in its group")
+        if code is DLedgerRequestCode.STRETCH:
+            request: dledger.Request = dledger.read_stretch(command.fields, command.body)
+        else:
+            request = dledger.decode(dledger.REQUESTS[code], command.body)
+        if isinstance(
+            request, dledger.MetadataRequest | dledger.AppendRequest | dledger.GetRequest | dledger.PullRequest
+        ):
+            body = dledger.encode(self._answer_client(request))
+            return command.reply(DLedgerResponseCode.SUCCESS, body=body)
+        if request.local_id in self._peers and (address := command.fields.get(BROKER_ADDRESS)):
+            self._addresses[request.local_id] = address[:255]
+        self._member.requested(_Ticket(connection, command), request, self._now_ms())
+        self._carry_out()
+        return None
+
+    def _answer_client(self, request: dledger.Request) -> dledger.Response:
+        """What DLedger's own clients get; messages come by way of the broker."""
+        code = DLedgerResponseCode.SUCCESS
+        response: dledger.Response
+        if request.remote_id not in {None, self.id}:
+            code = DLedgerResponseCode.UNKNOWN_MEMBER
+        elif request.group not in {None, self.group}:
+            code = DLedgerResponseCode.UNKNOWN_GROUP
+        if isinstance(request, dledger.MetadataRequest):
+            response = dledger.MetadataResponse(peers=dict(self._peers))
+        elif isinstance(request, dledger.GetRequest):
+            response = dledger.GetResponse()
+            if code is DLedgerResponseCode.SUCCESS:
+                code = self._get(request.begin_index, response)
+        else:
+            response = (
+                dledger.AppendResponse() if isinstance(request, dledger.AppendRequest) else dledger.PullResponse()
+            )
+            code = DLedgerResponseCode.UNSUPPORTED
+        response.code, response.group, response.local_id = code, self.group, self.id
+        response.leader_id, response.term = self.standing.leader, self.standing.term
+        return response
+
+    def _get(self, index: int | None, response: dledger.GetResponse) -> DLedgerResponseCode:
+        entries = self._entries
+        if not self.leads:
+            return DLedgerResponseCode.NOT_LEADER
+        if index is None or not 0 <= entries.begin_index <= index <= entries.committed_index:
+            return DLedgerResponseCode.INDEX_OUT_OF_RANGE
+        data = entries.entry(index)
+        header = decode_header(data)
+        entry = dledger.Entry(
+            body=data[header.size - header.body_size :], index=header.index, magic=header.magic, pos=header.pos,
+            size=header.size, term=header.term,
+        )  # fmt: skip
+        response.entries = [entry]
+        return DLedgerResponseCode.SUCCESS

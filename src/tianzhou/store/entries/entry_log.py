@@ -1,0 +1,486 @@
+"""The entries of a member of a DLedger group as its Raft core sees them; what a change of role means to its store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from tianzhou.errors import StoreError
+from tianzhou.file_modes import make_folders
+from tianzhou.records.codec import Record, encode_record
+from tianzhou.records.entry import END_SIZE, HEADER_SIZE, EntryHeader, decode_header
+from tianzhou.records.layout import PREPARED, ROLLBACK
+from tianzhou.store.dispatch.dispatch import SLICE_RECORDS, SLICE_SECONDS, Dispatcher
+from tianzhou.store.durability import Durability
+from tianzhou.store.entries.entry_recovery import EntryRecovery
+from tianzhou.store.entries.framed_log import FramedLog
+from tianzhou.store.entries.member_files import EntryCheckpoint, EntryMarks, ImpairedNote, TermFile
+from tianzhou.store.flags import RunningFlags
+from tianzhou.store.index.index import Index
+from tianzhou.store.log.flush import LogFlusher
+from tianzhou.store.log.log_copy import LogCopy
+from tianzhou.store.queues.consumequeue import ConsumeQueue
+from tianzhou.store.queues.open_queues import OpenQueues
+from tianzhou.store.queues.queues import each_queue
+from tianzhou.store.settings import StoreSettings
+from tianzhou.supervision import Supervisor
+from tianzhou.watermark import Watermark
+
+logger = logging.getLogger(__name__)
+
+CHECKPOINT_S: Final = 3.0
+"""Seconds between two writes of `checkpoint` (broker.md §19.5)."""
+OPENING_TOPIC: Final = "TBW102"
+"""Topic of the record that opens a term. It is a prepared half, which belongs to no queue (store.md §3.7)."""
+NOT_LEADING: Final = "this broker does not lead its DLedger group: messages are sent to the member that does"
+
+
+class EntryLog:
+    """The entries of a log: read by index, added by a leader or by its followers, cut, committed.
+
+    Queues and index are made from committed entries alone. While this member follows, they are made from the log; while
+    it leads, from what puts say, so that the log is not read again.
+
+    Args:
+        settings: of the store.
+        log: the log.
+        queues: all queues.
+        index: the index of keys; None without one.
+        dispatcher: gives queues and index what is committed.
+        copy: reads entries that others have made.
+        flusher: brings the log to the disk.
+        durability: learns what is committed.
+        flags: say whether puts are taken.
+        supervisor: notes when the disk refuses.
+
+    Attributes:
+        terms: the file of term and vote.
+        impaired: which entries this member has lost, in words; empty when none are known to be. It must neither vote
+            nor lead until it has them again.
+        leading: whether this member leads, be it that puts are not taken yet.
+    """
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        log: FramedLog,
+        queues: OpenQueues,
+        index: Index | None,
+        dispatcher: Dispatcher,
+        copy: LogCopy,
+        flusher: LogFlusher,
+        durability: Durability,
+        flags: RunningFlags,
+        supervisor: Supervisor,
+    ) -> None:
+        folder = settings.entry_folder
+        self._settings = settings
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._dispatcher = dispatcher
+        self._copy = copy
+        self._flusher = flusher
+        self._durability = durability
+        self._flags = flags
+        self._supervisor = supervisor
+        self._checkpoint = EntryCheckpoint(folder)
+        self._note = ImpairedNote(folder)
+        self._begin = (-1, -1)  # offset of the first segment with entries, index of the first entry
+        self._committed_end = 0
+        self._due = asyncio.Event()
+        self.terms = TermFile(folder)
+        self.impaired = ""
+        self.leading = False
+
+    def opened(self, recovery: EntryRecovery) -> None:
+        """Begin as a follower of nobody, with what was found on the disk."""
+        self._committed_end = recovery.committed_end
+        self.impaired = recovery.lost
+        self._copy.whole = self._copy.limit = self._dispatcher.limit = self._committed_end
+        self._durability.replicated = Watermark(self._committed_end)
+        self._flags.closed(NOT_LEADING)
+
+    # reading
+
+    @property
+    def begin_index(self) -> int:
+        """Index of the first entry; -1 while there is none."""
+        log = self._log
+        if not log.next_index:
+            return -1
+        first = next((segment.start for segment in log.files.segments if segment.start >= log.framed_from), -1)
+        if first < 0:
+            return -1
+        if self._begin[0] != first:
+            segment = log.files.find(first)
+            assert segment is not None
+            self._begin = first, decode_header(segment.view).index
+        return self._begin[1]
+
+    @property
+    def end_index(self) -> int:
+        """Index of the last entry; -1 while there is none."""
+        return self._log.next_index - 1 if self._log.end_term >= 0 else -1
+
+    @property
+    def end_term(self) -> int:
+        """Term of the last entry; -1 while there is none."""
+        return self._log.end_term
+
+    @property
+    def end_position(self) -> int:
+        """Log offset behind the last entry, without the mark that may end its segment."""
+        return self._log.end
+
+    @property
+    def committed_index(self) -> int:
+        """Index of the last entry that is known to be committed; -1 without one."""
+        return self._log.committed_index
+
+    @property
+    def committed_position(self) -> int:
+        """Log offset behind the last committed entry."""
+        return self._committed_end
+
+    @property
+    def needed_from(self) -> int:
+        """Log offset from which on queues and index need entries, or the group does."""
+        copying = not self.leading or self._copy.limit is None
+        return min(self._copy.whole, self._committed_end) if copying else self._committed_end
+
+    def term_at(self, index: int) -> int:
+        """Term of an entry.
+
+        Raises:
+            StoreError: the log does not have it, or not any more.
+        """
+        return self._unit(index).term
+
+    def entry(self, index: int) -> bytes:
+        """Header and body of an entry.
+
+        Raises:
+            StoreError: the log does not have it, or not any more.
+        """
+        header = self._log.header_at(index)
+        found = self._log.read(header.pos, header.size)
+        assert found is not None
+        return bytes(found)
+
+    def stretch(self, index: int, most_bytes: int) -> tuple[bytes, int]:
+        """Entries from one on, without the marks at the ends of segments.
+
+        Args:
+            index: of the first one.
+            most_bytes: how much there may be; the first one comes whatever its size.
+
+        Returns:
+            The bytes, and how many entries they are.
+
+        Raises:
+            StoreError: the log does not have the first one, or not any more.
+        """
+        first = self._log.header_at(index)
+        pieces: list[memoryview] = []
+        begin, end, count, size = first.pos, first.end, 1, first.size
+        while index + count <= self.end_index:
+            unit = self._unit(index + count)
+            if size + unit.size > most_bytes:
+                break
+            if unit.pos != end:
+                pieces.append(self._bytes(begin, end))
+                begin = unit.pos
+            end = unit.end
+            size += unit.size
+            count += 1
+        pieces.append(self._bytes(begin, end))
+        return b"".join(pieces), count
+
+    def position_of(self, index: int) -> int:
+        """Log offset of the header of an entry.
+
+        Raises:
+            StoreError: the log does not have it, or not any more.
+        """
+        return self._unit(index).pos
+
+    def end_of(self, index: int) -> int:
+        """Log offset behind an entry.
+
+        Raises:
+            StoreError: the log does not have it, or not any more.
+        """
+        return self._unit(index).end
+
+    def index_before(self, position: int) -> int:
+        """Index of the last entry that ends at or before a log offset; the one before the first when none does."""
+        low, high = self.begin_index, self.end_index
+        if low < 0:
+            return -1
+        while low <= high:
+            middle = (low + high) // 2
+            if self.end_of(middle) <= position:
+                low = middle + 1
+            else:
+                high = middle - 1
+        return high
+
+    def place(self, position: int, size: int) -> int:
+        """Where an entry goes behind a log that ends at an offset.
+
+        Args:
+            position: the offset.
+            size: bytes of the entry.
+
+        Returns:
+            `position`, or the begin of the next segment when too little is left of this one.
+        """
+        used = position % self._log.files.size
+        if used and used + size + END_SIZE > self._log.files.size:
+            return position - used + self._log.files.size
+        return position
+
+    def _unit(self, index: int) -> EntryHeader:
+        unit = self._log.units.find(index) if index <= self.end_index else None
+        if unit is None:
+            raise StoreError(
+                f"entry {index} is not in the log, which has entries {self.begin_index} to {self.end_index}"
+            )
+        return unit
+
+    def _bytes(self, begin: int, end: int) -> memoryview:
+        found = self._log.read(begin, end - begin)
+        if found is None:
+            raise StoreError(f"bytes {begin} to {end} of the commit log are not there any more")
+        return found
+
+    # adding and cutting
+
+    def append_raw(self, data: bytes | memoryview) -> int:
+        """Append entries of the leader, headers and bodies one behind the other; index of the last one.
+
+        Raises:
+            StoreError: one does not belong where it says; those before it are in the log.
+            OSError: no segment can be made, or the disk is full; likewise.
+        """
+        was_empty = self.end_index < 0
+        try:
+            self._log.copy_entries(memoryview(data))
+        finally:
+            if was_empty and self.end_index >= 0:
+                self._copy.whole = self._copy.limit = self._dispatcher.limit = self.position_of(self.begin_index)
+        self._grown()
+        return self.end_index
+
+    def append_opening(self, term: int, now_ms: int) -> int:
+        """Append the record that opens a term, which belongs to no queue; its index.
+
+        Args:
+            term: of which this member is the leader.
+            now_ms: wall-clock time.
+
+        Raises:
+            StoreError: it does not fit a segment.
+            OSError: no segment can be made, or the disk is full.
+        """
+        log = self._log
+        body = b"term %d" % term
+        host, port = log.store_host_field[:-4], int.from_bytes(log.store_host_field[-4:])
+
+        def record(place: int) -> bytes:
+            return encode_record(
+                Record(OPENING_TOPIC, 0, 0, place, 0, PREPARED, now_ms, host, port, now_ms, host, port, 0, 0, body, b"")
+            )
+
+        place = log.place_of(len(record(0)))
+        log.append_bodies([record(place + HEADER_SIZE)], term)
+        self._flusher.last_timestamp = now_ms
+        self._grown()
+        return self.end_index
+
+    def _grown(self) -> None:
+        if self._settings.sync_flush:
+            self._flusher.request()
+        if self.leading:
+            self._copy.kick()
+
+    def cut_from(self, index: int) -> None:
+        """Cut the log before an entry: it and all that follow go. Queues and index never had them.
+
+        Args:
+            index: of the first entry that goes.
+
+        Raises:
+            StoreError: it is committed.
+            OSError: the disk refused.
+        """
+        if index <= self.committed_index:
+            raise StoreError(f"entry {index} cannot be cut off: entries up to {self.committed_index} are committed")
+        if index > self.end_index:
+            return
+        if index <= self.begin_index:
+            end, term = self.position_of(index), -1
+        else:
+            before = self._unit(index - 1)
+            end, term = before.end, before.term
+        logger.warning(
+            "%s: entries %d to %d, which the group has not, are cut off its log at %d",
+            self._settings.entry_folder, index, self.end_index, end,
+        )  # fmt: skip
+        self._log.cut_behind(index - 1, end, term)
+        self._flusher.cut(end)
+        self._copy.whole = min(self._copy.whole, end)
+        self._due.set()
+
+    def begin_anew(self) -> None:
+        """Give up the whole log with its queues and keys: the next entry may have any index and place.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        log = self._log
+        logger.warning(
+            "%s: the leader's log begins behind this one's end %d; this member begins anew",
+            self._settings.entry_folder, self.end_index,
+        )  # fmt: skip
+        self._dispatcher.pending.clear()
+        for queue in each_queue(self._queues.table):
+            queue.reset()
+        if self._index is not None:
+            self._index.drop_behind(0)
+        log.cut_behind(-1, 0, -1)
+        log.committed_index = -1
+        self._flusher.cut(0)
+        self._committed_end = self._dispatcher.position = 0
+        self._copy.whole = self._copy.limit = self._dispatcher.limit = 0
+        self._begin = (-1, -1)
+        self._due.set()
+
+    def committed(self, index: int) -> None:
+        """The group has everything up to an entry: it may be seen now. What this log does not have yet counts later.
+
+        Args:
+            index: of the entry; a smaller one than before changes nothing.
+        """
+        index = min(index, self.end_index)
+        if index <= self.committed_index:
+            return
+        self._log.committed_index = index
+        self._committed_end = end = self.end_of(index)
+        self._dispatcher.limit = end
+        if not self.leading:
+            self._copy.limit = end
+        self._copy.kick()
+        self._dispatcher.kick()
+        self._durability.replicated.advance(end)
+
+    def mended(self) -> None:
+        """This member has again what it had lost.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        self.impaired = ""
+        self._note.write("")
+
+    # roles
+
+    def lead(self, term: int) -> None:
+        """Puts get this term. They are taken once `serve` says so; until then queues learn what the log has for them.
+
+        Args:
+            term: of which this member is the leader.
+        """
+        self._log.term = term
+        self.leading = True
+        self._durability.replicated = Watermark(self._committed_end)
+        self._copy.limit = None
+        self._copy.kick()
+
+    def serve(self) -> bool:
+        """Whether puts can be taken: this member leads, and queues have everything that the log has."""
+        if not self.leading:
+            return False
+        if self._copy.limit is None:
+            if self._copy.whole < self._log.end or self._committed_end < self._log.end or self._dispatcher.pending:
+                return False
+            # From here on puts say what they are, and nobody reads them again.
+            self._copy.limit = self._copy.whole
+        return True
+
+    async def served(self) -> None:
+        """Return once puts can be taken; whoever calls it opens the store for them.
+
+        Raises:
+            StoreError: this member does not lead, or not any more.
+        """
+        while not self.serve():
+            replicated = self._durability.replicated
+            if not self.leading:
+                raise StoreError(NOT_LEADING)
+            await replicated.reach(self._log.end)
+            self._copy.dispatch(SLICE_SECONDS)
+            self._dispatcher.run(SLICE_RECORDS, SLICE_SECONDS)
+            await asyncio.sleep(0)
+
+    def follow(self, why: str = NOT_LEADING) -> None:
+        """Take no puts; what of them is not committed is forgotten, and nobody is told that it was stored.
+
+        Args:
+            why: producers get it.
+        """
+        self._flags.closed(why)
+        if not self.leading:
+            return
+        self.leading = False
+        copying = self._copy.limit is None
+        self._dispatcher.drain()
+        self._forget_uncommitted()
+        self._copy.whole = min(self._copy.whole, self._committed_end) if copying else self._committed_end
+        self._copy.limit = self._committed_end
+        self._copy.kick()
+        self._durability.replicated.fail(StoreError(f"{why}; whether this message will be stored is not known"))
+
+    def _forget_uncommitted(self) -> None:
+        """Take back what puts said of entries that are not committed: the next offsets of their queues."""
+        dispatcher, end = self._dispatcher, self._committed_end
+        changed: dict[int, ConsumeQueue] = {id(one[0]): one[0] for one in dispatcher.pending}  # type: ignore[misc]
+        dispatcher.pending = type(dispatcher.pending)(one for one in dispatcher.pending if one[2] + one[3] <= end)
+        for queue in changed.values():
+            queue.next_offset = queue.max_offset
+        for queue_, offset, _, _, _, _, kind, _, _ in dispatcher.pending:
+            # Only when queues cannot be written is something committed left here.
+            if kind not in {PREPARED, ROLLBACK}:
+                queue_.next_offset = offset + 1
+
+    # disk
+
+    @property
+    def marks(self) -> EntryMarks:
+        """How far the log is."""
+        return EntryMarks(self.end_index, self.committed_index)
+
+    async def run(self) -> None:
+        """Write every three seconds, and soon after a cut, how far the log is, until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(CHECKPOINT_S):
+                    await self._due.wait()
+            except TimeoutError:
+                pass
+            self._due.clear()
+            with self._supervisor.trial("writing how far the entries are"):
+                await asyncio.to_thread(self._checkpoint.write, self.marks)
+                for file in self._log.units.expired(self.begin_index):
+                    await asyncio.to_thread(file.delete)
+
+    def write_checkpoint(self) -> None:
+        """Bring to the disk how far the log is; for a stop.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        make_folders(self._settings.entry_folder)
+        self._checkpoint.write(self.marks)

@@ -1,0 +1,183 @@
+"""Opening a log of entries: which units are right, what is committed, what it has lost (broker.md §19.5)."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Final
+
+from tianzhou.records.entry import HEADER_SIZE, EntryHeader
+from tianzhou.records.framed import EntryTrail, entry_at, entry_begin
+from tianzhou.store.entries.framed_log import FramedLog
+from tianzhou.store.entries.member_files import EntryCheckpoint, EntryMarks, ImpairedNote
+
+logger = logging.getLogger(__name__)
+
+_UNKNOWN: Final = 1 << 62
+
+
+class EntryRecovery:
+    """What `StoreOpener` has to know of entries, and how it leaves the log behind.
+
+    Args:
+        log: the log; its segments are loaded.
+        folder: of the member.
+
+    Attributes:
+        committed_end: log offset behind the last committed entry, once it was passed; nothing behind it belongs into
+            queues. Very large before.
+        lost: why the log is known to lack entries, in words; empty when it is not.
+    """
+
+    def __init__(self, log: FramedLog, folder: Path) -> None:
+        self._log = log
+        self._marks = EntryCheckpoint(folder).read()
+        self._note = ImpairedNote(folder)
+        self._trail = EntryTrail()
+        self._rewritten = 0
+        self.committed_end = _UNKNOWN
+        self.lost = ""
+
+    def load(self) -> None:
+        """Take in the index files.
+
+        Raises:
+            OSError: they cannot be read.
+        """
+        if self._log.framed:
+            self._log.units.load()
+
+    def begin_at(self, begin: int, dispatched: int) -> int:
+        """Where to read the log from, so that nothing is missing from the index.
+
+        Args:
+            begin: where queues and keys want it read from.
+            dispatched: offset of a record that is known to be committed, since it is in a queue; -1 without one.
+
+        Returns:
+            The offset, or an earlier one.
+        """
+        log = self._log
+        if not log.framed:
+            return begin
+        first = log.framed_from
+        segment = log.files.find(dispatched - HEADER_SIZE) if dispatched - HEADER_SIZE >= first else None
+        if segment is not None:
+            header = entry_at(segment.view, dispatched - HEADER_SIZE - segment.start, segment.start)
+            if not isinstance(header, str) and header.index > self._marks.committed_index:
+                self._marks = EntryMarks(max(self._marks.end_index, header.index), header.index)
+        if self._marks.committed_index < 0:
+            self.committed_end = first
+        else:
+            found = self._found(self._marks.committed_index)
+            if found is not None:
+                self.committed_end = found.end
+        begin = min(begin, self._right_until())
+        if begin > first:
+            before = self._entry_before(begin)
+            if before is None:
+                # Not the end of an entry that the index has: the segment's first one has its unit.
+                segment = log.files.segments[max(log.files.index_of(begin - 1), 0)]
+                begin = max(segment.start, first)
+                before = self._entry_before(begin) if begin > first else None
+                begin = begin if before is not None else first
+            if before is not None:
+                self._trail = EntryTrail(before.index, before.term)
+                self._trail.end = before.end
+        if self.committed_end == _UNKNOWN and begin > first and self._trail.index >= self._marks.committed_index:
+            begin, self._trail = first, EntryTrail()
+        return begin
+
+    def _right_until(self) -> int:
+        """Log offset before which the first entry of each segment has its unit."""
+        log = self._log
+        for segment in log.files.segments:
+            if segment.start < log.framed_from:
+                continue
+            header = entry_at(segment.view, 0, segment.start)
+            if isinstance(header, str) or log.units.find(header.index) != header:
+                number = log.files.index_of(segment.start)
+                return max(log.files.segments[max(number - 1, 0)].start, log.framed_from)
+        return _UNKNOWN
+
+    def _found(self, index: int) -> EntryHeader | None:
+        """An entry by its unit, when the log has it there."""
+        unit = self._log.units.find(index)
+        segment = self._log.files.find(unit.pos) if unit is not None else None
+        if unit is None or segment is None or segment.start < self._log.framed_from:
+            return None
+        header = entry_at(segment.view, unit.pos - segment.start, segment.start)
+        return unit if header == unit else None
+
+    def _entry_before(self, offset: int) -> EntryHeader | None:
+        """The entry that ends at a log offset, or in the segment before the one that begins there."""
+        segment = self._log.files.find(offset)
+        if segment is not None:
+            at = entry_begin(segment.view, offset - segment.start, segment.start)
+            header = entry_at(segment.view, at, segment.start)
+            if not isinstance(header, str):
+                found = self._found(header.index - 1)
+                near = found is not None and (found.end == header.pos or header.pos == segment.start)
+                return found if near else None
+        # The log may end here: then the index does, too.
+        found = self._found(self._marks.end_index)
+        return found if found is not None and found.end == offset else None
+
+    def restart(self) -> EntryTrail:
+        """The trail for a walk from where `begin_at` said; what a walk before it found is forgotten."""
+        self._rewritten = 0
+        if self._trail.end < 0:
+            return EntryTrail()
+        trail = EntryTrail(self._trail.index, self._trail.term)
+        trail.end = self._trail.end
+        return trail
+
+    def passed(self, trail: EntryTrail) -> None:
+        """Take down the entries that the walk has passed.
+
+        Raises:
+            OSError: an index file cannot be made, or the disk is full.
+        """
+        for header in trail.passed():
+            if self._log.units.find(header.index) != header:
+                self._log.units.put(header.index, header.term, header.pos, header.size)
+                self._rewritten += 1
+            if header.index == self._marks.committed_index:
+                self.committed_end = header.end
+            elif header.index > self._marks.committed_index:
+                self.committed_end = min(self.committed_end, header.pos)
+
+    def finish(self, trail: EntryTrail, end: int, reason: str) -> list[str]:
+        """Go on behind the last entry.
+
+        Args:
+            trail: of the walk.
+            end: where the log ends.
+            reason: why the log was cut though entries follow; empty when none do.
+
+        Returns:
+            What was repaired, in words.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        log, marks = self._log, self._marks
+        if trail.index >= 0:
+            log.next_index, log.end_term = trail.index + 1, trail.term
+        log.term = max(log.end_term, 0)
+        log.units.opened(log.next_index, 0)
+        self.committed_end = min(self.committed_end, end)
+        log.committed_index = min(marks.committed_index, log.next_index - 1)
+        known = max(marks.end_index, marks.committed_index)
+        if reason:
+            self.lost = f"its log is damaged at {end}, behind entry {log.next_index - 1}: {reason}"
+        elif known >= log.next_index:
+            self.lost = f"its log ends with entry {log.next_index - 1}, it had {known}"
+        if self.lost:
+            logger.error("%s: this member of its group has lost entries: %s", log.units.files.directories[0], self.lost)
+            self._note.write(self.lost)
+        else:
+            self.lost = self._note.read()
+        if self._rewritten:
+            return [f"the units of {self._rewritten} entries were made anew from the commit log"]
+        return []

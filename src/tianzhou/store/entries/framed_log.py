@@ -1,0 +1,291 @@
+"""The commit log of a member of a DLedger group: each record is written behind an entry header (broker.md §19.5)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from mmap import mmap
+from typing import Any, Final
+
+from tianzhou._hot import put_plain
+from tianzhou._hot.cursors import Pending
+from tianzhou.errors import CorruptRecord, PageCacheBusy, StoreError
+from tianzhou.records.entry import (
+    END,
+    END_SIZE,
+    HEADER,
+    HEADER_SIZE,
+    MAGIC,
+    MAGIC_END,
+    EntryHeader,
+    decode_header,
+)
+from tianzhou.records.framed import NOT_FRAMED
+from tianzhou.records.layout import BLANK_SIZE, MAGIC_BLANK, SIZE_MAGIC
+from tianzhou.store.entries.entry_index import EntryIndex
+from tianzhou.store.log.commitlog import CommitLog
+from tianzhou.store.queues.consumequeue import ConsumeQueue
+from tianzhou.store.results import NewRecord
+from tianzhou.store.settings import StoreSettings
+
+MOST_UNCOMMITTED: Final = 10_000
+"""Entries that may wait for the group before puts are refused (broker.md §19.6)."""
+_CHUNK: Final = 1 << 20
+
+
+class FramedLog(CommitLog):
+    """A commit log of entries, behind the segments of a plain one if there are any.
+
+    Args:
+        settings: sizes and directories.
+        store_host: address of the broker, 4 or 16 bytes, stored in every record.
+        store_port: its port.
+
+    Attributes:
+        units: where each entry is.
+        next_index: of the next entry.
+        term: that puts get.
+        end_term: of the last entry; -1 without one.
+        committed_index: of the last committed entry; -1 without one.
+    """
+
+    __slots__ = ("committed_index", "end_term", "next_index", "term", "units")
+
+    def __init__(self, settings: StoreSettings, store_host: bytes, store_port: int) -> None:
+        super().__init__(settings, store_host, store_port)
+        self.units = EntryIndex(settings.entry_folder / "index")
+        self.next_index = 0
+        self.term = 0
+        self.end_term = -1
+        self.committed_index = -1
+
+    def begin_entries(self) -> None:
+        """Let entries begin where a plain log ends: its last segment is closed, they get segments of their own.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        if not self.files.segments:
+            self.framed_from = self.end
+            return
+        segment, position = self.files.segments[-1], self.end - self.files.segments[-1].start
+        if segment.size - position >= BLANK_SIZE:
+            segment.reserve_range(position, position + BLANK_SIZE)
+            SIZE_MAGIC.pack_into(segment.map, position, segment.size - position, MAGIC_BLANK)
+            segment.sync(position, position + BLANK_SIZE)
+        self.resume(segment.end)
+        self.framed_from = segment.end
+
+    @property
+    def framed(self) -> bool:
+        """Whether it is known where entries begin."""
+        return self.framed_from != NOT_FRAMED
+
+    def _close_segment(self, memory: mmap, position: int, room: int) -> None:
+        END.pack_into(memory, position, MAGIC_END, room)
+
+    def size_of(self, record: NewRecord, topic_field: bytes) -> int:
+        """Bytes that a record and its header take in the log; as that of `CommitLog`."""
+        return super().size_of(record, topic_field) + HEADER_SIZE
+
+    def room_for_all(self, sizes: Sequence[int]) -> None:
+        """See to it that several entries can be written; each goes to the next segment only when it has to.
+
+        Other members place entries one by one, and theirs must be in the same places.
+
+        Raises:
+            OSError: as `room_for`.
+            PageCacheBusy: as `room_for`.
+            StoreError: as `room_for`.
+        """
+        total = sum(sizes)
+        self.units.reserve(self.next_index, len(sizes))
+        if self.position + total <= self._limit or self._segment is None:
+            self.room_for(total)
+            return
+        if total + END_SIZE > self.files.size:
+            raise StoreError(
+                f"{total} bytes of a batch do not fit a commit-log segment of mappedFileSizeCommitLog="
+                f"{self.files.size}; send less or configure larger segments"
+            )
+        if self.next_segment is None:
+            self.next_segment, self._next_reserved = self.files.make(self._segment.end), 0
+        if self._next_reserved < total:
+            upto = min(-(-total // _CHUNK) * _CHUNK, self.files.size)
+            self.next_segment.reserve_range(0, upto)
+            self._next_reserved = upto
+
+    def append(self, record: NewRecord, magic: int, topic_field: bytes, queue_offset: int, store_timestamp: int) -> int:
+        """Write one record in an entry, and tell its size without the header; as that of `CommitLog`."""
+        self._refuse_more()
+        size = self.size_of(record, topic_field)
+        if self.next_index >= self.units.reserved:
+            self.units.reserve(self.next_index)
+        if self.position + size > self._check:
+            self.room_for(size)
+        start = self.position
+        self.position = start + HEADER_SIZE
+        try:
+            written = super().append(record, magic, topic_field, queue_offset, store_timestamp)
+        except BaseException:
+            self.position = start
+            raise
+        frame(self, start)
+        return written
+
+    def _refuse_more(self) -> None:
+        if self.next_index - self.committed_index > MOST_UNCOMMITTED:
+            raise PageCacheBusy(
+                f"{MOST_UNCOMMITTED} entries wait for the DLedger group to have them; see to it that a quorum of its "
+                "members can be reached, or send less"
+            )
+
+    def append_bodies(self, bodies: Sequence[bytes], term: int) -> None:
+        """Write entries of one's own that are in no queue; `place_of` tells beforehand where the next body goes.
+
+        Raises:
+            OSError: no segment can be made, or the disk is full.
+            StoreError: one does not fit a segment.
+        """
+        self.units.reserve(self.next_index, len(bodies))
+        for body in bodies:
+            start = self.room_for(HEADER_SIZE + len(body))
+            assert self._map is not None
+            self._map[start + HEADER_SIZE : start + HEADER_SIZE + len(body)] = body
+            self.position = start + HEADER_SIZE + len(body)
+            frame(self, start, term)
+
+    def place_of(self, body_size: int) -> int:
+        """Log offset of the header of the next entry, when its body is so long."""
+        room = self.position + HEADER_SIZE + body_size <= self._limit
+        if room or self._segment is None:
+            return self.end
+        return self._segment.end
+
+    def copy_entries(self, data: memoryview) -> None:
+        """Append whole entries of another member, each where it is there.
+
+        Raises:
+            StoreError: what does not fit this log; entries before it are there.
+            OSError: no segment can be made, or the disk is full; likewise.
+        """
+        at = 0
+        while at < len(data):
+            try:
+                header = decode_header(data, at)
+            except CorruptRecord as error:
+                raise StoreError(f"no entry {self.next_index} came from the leader: {error}") from error
+            if header.size > len(data) - at:
+                raise StoreError(f"{len(data) - at} bytes of entry {header.index} came, it has {header.size}")
+            self._copy_entry(header, data[at : at + header.size])
+            at += header.size
+
+    def _copy_entry(self, header: EntryHeader, data: memoryview) -> None:
+        if self.end_term < 0 and self.next_index == 0 and not self.files.segments and header.index:
+            # The first entries of the group have expired.
+            if header.pos % self.files.size:
+                raise StoreError(
+                    f"entry {header.index} is at {header.pos}, where no segment of "
+                    f"mappedFileSizeCommitLog={self.files.size} can begin; set it as the other members have it"
+                )
+            self.base, self.position = header.pos, 0
+            self.framed_from = header.pos
+            self.next_index = header.index
+        if header.index != self.next_index:
+            raise StoreError(f"entry {header.index} came, the next one here is {self.next_index}")
+        if header.term < self.end_term:
+            raise StoreError(f"entry {header.index} is of term {header.term}, the one before it of {self.end_term}")
+        place = self.place_of(header.body_size)
+        if header.pos != place:
+            raise StoreError(
+                f"entry {header.index} of the leader is at {header.pos}, here its place is {place}; set "
+                f"mappedFileSizeCommitLog={self.files.size} as the other members have it, and if it is the same, empty "
+                "this member's store folder"
+            )
+        if header.index >= self.units.reserved:
+            self.units.reserve(header.index)
+        start = self.room_for(header.size)
+        assert self._map is not None
+        # The header last: who dies in between leaves no entry.
+        self._map[start + HEADER_SIZE : start + header.size] = data[HEADER_SIZE:]
+        self._map[start : start + HEADER_SIZE] = data[:HEADER_SIZE]
+        self.position = start + header.size
+        self.units.put(header.index, header.term, header.pos, header.size)
+        self.next_index, self.end_term = header.index + 1, header.term
+
+    def copy_in(self, offset: int, data: memoryview) -> None:
+        """Nothing is copied by its bytes alone: see `copy_entries`."""
+        raise StoreError(f"{len(data)} bytes for {offset} are no entries; a DLedger log is copied by entries")
+
+    def header_at(self, index: int) -> EntryHeader:
+        """The header of an entry.
+
+        Raises:
+            StoreError: the log does not have it, or not any more.
+        """
+        unit = self.units.find(index) if index < self.next_index else None
+        found = self.read(unit.pos, unit.size) if unit is not None else None
+        if unit is None or found is None:
+            raise StoreError(f"entry {index} is not in the log, which ends with {self.next_index - 1}")
+        try:
+            header = decode_header(found)
+        except CorruptRecord as error:
+            raise StoreError(f"entry {index} at {unit.pos} of the commit log: {error}") from error
+        if (header.index, header.size) != (index, unit.size):
+            raise StoreError(f"at {unit.pos} of the commit log is entry {header.index}, its index says {index}")
+        return header
+
+    def cut_behind(self, index: int, end: int, term: int) -> None:
+        """Cut the log behind an entry; the disk has that on return.
+
+        Args:
+            index: of the last entry that stays.
+            end: where it ends.
+            term: its term.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        if self.next_segment is not None:
+            self.next_segment.delete()
+            self.next_segment = None
+        self.resume(end)
+        self.units.cut(index + 1)
+        self.next_index, self.end_term = index + 1, term
+
+    def close(self) -> None:
+        """As that of `CommitLog`."""
+        super().close()
+        self.units.close()
+
+
+def frame(log: FramedLog, start: int, term: int | None = None) -> None:
+    """Write the header of the entry whose body has just been written, and its unit.
+
+    Args:
+        log: it ends behind the body.
+        start: where in its segment the header belongs.
+        term: of the entry; None for that of puts.
+    """
+    size, pos, index = log.position - start, log.base + start, log.next_index
+    term = log.term if term is None else term
+    assert log._map is not None
+    HEADER.pack_into(log._map, start, MAGIC, size, index, term, pos, 0, 0, 0, size - HEADER_SIZE)
+    log.units.put(index, term, pos, size)
+    log.next_index, log.end_term = index + 1, term
+
+
+def put_entry(
+    log: FramedLog, queue: ConsumeQueue, record: NewRecord, stored: int, pending: deque[Pending], done: Any
+) -> Any | None:
+    """As `put_plain`, with the record in an entry."""
+    start = log.position
+    if log.next_index - log.committed_index > MOST_UNCOMMITTED or log.next_index >= log.units.reserved:
+        return None
+    log.position = start + HEADER_SIZE
+    result = put_plain(log, queue, record, stored, pending, done)
+    if result is None:
+        log.position = start
+    else:
+        frame(log, start)
+    return result

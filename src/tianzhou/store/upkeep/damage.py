@@ -1,0 +1,259 @@
+"""Records that were changed on the disk: which they are, who is told, and how they are put right (store.md §3.5).
+
+A start finds some, reads find others. Nobody is given them; they are named in the log once and noted in the store's
+folder. Where another node has the same log, its bytes take their place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from tianzhou.errors import TianzhouError
+from tianzhou.records.layout import BLANK_SIZE
+from tianzhou.records.walk import Finding, LogEntry, crc_property_fits, read_item
+from tianzhou.store.log.commitlog import CommitLog
+from tianzhou.store.startup.opening import merged
+from tianzhou.store.startup.proved_note import write_damage
+
+logger = logging.getLogger(__name__)
+
+Repairs = Callable[[int, int], Awaitable[bytes | None]]
+"""Gives the bytes that another node has at a log offset, so many, all of one segment; None when nobody has them."""
+
+RETRY_S: Final = 30.0
+"""Seconds after which other nodes are asked again for what nobody had."""
+READER_WAITS_S: Final = 3.0
+"""Seconds that a read waits for a record from elsewhere before it passes over the broken one."""
+MOST_ASKED: Final = 64 << 20
+"""Bytes of a damaged stretch that are asked for at most; a longer one is a matter for a copy of the log."""
+
+
+class LogDamage:
+    """What of the log is known to be broken.
+
+    Args:
+        log: the commit log; its `damaged` is kept up to date.
+        root: of the store.
+        aside: runs a function on another thread.
+
+    Attributes:
+        on_put_right: called with records that were put right; None for nobody.
+        repairs: asks other nodes for what is broken here; None without any.
+        named: stretches found broken while the store served.
+        put_right: stretches that another node's bytes took the place of.
+    """
+
+    def __init__(
+        self,
+        log: CommitLog,
+        root: Path,
+        aside: Callable[[Callable[[], None]], Awaitable[None]],
+    ) -> None:
+        self._log = log
+        self._root = root
+        self._aside = aside
+        self.on_put_right: Callable[[list[LogEntry]], None] | None = None
+        self._news: asyncio.Event | None = None
+        self._unwritten = False
+        self._at_work: dict[tuple[int, int], asyncio.Task[bool]] = {}
+        self._repairs: Repairs | None = None
+        self.named = self.put_right = 0
+
+    @property
+    def repairs(self) -> Repairs | None:
+        """As described for the class."""
+        return self._repairs
+
+    @repairs.setter
+    def repairs(self, asked: Repairs | None) -> None:
+        self._repairs = asked
+        self._wake()
+
+    @property
+    def stretches(self) -> int:
+        """How many stretches of the log are broken now."""
+        return len(self._log.damaged)
+
+    def add(self, start: int, stop: int, why: str) -> None:
+        """Take a record, or what should be some, for broken from now on.
+
+        Args:
+            start: where it begins in the log.
+            stop: where it ends.
+            why: what is wrong with it, and whose it is.
+        """
+        if any(begin <= start and stop <= end for begin, end in self._log.damaged):
+            return
+        self._log.damaged = merged([*self._log.damaged, (start, stop)])
+        self.named += 1
+        logger.error(
+            "%s: bytes %d to %d of the commit log hold no intact record: %s; they are passed over",
+            self._root,
+            start,
+            stop,
+            why,
+        )
+        self._unwritten = True
+        if self._news is None:
+            self.write()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._news is not None:
+            self._news.set()
+
+    def write(self) -> None:
+        """Leave a note of what is new; a start after a clean stop does not read the log."""
+        if not self._unwritten:
+            return
+        self._unwritten = False
+        try:
+            write_damage(self._root, self._log.damaged)
+        except OSError as error:
+            logger.warning("%s: no note of the damage can be written: %s", self._root, error)
+
+    async def run(self) -> None:
+        """Write notes, and have broken records put right, until cancelled."""
+        self._news = news = asyncio.Event()
+        news.set()
+        try:
+            while True:
+                with suppress(TimeoutError):
+                    waits = RETRY_S if self._log.damaged and self._repairs is not None else None
+                    await asyncio.wait_for(news.wait(), waits)
+                news.clear()
+                if self._unwritten:
+                    await self._aside(self.write)
+                for start, _ in tuple(self._log.damaged):
+                    await self.repair(start)
+        finally:
+            self._news = None
+
+    async def repair(self, offset: int) -> bool:
+        """Have the broken stretch around a log offset put right, if somebody has it; whether it is whole now.
+
+        Raises:
+            StoreError: the store was closed meanwhile.
+        """
+        stretch = next((one for one in self._log.damaged if one[0] <= offset < one[1]), None)
+        if stretch is None or self._repairs is None:
+            return stretch is None
+        task = self._at_work.get(stretch)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._put_right(*stretch), name="store-damage")
+            self._at_work[stretch] = task
+            task.add_done_callback(lambda _: self._at_work.pop(stretch, None))
+        # One reader who goes must not end it for the others.
+        return await asyncio.shield(task)
+
+    async def repair_soon(self, offset: int) -> bool:
+        """As `repair`, for a read, which does not wait for long."""
+        try:
+            return await asyncio.wait_for(self.repair(offset), READER_WAITS_S)
+        except TimeoutError:
+            return False
+
+    async def _put_right(self, start: int, stop: int) -> bool:
+        asked = self._repairs
+        if asked is None or stop - start > MOST_ASKED:
+            return False
+        try:
+            data = await self._asked(asked, start, stop)
+        except (TianzhouError, OSError) as error:
+            logger.warning("%s: nobody gives bytes %d to %d of the commit log: %s", self._root, start, stop, error)
+            return False
+        if data is None or (start, stop) not in self._log.damaged:
+            return False
+        entries = self._replace(start, stop, data)
+        if entries is None:
+            logger.warning(
+                "%s: what another node has at %d to %d of the commit log is not intact either", self._root, start, stop
+            )
+            return False
+        await self._aside(lambda: self._sync(start, stop))
+        self._log.damaged = [one for one in self._log.damaged if one != (start, stop)]
+        self.put_right += 1
+        self._unwritten = True
+        self._wake()
+        logger.warning(
+            "%s: bytes %d to %d of the commit log were put right with those of another node, %d messages",
+            self._root,
+            start,
+            stop,
+            len(entries),
+        )
+        if self.on_put_right is not None:
+            self.on_put_right(entries)
+        return True
+
+    async def _asked(self, asked: Repairs, start: int, stop: int) -> bytes | None:
+        """What is given for a stretch; it is asked for segment by segment."""
+        found = []
+        for segment in tuple(self._log.files.segments):
+            begin, end = max(start, segment.start), min(stop, segment.end)
+            if begin < end:
+                part = await asked(begin, end - begin)
+                if part is None:
+                    return None
+                found.append(part)
+        return b"".join(found)
+
+    def _replace(self, start: int, stop: int, data: bytes) -> list[LogEntry] | None:
+        """Put bytes in the place of broken ones; the records they hold, None when they are not whole."""
+        if len(data) != stop - start:
+            return None
+        found: list[LogEntry] = []
+        parts = []
+        for segment in self._log.files.segments:
+            begin, end = max(start, segment.start), min(stop, segment.end)
+            if begin >= end:
+                continue
+            part = data[begin - start : end - start]
+            entries = whole_records(begin, part, ends_segment=end == segment.end)
+            if entries is None:
+                return None
+            found += entries
+            parts.append((segment, begin - segment.start, part))
+        for segment, at, part in parts:
+            segment.map[at : at + len(part)] = part
+        return found
+
+    def _sync(self, start: int, stop: int) -> None:
+        for segment in self._log.files.segments:
+            begin, end = max(start, segment.start), min(stop, segment.end)
+            if begin < end:
+                segment.sync(begin - segment.start, end - segment.start)
+
+    def close(self) -> None:
+        """Give up what is being put right, and write the note."""
+        for task in self._at_work.values():
+            task.cancel()
+        self.write()
+
+
+def whole_records(start: int, data: bytes, *, ends_segment: bool) -> list[LogEntry] | None:
+    """The records that bytes of a log consist of, None when anything else is among them.
+
+    Args:
+        start: log offset of the first byte.
+        data: the bytes.
+        ends_segment: the last of them is the last of its segment, so that a blank may end them.
+    """
+    found: list[LogEntry] = []
+    # Behind each record a segment has room for a blank, which `read_item` looks for.
+    view = memoryview(data + bytes(BLANK_SIZE))
+    at = 0
+    while at < len(data):
+        item = read_item(view, at, start)
+        if item.finding is Finding.BLANK and ends_segment:
+            break
+        if item.entry is None or not crc_property_fits(view[at : at + item.size]):
+            return None
+        found.append(item.entry)
+        at += item.size
+    return found

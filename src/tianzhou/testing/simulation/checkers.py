@@ -1,0 +1,342 @@
+"""What has to hold, whatever went wrong: pure functions over the history of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from tianzhou.testing.simulation.history import (
+    Acked,
+    Committed,
+    Consumed,
+    Ended,
+    Event,
+    Fault,
+    History,
+    Leads,
+    Place,
+    Refused,
+    Remains,
+    Rot,
+    Sent,
+    Stored,
+)
+
+ANSWER_S: Final = 20.0
+"""Within which a send is answered, with an error at least: the producer's limit and a little."""
+REST_S: Final = 45.0
+"""After the last mishap, how long members of a group may still disagree on who has which queue."""
+START_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that should never have happened.
+
+    Attributes:
+        step: of the event that shows it.
+        checker: what it breaks.
+        text: what it is.
+    """
+
+    step: int
+    checker: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What a run has to keep.
+
+    Attributes:
+        statuses: acknowledgements with these are never lost.
+        groups: consumer groups that get every message.
+        orderly: those of them that get the messages of a queue in order.
+        excused: why replicas may differ; empty when they may not.
+    """
+
+    statuses: frozenset[str]
+    groups: Collection[str]
+    orderly: Collection[str]
+    excused: str = ""
+
+
+def problems(history: History, promise: Promise) -> list[Problem]:
+    """All that is wrong, in the order of the steps that show it."""
+    found = [
+        *lost(history, promise),
+        *phantoms(history),
+        *places(history, promise),
+        *order(history, promise),
+        *skipped(history, promise),
+        *commits(history),
+        *steps_back(history),
+        *leaders(history),
+        *replicas(history, promise),
+        *undelivered(history, promise),
+        *unanswered(history),
+    ]
+    return sorted(found, key=lambda problem: problem.step)
+
+
+def final(history: History) -> dict[str, Remains]:
+    """What counts as a broker's content in the end: its master's, or its slave's where there is no master."""
+    found: dict[str, Remains] = {}
+    for one in history.remains:
+        if one.is_master or one.broker not in found:
+            found[one.broker] = one
+    return found
+
+
+def _where(history: History) -> dict[Place, dict[int, str]]:
+    return {place: dict(rows) for one in final(history).values() for place, rows in one.queues.items()}
+
+
+def rotten(history: History) -> set[tuple[Place, int]]:
+    """Places whose messages bits that flipped have cost: one for each at most, or none is excused."""
+    flips = sum(isinstance(event, Rot) for event in history.events)
+    if not flips:
+        return set()
+    where = _where(history)
+    # The last record of a queue leaves its offset to the next message.
+    found = {
+        (event.place, event.offset)
+        for event in history.events
+        if isinstance(event, Acked) and where.get(event.place, {}).get(event.offset) != event.message
+    }
+    for place, rows in where.items():
+        between = range(min(rows, default=0), max(rows, default=-1))
+        found |= {(place, offset) for offset in between if offset not in rows}
+    return found if len(found) <= flips else set()
+
+
+def lost(history: History, promise: Promise) -> Iterator[Problem]:
+    """Nothing acknowledged is lost: it is where the acknowledgement says."""
+    where, excused = _where(history), rotten(history)
+    for event in history.events:
+        if isinstance(event, Acked) and event.status in promise.statuses:
+            if (event.place, event.offset) in excused:
+                continue
+            found = where.get(event.place, {}).get(event.offset)
+            if found != event.message:
+                instead = "nothing" if found is None else found
+                yield Problem(
+                    event.step,
+                    "lost",
+                    f"{event.message} was acknowledged ({event.status}) at {_text(event.place)} offset {event.offset}; "
+                    f"in the end {instead} is there",
+                )
+
+
+def phantoms(history: History) -> Iterator[Problem]:
+    """Nobody gets what nobody sent."""
+    for event in history.events:
+        if isinstance(event, Consumed) and event.message not in history.bodies:
+            yield Problem(event.step, "phantom", f"{event.group} got {event.message}")
+    for one in history.remains:
+        for place, rows in one.queues.items():
+            for offset, message in rows:
+                if message not in history.bodies:
+                    yield Problem(
+                        _end(history), "phantom", f"{_text(place)} offset {offset} of {one.server}: {message}"
+                    )
+
+
+def places(history: History, promise: Promise) -> Iterator[Problem]:
+    """No offset names two messages, and no offset of a queue is without one."""
+    named: dict[tuple[Place, int], str] = {}
+    rows: list[tuple[int, Place, int, str]] = []
+    for event in history.events:
+        if isinstance(event, Acked):
+            if event.status in promise.statuses:
+                rows.append((event.step, event.place, event.offset, event.message))
+        elif isinstance(event, Consumed) and not event.attempt:
+            rows.append((event.step, event.place, event.offset, event.message))
+    end, excused = _end(history), rotten(history)
+    for one in history.remains:
+        for place, found in one.queues.items():
+            rows += [(end, place, offset, message) for offset, message in found]
+            for (before, _), (offset, message) in pairwise(found):
+                if any((place, between) not in excused for between in range(before + 1, offset)):
+                    yield Problem(
+                        end, "places", f"{message} at {_text(place)} offset {offset} of {one.server} follows {before}"
+                    )
+    for step, place, offset, message in rows:
+        before_it = named.setdefault((place, offset), message)
+        if before_it != message and (place, offset) not in excused:
+            yield Problem(step, "places", f"{_text(place)} offset {offset} is {before_it} and {message}")
+
+
+def order(history: History, promise: Promise) -> Iterator[Problem]:
+    """Who sends after an answer has come is behind it in the queue."""
+    begun: dict[str, tuple[int, dict[Place, int]]] = {}
+    excused = rotten(history)
+    highest: dict[Place, int] = {}
+    for event in history.events:
+        if isinstance(event, Sent):
+            begun[event.message] = event.step, dict(highest)
+        elif isinstance(event, Acked) and event.status in promise.statuses:
+            before = begun[event.message][1].get(event.place, -1)
+            if event.offset <= before and (event.place, event.offset) not in excused:
+                yield Problem(
+                    event.step,
+                    "order",
+                    f"{event.message} is at {_text(event.place)} offset {event.offset}; {before} was acknowledged "
+                    "before it was sent",
+                )
+            highest[event.place] = max(highest.get(event.place, -1), event.offset)
+
+
+def skipped(history: History, promise: Promise) -> Iterator[Problem]:
+    """A group that consumes in order gets no message before those in front of it."""
+    highest: dict[tuple[str, Place], int] = {}
+    excused = rotten(history)
+    for event in history.events:
+        if isinstance(event, Consumed) and event.group in promise.orderly:
+            key = event.group, event.place
+            before = highest.get(key, -1)
+            while event.offset > before + 1 and (event.place, before + 1) in excused:
+                before += 1
+            if event.offset > before + 1:
+                yield Problem(
+                    event.step,
+                    "order",
+                    f"{event.member} of {event.group} got {event.message}, offset {event.offset} of "
+                    f"{_text(event.place)}, before offset {before + 1}",
+                )
+            highest[key] = max(before, event.offset)
+
+
+def commits(history: History) -> Iterator[Problem]:
+    """An offset is committed, and stored by brokers, when the group has got everything before it."""
+    delivered: dict[tuple[str, Place], set[int]] = {}
+    upto: dict[tuple[str, Place], int] = {}
+    excused = rotten(history)
+    for event in history.events:
+        if isinstance(event, Consumed) and not event.attempt:
+            delivered.setdefault((event.group, event.place), set()).add(event.offset)
+        elif isinstance(event, Committed | Stored):
+            key = event.group, event.place
+            known, offset = delivered.get(key, set()), upto.get(key, 0)
+            while offset < event.offset and (offset in known or (event.place, offset) in excused):
+                offset += 1
+            upto[key] = offset
+            if offset < event.offset:
+                who = f"{event.member} committed" if isinstance(event, Committed) else f"{event.life} stores"
+                yield Problem(
+                    event.step,
+                    "commits",
+                    f"{who} offset {event.offset} of {_text(event.place)} for {event.group}, which never got "
+                    f"offset {offset}",
+                )
+                upto[key] = event.offset
+
+
+def steps_back(history: History) -> Iterator[Problem]:
+    """Stored offsets never go back while members agree on their queues and no server forgets."""
+    known: dict[tuple[str, str, Place], int] = {}
+    restless_s = START_S
+    for event in history.events:
+        if isinstance(event, Fault | Ended):
+            restless_s = event.at_s + REST_S
+        elif isinstance(event, Stored):
+            key = event.life, event.group, event.place
+            before = known.get(key, -1)
+            if event.offset < before and event.at_s > restless_s:
+                yield Problem(
+                    event.step,
+                    "offsets",
+                    f"the offset of {event.group} for {_text(event.place)} at {event.life} went back from {before} to "
+                    f"{event.offset}",
+                )
+            known[key] = event.offset
+
+
+def leaders(history: History) -> Iterator[Problem]:
+    """A term has one leader."""
+    known: dict[tuple[str, int], str] = {}
+    for event in history.events:
+        if isinstance(event, Leads):
+            first = known.setdefault((event.group, event.term), event.member)
+            if first != event.member:
+                yield Problem(
+                    event.step, "leaders", f"{first} and {event.member} lead {event.group} in term {event.term}"
+                )
+
+
+def replicas(history: History, promise: Promise) -> Iterator[Problem]:
+    """All copies of a log are equal in the end."""
+    if promise.excused:
+        return
+    chosen = final(history)
+    for one in history.remains:
+        first = chosen[one.broker]
+        if one is first:
+            continue
+        if (one.log_begin, one.log_end, one.log) != (first.log_begin, first.log_end, first.log):
+            yield Problem(
+                _end(history),
+                "replicas",
+                f"the log of {one.server} ({one.log_begin} to {one.log_end}, {one.log.hex()}) is not that of "
+                f"{first.server} ({first.log_begin} to {first.log_end}, {first.log.hex()})",
+            )
+        elif one.queues != first.queues:
+            yield Problem(_end(history), "replicas", f"the queues of {one.server} are not those of {first.server}")
+
+
+def missing(history: History, promise: Promise) -> dict[str, list[str]]:
+    """By group, the messages that are there and that it never got."""
+    delivered: dict[str, set[str]] = {group: set() for group in promise.groups}
+    for event in history.events:
+        if isinstance(event, Consumed) and event.group in delivered:
+            delivered[event.group].add(event.message)
+    excused = rotten(history)
+    there = {
+        message
+        for place, rows in _where(history).items()
+        for offset, message in rows.items()
+        if (place, offset) not in excused
+    }
+    return {group: sorted(there - known) for group, known in delivered.items() if there - known}
+
+
+def undelivered(history: History, promise: Promise) -> Iterator[Problem]:
+    """Every message reaches every group."""
+    for group, messages in missing(history, promise).items():
+        first = ", ".join(messages[:3])
+        yield Problem(
+            _end(history), "undelivered", f"{group} never got {first}{' and others' if len(messages) > 3 else ''}"
+        )
+
+
+def unanswered(history: History) -> Iterator[Problem]:
+    """Who asks gets an answer."""
+    open_sends: dict[str, Sent] = {}
+    for event in history.events:
+        if isinstance(event, Sent):
+            open_sends[event.message] = event
+        elif isinstance(event, Acked | Refused):
+            begun = open_sends.pop(event.message)
+            if event.at_s - begun.at_s > ANSWER_S:
+                yield Problem(
+                    event.step, "unanswered", f"{event.message} was answered after {event.at_s - begun.at_s:.1f} s"
+                )
+        elif isinstance(event, Ended):
+            open_sends = {name: sent for name, sent in open_sends.items() if sent.writer != event.client}
+    for sent in open_sends.values():
+        yield Problem(sent.step, "unanswered", f"{sent.message} was never answered")
+
+
+def _end(history: History) -> int:
+    return history.events[-1].step if history.events else 0
+
+
+def _text(place: Place) -> str:
+    return f"{place.broker}/{place.topic}/{place.queue}"
+
+
+def around(events: list[Event], step: int, before: int = 12) -> list[Event]:
+    """The events up to a step that are worth a look, the newest last."""
+    return [event for event in events if event.step <= step][-before:]

@@ -1,0 +1,368 @@
+"""The simulated cluster: its machines with what runs on them, and what can be done to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from tianzhou.admin import Admin
+from tianzhou.broker.server import Broker
+from tianzhou.errors import CorruptRecord
+from tianzhou.records.codec import Record, decode_record
+from tianzhou.store.log.flush import WORK
+from tianzhou.store.results import ReadRequest
+from tianzhou.testing.disk import ForgetfulDisk
+from tianzhou.testing.simulation.faults import Planned
+from tianzhou.testing.simulation.history import Fault, History, Place, Remains, Rot, Stored
+from tianzhou.testing.simulation.load import TOPIC, ConsumerOn, ProducerOn
+from tianzhou.testing.simulation.loop import SimulationLoop
+from tianzhou.testing.simulation.machines import Machine
+from tianzhou.testing.simulation.network import Network
+from tianzhou.testing.simulation.scenarios import Layout
+from tianzhou.testing.simulation.servers import BrokerOn, NameServerOn
+
+GROUPS: Final = {"Shipping": False, "Ledger": True}
+"""Consumer groups, and whether they consume in order; each has two members."""
+QUEUES: Final = 3
+LOOK_S: Final = 0.5
+FORCED_S: Final = 1.0
+"""A death that waits for a step or a sync which never comes strikes anyway after so long."""
+
+Node = NameServerOn | BrokerOn | ProducerOn | ConsumerOn
+
+
+class Cluster:
+    """See the module.
+
+    Args:
+        layout: what there is.
+        loop: where everything lives.
+        root: folder of the machines.
+        rng: all its dice.
+        history: gets what happens.
+        messages: how many each producer sends.
+
+    Attributes:
+        brokers: by machine.
+        producers: two, one with messages that belong to one queue.
+        consumers: two members of each of `GROUPS`.
+        clients: all of these.
+    """
+
+    def __init__(
+        self, layout: Layout, loop: SimulationLoop, root: Path, rng: Random, history: History, messages: int
+    ) -> None:
+        self._layout = layout
+        self._loop = loop
+        self._root = root
+        self._rng = rng
+        self._history = history
+        self._machines: dict[str, Machine] = {}
+        self._nodes: dict[str, Node] = {}
+        self._gone: set[str] = set()
+        self._strikes: list[asyncio.Task[None]] = []
+        self._seen: dict[tuple[str, str, Place], int] = {}
+        self.network = loop.network = Network(loop, rng, history.note)
+        name_servers = [
+            NameServerOn(self._machine(f"namesrv-{number}", f"10.0.0.{number}"), rng)
+            for number in range(1, layout.name_servers + 1)
+        ]
+        self.namesrv_addr = ";".join(one.address for one in name_servers)
+        self.brokers: dict[str, BrokerOn] = {}
+        for number, plan in enumerate(layout.brokers, 1):
+            machine = self._machine(plan.machine, f"10.0.1.{number}", forgets=True)
+            self.brokers[plan.machine] = BrokerOn(
+                machine,
+                rng,
+                self.namesrv_addr,
+                broker={"broker_name": plan.name, "broker_id": plan.broker_id},
+                store=plan.store,
+            )
+        names = {one.address: one.broker_settings["broker_name"] for one in self.brokers.values()}
+        options: dict[str, Any] = {
+            "namesrv_addr": self.namesrv_addr,
+            "poll_name_server_interval_ms": 5_000,
+            "heartbeat_broker_interval_ms": 5_000,
+        }
+        self.producers = [
+            ProducerOn(
+                self._machine(f"producer-{number}", f"10.0.2.{number}"),
+                rng,
+                history,
+                options,
+                messages=messages,
+                pause_s=0.25,
+                keyed=number == 1,
+            )
+            for number in (1, 2)
+        ]
+        members = [(group, orderly) for group, orderly in GROUPS.items() for _ in range(2)]
+        self.consumers = [
+            ConsumerOn(
+                self._machine(f"consumer-{number}", f"10.0.3.{number}"),
+                rng,
+                history,
+                options,
+                group=group,
+                orderly=orderly,
+                brokers=names,
+            )
+            for number, (group, orderly) in enumerate(members, 1)
+        ]
+        self.clients: list[ProducerOn | ConsumerOn] = [*self.producers, *self.consumers]
+        self._servers: list[NameServerOn | BrokerOn] = [*name_servers, *self.brokers.values()]
+        nodes: list[Node] = [*self._servers, *self.clients]
+        for node in nodes:
+            self._nodes[node.machine.name] = node
+            if not isinstance(node, NameServerOn):
+                node.machine.on_death = node.died
+
+    def _machine(self, name: str, address: str, *, forgets: bool = False) -> Machine:
+        machine = Machine(name, address, self._root, self._loop, self.network, self._rng, forgets=forgets)
+        self._machines[name] = machine
+        return machine
+
+    def disks(self) -> Iterator[ForgetfulDisk]:
+        """Those of the machines that run."""
+        return (machine.disk for machine in self._machines.values() if machine.disk is not None)
+
+    # a run, step by step
+
+    async def start(self) -> None:
+        """Start the servers, create the topic, start the clients."""
+        for server in self._servers:
+            server.start()
+        await asyncio.sleep(0.5)
+        await self._machine("admin", "10.0.4.1").start(self._create_topic)
+        for client in self.clients:
+            client.start()
+
+    async def _create_topic(self) -> None:
+        machine = self._machines["admin"]
+        async with Admin(
+            namesrv_addr=self.namesrv_addr, clock=machine.clock, rng=self._rng, client_id="admin"
+        ) as admin:
+            await admin.topics.create(TOPIC, read_queue_nums=QUEUES, write_queue_nums=QUEUES)
+        machine.stopped()
+
+    def strike(self, planned: Planned) -> None:
+        """Let a fault happen, and be mended after its time."""
+        self._history.add(Fault, planned.line)
+        self._strikes.append(asyncio.get_running_loop().create_task(self._struck(planned)))
+
+    async def mend(self) -> None:
+        """End what goes wrong, and start whatever does not run but for what is gone for good."""
+        for strike in self._strikes:
+            strike.cancel()
+        await asyncio.gather(*self._strikes, return_exceptions=True)
+        self.network.heal()
+        for machine in self._machines.values():
+            machine.spare()
+        self._history.add(Fault, "all is mended")
+        for broker in self.brokers.values():
+            if broker.broker is not None and WORK in broker.broker.troubles:
+                # The disk failed: nothing but a restart makes it write again, and whoever restarts has repaired it.
+                broker.machine.die(power=broker.name in self._layout.powerless)
+        for name, node in self._nodes.items():
+            if name not in self._gone:
+                node.start()
+
+    async def watch(self) -> None:
+        """Look at the offsets that brokers have, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            for server in self.brokers.values():
+                broker = server.broker
+                if broker is None:
+                    continue
+                life = f"{server.name}.{server.lives}"
+                for group in GROUPS:
+                    for queue, offset in broker.tables.offsets.queues(group, TOPIC).items():
+                        place = Place(broker.settings.broker_name, TOPIC, queue)
+                        if self._seen.get((life, group, place)) != offset:
+                            self._seen[life, group, place] = offset
+                            self._history.add(Stored, life, group, place, offset)
+
+    # faults
+
+    async def _struck(self, planned: Planned) -> None:
+        kind, network = planned.kind, self.network
+        if kind in {"kill", "power", "disk", "leave", "rot"}:
+            await self._death(planned)
+            return
+        if kind == "restart":
+            node = self._nodes[planned.machine]
+            if isinstance(node, BrokerOn):
+                await node.stop()
+                node.start()
+            return
+        if kind == "jump":
+            self._machines[planned.machine].clock.jump(planned.amount)
+            return
+        if kind == "slow":
+            network.slow = planned.amount
+        elif kind == "halves":
+            machines = [*self.brokers, *(client.name for client in self.clients)]
+            one = [name for at, name in enumerate(machines) if planned.amount >> at & 1]
+            network.halves(self._addresses(one), self._addresses(name for name in machines if name not in one))
+        else:
+            source, target = self._addresses((planned.machine, planned.other))
+            network.cut(source, target)
+            if kind == "cut":
+                network.cut(target, source)
+        await asyncio.sleep(planned.for_s)
+        network.heal()
+        self._history.add(Fault, "the network is mended")
+
+    def _addresses(self, names: Any) -> list[str]:
+        return [self._machines[name].address for name in names]
+
+    async def _death(self, planned: Planned) -> None:
+        machine = self._machines[planned.machine]
+        process, disk = machine.process, machine.disk
+        if process is None:
+            return
+        power = planned.kind in {"power", "disk"}
+        if planned.kind == "leave":
+            self._gone.add(planned.machine)
+        if planned.kind == "disk" and disk is not None:
+
+            def refuse(_path: Path) -> None:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+            disk.before_sync = refuse
+            await asyncio.sleep(planned.for_s)
+        elif power and planned.amount % 2 and disk is not None:
+            disk.fail_at = disk.operations + 1 + planned.amount // 4
+            await asyncio.sleep(FORCED_S)
+        elif planned.amount:
+            steps = process.steps + planned.amount
+
+            def step() -> None:
+                if process.steps >= steps:
+                    machine.die(power=power)
+
+            process.on_step = step
+            await asyncio.sleep(FORCED_S)
+        if machine.process is process:
+            machine.die(power=power)
+        self._history.add(Fault, f"{machine.name} is dead")
+        if planned.kind == "rot":
+            self._history.add(Rot, self._flip(machine))
+        if planned.kind != "leave":
+            await asyncio.sleep(planned.for_s)
+            self._history.add(Fault, f"{machine.name} is started")
+            self._nodes[machine.name].start()
+
+    def _flip(self, machine: Machine) -> str:
+        """Flip a bit of the log; returns where."""
+        logs = sorted((machine.folder / "store" / "commitlog").iterdir())
+        chosen = self._rng.choice([path for path in logs if path.stat().st_size])
+        content = bytearray(chosen.read_bytes())
+        used = len(content.rstrip(b"\0"))
+        at = self._rng.randrange(max(used, 1))
+        content[at] ^= 1 << self._rng.randrange(8)
+        chosen.write_bytes(content)
+        return f"byte {at} of {chosen.name}"
+
+    # what there is in the end
+
+    def settled(self) -> str:
+        """Why it is too early to look at what remains; empty when it is not."""
+        for name, server in self.brokers.items():
+            if name in self._gone:
+                continue
+            if server.broker is None:
+                return f"{name} does not run: {server.failure}"
+            if server.broker.store.dispatch_behind_bytes:
+                return f"queues of {name} do not show all that its log holds"
+        if self._history.pending:
+            return "sends have no answer yet"
+        if self._gone:
+            return ""
+        for server in self.brokers.values():
+            assert server.broker is not None
+            if not server.is_master:
+                for master in self.brokers.values():
+                    end = None if master.broker is None else master.broker.store.end_offset
+                    if master.is_master and end != server.broker.store.end_offset:
+                        return f"{server.name} has not everything that {master.name} has"
+        return ""
+
+    def diverged(self) -> list[BrokerOn]:
+        """Slaves that say that they have what their master has not."""
+        found = []
+        for server in self.brokers.values():
+            if server.is_master or server.broker is None:
+                continue
+            if any("empty the slave's store folder" in trouble.why for trouble in server.broker.troubles.present()):
+                found.append(server)
+        return found
+
+    async def empty(self, slave: BrokerOn) -> None:
+        """Do what a slave asks for that has what its master has not: begin again with nothing."""
+        if not self._layout.powerless:
+            self._history.add(Fault, f"{slave.name} has what its master has not, and no machine lost its power")
+        await slave.stop()
+        slave.machine.empty()
+        slave.start()
+
+    def remains(self) -> list[Remains]:
+        """What every broker that runs holds."""
+        return [self._remains(server) for server in self.brokers.values() if server.broker is not None]
+
+    def _remains(self, server: BrokerOn) -> Remains:
+        broker = server.broker
+        assert broker is not None
+        store, name = broker.store, broker.settings.broker_name
+        queues: dict[Place, list[tuple[int, str]]] = {}
+        for queue in sorted(store.queues(TOPIC)):
+            rows = queues[Place(name, TOPIC, queue)] = []
+            for record in _intact(broker, queue):
+                body = bytes(record.body)
+                message = body.partition(b"/")[0].decode("utf-8", "backslashreplace")
+                if self._history.bodies.get(message) != body:
+                    message = f"never sent: {body[:40]!r}"
+                rows.append((record.queue_offset, message))
+        digest = hashlib.blake2b(digest_size=8)
+        at, end, size = store.begin_offset, store.end_offset, store.settings.mapped_file_size_commit_log
+        begin = at
+        while 0 <= at < end:
+            part = min(size - at % size, end - at)
+            found = store.log_bytes(at, part)
+            if isinstance(found, memoryview):
+                digest.update(found)
+            at += part
+        return Remains(server.name, name, server.is_master, queues, begin, end, digest.digest())
+
+    def tear_down(self) -> None:
+        """Let go of everything that lives or has died."""
+        tasks: list[asyncio.Task[Any]] = []
+        for machine in self._machines.values():
+            machine.on_death = lambda: None
+            if machine.process is not None:
+                machine.process.ended = True
+            tasks += machine.dead_tasks
+            machine.dead_tasks = []
+        self._loop.abandon(tasks)
+        for server in self.brokers.values():
+            for broker in server.all:
+                with contextlib.suppress(Exception):
+                    if broker.store._opened:
+                        broker.store._release()
+
+
+def _intact(broker: Broker, queue: int) -> Iterator[Record]:
+    """The records of a queue of the topic that a client takes, in order."""
+    store = broker.store
+    for offset in range(store.min_offset(TOPIC, queue), store.max_offset(TOPIC, queue)):
+        for view in store.read_now(ReadRequest(TOPIC, queue, offset, 1)).parts:
+            with contextlib.suppress(CorruptRecord):
+                yield decode_record(view, check_crc=True)

@@ -1,0 +1,108 @@
+"""What goes wrong in a run, and when: drawn from the seed before anything happens. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+MOST: Final = 5
+LONGEST_S: Final = 6.0
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A fault.
+
+    Attributes:
+        at_s: when it strikes, virtual seconds.
+        kind: `kill`, `power`, `restart`, `cut`, `one-way`, `halves`, `slow`, `jump`, `disk`, `leave` or `rot`.
+        machine: whom it strikes.
+        other: the other end of a cut.
+        for_s: how long it lasts.
+        amount: steps until a death, how much slower, or milliseconds.
+    """
+
+    at_s: float
+    kind: str
+    machine: str
+    other: str = ""
+    for_s: float = 0.0
+    amount: int = 0
+
+    @property
+    def line(self) -> str:
+        """The fault in words."""
+        text = f"{self.kind} {self.machine}"
+        if self.other:
+            text += f" {self.other}"
+        if self.amount:
+            text += f" {self.amount}"
+        return f"{text} for {self.for_s:.2f}s" if self.for_s else text
+
+
+@dataclass(frozen=True, slots=True)
+class Mishaps:
+    """What may go wrong in a scenario.
+
+    Attributes:
+        servers: machines that may die, be stopped, or have their clocks set.
+        clients: machines of producers and consumers.
+        powerless: those of the servers whose machines may lose their power.
+        rots: whether bits flip in the log of a server that is down.
+        gone: a server that dies at the end and never comes back; empty for none.
+        span_s: when it may, from and to.
+    """
+
+    servers: Sequence[str]
+    clients: Sequence[str]
+    powerless: Sequence[str]
+    rots: bool
+    gone: str
+    span_s: tuple[float, float]
+
+
+def plan(mishaps: Mishaps, rng: Random) -> list[Planned]:
+    """Draw the faults of a run, in the order of their times; none at all for one of ten."""
+    if rng.random() < 0.1 and not mishaps.gone:
+        return []
+    begin_s, end_s = mishaps.span_s
+    found = [_one(mishaps, rng, begin_s + rng.random() * (end_s - begin_s)) for _ in range(rng.randint(1, MOST))]
+    found = [one for one in found if not (one.kind == "leave" and one.machine == mishaps.gone)]
+    if mishaps.gone:
+        at_s = end_s * (0.3 + 0.7 * rng.random())
+        found.append(Planned(at_s, "leave", mishaps.gone, amount=rng.randint(0, 200)))
+        others = [one for one in mishaps.servers if one != mishaps.gone]
+        if others and rng.random() < 0.5:
+            # A machine that is about to go is often cut off from the others first.
+            found.append(Planned(max(at_s - rng.random(), 0), "cut", mishaps.gone, rng.choice(others), for_s=LONGEST_S))
+    return sorted(found, key=lambda one: one.at_s)
+
+
+def _one(mishaps: Mishaps, rng: Random, at_s: float) -> Planned:
+    server, client = rng.choice(mishaps.servers), rng.choice(mishaps.clients)
+    everybody = [*mishaps.servers, *mishaps.clients]
+    for_s = rng.random() * LONGEST_S
+    draw = rng.random()
+    if draw < 0.40:
+        if mishaps.powerless and rng.random() < 0.75:
+            kind = "disk" if rng.random() < 0.25 else "power"
+            return Planned(at_s, kind, rng.choice(mishaps.powerless), for_s=for_s, amount=rng.randint(0, 60))
+        kind = "rot" if mishaps.rots and rng.random() < 0.6 else "kill"
+        return Planned(at_s, kind, server, for_s=for_s, amount=rng.randint(0, 400))
+    if draw < 0.45:
+        return Planned(at_s, "restart", server)
+    if draw < 0.53:
+        return Planned(at_s, "kill", client, for_s=for_s, amount=rng.randint(0, 200))
+    if draw < 0.73:
+        kind = rng.choice(("cut", "one-way"))
+        first, second = rng.sample(everybody, 2) if rng.random() < 0.5 else (server, rng.choice(everybody))
+        if first != second:
+            return Planned(at_s, kind, first, second, for_s=for_s)
+    if draw < 0.81:
+        return Planned(at_s, "halves", "", for_s=for_s, amount=rng.getrandbits(len(everybody)))
+    if draw < 0.88:
+        return Planned(at_s, "slow", "", for_s=for_s, amount=rng.choice((10, 100, 400)))
+    ahead_ms = rng.choice((-1, 1)) * rng.choice((50, 2_000, 60_000, 7_200_000))
+    return Planned(at_s, "jump", rng.choice(everybody), amount=ahead_ms)

@@ -1,0 +1,224 @@
+"""What happened: every send and its answer, every message consumed, every commit and fault, with step and virtual time.
+
+What checkers decide from is here, and nothing else is. A digest of all of it, and of every packet and connection,
+stands for the whole run: two runs of one seed are the same when their digests are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+
+class Place(NamedTuple):
+    """A queue of a broker."""
+
+    broker: str
+    topic: str
+    queue: int
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened.
+
+    Attributes:
+        step: callbacks the loop had run by then.
+        at_s: virtual time.
+    """
+
+    step: int
+    at_s: float
+
+    def line(self) -> str:
+        """The event in words, for traces and the digest."""
+        what = " ".join(
+            f"{field.name}={_word(getattr(self, field.name))}"
+            for field in fields(self)
+            if field.name not in {"step", "at_s"}
+        )
+        return f"{self.step:>7} {self.at_s:>10.4f} {type(self).__name__.lower():<9} {what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sent(Event):
+    """A producer was asked to send a message."""
+
+    message: str
+    writer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Acked(Event):
+    """A producer got an answer; `status` is that of `SendStatus`."""
+
+    message: str
+    status: str
+    place: Place
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused(Event):
+    """A send ended with an error, and the message may be stored or not."""
+
+    message: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Consumed(Event):
+    """A handler was called.
+
+    Attributes:
+        attempt: how often the message was sent back before.
+    """
+
+    message: str
+    group: str
+    member: str
+    place: Place
+    offset: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committed(Event):
+    """A member of a group asked a broker to store an offset."""
+
+    group: str
+    member: str
+    place: Place
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stored(Event):
+    """The offset that a broker was seen to have stored for a group.
+
+    Attributes:
+        life: the broker, and which of its lives.
+    """
+
+    life: str
+    group: str
+    place: Place
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended(Event):
+    """A client died, and with it what it waited for."""
+
+    client: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fault(Event):
+    """Something went wrong on purpose, or was mended."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rot(Event):
+    """A bit of a log has flipped."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Leads(Event):
+    """A member of a DLedger group became its leader."""
+
+    group: str
+    term: int
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class Log(Event):
+    """A line that a program logged; only when somebody reads the trace."""
+
+    where: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """What a broker holds in the end.
+
+    Attributes:
+        server: the machine.
+        broker: its name as clients know it.
+        is_master: whether messages are sent to it.
+        queues: the messages of each queue with their offsets, in order.
+        log: digest of the commit log up to each multiple of 4 KiB, and its end.
+    """
+
+    server: str
+    broker: str
+    is_master: bool
+    queues: dict[Place, list[tuple[int, str]]]
+    log_begin: int
+    log_end: int
+    log: bytes
+
+
+class History:
+    """See the module.
+
+    Args:
+        clock: step and virtual time.
+
+    Attributes:
+        events: in their order.
+        bodies: what every message ever sent consists of.
+        remains: what the brokers hold in the end.
+        pending: sends that have no answer yet.
+    """
+
+    def __init__(self, clock: Callable[[], tuple[int, float]]) -> None:
+        self._clock = clock
+        self._digest = hashlib.blake2b(digest_size=8)
+        self.events: list[Event] = []
+        self.bodies: dict[str, bytes] = {}
+        self.remains: list[Remains] = []
+        self.pending: dict[str, Sent] = {}
+        self.notes: list[str] | None = None
+        """Every packet in words; None while nobody wants to see them."""
+
+    def add(self, kind: Callable[..., Event], *values: object) -> None:
+        """Note an event that happens now."""
+        event = kind(*self._clock(), *values)
+        self.events.append(event)
+        if isinstance(event, Sent):
+            self.pending[event.message] = event
+        elif isinstance(event, Acked | Refused):
+            self.pending.pop(event.message, None)
+        elif isinstance(event, Ended):
+            self.pending = {name: sent for name, sent in self.pending.items() if sent.writer != event.client}
+        if not isinstance(event, Log):
+            self._digest.update(event.line().encode())
+
+    def note(self, text: str) -> None:
+        """Let something count for the digest that checkers need not know."""
+        step, at_s = self._clock()
+        line = f"{step} {at_s:.7f} {text}"
+        self._digest.update(line.encode())
+        if self.notes is not None:
+            self.notes.append(line)
+
+    @property
+    def digest(self) -> str:
+        """Stands for everything that happened so far."""
+        return self._digest.hexdigest()
+
+
+def _word(value: object) -> str:
+    if isinstance(value, Place):
+        return f"{value.broker}/{value.topic}/{value.queue}"
+    text = str(value)
+    return text if " " not in text else repr(text)

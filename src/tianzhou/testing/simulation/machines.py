@@ -1,0 +1,149 @@
+"""Machines: a clock, a disk that forgets, and a process that dies in any step and is started again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tianzhou.testing.disk import ForgetfulDisk, PowerLostError
+from tianzhou.testing.simulation.clocks import MachineClock
+from tianzhou.testing.simulation.loop import SimulationLoop
+from tianzhou.testing.simulation.network import Network
+from tianzhou.testing.simulation.processes import Process
+
+FIRST_PID = 1000
+
+
+class MachineDisk(ForgetfulDisk):
+    """The disk of one life of a machine's process; when it fails, the process dies in the middle of its step."""
+
+    def __init__(self, root: Path, rng: Random, died: Callable[[], None]) -> None:
+        super().__init__(root, rng)
+        self._died = died
+
+    def cut(self) -> None:
+        """Let the process die now.
+
+        Raises:
+            PowerLostError: always.
+        """
+        self._died()
+        raise PowerLostError
+
+
+class Machine:
+    """A computer of the cluster.
+
+    Args:
+        name: what it is called.
+        address: its IP address.
+        root: gets a folder for each of its lives.
+        loop: where its processes run.
+        network: what it is plugged into.
+        rng: decides what its disk keeps.
+        forgets: whether it has a disk whose losses matter.
+
+    Attributes:
+        clock: its own.
+        process: what runs on it; None while nothing does.
+        disk: of the present life; None while nothing runs, or when its losses do not matter.
+        folder: where the files of its present, or next, life are.
+        on_death: called when the process has died.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        root: Path,
+        loop: SimulationLoop,
+        network: Network,
+        rng: Random,
+        *,
+        forgets: bool = False,
+    ) -> None:
+        self.name = name
+        self.address = address
+        self.clock = MachineClock(loop, rng.randrange(-200, 200))
+        self.process: Process | None = None
+        self.disk: MachineDisk | None = None
+        self.on_death: Callable[[], None] = lambda: None
+        self._root = root / name
+        self._loop = loop
+        self._network = network
+        self._rng = rng
+        self._forgets = forgets
+        self._lives = self._boots = 0
+        self.dead_tasks: list[asyncio.Task[Any]] = []
+        """Of processes that died: a coroutine that is collected would run what it has still to do."""
+        self._main: asyncio.Task[None] | None = None
+        self.folder = self._place()
+        self.folder.mkdir(parents=True)
+
+    def _place(self) -> Path:
+        self._lives += 1
+        return self._root / f"life-{self._lives}"
+
+    def start(self, main: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+        """Start a process.
+
+        Args:
+            main: what it does.
+        """
+        assert self.process is None, f"{self.name} runs already"
+        self._network.plug_in(self)
+        process = self.process = Process(self, FIRST_PID + self._lives, f"{self.name}-boot-{self._boots}")
+        if self._forgets:
+            self.disk = MachineDisk(self.folder, self._rng, lambda: self.die(power=True))
+        task = process.context.run(lambda: self._loop.create_task(main(), name=f"{self.name} main"))
+        # Who only waits for what never comes would be collected.
+        self._main = task
+        return task
+
+    def die(self, *, power: bool) -> None:
+        """End the process in the step it is at: nothing more is written, sent, or done.
+
+        Args:
+            power: whether the machine loses its power, and with it what was not synced.
+        """
+        process, self.process = self.process, None
+        if process is None or process.ended:
+            return
+        process.ended = True
+        disk, self.disk = self.disk, None
+        if disk is not None:
+            disk.forgets = power
+            disk.lost = True
+            target = self._place()
+            disk.image(target)
+            self.folder = target
+        if power:
+            self._boots += 1
+        self._network.died(process, power=power)
+        # Whatever else is pending is held by who waits for it.
+        self.dead_tasks += asyncio.all_tasks(self._loop)
+        self.on_death()
+
+    def spare(self) -> None:
+        """Let nothing strike any more that was to strike later."""
+        if self.process is not None:
+            self.process.on_step = None
+        if self.disk is not None:
+            self.disk.fail_at = self.disk.before_sync = None
+
+    def empty(self) -> None:
+        """Let the next life begin with an empty folder."""
+        assert self.process is None, f"{self.name} runs"
+        self.folder = self._place()
+        self.folder.mkdir(parents=True)
+
+    def stopped(self) -> None:
+        """The process has ended by itself; its machine goes on."""
+        process, self.process = self.process, None
+        if process is not None:
+            process.ended = True
+            self.disk = None
+            self._network.died(process, power=False)

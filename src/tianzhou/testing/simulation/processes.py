@@ -1,0 +1,61 @@
+"""What runs where: each callback of the loop belongs to a process, and one that has died runs nothing any more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import Context, ContextVar, copy_context
+from typing import Protocol
+
+PROCESS: ContextVar[Process | None] = ContextVar("tianzhou_simulated_process", default=None)
+"""The process that the running code belongs to; tasks and callbacks inherit it."""
+
+
+class Host(Protocol):
+    """The machine a process runs on."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        ...
+
+    @property
+    def address(self) -> str:
+        """Its IP address."""
+        ...
+
+
+class Process:
+    """One life of a program on a simulated machine.
+
+    Args:
+        host: the machine.
+        pid: its number there.
+        boot: the life of the machine, as `/proc/sys/kernel/random/boot_id` names it.
+
+    Attributes:
+        ended: whether it has died; none of its callbacks run after that, not even what a `finally` would do.
+        steps: callbacks it has run.
+        on_step: called before each callback; None for nobody.
+    """
+
+    def __init__(self, host: Host, pid: int, boot: str) -> None:
+        self.host = host
+        self.pid = pid
+        self.boot = boot
+        self.ended = False
+        self.steps = 0
+        self.on_step: Callable[[], None] | None = None
+        self.context = self._own_context()
+
+    def _own_context(self) -> Context:
+        context = copy_context()
+        context.run(PROCESS.set, self)
+        return context
+
+    def __repr__(self) -> str:
+        return f"{self.host.name}#{self.pid}"
+
+
+def here() -> Process | None:
+    """The process whose code runs now; None for who looks at the cluster from outside."""
+    return PROCESS.get()

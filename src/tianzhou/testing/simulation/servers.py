@@ -1,0 +1,177 @@
+"""Name servers and brokers of a simulated cluster, on their machines."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from random import Random
+from typing import Any, Final
+
+from tianzhou.broker.server import Broker
+from tianzhou.broker.settings import BrokerSettings
+from tianzhou.namesrv.server import NameServer
+from tianzhou.namesrv.settings import NamesrvSettings
+from tianzhou.remoting.tls import TlsSettings
+from tianzhou.store.settings import StoreSettings
+from tianzhou.testing.simulation.machines import Machine
+
+NAMESRV_PORT: Final = 9876
+BROKER_PORT: Final = 10_911
+SEGMENT_BYTES: Final = 32_768
+NO_TLS: Final = TlsSettings(server_mode="disabled")
+SMALL: Final[dict[str, Any]] = {
+    "mapped_file_size_commit_log": SEGMENT_BYTES,
+    "mapped_file_size_consume_queue": 1_000,
+    "max_hash_slot_num": 100,
+    "max_index_num": 200,
+    "max_message_size": 4_096,
+    "clean_file_forcibly_enable": False,
+    "disk_max_used_space_ratio": 99,
+    # The real disk of the machine that simulates has nothing to do with it.
+    "disk_space_enough_free_bytes": 1,
+    "clean_resource_interval": 3_600_000,
+    "ha_housekeeping_interval": 8_000,
+    "ha_send_heartbeat_interval": 2_000,
+    "slave_timeout": 1_500,
+    "sync_flush_timeout": 2_000,
+}
+"""A store in which a few hundred messages fill several files, and a master that misses its slaves soon."""
+
+
+class NameServerOn:
+    """A name server on a machine.
+
+    Args:
+        machine: where it runs.
+        rng: its dice.
+    """
+
+    def __init__(self, machine: Machine, rng: Random) -> None:
+        self.machine = machine
+        self._rng = rng
+        self.address = f"{machine.address}:{NAMESRV_PORT}"
+
+    def start(self) -> None:
+        """Start it, if it does not run."""
+        if self.machine.process is None:
+            self.machine.start(self._run)
+
+    async def _run(self) -> None:
+        home = self.machine.folder
+        settings = replace(
+            NamesrvSettings(),
+            bind_address=self.machine.address,
+            listen_port=NAMESRV_PORT,
+            kv_config_path=str(home / "kvConfig.json"),
+            config_store_path=str(home / "namesrv.properties"),
+        )
+        async with NameServer(settings, clock=self.machine.clock, tls=NO_TLS, rng=self._rng):
+            await asyncio.get_running_loop().create_future()
+
+
+class BrokerOn:
+    """A broker on a machine, which may be started again and again.
+
+    Args:
+        machine: where it runs.
+        rng: its dice.
+        namesrv_addr: its name servers.
+        broker: settings of the broker other than those of every simulation.
+        store: likewise of its store.
+
+    Attributes:
+        broker: the present life; None while it does not run.
+        lives: how often it was started.
+        failure: why it ended by itself; None when it did not.
+        broker_settings: the argument.
+        store_settings: likewise.
+        all: every life, for what has to be let go in the end.
+    """
+
+    def __init__(
+        self, machine: Machine, rng: Random, namesrv_addr: str, *, broker: dict[str, Any], store: dict[str, Any]
+    ) -> None:
+        self.machine = machine
+        self.broker: Broker | None = None
+        self.lives = 0
+        self.all: list[Broker] = []
+        self.failure: BaseException | None = None
+        self._rng = rng
+        self._namesrv_addr = namesrv_addr
+        self.broker_settings = broker
+        self.store_settings = store
+        self._stop = asyncio.Event()
+        self._over = asyncio.Event()
+        self._over.set()
+
+    @property
+    def name(self) -> str:
+        """The machine's."""
+        return self.machine.name
+
+    @property
+    def is_master(self) -> bool:
+        """Whether messages are sent to it."""
+        return self.store_settings.get("broker_role") != "SLAVE"
+
+    @property
+    def address(self) -> str:
+        """Where clients find it."""
+        return f"{self.machine.address}:{BROKER_PORT}"
+
+    def start(self) -> None:
+        """Start it, if it does not run."""
+        if self.machine.process is None:
+            self.lives += 1
+            self.failure = None
+            self._stop, self._over = asyncio.Event(), asyncio.Event()
+            self.machine.start(self._run)
+
+    async def stop(self) -> None:
+        """Stop it cleanly, and return when it has stopped or died."""
+        self._stop.set()
+        await self._over.wait()
+
+    def died(self) -> None:
+        """Its process is no more."""
+        self.broker = None
+        self._over.set()
+
+    async def _run(self) -> None:
+        root = self.machine.folder / "store"
+        broker_settings = replace(
+            BrokerSettings(),
+            **{
+                "broker_ip1": self.machine.address,
+                "bind_address": self.machine.address,
+                "listen_port": BROKER_PORT,
+                "namesrv_addr": self._namesrv_addr,
+                "broker_config_path": str(self.machine.folder / "broker.conf"),
+                "linger_micros": 0,
+                "default_topic_queue_nums": 4,
+                "register_name_server_period": 10_000,
+                **self.broker_settings,
+            },
+        )
+        store_settings = replace(
+            StoreSettings(),
+            **{
+                "store_path_root_dir": str(root),
+                "store_path_commit_log": str(root / "commitlog"),
+                **SMALL,
+                **self.store_settings,
+            },
+        )
+        broker = Broker(broker_settings, store_settings, clock=self.machine.clock, tls=NO_TLS, rng=self._rng)
+        self.all.append(broker)
+        try:
+            # No `async with`: who is let go of in the end would stop it.
+            await broker.__aenter__()
+            self.broker = broker
+            await self._stop.wait()
+            self.broker = None
+            await broker.__aexit__(None, None, None)
+        except Exception as error:  # noqa: BLE001 - who looks after the cluster learns why it does not run
+            self.failure = error
+        self.machine.stopped()
+        self.died()

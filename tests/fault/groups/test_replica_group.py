@@ -1,0 +1,61 @@
+"""`tianzhou serve --replicas 3` as real processes: one command is a group, and a killed leader loses nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path += [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2])]
+
+from processes import Tianzhou
+from test_several_brokers import child, pids, served
+
+from waiting import until
+
+
+def asked(folder: Path, namesrv: str, *args: object) -> tuple[int, Any]:
+    """A command's exit code, and what it printed as JSON."""
+    with Tianzhou(folder, *args, "-o", "json", namesrv=namesrv) as asking:
+        code = asking.wait()
+        return code, json.loads(asking.out)
+
+
+def ids(folder: Path, namesrv: str) -> dict[int, str]:
+    """Broker id to address, of all members that the name server knows."""
+    return {one["id"]: one["address"] for one in asked(folder, namesrv, "status")[1]["brokers"]}
+
+
+def test_three_members_are_one_broker_and_every_message_is_on_all_of_them(tmp_path: Path) -> None:
+    with served(tmp_path, "--replicas", 3, "--set", "durability=zero-loss") as (server, ready):
+        assert [one["name"] for one in ready["brokers"]] == ["n0", "n1", "n2"]
+        assert "durability=zero-loss: flushDiskType=SYNC_FLUSH" in server.err
+        assert 0 in ids(tmp_path, ready["namesrv"])
+        code, found = asked(tmp_path, ready["namesrv"], "prove", "orders", "--count", 500, "--copies", 3)
+        assert (code, found["proven"], found["on_majority"]) == (0, True, 500)
+        assert {one["messages"] for one in found["replicas"]} == {500}
+        assert server.interrupt(signal.SIGTERM)[0] == 0
+    with served(tmp_path) as (_, again):
+        # The folder says how many members it has.
+        assert [one["name"] for one in again["brokers"]] == ["n0", "n1", "n2"]
+
+
+def test_a_killed_leader_costs_no_message_and_comes_back(tmp_path: Path) -> None:
+    with served(tmp_path, "--replicas", 3, "--set", "durability=zero-loss") as (server, ready):
+        namesrv = ready["namesrv"]
+        ledger = tmp_path / "ledger"
+        prove = ("prove", "orders", "--seconds", 12, "--rate", 300, "--copies", 3, "--ledger", ledger, "-o", "json")
+        with Tianzhou(tmp_path, *prove, namesrv=namesrv) as proving:
+            until(lambda: ledger.exists() and ledger.read_text().count("\n") > 200, "some are acknowledged")
+            leader = ids(tmp_path, namesrv)[0]
+            name = next(one["name"] for one in ready["brokers"] if one["address"] == leader)
+            os.kill(pids(ready)[name], signal.SIGKILL)
+            until(lambda: f"{name} serves again" in server.err)
+            assert proving.wait() == 0, proving.out
+            found = json.loads(proving.out)
+        assert found["proven"]
+        assert found["failed_sends"] == {}
+        assert child(server, name) not in (None, pids(ready)[name])

@@ -1,0 +1,80 @@
+"""A broker process that is killed by SIGKILL under load, again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import time
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from processes import Tianzhou
+
+from tianzhou.admin import Admin
+
+
+class KilledBroker:
+    """A name server, and a broker on one folder and port through all its lives; a test adds the load.
+
+    Args:
+        folder: where all files go.
+        seed: of every choice.
+        settings: further settings of the broker, by key.
+
+    Attributes:
+        round: the number of the present life under load.
+        restart_seconds: how long each start took.
+    """
+
+    def __init__(self, folder: Path, seed: int, **settings: object) -> None:
+        print(f"seed {seed}")
+        self.folder = folder
+        self.settings = {"mappedFileSizeCommitLog": 1_048_576, "diskMaxUsedSpaceRatio": 99} | settings
+        self.rng = random.Random(seed)
+        self.namesrv = ""
+        self.port = self.round = 0
+        self.restart_seconds: list[float] = []
+
+    def start(self) -> Tianzhou:
+        """A new process of the broker, when it is ready."""
+        conf = self.folder / "broker.conf"
+        own = {
+            "brokerName": "broker-a", "brokerIP1": "127.0.0.1", "listenPort": self.port,
+            "storePathRootDir": self.folder / "store",
+        }  # fmt: skip
+        conf.write_text("".join(f"{key}={value}\n" for key, value in (own | self.settings).items()))
+        broker = Tianzhou(self.folder, "broker", "-c", conf, "-n", self.namesrv, "-o", "json")
+        began = time.monotonic()
+        self.port = broker.ready()["port"]
+        self.restart_seconds.append(time.monotonic() - began)
+        return broker
+
+    @asynccontextmanager
+    async def killed(self, kills: int, queues: int, *topics: str) -> AsyncIterator[None]:
+        """Topics, lives under load that end by SIGKILL; the name server is there until the end of the block."""
+        with Tianzhou(self.folder, "namesrv", "--port", 0, "-o", "json") as namesrv:
+            self.namesrv = f"127.0.0.1:{namesrv.ready()['port']}"
+            with self.start():
+                async with Admin(self.namesrv) as admin:
+                    for topic in topics:
+                        await admin.topics.create(topic, read_queue_nums=queues, write_queue_nums=queues)
+            for self.round in range(kills):
+                with self.start() as broker:
+                    await self.under_load(broker)
+            yield
+
+    async def under_load(self, broker: Tianzhou) -> None:
+        """One life; ends with `kill`."""
+        raise NotImplementedError
+
+    async def kill(self, broker: Tianzhou, after_s: float, writers: Iterable[Coroutine[Any, Any, None]]) -> None:
+        """Kill the broker after a while of writing, and wait for the writers, which notice."""
+        writing = [asyncio.create_task(writer) for writer in writers]
+        await asyncio.sleep(after_s)
+        os.kill(broker.pid, signal.SIGKILL)
+        broker.process.wait()
+        await asyncio.gather(*writing)

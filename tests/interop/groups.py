@@ -1,0 +1,146 @@
+"""DLedger groups of Apache's brokers and ours, in any mixture, as processes under our control."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from apache import HOST, ApacheBroker, free_ports
+from frames import Reply, call
+from own import OwnBroker, name_server
+
+from waiting import until
+
+OURS = "tianzhou"
+NAME = "broker-a"
+MEMBERS_OF = 901
+"""GET_BROKER_MEMBER_GROUP"""
+
+
+@dataclass
+class Group:
+    """Brokers of one name that elect their master.
+
+    Attributes:
+        namesrv: address of the name server.
+        folder: where each member has its folder.
+        conf: settings of every member.
+        members: by their place in the group; n0 is the first.
+        kinds: what each of them is: `tianzhou`, or a version of Apache's.
+    """
+
+    namesrv: str
+    folder: Path
+    conf: Mapping[str, object] = field(default_factory=dict)
+    members: list[OwnBroker | ApacheBroker] = field(default_factory=list)
+    kinds: list[str] = field(default_factory=list)
+    peers: str = ""
+    ports: list[int] = field(default_factory=list)
+
+    def make(self, kinds: Sequence[str]) -> None:
+        """Make the members, none of which is started.
+
+        Args:
+            kinds: what each is to be.
+        """
+        own_ports = free_ports(len(kinds))
+        self.peers = ";".join(f"n{i}-{HOST}:{own_ports + i}" for i in range(len(kinds)))
+        self.kinds = list(kinds)
+        self.ports = [free_ports(4) + 2 for _ in kinds]
+        self.members = [self.member(i, kind) for i, kind in enumerate(kinds)]
+
+    def member(self, number: int, kind: str) -> OwnBroker | ApacheBroker:
+        """A member over its own folder, not started; whoever had the folder before may have been of another kind."""
+        self.kinds[number] = kind
+        store = self.folder / f"n{number}"
+        conf = {
+            "mappedFileSizeCommitLog": 16 << 20,
+            "enableDLegerCommitLog": "true",
+            "dLegerGroup": NAME,
+            "dLegerPeers": self.peers,
+            "dLegerSelfId": f"n{number}",
+            "sendMessageThreadPoolNums": 4,
+            "slaveReadEnable": "true",
+            **self.conf,
+        }
+        if kind == OURS:
+            return OwnBroker(self.namesrv, store, self.folder / f"h{number}", conf, self.ports[number])
+        return ApacheBroker(
+            self.namesrv, self.ports[number], store, conf, home=self.folder / f"a{number}-{kind}", version=kind
+        )
+
+    def start(self) -> None:
+        """Start all members and wait until one of them is the master."""
+        for member in self.members:
+            member.launch()
+        self.leader()
+
+    def replace(self, number: int, kind: str) -> None:
+        """Stop a member cleanly and go on over its folder with one of another kind."""
+        self.members[number].stop()
+        self.members[number] = self.member(number, kind)
+        self.members[number].launch()
+
+    def registered(self) -> dict[int, str]:
+        """Addresses by broker id, as the name server has them."""
+        reply = call(self.namesrv, MEMBERS_OF, {"clusterName": "DefaultCluster", "brokerName": NAME})
+        if reply.code != 0 or not reply.body:
+            return {}
+        found = reply.json().get("brokerMemberGroup") or reply.json()
+        return {int(number): address for number, address in found.get("brokerAddrs", {}).items()}
+
+    def leader(self, *, other_than: int | None = None, within_s: float = 120) -> int:
+        """Number of the member that is the master and takes messages; waits until there is one.
+
+        Args:
+            other_than: a member that was it before.
+            within_s: for how long.
+        """
+
+        def found() -> int | None:
+            address = self.registered().get(0)
+            for number, member in enumerate(self.members):
+                if member.address == address and number != other_than and self.sends(address):
+                    return number + 1
+            return None
+
+        return until(found, "the group has a master", within_s=within_s, every_s=0.1) - 1
+
+    def sends(self, address: str, topic: str = "probe", body: bytes = b"?") -> Reply | None:
+        """Reply of a member to a send that it acknowledges; None when it does not."""
+        fields = {
+            "producerGroup": "probe", "topic": topic, "defaultTopic": "TBW102", "defaultTopicQueueNums": 1,
+            "queueId": 0, "sysFlag": 0, "bornTimestamp": 0, "flag": 0, "reconsumeTimes": 0, "unitMode": "false",
+            "properties": "",
+        }  # fmt: skip
+        try:
+            reply = call(address, 10, fields, body, timeout=5)
+        except OSError:
+            return None
+        return reply if reply.code == 0 else None
+
+    def kill(self) -> None:
+        """Kill all members."""
+        for member in self.members:
+            member.kill()
+
+
+@contextmanager
+def group(folder: Path, kinds: Sequence[str], conf: Mapping[str, object] | None = None) -> Iterator[Group]:
+    """Run a group with its name server.
+
+    Args:
+        folder: for its files.
+        kinds: what each member is.
+        conf: settings of every member.
+    """
+    with name_server(folder) as namesrv:
+        found = Group(namesrv, folder, conf or {})
+        found.make(kinds)
+        try:
+            found.start()
+            yield found
+        finally:
+            found.kill()

@@ -1,0 +1,77 @@
+"""What has to hold in a group whatever happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from memory_log import MemoryLog
+
+from tianzhou.replication.dledger.ready import Committed, Role, Standing
+
+
+class Broken(AssertionError):
+    """Something that may never happen happened."""
+
+
+class Checks:
+    """Collects what nodes say, and compares."""
+
+    def __init__(self) -> None:
+        self.leaders: dict[int, str] = {}
+        self.agreed: dict[int, bytes] = {}
+        """Committed entries by index."""
+        self.answered: dict[int, bytes] = {}
+        """Bodies of acknowledged ones by index."""
+        self.reached: dict[str, int] = {}
+        self.serving: dict[str, int] = {}
+        self.elections = 0
+        self.elected: Callable[[str], None] = lambda name: None
+
+    def standing(self, name: str, standing: Standing, log: MemoryLog) -> None:
+        """A node's role changed."""
+        if standing.role is not Role.LEADER:
+            return
+        before = self.leaders.setdefault(standing.term, name)
+        if before != name:
+            raise Broken(f"{before} and {name} both lead in term {standing.term}")
+        if not standing.serving:
+            self.elections += 1
+            self.elected(name)
+            for index, entry in self.agreed.items():
+                if index >= log.begin_index >= 0 and (index > log.end_index or log.entry(index) != entry):
+                    raise Broken(f"{name} leads in term {standing.term} without the committed entry {index}")
+
+    def committed(self, name: str, log: MemoryLog, committed: Committed) -> None:
+        """A node says that entries are committed."""
+        begin = max(self.reached.get(name, -1) + 1, log.begin_index)
+        if committed.index > log.end_index:
+            raise Broken(f"{name} has committed entry {committed.index} and does not have it")
+        if committed.position != log.end_of(committed.index):
+            raise Broken(f"{name} says that entry {committed.index} ends at {committed.position}")
+        for index in range(min(begin, committed.index), committed.index + 1):
+            if index < log.begin_index:
+                continue
+            entry = log.entry(index)
+            if self.agreed.setdefault(index, entry) != entry:
+                raise Broken(f"entry {index} is committed twice, {name} has another one")
+        self.reached[name] = max(self.reached.get(name, -1), committed.index)
+
+    def acknowledged(self, index: int, term: int, body: bytes) -> None:
+        """A client was answered."""
+        self.answered[index] = body
+        if not self.agreed.get(index, b"").endswith(body):
+            raise Broken(f"entry {index} of term {term} was acknowledged and is not committed")
+
+    def logs(self, logs: dict[str, MemoryLog]) -> None:
+        """Entries of one index and term are the same, and so are all before."""
+        names = list(logs)
+        for n, one in enumerate(names):
+            for other in names[n + 1 :]:
+                self._match(one, logs[one], other, logs[other])
+
+    def _match(self, one: str, mine: MemoryLog, other: str, theirs: MemoryLog) -> None:
+        same = False
+        for index in range(min(mine.end_index, theirs.end_index), max(mine.begin_index, theirs.begin_index, 0) - 1, -1):
+            same = same or mine.term_at(index) == theirs.term_at(index)
+            if same and mine.entry(index) != theirs.entry(index):
+                raise Broken(f"{one} and {other} differ at {index} and are the same behind it")

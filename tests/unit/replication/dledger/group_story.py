@@ -1,0 +1,215 @@
+"""A group's life by chance: messages, crashes, cuts, and what has to hold all the while and at the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from apache_node import ApacheNode
+from group_checks import Broken, Checks
+from group_network import Network
+from our_node import OurNode
+
+from tianzhou.replication.dledger.ready import Role
+from tianzhou.replication.dledger.timings import Timings
+
+TIMINGS = Timings(
+    heartbeat_interval_ms=100, max_heartbeat_leak=3, min_vote_interval_ms=50, max_vote_interval_ms=250,
+    vote_wait_ms=200, request_limit_ms=300, max_push_time_out_ms=150, commit_interval_ms=100, ask_again_ms=10,
+    leadership_transfer_wait_timeout_ms=200, stretch_bytes=400, max_push_bytes=2000, max_pushes=20,
+    waiting_pushes=10, waiting_push_bytes=2000, peer_push_throttle_bytes=3000, peer_push_quota_bytes=20_000,
+    throttled_entries=20, max_leadership_transfer_wait_index=50,
+)  # fmt: skip
+"""Times that are short, and bounds that are reached."""
+
+KINDS = ((3, 0), (3, 1), (3, 0), (5, 0), (3, 0), (3, 2), (3, 0), (5, 2))
+"""Sizes of groups, and how many nodes of Apache's they have."""
+
+
+@dataclass
+class Figures:
+    """What happened, so that a story in which nothing happens is noticed."""
+
+    committed: int = 0
+    acknowledged: int = 0
+    elections: int = 0
+    crashes: int = 0
+    complaints: int = 0
+
+
+def story(seed: int) -> Story:
+    """A story of any kind."""
+    size, apache = KINDS[seed % len(KINDS)]
+    return Story(seed, size, apache=apache, hasty=seed // len(KINDS) % 4 == 3)
+
+
+class Story:
+    """One group and one seed.
+
+    Args:
+        seed: of all chance.
+        size: nodes of the group.
+        apache: how many of them are Apache's.
+        sync: whether our nodes answer for what is on the disk only; None for by chance.
+        power: whether nodes may lose power, not only crash.
+        hasty: whether leaders often crash when they were just chosen, and not everybody has heard of that.
+    """
+
+    def __init__(
+        self, seed: int, size: int = 3, *, apache: int = 0, sync: bool | None = None, power: bool = True,
+        hasty: bool = False, timings: Timings = TIMINGS,
+    ) -> None:  # fmt: skip
+        self.rng = Random(seed)
+        self.network = Network(self.rng)
+        self.checks = Checks()
+        self.figures = Figures()
+        self.power = power
+        names = [f"n{n}" for n in range(size)]
+        strangers = set(self.rng.sample(names, apache))
+        sync = self.rng.random() < 0.5 if sync is None else sync
+        self.nodes: list[OurNode | ApacheNode] = [
+            ApacheNode(name, names, self.network, self.checks, timings)
+            if name in strangers
+            else OurNode(name, names, self.network, self.checks, timings, sync=sync)
+            for name in names
+        ]
+        self._body = 0
+        if hasty:
+            self.checks.elected = self._elected
+
+    def _elected(self, name: str) -> None:
+        rng, network = self.rng, self.network
+        node = next(node for node in self.nodes if node.name == name)
+        if rng.random() < 0.4:
+            return
+        life = node.life
+        for other in rng.sample(self.nodes, len(self.nodes) // 2):
+            network.cuts.add((name, other.name))
+        network.at(rng.randint(0, 30), lambda: node.life == life and node.alive and node.crash(power=self.power))
+        network.at(rng.randint(31, 90), lambda: node.alive or node.restart())
+        network.at(rng.randint(31, 90), network.cuts.clear)
+
+    def run(self, steps: int = 150) -> Figures:
+        """Let things happen, then heal everything and see that the group goes on."""
+        for _ in range(steps):
+            self._step()
+            self.network.run_until(self.network.now_ms + self.rng.choice((5, 20, 50, 150, 400)))
+        self.heal()
+        self._goes_on()
+        figures = self.figures
+        figures.committed = len(self.checks.agreed)
+        figures.acknowledged = len(self.checks.answered)
+        figures.elections = self.checks.elections
+        figures.complaints = sum(len(node.complaints) for node in self.nodes)
+        return figures
+
+    def propose(self, count: int) -> int:
+        """Clients send to whoever accepts it; returns how many were accepted."""
+        accepted = 0
+        for node in self.nodes:
+            for _ in range(count):
+                self._body += 1
+                body = b"%d:" % self._body + bytes(self.rng.randint(0, 150))
+                accepted += node.propose(body)
+        return accepted
+
+    def _step(self) -> None:
+        rng, network = self.rng, self.network
+        what = rng.random()
+        node = rng.choice(self.nodes)
+        if what < 0.45:
+            self.propose(rng.choice((1, 1, 3, 20)))
+        elif what < 0.58:
+            down = [other for other in self.nodes if not other.alive]
+            if down and rng.random() < 0.7:
+                rng.choice(down).restart()
+            else:
+                self._crash(node)
+        elif what < 0.66:
+            other = rng.choice(self.nodes)
+            network.cuts.add((node.name, other.name))
+        elif what < 0.72:
+            for other in self.nodes:
+                if other is not node:
+                    network.cuts |= {(node.name, other.name), (other.name, node.name)}
+        elif what < 0.84:
+            network.cuts.clear()
+        elif what < 0.89:
+            network.lossy = rng.choice((0.0, 0.0, 0.02, 0.2))
+            network.slowest_ms = rng.choice((2, 20, 20, 120))
+        elif what < 0.93:
+            node.expire(rng.randint(1, 30))
+        elif what < 0.96:
+            node.hand_over(rng.choice(self.nodes).name)
+        elif isinstance(node, OurNode) and self.power:
+            node.fragile = rng.choice((0.0, 0.0, 0.002, 0.02))
+        self.checks.logs({node.name: node.log for node in self.nodes})
+
+    def _crash(self, node: OurNode | ApacheNode) -> None:
+        rng = self.rng
+        # Those that were just chosen, or are about to be, have the most to forget.
+        standing = [other for other in self.nodes if other.alive and other.role is not Role.FOLLOWER]
+        if standing and rng.random() < 0.5:
+            node = rng.choice(standing)
+        if not node.alive:
+            return
+        self.figures.crashes += 1
+        node.crash(power=self.power and rng.random() < 0.5)
+        if rng.random() < 0.4:
+            life = node.life
+            self.network.at(rng.randint(1, 60), lambda: node.alive or node.life != life or node.restart())
+
+    def heal(self) -> None:
+        """Everything works from now on."""
+        network = self.network
+        self.checks.elected = lambda name: None
+        network.run_until(network.now_ms + 100)  # what is to happen already happens
+        network.cuts.clear()
+        network.lossy = 0.0
+        network.slowest_ms = 20
+        for node in self.nodes:
+            if isinstance(node, OurNode):
+                node.fragile = 0.0
+            if not node.alive:
+                node.restart()
+
+    def _goes_on(self) -> None:
+        network = self.network
+        lost = sum(isinstance(node, OurNode) and node.impaired for node in self.nodes)
+        if lost > (len(self.nodes) - 1) // 2:
+            return  # too many lost what they had: an operator has to decide
+        until_ms = network.now_ms + 20_000
+        end = None
+        while network.now_ms < until_ms:
+            network.run_until(network.now_ms + 1000)
+            if end is not None and self._all_have(end):
+                break
+            if self.propose(1):
+                end = max(node.log.end_index for node in self.nodes)
+        else:
+            standings = [(node.name, node.described()) for node in self.nodes]
+            raise Broken(f"a healed group does not go on: {standings}")
+        for node in self.nodes:
+            for index, body in self.checks.answered.items() if not self._stuck(node) else ():
+                log = node.log
+                if index >= log.begin_index and not log.entry(index).endswith(body):
+                    raise Broken(f"{node.name} does not have entry {index}, which was acknowledged")
+
+    def _all_have(self, end: int) -> bool:
+        nodes = [node for node in self.nodes if not self._stuck(node)]
+        ends = {node.log.end_index for node in nodes}
+        return (
+            len(ends) == 1
+            and min(ends) >= end
+            and len({node.log.raw[-1] for node in nodes}) == 1
+            and all(node.committed_index >= end for node in nodes)
+            and sum(node.role is Role.LEADER for node in nodes) == 1
+        )
+
+    def _stuck(self, node: OurNode | ApacheNode) -> bool:
+        """Whether a node of Apache's is in a later term than its leader, which is one too and pays no heed to that.
+
+        With a log shorter than the others' it gets no vote, and a leader that others answer goes on in its term.
+        """
+        led = any(isinstance(other, ApacheNode) and other.role is Role.LEADER for other in self.nodes)
+        return led and isinstance(node, ApacheNode) and node.role is Role.CANDIDATE

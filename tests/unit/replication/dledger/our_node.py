@@ -1,0 +1,238 @@
+"""A node of ours in a simulated group: carries out what its `Member` wants, and may lose power in the middle of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from group_checks import Checks
+from group_network import Network
+from memory_log import MemoryLog
+
+from tianzhou.replication.dledger.member import Member
+from tianzhou.replication.dledger.ready import HardState, Ready, Role
+from tianzhou.replication.dledger.timings import Timings
+from tianzhou.wire.bodies.dledger import TransferRequest
+
+OPENING = b"opens the term"
+
+
+class PowerLost(Exception):
+    """The node stops here."""
+
+
+class OurNode:
+    """A node; `sync` says that it answers for entries that are on the disk only."""
+
+    def __init__(
+        self, name: str, peers: list[str], network: Network, checks: Checks, timings: Timings, *, sync: bool = False
+    ) -> None:
+        self.name = name
+        self.alive = False
+        self.life = 0
+        self.network = network
+        self.checks = checks
+        self.timings = timings
+        self.sync = sync
+        self.peers = peers
+        self.fragile = 0.0
+        """Chance that the power goes in the middle of a `Ready`."""
+        self.hard_state = HardState()
+        self.log = MemoryLog()
+        self.disk: list[bytes] = []
+        self.checkpoint = -1
+        self.impaired = False
+        self.complaints: list[str] = []
+        self.pending: list[tuple[int, int, bytes]] = []
+        self._syncing = False
+        self.member: Member
+        network.hosts[name] = self
+        self.restart()
+
+    # The machine
+
+    def restart(self) -> None:
+        self.alive = True
+        self.member = Member(
+            "group", self.name, self.peers, self.log, self.hard_state, chance=self.network.rng.random,
+            now_ms=self.network.now_ms, timings=self.timings, committed_index=self.checkpoint, impaired=self.impaired,
+            sync_entries=self.sync, synced_index=self.log.end_index,
+        )  # fmt: skip
+        self.disk = list(self.log.raw)
+        self.reached = self.checkpoint
+        self._syncing = False
+        life = self.life
+
+        def tick() -> None:
+            if self.alive and self.life == life:
+                self.network.at(10, tick)
+                self.tick()
+
+        self.network.at(1, tick)
+        self._carry_out()
+
+    def crash(self, *, power: bool) -> None:
+        """The process ends; without power, what is not on the disk goes with it."""
+        self.alive = False
+        self.life += 1
+        self.pending = []
+        rng = self.network.rng
+        # The checkpoint is written now and then, of entries that are on the disk.
+        stored = self.log.begin_index + self._equal(self.disk) - 1 if self.sync else self.log.end_index
+        self.checkpoint = rng.choice((self.checkpoint, min(self.reached, stored)))
+        if not power or not self.log.raw:
+            self.log = MemoryLog(self.log.raw)
+            return
+        if self.sync:
+            equal = self._equal(self.disk)
+            whole = equal == len(self.disk)
+            # What was cut may be there again, or a part of what was appended since.
+            rest = self.log.raw[: rng.randint(equal, len(self.log.raw))] if whole or rng.random() < 0.5 else self.disk
+            self.log = MemoryLog(rest)
+        else:
+            left = rng.randint(max(len(self.log.raw) - 20, 1), len(self.log.raw))
+            self.impaired = self.impaired or left < len(self.log.raw)
+            self.log = MemoryLog(self.log.raw[:left])
+        self.checkpoint = min(self.checkpoint, self.log.end_index)
+
+    def _equal(self, raw: list[bytes]) -> int:
+        """How many entries from the first on are the same in the log."""
+        equal = 0
+        while equal < min(len(raw), len(self.log.raw)) and raw[equal] == self.log.raw[equal]:
+            equal += 1
+        return equal
+
+    def tick(self) -> None:
+        self.member.tick(self.network.now_ms)
+        self._carry_out()
+
+    def requested(self, ticket: object, request: Any) -> None:
+        self.member.requested(ticket, request, self.network.now_ms)
+        self._carry_out()
+
+    # The shell
+
+    def _carry_out(self) -> None:
+        try:
+            while self.alive and self.member.has_ready:
+                self._do(self.member.ready())
+        except PowerLost:
+            self.crash(power=True)
+            life = self.life
+            self.network.at(self.network.rng.randint(50, 3000), lambda: self._again(life))
+        else:
+            self._sync_later()
+
+    def _again(self, life: int) -> None:
+        if not self.alive and self.life == life:
+            self.restart()
+
+    def _may_fail(self) -> None:
+        if self.fragile and self.network.rng.random() < self.fragile:
+            raise PowerLost
+
+    def _do(self, ready: Ready) -> None:
+        self._may_fail()
+        if ready.hard_state is not None:
+            self.hard_state = ready.hard_state
+            self._may_fail()
+        if ready.cut is not None:
+            self.log.cut(ready.cut)
+            self._may_fail()
+        if ready.append is not None:
+            self.log.append(ready.append)
+            self._may_fail()
+        if ready.recovered:
+            self.impaired = False
+        self.complaints += ready.complaints
+        if ready.committed is not None:
+            self.reached = ready.committed.index
+            self.checks.committed(self.name, self.log, ready.committed)
+        if ready.standing is not None:
+            standing = ready.standing
+            self.checks.standing(self.name, standing, self.log)
+            if standing.role is not Role.LEADER:
+                self.pending = []
+        if ready.committed is not None:
+            self._acknowledge(ready.committed.index)
+        for answer in ready.answers:
+            answer.ticket(answer.response)  # type: ignore[operator]
+        for send in ready.sends:
+            self.network.ask(
+                self.name, send.peer, send.request, send.limit_ms,
+                lambda reply, number=send.number: self._answered(number, reply),
+            )  # fmt: skip
+        if ready.open_term and self.member.standing.role is Role.LEADER:
+            self.log.add(self.member.standing.term, OPENING)
+            self.member.appended(self.network.now_ms)
+
+    def _answered(self, number: int, reply: Any) -> None:
+        self.member.answered(number, reply, self.network.now_ms)
+        self._carry_out()
+
+    def _acknowledge(self, index: int) -> None:
+        done = [item for item in self.pending if item[0] <= index]
+        self.pending = [item for item in self.pending if item[0] > index]
+        for at, term, body in done:
+            self.checks.acknowledged(at, term, body)
+
+    def _sync_later(self) -> None:
+        if not self.sync or self._syncing or not self.alive or self.disk == self.log.raw:
+            return
+        self._syncing = True
+        raw, life = list(self.log.raw), self.life
+
+        def done() -> None:
+            if not self.alive or self.life != life:
+                return
+            self._syncing = False
+            equal = self._equal(raw)
+            self.disk = raw
+            if equal and self.log.raw:
+                self.member.synced(self.log.begin_index + equal - 1, self.network.now_ms)
+            self._carry_out()
+            self._sync_later()
+
+        self.network.at(self.network.rng.randint(1, 30), done)
+
+    # What clients do
+
+    def propose(self, body: bytes) -> bool:
+        """Append something, if this node accepts it."""
+        if not self.alive or self.member.refusal() is not None:
+            return False
+        term = self.member.standing.term
+        self.pending.append((self.log.add(term, body), term, body))
+        self.member.appended(self.network.now_ms)
+        self._carry_out()
+        return True
+
+    def expire(self, count: int) -> None:
+        """Entries at the beginning go, never what is not committed."""
+        begin = min(self.log.begin_index + count, self.member.committed.index)
+        if self.alive and self.log.raw and begin > self.log.begin_index and not self._syncing:
+            self.log.expire(begin)
+            self.disk = list(self.log.raw)
+
+    def hand_over(self, peer: str) -> None:
+        """An administrator moves the leadership."""
+        if self.alive:
+            request = TransferRequest(
+                group="group", remote_id=self.name, term=self.member.standing.term, transfer_id=self.name,
+                transferee_id=peer,
+            )  # fmt: skip
+            self.requested(lambda _: None, request)
+
+    @property
+    def committed_index(self) -> int:
+        return self.member.committed.index
+
+    @property
+    def role(self) -> Role:
+        return self.member.standing.role
+
+    def described(self) -> str:
+        log, member = self.log, self.member
+        return (
+            f"{member.standing} log {log.begin_index}..{log.end_index} of {log.end_term} committed "
+            f"{self.committed_index} impaired {member.impaired} {self.complaints[-2:]}"
+        )

@@ -1,0 +1,55 @@
+"""Small DLedger stores whose group has one member, which commits what it is told to."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from small_store import small_settings
+
+from tianzhou.store import MessageStore
+from tianzhou.store.entries.entry_log import EntryLog
+
+GROUP = {
+    "enable_d_leger_commit_log": True, "d_leger_group": "g", "d_leger_peers": "n0-h:1", "d_leger_self_id": "n0",
+}  # fmt: skip
+
+
+def group_store(folder: Path, clock: Any = None, **changes: Any) -> MessageStore:
+    """A store that is not open yet."""
+    return MessageStore(small_settings(folder, **{**GROUP, **changes}), clock)
+
+
+def copied(folder: Path, to: Path) -> Path:
+    """A copy of a store, with the holes of its files: those of an open store are what is left when its process dies."""
+    subprocess.run(["cp", "-a", "--sparse=always", folder, to], check=True)
+    return to
+
+
+def entries_of(store: MessageStore) -> EntryLog:
+    """What the store has as a member."""
+    assert store.entries is not None
+    return store.entries
+
+
+def commit(store: MessageStore, index: int | None = None) -> None:
+    """Commit up to an entry; None for the last one."""
+    entries = entries_of(store)
+    entries.committed(entries.end_index if index is None else index)
+
+
+def lead(store: MessageStore, term: int) -> None:
+    """Let the store lead, and take puts."""
+    entries = entries_of(store)
+    entries.lead(term)
+    entries.append_opening(term, store.clock.now_ms())
+    commit(store)
+    assert entries.serve()
+    store.flags.opened()
+
+
+def all_entries(store: MessageStore) -> list[bytes]:
+    """Every entry that the log has."""
+    entries = entries_of(store)
+    return [entries.entry(index) for index in range(max(entries.begin_index, 0), entries.end_index + 1)]
