@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from tianzhou.broker.changeable_settings import RULES as BROKER_RULES
-from tianzhou.broker.server import FAST_PORT_BELOW, Broker, first_address
+from tianzhou.broker.server import FAST_PORT_BELOW, Broker, first_address, free_port_pair
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.zero_loss import with_profile
 from tianzhou.clock import Clock, SystemClock
@@ -399,25 +399,3 @@ def _resolve(name: str, address: str) -> list[Address]:
 def bracketed(host: str) -> str:
     """Host as written before `:port`: IPv6 in brackets."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
-
-
-def free_port_pair(host: str) -> int:
-    """A free port with a free fast port two below.
-
-    Raises:
-        ConfigError: there is none, or nothing can listen on the host.
-    """
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM)[0]
-        for _ in range(64):
-            with socket.socket(family) as main, socket.socket(family) as fast:
-                main.bind(address)
-                port = int(main.getsockname()[1])
-                try:
-                    fast.bind((address[0], port - FAST_PORT_BELOW, *address[2:]))
-                except OSError:
-                    continue
-                return port
-    except OSError as error:
-        raise ConfigError(f"cannot listen on {host}: {error.strerror}; give an address of this machine") from error
-    raise ConfigError(f"no pair of free ports found on {host}; give a port")

@@ -21,7 +21,7 @@ from processes import Tianzhou, serve
 
 from process_tree import children
 from tianzhou import sync
-from tianzhou.embedded import free_port_pair
+from tianzhou.broker.server import free_port_pair
 from tianzhou.errors import TianzhouError
 from tianzhou.model import Message, MessageQueue, SendStatus
 from waiting import WITHIN_S, until

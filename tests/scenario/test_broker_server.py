@@ -133,7 +133,7 @@ async def test_two_brokers_share_a_topic(tmp_path: Path) -> None:
 
 
 def test_the_fast_port_serves_all_but_pulls(tmp_path: Path) -> None:
-    from tianzhou.embedded import free_port_pair
+    from tianzhou.broker.server import free_port_pair
 
     async def served(port: int) -> None:
         async with RemotingClient() as client, small_broker(tmp_path, listen_port=port) as broker:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tianzhou.admin.reach import Reach, unless_absent
-from tianzhou.admin.replicas import Lag, lag_of, role_of
+from tianzhou.admin.replicas import Lag, Membership, is_master, lag_of, membership_of
 from tianzhou.errors import TianzhouError
 from tianzhou.model import ClusterInfo
 from tianzhou.settings import format_properties, parse_properties
@@ -60,12 +60,24 @@ class BrokerStatus:
 
     @property
     def role(self) -> str:
-        """`master` or `slave`."""
-        return role_of(self.broker_id, self.copies)
+        """`master` or `slave`; of a member of a group that tells, `leader`, `follower` or `candidate`."""
+        if self.membership is not None:
+            return self.membership.role
+        return "master" if self.is_master else "slave"
+
+    @property
+    def is_master(self) -> bool:
+        """Whether it is the one of its name that takes messages."""
+        return is_master(self.broker_id, self.copies)
+
+    @property
+    def membership(self) -> Membership | None:
+        """Its place in its DLedger group; None without one, and of Apache's brokers, which do not tell."""
+        return membership_of(self.runtime)
 
     @property
     def follows(self) -> str:
-        """Where a slave copies its log from, its master's HA address; empty while it does not, and of a master."""
+        """Where a slave copies its log from: its master's HA address, or its leader's; empty while it does not."""
         return "" if self.copies is None else self.copies.ha_client_runtime_info.master_addr or ""
 
     @property
@@ -197,10 +209,10 @@ class Cluster:
         members = [one for one in brokers if (one.cluster, one.broker_name) in groups and one.error is None]
         told = await self._reach.each([one.address for one in members], ask)
         found = [replace(one, copies=told.get(one.address)) for one in brokers]
-        masters = {(one.cluster, one.broker_name): one for one in found if one.role == "master"}
+        masters = {(one.cluster, one.broker_name): one for one in found if one.is_master}
         return [
             one
-            if one.role == "master" or (master := masters.get((one.cluster, one.broker_name))) is None
+            if one.is_master or (master := masters.get((one.cluster, one.broker_name))) is None
             else replace(one, lag=lag_of(one.copies, master.copies, master.runtime))
             for one in found
         ]

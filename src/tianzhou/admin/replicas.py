@@ -24,14 +24,44 @@ class Lag:
     seconds: float | None
 
 
-def role_of(broker_id: int, copies: HaStatus | None) -> str:
-    """A broker's role, `master` or `slave`.
+@dataclass(slots=True, frozen=True)
+class Membership:
+    """A broker's place in its DLedger group (broker.md §19.1).
+
+    Attributes:
+        member: its id, as `n0`.
+        role: `leader`, `follower` or `candidate`.
+        term: in which.
+        leader: id of the member that it follows, or its own; empty while it knows of none.
+    """
+
+    member: str
+    role: str
+    term: int
+    leader: str
+
+
+def membership_of(runtime: Mapping[str, str]) -> Membership | None:
+    """A broker's place in its group; None of a broker without one, and of Apache's, which do not say it.
+
+    Args:
+        runtime: what the broker says about itself (wire.md §9.11).
+    """
+    term = runtime.get("dLegerTerm", "")
+    if not (term.isascii() and term.isdigit()):
+        return None
+    role = runtime.get("dLegerRole", "").lower()
+    return Membership(runtime.get("dLegerSelfId", ""), role, int(term[:19]), runtime.get("dLegerLeaderId", ""))
+
+
+def is_master(broker_id: int, copies: HaStatus | None) -> bool:
+    """Whether a broker is the one of its name that takes messages.
 
     Args:
         broker_id: 0 for a master.
         copies: what it says of its copies; None when it does not tell, as those of RocketMQ 4.
     """
-    return "master" if (broker_id == 0 if copies is None else copies.master) else "slave"
+    return broker_id == 0 if copies is None else copies.master
 
 
 def lag_of(slave: HaStatus | None, master: HaStatus | None, master_runtime: Mapping[str, str]) -> Lag | None:

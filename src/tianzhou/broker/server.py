@@ -73,6 +73,7 @@ from tianzhou.broker.transactions.transaction_checker import TransactionChecker
 from tianzhou.clock import Clock, SystemClock
 from tianzhou.errors import ConfigError, TianzhouError
 from tianzhou.filter import BloomFilter
+from tianzhou.free_ports import free_port
 from tianzhou.limits import Bounds
 from tianzhou.remoting.admin_gate import AdminGate, exposure_warning
 from tianzhou.remoting.client import RemotingClient
@@ -228,7 +229,7 @@ class Broker:
         settings, clock = self.settings, self._clock
         settings.broker_ip1 = settings.broker_ip1 or first_address()
         settings.broker_ip2 = settings.broker_ip2 or settings.broker_ip1
-        self._port = settings.listen_port or self._port or free_port(settings.bind_address)
+        self._port = settings.listen_port or self._port or free_port_pair(settings.bind_address)
         host = host_bytes(settings.broker_ip1)
         now = clock.now_ms()
         self._tables = make_tables(settings, self.store_settings, now)
@@ -498,8 +499,10 @@ def host_bytes(address: str) -> bytes:
     return socket.inet_pton(family, str(found[0]).partition("%")[0])
 
 
-def free_port(host: str) -> int:
-    """A free port, for `listenPort=0`."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
+def free_port_pair(host: str) -> int:
+    """A free port with a free fast port, and free ones between them and for replication.
+
+    Raises:
+        ConfigError: there is none, or nothing can listen on the host.
+    """
+    return free_port(host, below=FAST_PORT_BELOW, above=1)

@@ -46,8 +46,8 @@ def status(
 ) -> None:
     """Show every broker: where it listens, since when it runs, what goes in and out, how full its disk is.
 
-    Where brokers have slaves: who follows whom, and how far behind. Ends with 1 when a broker does not answer, or says
-    that some of its work fails.
+    Where brokers have slaves or are a group: who follows whom, in which term, and how far behind. Ends with 1 when a
+    broker does not answer, or says that some of its work fails.
 
     Example: tianzhou status -n 127.0.0.1:9876
     """
@@ -75,7 +75,7 @@ def _show(name_servers: list[str], brokers: list[BrokerStatus], output: Output) 
         print_line("")
         columns = ["broker", "id", "cluster", "address", "version", "since", "in/s", "out/s", "disk"]
         rows = [_cells(one) for one in brokers]
-        if any(one.role == "slave" for one in brokers):
+        if any(not one.is_master or one.membership for one in brokers):
             columns += ["role", "behind"]
             rows = [[*row, *_copy_cells(one)] for row, one in zip(rows, brokers, strict=True)]
         print_rows(columns, rows, output)
@@ -107,9 +107,13 @@ def _cells(one: BrokerStatus) -> list[object]:
 
 
 def _copy_cells(one: BrokerStatus) -> list[object]:
-    if one.role == "master":
+    behind = None if one.lag is None else _lag_text(one.lag)
+    if (member := one.membership) is not None:
+        of = f" of {member.leader}" if member.role == "follower" and member.leader else ""
+        return [f"{member.member}: {member.role}{of} in term {member.term}", behind]
+    if one.is_master:
         return ["master", None]
-    return [f"slave of {one.follows}" if one.follows else "slave", None if one.lag is None else _lag_text(one.lag)]
+    return [f"slave of {one.follows}" if one.follows else "slave", behind]
 
 
 def _lag_text(lag: Lag) -> str:
@@ -141,6 +145,9 @@ def _document(one: BrokerStatus) -> dict[str, object]:
         "out_per_second": one.get_tps,
         "disk_ratio": None if one.disk_ratio < 0 else one.disk_ratio,
         "role": one.role,
+        "member": member.member if (member := one.membership) else None,
+        "term": member.term if member else None,
+        "leader": member.leader or None if member else None,
         "follows": one.follows or None,
         "lag": None
         if one.lag is None

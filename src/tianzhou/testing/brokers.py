@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tianzhou.broker.router import Router
-from tianzhou.broker.server import Broker
+from tianzhou.broker.server import Broker, free_port_pair
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.clock import Clock
-from tianzhou.embedded import free_port_pair
 from tianzhou.errors import ClientError, ConfigError
 from tianzhou.model import MessageExt, names
 from tianzhou.remoting.tls import TlsSettings

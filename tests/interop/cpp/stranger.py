@@ -119,6 +119,7 @@ def consume(namesrv: str, *specs: str) -> None:
         consumers.append(consumer)
     emit(event="started")
     sys.stdin.buffer.read()
+    emit(event="stopping")
     for consumer in consumers:
         consumer.shutdown()
     emit(event="done")

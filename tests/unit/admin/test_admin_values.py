@@ -3,7 +3,7 @@
 import pytest
 
 from tianzhou.admin import Admin, BrokerStatus, GroupLag, QueueLag, TopicDescription
-from tianzhou.admin.replicas import Lag, lag_of
+from tianzhou.admin.replicas import Lag, Membership, lag_of
 from tianzhou.errors import ClientError, ConfigError
 from tianzhou.model import MessageQueue, TopicRoute
 from tianzhou.wire.bodies.offsets import TopicOffset
@@ -82,3 +82,25 @@ def test_who_follows_whom() -> None:
     assert BrokerStatus("c", "b", 1, "h:1").role == "slave"
     follower = BrokerStatus("c", "b", 1, "h:3", copies=slave_at(1))
     assert (follower.role, follower.follows) == ("slave", "h:2")
+
+
+@pytest.mark.parametrize(
+    ("runtime", "role", "of_group"),
+    [
+        ({}, "slave", None),
+        ({"dLegerTerm": "x"}, "slave", None),
+        (
+            {"dLegerTerm": "7", "dLegerRole": "FOLLOWER", "dLegerSelfId": "n1", "dLegerLeaderId": "n0"},
+            "follower",
+            Membership("n1", "follower", 7, "n0"),
+        ),
+        (
+            {"dLegerTerm": "7", "dLegerRole": "CANDIDATE", "dLegerSelfId": "n1"},
+            "candidate",
+            Membership("n1", "candidate", 7, ""),
+        ),
+    ],
+)
+def test_the_place_of_a_broker_in_its_group(runtime: dict[str, str], role: str, of_group: Membership | None) -> None:
+    one = BrokerStatus("c", "b", 2, "h:3", runtime=runtime)
+    assert (one.role, one.membership) == (role, of_group)

@@ -23,6 +23,7 @@ class RuntimeInfoHandler(Handler):
     def __init__(self, services: Services) -> None:
         super().__init__(services)
         self._troubles = services.supervisor.troubles
+        self._replication = services.replication
 
     @serves(RequestCode.VIEW_BROKER_STATS_DATA)
     def item(self, connection: Connection, command: Command) -> Reply:
@@ -100,7 +101,7 @@ class RuntimeInfoHandler(Handler):
         figures["litePullThreadPoolQueueCapacity"] = settings.lite_pull_thread_pool_queue_capacity
         figures["queryThreadPoolQueueCapacity"] = settings.query_thread_pool_queue_capacity
         figures["ackThreadPoolQueueCapacity"] = settings.ack_thread_pool_queue_capacity
-        figures |= self._disk()
+        figures |= self._disk() | self._replication.runtime_info()
         figures |= {f"refused_{name}": count for name, count in sorted(self._tables.refusals.counts.items())}
         if present := self._troubles.present():
             figures["taskTroubles"] = json.dumps(

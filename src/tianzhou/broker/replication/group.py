@@ -133,6 +133,17 @@ class GroupReplication(Replication):
         _log.info("this broker is the master of %s now (term %d)", node.group, term)
         return True
 
+    def runtime_info(self) -> dict[str, str]:
+        """This member's place in its group; Apache's brokers say nothing of theirs."""
+        node = self.node
+        return {
+            "dLegerGroup": node.group,
+            "dLegerSelfId": node.id,
+            "dLegerRole": node.standing.role.value,
+            "dLegerTerm": str(node.standing.term),
+            "dLegerLeaderId": node.standing.leader or "",
+        }
+
     def status(self) -> HaStatus:
         """How far copies are (907)."""
         end, node = self._store.end_offset, self.node

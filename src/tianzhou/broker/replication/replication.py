@@ -206,6 +206,10 @@ class Replication:
         following = self._follower.following
         return following is not None and following.agrees
 
+    def runtime_info(self) -> dict[str, str]:
+        """What runtime info (28) says of a member of a DLedger group besides; nothing of any other broker."""
+        return {}
+
     def status(self) -> HaStatus:
         """How far copies are (907)."""
         store, end = self._store, self._store.end_offset

@@ -14,6 +14,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
+from tianzhou.broker.server import free_port_pair
 from tianzhou.cli.brokers.child import STOP_LIMIT_S, Failed, Order, Ready
 from tianzhou.cli.brokers.kinds import Kind
 from tianzhou.cli.brokers.plan import plan_ports
@@ -28,7 +29,6 @@ from tianzhou.embedded import (
     advertised_address,
     check_values,
     client_tls_settings,
-    free_port_pair,
     inner_address,
     make_name_server,
 )
