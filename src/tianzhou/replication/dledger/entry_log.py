@@ -60,5 +60,9 @@ class EntryLog(Protocol):
             size: bytes of the entry.
 
         Returns:
-            `position`, or the begin of the next segment when too little is left of this one.
+            `position`, or the begin of the next segment when too little is left of this one; -1 when no segment is
+            large enough.
         """
+
+    def may_begin(self, position: int, size: int) -> bool:
+        """Whether a log without entries may begin with one of a size at an offset, the begin of a segment."""

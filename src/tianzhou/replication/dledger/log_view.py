@@ -137,5 +137,9 @@ class LogView:
         return self._log.stretch(index, most_bytes)
 
     def place(self, position: int, size: int) -> int:
-        """Where an entry of a size goes behind a log that ends at an offset."""
+        """Where an entry of a size goes behind a log that ends at an offset; -1 when no segment is large enough."""
         return self._log.place(position, size)
+
+    def may_begin(self, position: int, size: int) -> bool:
+        """Whether a log without entries may begin with one of a size at an offset."""
+        return self._log.may_begin(position, size)

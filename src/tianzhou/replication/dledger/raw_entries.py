@@ -102,10 +102,17 @@ def misfit(log: EntryLog, end: Fit, headers: list[EntryHeader], most_term: int) 
     for header in headers:
         if not term <= header.term <= most_term:
             return f"entry {header.index} is of term {header.term}, the one before of {term}, its leader of {most_term}"
-        if position is not None and header.pos != log.place(position, header.size):
+        if position is None:
+            if not log.may_begin(header.pos, header.size):
+                return (
+                    f"entry {header.index} of {header.size} bytes stands at {header.pos} in its leader's log, where no "
+                    "segment of this one can begin with it; the nodes of a group need segments of one size"
+                )
+        elif header.pos != (place := log.place(position, header.size)):
+            there = f"would stand at {place} in this one" if place >= 0 else "fits no segment of this one"
             return (
-                f"entry {header.index} stands at {header.pos} in its leader's log and would stand at "
-                f"{log.place(position, header.size)} in this one; the nodes of a group need segments of one size"
+                f"entry {header.index} of {header.size} bytes stands at {header.pos} in its leader's log and {there}; "
+                "the nodes of a group need segments of one size"
             )
         term, position = header.term, header.end
     return ""

@@ -235,12 +235,19 @@ class EntryLog:
             size: bytes of the entry.
 
         Returns:
-            `position`, or the begin of the next segment when too little is left of this one.
+            `position`, or the begin of the next segment when too little is left of this one; -1 when no segment is
+            large enough.
         """
+        if size + END_SIZE > self._log.files.size:
+            return -1
         used = position % self._log.files.size
         if used and used + size + END_SIZE > self._log.files.size:
             return position - used + self._log.files.size
         return position
+
+    def may_begin(self, position: int, size: int) -> bool:
+        """Whether a log without entries may begin with one of a size at an offset, the begin of a segment."""
+        return position % self._log.files.size == 0 and size + END_SIZE <= self._log.files.size
 
     def _unit(self, index: int) -> EntryHeader:
         unit = self._log.units.find(index) if index <= self.end_index else None

@@ -181,8 +181,8 @@ class FramedLog(CommitLog):
             at += header.size
 
     def _copy_entry(self, header: EntryHeader, data: memoryview) -> None:
-        if self.end_term < 0 and self.next_index == 0 and not self.files.segments and header.index:
-            # The first entries of the group have expired.
+        if self.end_term < 0 and self.next_index == 0 and not self.files.segments and (header.index or header.pos):
+            # The first entries of the group have expired, or plain files stand before them.
             if header.pos % self.files.size:
                 raise StoreError(
                     f"entry {header.index} is at {header.pos}, where no segment of "

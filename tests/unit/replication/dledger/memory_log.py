@@ -10,6 +10,8 @@ LEFT_FREE = 8
 
 
 def place(position: int, size: int) -> int:
+    if size + LEFT_FREE > SEGMENT:
+        return -1
     left = SEGMENT - position % SEGMENT
     return position if size + LEFT_FREE <= left else position + left
 
@@ -67,6 +69,9 @@ class MemoryLog:
         return b"".join(taken), len(taken)
 
     place = staticmethod(place)
+
+    def may_begin(self, position: int, size: int) -> bool:
+        return size + LEFT_FREE <= SEGMENT  # its beginning expires entry by entry
 
     # What a shell does
 

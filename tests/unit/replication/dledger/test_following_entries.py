@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from member_desk import Desk, log_of, quick, terms
-from memory_log import MemoryLog
+from memory_log import SEGMENT, MemoryLog
 
+from tianzhou.records.entry import HEADER_SIZE, EntryHeader
 from tianzhou.replication.dledger.ready import HardState, Role
 from tianzhou.wire.bodies.dledger import PushRequest, PushType, StretchRequest
 from tianzhou.wire.codes import DLedgerResponseCode as Code
@@ -72,6 +73,19 @@ def test_a_log_whose_end_is_behind_the_leaders_begin_begins_anew() -> None:
     assert (answer.code, answer.index) == (Code.SUCCESS, 29)
     assert (desk.log.begin_index, desk.log.raw) == (20, source.raw)
     assert desk.member.committed.index == 25
+
+
+def test_a_log_is_not_given_up_for_a_beginning_that_cannot_be_stored() -> None:
+    desk = Desk(log_of(1, 1, 1))
+    before = list(desk.log.raw)
+    size = HEADER_SIZE + SEGMENT  # longer than a segment
+    request = StretchRequest(
+        leader_id="n1", term=1, commit_index=9, count=1, end_index=9, previous_index=19, previous_term=-1,
+        entries=EntryHeader(20, 1, 0, SEGMENT, size).encode() + b"x" * SEGMENT,
+    )  # fmt: skip
+    assert desk.ask(request).code == Code.INCONSISTENT_STATE
+    assert desk.log.raw == before
+    assert "where no segment of this one can begin with it" in desk.complaints[-1]
 
 
 def test_entries_that_cannot_be_are_refused_and_change_nothing() -> None:

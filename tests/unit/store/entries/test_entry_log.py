@@ -305,3 +305,22 @@ def test_records_can_be_read_from_a_place_on(tmp_path: Path) -> None:
         results = [store.append(NewRecord("T", 0, b"%d " % number * 50, b"")) for number in range(150)]
         found = [decode_record(record).body for record in store.lookups.records_from(results[3].physical_offset)]
         assert found == [b"%d " % number * 50 for number in range(3, 150)]
+
+
+def test_where_entries_can_stand(tmp_path: Path) -> None:
+    with opened(group_store(tmp_path)) as store:
+        entries, most = entries_of(store), SEGMENT - 8
+        assert [entries.place(0, most), entries.place(0, most + 1), entries.place(100, most)] == [0, -1, SEGMENT]
+        assert [entries.may_begin(at, most) for at in (0, 2 * SEGMENT, SEGMENT + 8)] == [True, True, False]
+        assert not entries.may_begin(0, most + 1)
+
+
+def test_a_log_begins_behind_the_plain_files_of_its_leader(tmp_path: Path) -> None:
+    with opened(group_store(tmp_path / "leader")) as leader, opened(group_store(tmp_path / "follower")) as follower:
+        lead(leader, 1)
+        source = entries_of(leader).entry(0)
+        header = decode_header(source)
+        moved = EntryHeader(0, 1, 3 * SEGMENT, header.body_size, header.size).encode() + source[HEADER_SIZE:]
+        entries = entries_of(follower)
+        assert entries.append_raw(moved) == 0
+        assert (entries.begin_index, entries.position_of(0)) == (0, 3 * SEGMENT)

@@ -1,0 +1,160 @@
+"""What strangers can send to the port of a group's nodes: the node goes on, whatever it is (broker.md §19.8).
+
+The requests are drawn from a seed, which is printed; set HOSTILE_SEED to have them again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import os
+import random
+import tracemalloc
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from group_of_one import group_store
+
+from tianzhou.broker.server import free_port_pair
+from tianzhou.clock import SystemClock
+from tianzhou.errors import TianzhouError
+from tianzhou.records.codec import Record, encode_record
+from tianzhou.records.entry import HEADER_SIZE, EntryHeader
+from tianzhou.remoting.client import RemotingClient
+from tianzhou.replication.group_node import GroupNode
+from tianzhou.store import MessageStore
+from tianzhou.supervision import Supervisor
+from tianzhou.wire.codes import DLedgerRequestCode as Code
+from tianzhou.wire.codes import DLedgerResponseCode, ResponseCode
+from tianzhou.wire.command import Command
+
+SEED = int(os.environ.get("HOSTILE_SEED", "0")) or random.randrange(1 << 30)
+REQUESTS = 700
+MIB = 1 << 20
+HOST = bytes([1, 2, 3, 4])
+NUMBERS = [0, -1, 1, 2, 7, 1 << 31, -(1 << 31), (1 << 63) - 1, -(1 << 63), 1 << 63, 1 << 70, 10**400, 1.5]
+ODD: list[Any] = [None, True, "", "n1", "n0", "n9", "x" * 70_000, [], {}, [[]], "NaN", "\x00", "天舟" * 99]
+NAMES = ["n0", "n1", "n2", "n3", "", None]
+
+
+@asynccontextmanager
+async def node(folder: Path) -> AsyncIterator[tuple[GroupNode, str, Supervisor]]:
+    """A node whose two peers are away, and where it listens."""
+    ports = [free_port_pair("127.0.0.1") for _ in range(3)]
+    peers = ";".join(f"n{i}-127.0.0.1:{port}" for i, port in enumerate(ports))
+    supervisor = Supervisor("group")
+    store: MessageStore
+    async with group_store(folder, d_leger_peers=peers) as store:
+        one = GroupNode(store, SystemClock(), "127.0.0.1", "127.0.0.1:1")
+        async with one:
+            supervisor.own("group", one.run)
+            try:
+                yield one, f"127.0.0.1:{ports[0]}", supervisor
+            finally:
+                await supervisor.end()
+
+
+def entry_json(rng: random.Random, index: int, term: int, position: int) -> dict[str, Any]:
+    body = record(rng, position + HEADER_SIZE)
+    header = EntryHeader(index, term, position, len(body), HEADER_SIZE + len(body))
+    return {
+        "body": list(body) if rng.random() < 0.1 else base64.b64encode(body).decode(),
+        "bodyCrc": 0, "chainCrc": 0, "channel": 0, "index": index, "magic": header.magic, "pos": position,
+        "size": header.size, "term": term,
+    }  # fmt: skip
+
+
+def record(rng: random.Random, place: int) -> bytes:
+    """The record of an entry, or bytes that are none."""
+    if rng.random() < 0.3:
+        return rng.randbytes(rng.randrange(300))
+    good = encode_record(Record("T", rng.randrange(4), 0, place, 0, 0, 1, HOST, 5, 1, HOST, 5, 0, 0, b"body", b""))
+    if rng.random() < 0.5:
+        good = bytearray(good)
+        good[rng.randrange(len(good))] ^= 1 << rng.randrange(8)
+    return bytes(good)
+
+
+def request(rng: random.Random, term: int, end: int, position: int) -> Command:
+    """A request, near enough to a good one to come far."""
+    code = rng.choice(list(Code))
+    index = rng.choice([end, end + 1, end + 1, end + 2, 0])
+    entry = entry_json(rng, index, rng.choice([term, term, term - 1]), rng.choice([position, position, 0, 99]))
+    members: dict[str, Any] = {
+        "group": "g", "remoteId": "n0", "localId": rng.choice(["n1", "n2"]), "leaderId": "n1", "code": 200,
+        "term": term + rng.choice([0, 0, 0, 1]), "ledgerEndIndex": rng.choice([end, end + 1, -1]),
+        "ledgerEndTerm": term, "entry": entry, "type": rng.choice(["APPEND", "COMMIT", "COMPARE", "TRUNCATE", 1]),
+        "batchEntry": [entry] * rng.choice([0, 0, 1, 3]), "commitIndex": rng.choice([end, -1, end + 5]),
+        "beginIndex": index, "transferId": "n1", "transfereeId": rng.choice(["n0", "n1"]),
+        "takeLeadershipLedgerIndex": end, "tianzhou": rng.choice([0, 1]), "count": 1, "endIndex": end + 1,
+        "previousIndex": index - 1, "previousTerm": rng.choice([term, term - 1, -1]),
+    }  # fmt: skip
+    for name in rng.sample(sorted(members), rng.choice([0, 0, 1, 1, 2, 5])):
+        if name in {"localId", "leaderId", "remoteId", "group"} and rng.random() < 0.7:
+            continue
+        members[name] = rng.choice([*NUMBERS, *ODD, *NAMES])
+    if code is Code.STRETCH:
+        body = rng.randbytes(rng.randrange(200))
+        if rng.random() < 0.7:
+            raw = record(rng, position + HEADER_SIZE)
+            body = EntryHeader(index, term, position, len(raw), HEADER_SIZE + len(raw)).encode() + raw
+        return Command(code, fields={name: str(value)[:32_000] for name, value in members.items()}, body=body)
+    body = json.dumps(members).encode()
+    if rng.random() < 0.1:
+        body = rng.choice([b"", b"[" * 100_000, b'{"a":' * 50_000, b"\xff\xfe", body[: len(body) // 2], b"null", b"7"])
+    return Command(code, fields={"brokerAddr": "x" * rng.choice([0, 9, 30_000])}, body=body)
+
+
+def test_nothing_a_stranger_sends_ends_a_node(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    print(f"HOSTILE_SEED={SEED}")
+    caplog.set_level(logging.WARNING)
+    rng = random.Random(SEED)
+    unexpected: list[dict[str, Any]] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: unexpected.append(context))
+        async with node(tmp_path) as (one, address, supervisor), RemotingClient(clock=SystemClock()) as stranger:
+
+            async def send(command: Command) -> int:
+                try:
+                    # A push may wait for the entries before it.
+                    return (await stranger.invoke(address, command, 100)).code
+                except TianzhouError:
+                    return -1
+
+            await one_of(send)
+            tracemalloc.start()
+            codes: dict[int, int] = {}
+            entries = one._store.entries
+            assert entries is not None
+            for number in range(REQUESTS):
+                end, position = entries.end_index, entries.end_position
+                code = await send(request(rng, max(one.standing.term, 1), end, position))
+                codes[code] = codes.get(code, 0) + 1
+                if number % 50 == 0:
+                    assert await one_of(send) == DLedgerResponseCode.SUCCESS
+            taken = tracemalloc.get_traced_memory()[0]
+            tracemalloc.stop()
+            print(codes, entries.end_index, entries.committed_index, one.standing)
+            assert codes[DLedgerResponseCode.SUCCESS] > REQUESTS // 10, "most fail before they come anywhere"
+            assert await one_of(send) == DLedgerResponseCode.SUCCESS
+            assert not supervisor.troubles.present()
+            assert taken < 20 * MIB
+
+    async def one_of(send: Any) -> int:
+        """The node's answer to a good request."""
+        for _ in range(50):
+            code = int(await send(Command(Code.METADATA, body=b"{}")))
+            if code != ResponseCode.SYSTEM_BUSY:
+                return code
+            await asyncio.sleep(0.01)
+        return code
+
+    asyncio.run(main())
+    assert unexpected == []
+    assert len(caplog.records) < 200, "strangers fill the log"
