@@ -30,6 +30,8 @@ from typing import Any
 
 from lines import FIGURES, LINES, SERVERS, START, Line, Setting, chosen
 from machine import Stolen, describe, disk_limit, in_words, touch_memory
+from replicas import HEAP as REPLICAS_HEAP
+from replicas import server as server_of
 from rounds import in_turn, parser_of, set_duration, some_of
 from sides import BEFORE, BROKER_CORE, HEAP, LOAD_CORE, SIDES, CannotRunError, Server, build, load
 from stored import fill
@@ -129,10 +131,11 @@ class Run:
 
     def _server(self, side: str, setting: Setting) -> Server:
         segments = setting.segments
-        return Server(
+        return server_of(
             side,
             self.work,
             setting.flush,
+            copies=setting.copies,
             pin=self.arguments.pin,
             fill=(lambda store: fill(store, segments)) if segments else None,
             patience_s=300 if segments else 60,
@@ -140,7 +143,7 @@ class Run:
 
     def _load(self, program: Path, options: str, server: Server, seconds: int) -> dict[str, Any]:
         try:
-            return load(program, options, server.port, seconds, pid=server.pid, pin=self.arguments.pin)
+            return load(program, options, server.port, seconds, pids=server.pids, pin=self.arguments.pin)
         except CannotRunError:
             server.check_alive()
             raise
@@ -203,7 +206,7 @@ class Run:
         return (
             f"{self.rounds_done} of {arguments.rounds} rounds, medians; {arguments.secs} s a line after "
             f"{arguments.warm} s of warming each server; 1 KiB bodies, 8 queues, ASYNC_FLUSH unless the line says "
-            f"otherwise; {cores}; Apache's heap {HEAP}"
+            f"otherwise; {cores}; Apache's heap {HEAP}, {REPLICAS_HEAP} each where there are several brokers"
         )
 
     def markdown(self) -> str:

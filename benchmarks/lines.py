@@ -49,6 +49,7 @@ class Setting:
 
     Args:
         flush: `async` or `sync`.
+        copies: which of `replicas.COPIES`; empty for one broker alone.
         segments: segments of 1 GiB that are there before the start (`stored.py`).
         free_gib: disk space without which its lines are not run.
         once: in the first round only.
@@ -56,6 +57,7 @@ class Setting:
     """
 
     flush: str = "async"
+    copies: str = ""
     segments: int = 0
     free_gib: int = 8
     once: bool = False
@@ -65,6 +67,9 @@ class Setting:
 SERVERS: Final = {
     "plain": Setting(free_gib=12),
     "sync": Setting(flush="sync"),
+    "pair": Setting(copies="sync_pair", free_gib=24),
+    "apair": Setting(copies="async_pair", free_gib=24),
+    "group": Setting(copies="group", free_gib=36),
     "topics": Setting(),
     "stored1g": Setting(segments=1),
     "stored100g": Setting(segments=100),
@@ -125,6 +130,19 @@ LINES: Final = {
         Line("sync1x1", "SYNC_FLUSH, PUT 1 x 1", "-c 1 -w 1", "sync", wanted=_puts(2, 0.3)),
         Line("sync64x1", "SYNC_FLUSH, PUT 64 x 1", "-c 64 -w 1", "sync", wanted=_puts(2, 0.3)),
         Line("sync8x32", "SYNC_FLUSH, PUT 8 x 32", "-c 8 -w 32", "sync", wanted=_puts(4, 0.3)),
+        *(
+            Line(f"{server}{name}", f"{title}, {load}", options, server, wanted=wanted)
+            for server, title in (
+                ("pair", "SYNC_MASTER and slave"),
+                ("apair", "ASYNC_MASTER and slave"),
+                ("group", "DLedger group of three"),
+            )
+            for name, load, options, wanted in (
+                ("64x1", "PUT 64 x 1", "-c 64 -w 1", _puts(2, 0.5)),
+                ("8x32", "PUT 8 x 32", "-c 8 -w 32", _puts(2, 0.5)),
+                ("batch", "batch of 32, 8 x 4", "-m batch -n 32 -c 8 -w 4", (Wanted("msgs_per_s", least=2),)),
+            )
+        ),
         *(
             Line(
                 f"topics{count}",

@@ -40,6 +40,11 @@ static double cpu_of(int pid) { // user and system seconds of a process; 0 when 
   if (p) sscanf(p + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system);
   return (double)(user + system) / sysconf(_SC_CLK_TCK);
 }
+static double cpu_of_all(const char *pids) { // of a comma list of processes
+  double sum = 0;
+  for (char *rest; *pids; pids = *rest == ',' ? rest + 1 : "") { sum += cpu_of(strtol(pids, &rest, 10)); }
+  return sum;
+}
 static double own_cpu(void) {
   struct rusage u;
   getrusage(RUSAGE_SELF, &u);

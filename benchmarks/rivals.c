@@ -27,9 +27,9 @@ typedef struct {
   size_t (*reply)(Conn *, u8 *, size_t); // take one reply; bytes it had, 0 when not all of it is there
 } Protocol;
 
-static int port, conns = 1, window = 1, size = 1024, seconds = 3, per = 32, warm = 1, server = 0, fetching = 0, drained = 0;
+static int port, conns = 1, window = 1, size = 1024, seconds = 3, per = 32, warm = 1, fetching = 0, drained = 0;
 static u64 most = 0, keys = 0, done, bytes, bad;
-static const char *queue_type = "classic";
+static const char *queue_type = "classic", *servers = "";
 static u8 *body;
 
 static void fail(const char *what, const u8 *text, size_t n) { fprintf(stderr, "%s: %.*s\n", what, (int)(n > 300 ? 300 : n), text); exit(1); }
@@ -307,7 +307,7 @@ int main(int argc, char **argv) {
     case 'n': per = atoi(optarg); break;
     case 'W': warm = atoi(optarg); break;
     case 'M': most = strtoull(optarg, 0, 10); warm = 0; seconds = 600; break;
-    case 'P': server = atoi(optarg); break;
+    case 'P': servers = optarg; break;
     case 'Q': queue_type = optarg; break;
     default: return 2;
   }
@@ -326,7 +326,7 @@ int main(int argc, char **argv) {
   for (;;) {
     int got = epoll_wait(epoll, ev, 256, 1000);
     u64 t = now_ns();
-    if (!began && t >= measure) { began = t; done = bytes = bad = 0; memset(hist, 0, sizeof hist); load_cpu = own_cpu(); server_cpu = cpu_of(server); }
+    if (!began && t >= measure) { began = t; done = bytes = bad = 0; memset(hist, 0, sizeof hist); load_cpu = own_cpu(); server_cpu = cpu_of_all(servers); }
     if (t >= end || drained == conns || (most && (done >= most || bad > 10000))) break;
     if (got == 0 && fetching && done) break; // a batch that never becomes full: the end of what there is
     if (got == 0) fprintf(stderr, "no reply for 1 s\n");
@@ -346,6 +346,6 @@ int main(int argc, char **argv) {
     }
   }
   double s = ((fetching && last > began && now_ns() < end ? last : now_ns()) - began) / 1e9;
-  print_figures(fetching ? "fetch" : "put", done, s, bytes, own_cpu() - load_cpu, cpu_of(server) - server_cpu, bad, 0);
+  print_figures(fetching ? "fetch" : "put", done, s, bytes, own_cpu() - load_cpu, cpu_of_all(servers) - server_cpu, bad, 0);
   return bad ? 2 : 0;
 }

@@ -306,7 +306,7 @@ class Run:
         if before:
             load(program, before, system.port, 0)
             time.sleep(1)
-        result: dict[str, Any] = load(program, options, system.port, self.arguments.secs, pid=system.pid)
+        result: dict[str, Any] = load(program, options, system.port, self.arguments.secs, pids=[system.pid])
         if result["bad"]:
             raise CannotRunError(f"{result['bad']} replies were no success: {result['said']}")
         if not result["msgs"]:

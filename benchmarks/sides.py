@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,9 @@ class Server:
         CannotRunError: a process ended, or its port did not open.
     """
 
+    ports = 5
+    heap = HEAP
+
     def __init__(
         self,
         kind: str,
@@ -74,7 +77,7 @@ class Server:
         patience_s: float = 60,
     ) -> None:
         self.work = work / kind
-        first = free_ports(5)
+        first = free_ports(self.ports)
         # A broker listens on the two ports around its own as well.
         self.namesrv_port = namesrv_port = first
         self.port = first + 3
@@ -84,12 +87,8 @@ class Server:
         if fill is not None:
             fill(self.store)
         (self.work / "namesrv.conf").write_text(f"listenPort={namesrv_port}\n")
-        (self.work / "broker.conf").write_text(
-            "brokerClusterName=DefaultCluster\nbrokerName=broker-a\nbrokerId=0\nbrokerIP1=127.0.0.1\n"
-            f"listenPort={self.port}\nnamesrvAddr=127.0.0.1:{namesrv_port}\n"
-            f"storePathRootDir={self.store}\nstorePathCommitLog={self.store}/commitlog\n"
-            f"flushDiskType={flush.upper()}_FLUSH\nautoCreateTopicEnable=true\n"
-        )
+        self._flush = flush
+        self._write_conf("broker.conf", self.port, self.store, {"brokerId": 0})
         namesrv, broker, extra = self._commands(kind)
         self._log = (self.work / "out.log").open("w")
         self._env = {**os.environ, **extra}
@@ -97,12 +96,38 @@ class Server:
         try:
             self._start(on_core(LOAD_CORE if pin else None) + namesrv, namesrv_port, 60)
             self._broker = on_core(BROKER_CORE if pin else None) + broker
-            self._start_broker(patience_s)
+            self._start_brokers(patience_s)
         except BaseException:
             self.stop()
             raise
         time.sleep(2)  # both settle: registration, heap, page population
         self.idle_anon_mb = anon_mb(self.pid)
+
+    def _write_conf(self, name: str, port: int, store: Path, more: Mapping[str, object]) -> Path:
+        """Write the configuration of a broker; its path.
+
+        Args:
+            name: of the file.
+            port: where it listens.
+            store: its folder.
+            more: further entries.
+        """
+        conf = {
+            "brokerClusterName": "DefaultCluster",
+            "brokerName": "broker-a",
+            "brokerIP1": "127.0.0.1",
+            "brokerIP2": "127.0.0.1",
+            "listenPort": port,
+            "namesrvAddr": f"127.0.0.1:{self.namesrv_port}",
+            "storePathRootDir": store,
+            "storePathCommitLog": f"{store}/commitlog",
+            "flushDiskType": f"{self._flush.upper()}_FLUSH",
+            "autoCreateTopicEnable": "true",
+            **more,
+        }
+        path = self.work / name
+        path.write_text("".join(f"{key}={value}\n" for key, value in conf.items()))
+        return path
 
     def _commands(self, kind: str) -> tuple[list[str], list[str], dict[str, str]]:
         namesrv_conf, broker_conf = str(self.work / "namesrv.conf"), str(self.work / "broker.conf")
@@ -117,7 +142,7 @@ class Server:
             java = [*JAVA_OPENS, f"-Duser.home={self.work}", "-cp", toolchain.server_classpath()]
         except toolchain.ToolchainMissingError as error:
             raise CannotRunError(f"Apache's broker: {error}") from error
-        small, large = ["-Xms256m", "-Xmx256m"], [f"-Xms{HEAP}", f"-Xmx{HEAP}"]
+        small, large = ["-Xms256m", "-Xmx256m"], [f"-Xms{self.heap}", f"-Xmx{self.heap}"]
         return (
             ["java", *small, *java, "org.apache.rocketmq.namesrv.NamesrvStartup", "-c", namesrv_conf],
             ["java", *large, *java, "org.apache.rocketmq.broker.BrokerStartup", "-c", broker_conf],
@@ -134,6 +159,14 @@ class Server:
         began = time.monotonic()
         self.pid = self._start(self._broker, self.port, patience_s)
         self.start_s = time.monotonic() - began
+
+    def _start_brokers(self, patience_s: float) -> None:
+        self._start_broker(patience_s)
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The processes whose CPU time is the server's."""
+        return (self.pid,)
 
     def restart(self, number: int) -> float:
         """End the broker by a signal and start it again; seconds from its start to its open port."""
@@ -265,7 +298,9 @@ def build(name: str, work: Path) -> Path:
     return program
 
 
-def load(program: Path, options: str, port: int, seconds: int, *, pid: int = 0, pin: bool = False) -> dict[str, Any]:
+def load(
+    program: Path, options: str, port: int, seconds: int, *, pids: Collection[int] = (), pin: bool = False
+) -> dict[str, Any]:
     """Run a load tool once.
 
     Args:
@@ -273,7 +308,7 @@ def load(program: Path, options: str, port: int, seconds: int, *, pid: int = 0, 
         options: the line's.
         port: the server's.
         seconds: how long to measure; 0 leaves it to the options.
-        pid: the process whose CPU time counts.
+        pids: the processes whose CPU time counts.
         pin: on `LOAD_CORE`.
 
     Returns:
@@ -283,7 +318,8 @@ def load(program: Path, options: str, port: int, seconds: int, *, pid: int = 0, 
         CannotRunError: it printed no figures.
     """
     timed = ["-t", str(seconds)] if seconds else []
-    command = [*on_core(LOAD_CORE if pin else None), str(program), "-p", str(port), "-P", str(pid), *options.split()]
+    command = [*on_core(LOAD_CORE if pin else None), str(program), "-p", str(port), *options.split()]
+    command += ["-P", ",".join(map(str, pids))] if pids else []
     try:
         run = subprocess.run(
             [*command, *timed], capture_output=True, text=True, timeout=(seconds or 570) + 30, check=False
