@@ -19,6 +19,11 @@ MODE: Final = "pure" if _twin is None else "compiled"
 """Active implementation, "compiled" or "pure"; shown when a server starts."""
 
 if TYPE_CHECKING or MODE == "pure":
+    from tianzhou._hot.entries import copy_run as copy_run
+    from tianzhou._hot.entries import entry_run as entry_run
+    from tianzhou._hot.entries import next_entries as next_entries
+    from tianzhou._hot.entries import put_entries as put_entries
+    from tianzhou._hot.entries import put_entry as put_entry
     from tianzhou._hot.frames import split as split
     from tianzhou._hot.frames import stored_reply as stored_reply
     from tianzhou._hot.properties import PropertyReader as PropertyReader
@@ -33,3 +38,5 @@ else:
     BY_HAND, PropertyReader, fill, gather = _twin.BY_HAND, _twin.PropertyReader, _twin.fill, _twin.gather
     put_batch, put_plain, split = _twin.put_batch, _twin.put_plain, _twin.split
     next_run, take_rows, stored_reply = _twin.next_run, _twin.take_rows, _twin.stored_reply
+    put_entry, put_entries, next_entries = _twin.put_entry, _twin.put_entries, _twin.next_entries
+    entry_run, copy_run = _twin.entry_run, _twin.copy_run

@@ -42,6 +42,7 @@ cdef extern from "slots.h":
         uint32_t *hashes
         int64_t *places
     uint8_t *tz_put(uint8_t *, PyObject *)
+    void tz_fence()
     object PyUnicode_DecodeUTF8(const char *, Py_ssize_t, const char *)
     const char *PyUnicode_AsUTF8AndSize(object, Py_ssize_t *) except NULL
     bint tz_ascii(object)
@@ -197,4 +198,5 @@ def stored_reply(opaque, id_head, place, queue_id, queue_offset, transaction_id,
 
 
 include "_storing.pxi"
+include "_framing.pxi"
 include "_walking.pxi"

@@ -81,6 +81,11 @@ cdef struct Put:  # what the records of a put have in common, and where the next
     int64_t magic, queue_id, sys_flag, born, port, stored, reconsumed, prepared, overhead, base, position, room, offset
 
 
+cdef struct Framing:  # entry headers and units of a DLedger log; `size` 0 without
+    int64_t size, index, term
+    uint8_t *unit
+
+
 cdef bint begin(Put *put, log, queue, record, int64_t stored) except -1:
     """Take down what a put is about; False when its messages are not plain."""
     cdef int odd = 0
@@ -127,6 +132,12 @@ cdef object done(Put *put, log, queue, result, place, offset, places):
 
 
 def put_plain(log, queue, record, int64_t stored, pending, result):
+    cdef Framing framing
+    framing.size = 0
+    return put_one(log, queue, record, stored, pending, result, &framing)
+
+
+cdef object put_one(log, queue, record, int64_t stored, pending, result, Framing *framing):
     cdef Put put
     cdef Py_buffer view
     cdef uint8_t *p
@@ -138,15 +149,19 @@ def put_plain(log, queue, record, int64_t stored, pending, result):
     if odd or not PyBytes_CheckExact(body) or not PyBytes_CheckExact(properties):
         return None
     cdef int64_t more = PyBytes_GET_SIZE(properties), size = put.overhead + PyBytes_GET_SIZE(body) + more
-    if put.position + size > put.room or more > 32767 or memchr(PyBytes_AS_STRING(properties), 0, more) != NULL:
+    cdef int64_t needed = framing.size + size
+    if put.position + needed > put.room or more > 32767 or memchr(PyBytes_AS_STRING(properties), 0, more) != NULL:
         return None
     PyObject_GetBuffer(<object>of(log, L_MAP), &view, PyBUF_WRITABLE)
     try:
-        if put.position < 0 or put.position + size > view.len:
+        if put.position < 0 or put.position + needed > view.len:
             return None
+        put.position += framing.size
         p = write(&put, <uint8_t *>view.buf + put.position, size, <uint32_t>flag, _crc32(body),
                   <Place>PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body), more)
         tz_put(p, <PyObject *>properties)
+        if framing.size:
+            frame(framing, <uint8_t *>view.buf + put.position, size, put.base + put.position)
     finally:
         PyBuffer_Release(&view)
     place, offset = put.base + put.position, put.offset
@@ -173,6 +188,13 @@ cdef enum:
 
 
 def put_batch(log, queue, record, batch, int64_t most, int64_t stored, pending, result):
+    cdef Framing framing
+    framing.size = 0
+    return put_many(log, queue, record, batch, most, stored, pending, result, &framing, 0)
+
+
+cdef object put_many(
+        log, queue, record, batch, int64_t most, int64_t stored, pending, result, Framing *framing, int64_t most_units):
     cdef Put put
     cdef Values shared, found
     cdef Values *chosen
@@ -181,7 +203,7 @@ def put_batch(log, queue, record, batch, int64_t most, int64_t stored, pending, 
     cdef uint8_t *q
     cdef uint8_t units[20 * PIECE]
     cdef uint8_t texts[2 * LONGEST]
-    cdef int64_t length, own, gap, size, needed, bodies = 0
+    cdef int64_t length, own, gap, size, needed, head, bodies = 0
     cdef int which, count = 0, used = 0
     cdef list pieces = [], places = []
     cdef Window body = Window()
@@ -207,11 +229,14 @@ def put_batch(log, queue, record, batch, int64_t most, int64_t stored, pending, 
                 return None
             gap = own > 0 and more > 0 and p[size - 1] != 2
             needed = put.overhead + length + own + gap + more
+            head = framing.size
             bodies += length
             if (own + gap + more > LONGEST - 2 or not tz_plain(p + size - own, own)
                     or not find_values(p + size - own, own, _NAMES, &found) or bodies > most
-                    or start < 0 or put.position + needed > min(put.room, view.len)):
+                    or start < 0 or put.position + head + needed > min(put.room, view.len)
+                    or (head and len(places) >= most_units)):
                 return None
+            put.position += head
             body.at, body.size = <void *>(p + 20), length
             q = write(&put, <uint8_t *>view.buf + put.position, needed, tz_get32(p + 12), _crc32(body), p + 20, length,
                       own + gap + more)
@@ -219,6 +244,8 @@ def put_batch(log, queue, record, batch, int64_t most, int64_t stored, pending, 
             if gap:
                 q[own] = 2
             memcpy(q + own + gap, PyBytes_AS_STRING(tail), more)
+            if head:
+                frame(framing, <uint8_t *>view.buf + put.position, needed, put.base + put.position)
             for which in range(3):  # what all have in common comes last, and counts
                 chosen = &shared if shared.size[which] else &found
                 if which < 2:

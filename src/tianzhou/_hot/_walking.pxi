@@ -1,10 +1,21 @@
 # Included by _compiled.pyx: runs of ordinary records out of a segment, and what queues get of them.
 
+cdef struct Trail:  # the entry before: its index, -1 for any, and its term
+    int64_t index, term
+
+
 def next_run(view, int64_t position, int64_t base, int64_t stop, Py_ssize_t most, bint check_crc):
+    return walk_records(view, position, base, stop, most, check_crc, NULL)
+
+
+cdef tuple walk_records(
+        view, int64_t position, int64_t base, int64_t stop, Py_ssize_t most, bint check_crc, Trail *trail):
+    """As `next_run`; with a trail, the records stand in entries."""
     cdef Py_buffer data
     cdef Place p, rest
     cdef Place name = NULL  # of the topic before, whose object is taken again
-    cdef int64_t size, body_size, topic_size, properties_size, name_size = -1, last, stored, newest = 0
+    cdef int64_t size, body_size, topic_size, properties_size, name_size = -1, last, stored, at, newest = 0
+    cdef int64_t head = 0 if trail == NULL else ENTRY_HEAD, index = 0, term = 0
     cdef list rows = []
     cdef Window body = Window()
     topic = ""
@@ -12,12 +23,21 @@ def next_run(view, int64_t position, int64_t base, int64_t stop, Py_ssize_t most
     try:
         last = data.len - BLANK_SIZE
         stop = min(last - OVERHEAD + 1, stop)
-        while 0 <= position < stop and len(rows) < most:
+        while 0 <= position and position + head < stop and len(rows) < most:
             p = <Place>data.buf + position
+            if head:
+                size = entry_size(p, data.len - position)
+                index, term = <int64_t>tz_get64(p + AT_INDEX), <int64_t>tz_get64(p + AT_TERM)
+                if (size == 0 or size > last - position or <int64_t>tz_get64(p + AT_POS) != base + position
+                        or (trail.index != -1 and index != trail.index + 1) or term < trail.term
+                        or (rows and term != trail.term) or <int32_t>tz_get32(p + head) != size - head):
+                    break
+                p += head
+            at = position + head
             size, body_size = <int32_t>tz_get32(p), <int32_t>tz_get32(p + AT_BODY_SIZE)
-            if (<int32_t>tz_get32(p + AT_MAGIC) != MAGIC_V1 or <int64_t>tz_get64(p + AT_PHYSICAL_OFFSET) != base + position
+            if (<int32_t>tz_get32(p + AT_MAGIC) != MAGIC_V1 or <int64_t>tz_get64(p + AT_PHYSICAL_OFFSET) != base + at
                     or tz_get32(p + AT_SYS_FLAG) & HOST_BITS
-                    or not 0 <= body_size <= size - OVERHEAD or size > last - position):
+                    or not 0 <= body_size <= size - OVERHEAD or size > last - at):
                 break
             rest = p + HEAD_SIZE + body_size + 1
             topic_size = (rest - 1)[0]
@@ -42,9 +62,11 @@ def next_run(view, int64_t position, int64_t base, int64_t stop, Py_ssize_t most
             stored = <int64_t>tz_get64(p + AT_STORE_TIMESTAMP)
             newest = max(newest, stored)
             rows.append((
-                base + position, size, topic, <int32_t>tz_get32(p + AT_QUEUE_ID), <int64_t>tz_get64(p + AT_QUEUE_OFFSET),
+                base + at, size, topic, <int32_t>tz_get32(p + AT_QUEUE_ID), <int64_t>tz_get64(p + AT_QUEUE_OFFSET),
                 <int32_t>tz_get32(p + AT_SYS_FLAG), stored, PyBytes_FromStringAndSize(<const char *>rest, properties_size)))
-            position += size
+            position = at + size
+            if head:
+                trail.index, trail.term = index, term
     finally:
         PyBuffer_Release(&data)
     return rows, position, newest

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
 
 from tianzhou.errors import CorruptRecord
 from tianzhou.records.entry import END, END_SIZE, HEADER_SIZE, MAGIC_END, EntryHeader, decode_header
@@ -11,6 +12,8 @@ from tianzhou.records.layout import MAGICS, SIZE_MAGIC
 NOT_FRAMED: Final = (1 << 63) - 1
 """Log offset from which on records stand in entries, of a log that has none."""
 _ANY: Final = -1
+_Run: TypeAlias = tuple[Sequence[tuple[Any, ...]], int, int]
+"""Records of entries of one term, the index of the last one, and the term."""
 
 
 class EntryTrail:
@@ -32,7 +35,7 @@ class EntryTrail:
         self.index = index
         self.term = term
         self.end = -1
-        self._passed: list[EntryHeader] = []
+        self._passed: list[EntryHeader | _Run] = []
 
     def refusal(self, header: EntryHeader) -> str:
         """Why an entry cannot be the next one, in words; empty when it can."""
@@ -47,10 +50,29 @@ class EntryTrail:
         self.index, self.term, self.end = header.index, header.term, header.pos + header.size
         self._passed.append(header)
 
+    def follow_run(self, rows: Sequence[tuple[Any, ...]], index: int, term: int) -> None:
+        """Pass entries of one term.
+
+        Args:
+            rows: their records (`next_entries`).
+            index: of the last one.
+            term: their term.
+        """
+        self.index, self.term, self.end = index, term, rows[-1][0] + rows[-1][1]
+        self._passed.append((rows, index, term))
+
     def passed(self) -> list[EntryHeader]:
         """The entries passed since this was asked last."""
         passed, self._passed = self._passed, []
-        return passed
+        found: list[EntryHeader] = []
+        for one in passed:
+            if isinstance(one, EntryHeader):
+                found.append(one)
+            else:
+                rows, last, term = one
+                for index, (offset, size, *_) in enumerate(rows, last + 1 - len(rows)):
+                    found.append(EntryHeader(index, term, offset - HEADER_SIZE, size, size + HEADER_SIZE))
+        return found
 
 
 def entry_at(view: memoryview, position: int, base: int) -> EntryHeader | str:

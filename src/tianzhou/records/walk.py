@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from tianzhou._hot import next_run
+from tianzhou._hot import next_entries, next_run
 from tianzhou._hot.runs import Row
 from tianzhou.records.checksum import crc32
 from tianzhou.records.codec import CRC_PROPERTY_BYTES, CRC_PROPERTY_START, verify_property_crc
@@ -388,19 +388,12 @@ class _Entries:
 
     def run(self, part: LogPart, position: int, stop: int, most: int) -> tuple[Run, int, int]:
         """As `next_run`, with the position of an entry."""
-        run: Run = []
-        newest, view, base, check_crc = 0, part.view, part.start, self._records.check_crc
-        while len(run) < most and position + HEADER_SIZE < stop:
-            header = entry_at(view, position, base)
-            if isinstance(header, str) or self._trail.refusal(header):
-                break
-            rows, behind, stored = next_run(view, position + HEADER_SIZE, base, stop, 1, check_crc)
-            if not rows or behind != position + header.size:
-                break
-            self._trail.follow(header)
-            run += rows
-            newest = max(newest, stored)
-            position = behind
+        trail = self._trail
+        run, position, newest, index, term = next_entries(
+            part.view, position, part.start, stop, most, self._records.check_crc, trail.index, trail.term
+        )
+        if run:
+            trail.follow_run(run, index, term)
         return run, position, newest
 
     def item(self, part: LogPart, position: int, *, sure: bool) -> LogItem:

@@ -20,7 +20,7 @@ from tianzhou.records.layout import INNER_BATCH, PREPARED, ROLLBACK, TRANSACTION
 from tianzhou.shortages import words
 from tianzhou.store.dispatch.dispatch import BACKLOG_LIMIT, SLICE_RECORDS, Dispatcher
 from tianzhou.store.durability import Durability
-from tianzhou.store.entries.framed_log import FramedLog, put_entry
+from tianzhou.store.entries.framed_log import FramedLog, put_entry, put_entry_batch
 from tianzhou.store.failures import StoreFailures
 from tianzhou.store.flags import RunningFlags
 from tianzhou.store.log.commitlog import CommitLog
@@ -187,10 +187,11 @@ class Appender:
             batch: the messages, as they travel (wire.md §4.5).
         """
         queue = self._queues.find(record.topic, record.queue_id)
-        if queue is None or self._flags.refusal is not None or self._framed or self._amends or self._durability.refuses:
+        if queue is None or self._flags.refusal is not None or self._amends or self._durability.refuses:
             return None
         most, stored, pending = self._settings.max_message_size, self._now(), self._dispatcher.pending
-        result: PutResult | None = put_batch(self._log, queue, record, batch, most, stored, pending, _DONE)
+        put: Callable[..., Any] = put_entry_batch if self._framed else put_batch
+        result: PutResult | None = put(self._log, queue, record, batch, most, stored, pending, _DONE)
         if result is not None:
             self._appended(stored, _TOGETHER)
         return result

@@ -6,6 +6,7 @@ same too. Nothing is committed that is not verified, and nothing that is committ
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,7 +96,7 @@ class Following:
             "keeps its log and follows no further. If the leader's log is the one to keep, empty this node's store"
         )
 
-    def replace(self, headers: list[EntryHeader], entries: bytes, *, keep: int) -> str:
+    def replace(self, headers: Sequence[EntryHeader], entries: bytes, *, keep: int) -> str:
         """Append behind an entry; what stood there is cut.
 
         Args:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tianzhou.errors import StoreError
 from tianzhou.records.entry import EntryHeader
 from tianzhou.replication.dledger.entry_log import EntryLog
@@ -23,7 +25,7 @@ class LogView:
         self._changed = False
         self._anew = False
         self._keep: int | None = None
-        self._headers: list[EntryHeader] = []
+        self._runs: list[Sequence[EntryHeader]] = []
 
     def settle(self) -> None:
         """The log is now as was decided.
@@ -40,7 +42,7 @@ class LogView:
             )
         self._changed = self._anew = False
         self._keep = None
-        self._headers = []
+        self._runs = []
 
     def cut(self, keep: int, *, anew: bool = False) -> None:
         """Only the entries up to one stay; at most once before `settle`.
@@ -59,7 +61,7 @@ class LogView:
         self._anew = anew
         self._keep = keep
 
-    def append(self, headers: list[EntryHeader], entries: bytes) -> None:
+    def append(self, headers: Sequence[EntryHeader], entries: bytes) -> None:
         """Entries stand behind the end; behind entries that were appended before `settle` too."""
         if (before := self._out.append) is None:
             self._out.append = Append(headers[0].index, len(headers), headers[0].pos, entries)
@@ -68,7 +70,7 @@ class LogView:
                 before.index, before.count + len(headers), before.position, before.entries + entries
             )
         self._changed = True
-        self._headers += headers
+        self._runs.append(headers)
 
     @property
     def _rest_end(self) -> int:
@@ -82,12 +84,12 @@ class LogView:
         """Index of the first entry; -1 while there is none."""
         if not self._anew and 0 <= self._log.begin_index <= self._rest_end:
             return self._log.begin_index
-        return self._headers[0].index if self._headers else -1
+        return self._runs[0][0].index if self._runs else -1
 
     @property
     def end_index(self) -> int:
         """Index of the last entry, likewise."""
-        return self._headers[-1].index if self._headers else self._rest_end
+        return self._runs[-1][-1].index if self._runs else self._rest_end
 
     @property
     def end_term(self) -> int:
@@ -98,15 +100,16 @@ class LogView:
     @property
     def end_position(self) -> int:
         """Log offset behind the last entry."""
-        if self._headers:
-            return self._headers[-1].end
+        if self._runs:
+            return self._runs[-1][-1].end
         if self._anew:
             return self._log.position_of(self._log.begin_index)
         return self._log.end_position if self._keep is None else self._log.end_of(self._keep)
 
     def _header(self, index: int) -> EntryHeader | None:
-        if self._headers and index >= self._headers[0].index:
-            return self._headers[index - self._headers[0].index]
+        for run in reversed(self._runs):
+            if index >= run[0].index:
+                return run[index - run[0].index]
         return None
 
     def term_at(self, index: int) -> int:
@@ -126,11 +129,11 @@ class LogView:
 
     def entry(self, index: int) -> bytes:
         """Header and body of an entry."""
-        append = self._out.append
-        if self._header(index) is None or append is None:
+        append, found = self._out.append, self._header(index)
+        if found is None or append is None:
             return self._log.entry(index)
-        at = sum(header.size for header in self._headers[: index - self._headers[0].index])
-        return append.entries[at : at + self._headers[index - self._headers[0].index].size]
+        at = sum(header.size for run in self._runs for header in run if header.index < index)
+        return append.entries[at : at + found.size]
 
     def stretch(self, index: int, most_bytes: int) -> tuple[bytes, int]:
         """Entries that are in the log already, from one on."""

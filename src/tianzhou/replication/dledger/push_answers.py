@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tianzhou.errors import ProtocolError
 from tianzhou.records.entry import EntryHeader
 from tianzhou.replication.dledger.following import Following
@@ -34,7 +36,7 @@ class PushAnswers:
         try:
             raw = [from_json(entry) for entry in request.entries]
             entries = b"".join(raw)
-            headers = headers_of(entries, len(raw))
+            headers: Sequence[EntryHeader] = headers_of(entries, len(raw))
         except ProtocolError as error:
             self._node.complain(f"a push of {request.leader_id} is refused: {error}")
             headers = []
@@ -96,7 +98,7 @@ class PushAnswers:
         known = max(node.agreed_index, self._following.verified)
         return before if before == known and 0 <= log.begin_index <= before <= log.end_index else -1
 
-    def _append(self, ticket: object, headers: list[EntryHeader], entries: bytes, commit_index: int) -> None:
+    def _append(self, ticket: object, headers: Sequence[EntryHeader], entries: bytes, commit_index: int) -> None:
         following, node, log = self._following, self._node, self._node.log
         first, last, count = headers[0].index, headers[-1].index, len(headers)
         if first <= log.end_index:
@@ -123,7 +125,7 @@ class PushAnswers:
             self._waiting.add(WaitingPush(ticket, first, count, entries, commit_index, until_ms))
 
     def _extend(
-        self, ticket: object, first: int, count: int, headers: list[EntryHeader], entries: bytes, commit_index: int
+        self, ticket: object, first: int, count: int, headers: Sequence[EntryHeader], entries: bytes, commit_index: int
     ) -> None:
         """Append behind the end, and then what waited for that."""
         node, log = self._node, self._node.log

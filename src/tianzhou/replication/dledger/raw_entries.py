@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import overload
 
+from tianzhou._hot import entry_run
 from tianzhou.errors import CorruptRecord, ProtocolError
 from tianzhou.records.entry import HEADER_SIZE, EntryHeader, decode_header
 from tianzhou.replication.dledger.entry_log import EntryLog
@@ -34,7 +37,49 @@ def to_json(raw: bytes) -> Entry:
     )  # fmt: skip
 
 
-def headers_of(entries: bytes, count: int) -> list[EntryHeader]:
+class EntryRun(Sequence[EntryHeader]):
+    """Headers of entries of one term that stand one behind the other as in one segment; decoded when asked for.
+
+    Args:
+        entries: headers and bodies; they are sound (`entry_run`).
+        last_at: where in them the last entry begins.
+        count: how many there are.
+
+    Attributes:
+        size: bytes of all.
+    """
+
+    __slots__ = ("_all", "_count", "_entries", "_first", "_last", "size")
+
+    def __init__(self, entries: bytes, last_at: int, count: int) -> None:
+        self._entries = entries
+        self._count = count
+        self._first = decode_header(entries)
+        self._last = decode_header(entries, last_at)
+        self._all: list[EntryHeader] | None = None
+        self.size = len(entries)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, number: int) -> EntryHeader: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[EntryHeader]: ...
+    def __getitem__(self, number: int | slice) -> EntryHeader | Sequence[EntryHeader]:
+        if number == 0:
+            return self._first
+        if number in (-1, self._count - 1):
+            return self._last
+        if self._all is None:
+            self._all, at = [], 0
+            while at < self.size:
+                self._all.append(decode_header(self._entries, at))
+                at += self._all[-1].size
+        return self._all[number]
+
+
+def headers_of(entries: bytes, count: int) -> Sequence[EntryHeader]:
     """Headers of entries that stand one behind the other.
 
     Args:
@@ -44,6 +89,9 @@ def headers_of(entries: bytes, count: int) -> list[EntryHeader]:
     Raises:
         ProtocolError: they are more or fewer, no entries, or indexes, terms or positions go back or leave one out.
     """
+    whole, size, last_at = entry_run(entries, 0, count)
+    if count and whole == count and size == len(entries):
+        return EntryRun(entries, last_at, count)
     headers: list[EntryHeader] = []
     at = 0
     while at < len(entries):
@@ -86,7 +134,7 @@ class Fit:
     position: int | None
 
 
-def misfit(log: EntryLog, end: Fit, headers: list[EntryHeader], most_term: int) -> str:
+def misfit(log: EntryLog, end: Fit, headers: Sequence[EntryHeader], most_term: int) -> str:
     """Why entries cannot stand behind a log's end; empty when they can.
 
     Args:
@@ -99,6 +147,8 @@ def misfit(log: EntryLog, end: Fit, headers: list[EntryHeader], most_term: int) 
     first = headers[0]
     if first.index != end.index + 1:
         return f"entry {first.index} cannot follow entry {end.index}"
+    if isinstance(headers, EntryRun) and log.place(first.pos, headers.size) == first.pos:
+        headers = [first]  # the others stand behind it in the same segment
     for header in headers:
         if not term <= header.term <= most_term:
             return f"entry {header.index} is of term {header.term}, the one before of {term}, its leader of {most_term}"

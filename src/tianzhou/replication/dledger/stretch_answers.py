@@ -6,6 +6,8 @@ another term is cut, with all behind it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tianzhou.errors import ProtocolError
 from tianzhou.records.entry import EntryHeader
 from tianzhou.replication.dledger.following import Following
@@ -90,11 +92,11 @@ class StretchAnswers:
             low, high = (low, middle) if log.term_at(middle) >= mine else (middle + 1, high)
         return low
 
-    def _take(self, headers: list[EntryHeader], entries: bytes, *, anew: bool) -> bool:
+    def _take(self, headers: Sequence[EntryHeader], entries: bytes, *, anew: bool) -> bool:
         """Append what is not there; returns whether that was possible."""
         node, following, log = self._node, self._following, self._node.log
         at = new = 0
-        if not anew:
+        if not anew and headers[0].index <= log.end_index:
             for header in headers:
                 if header.index > log.end_index:
                     break
@@ -111,7 +113,7 @@ class StretchAnswers:
         keep = headers[new].index - 1
         if anew or keep < log.begin_index:
             keep = -1
-        if why := following.replace(headers[new:], entries[at:] if at else entries, keep=keep):
+        if why := following.replace(headers[new:] if new else headers, entries[at:] if at else entries, keep=keep):
             node.complain(f"entries of {node.leader} cannot be appended: {why}")
             return False
         return True

@@ -50,6 +50,7 @@ class StretchProgress(Progress):
             self._next <= log.end_index
             and len(self._sent) < times.max_pushes
             and self._bytes < times.max_push_bytes
+            and (not self._sent or self._is_full)
             and self._may_send(self._next)
         ):
             entries, count = log.stretch(self._next, times.stretch_bytes)
@@ -58,6 +59,16 @@ class StretchProgress(Progress):
         due = node.now_ms - self._said_ms >= times.commit_interval_ms
         if due and not self._sent and self._stated < node.committed_index:
             self._send(b"", 0)
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether there is enough for a whole stretch.
+
+        Less waits while anything is on its way, and goes with what has come until that is answered: a stretch costs
+        both sides as much as dozens of entries do.
+        """
+        log = self._node.log
+        return log.end_position - log.position_of(self._next) >= self._node.timings.stretch_bytes
 
     def _send(self, entries: bytes, count: int) -> None:
         node, log = self._node, self._node.log

@@ -160,7 +160,7 @@ class Dispatcher:
         stop = perf_counter() + SLICE_SECONDS
         count = min(most, len(pending))
         for done in range(count):
-            if type(self.pending[0][4]) is bytes:
+            if type(self.pending[0][4]) is bytes and (limit is None or self.pending[0][2] < limit):
                 self._part()
             queue, queue_offset, physical, size, tags, stored, kind, uniq_key, keys = pending[0]
             if limit is not None and physical + size > limit:
@@ -181,6 +181,15 @@ class Dispatcher:
             if new and perf_counter() > stop:
                 return done + 1
         return count
+
+    def take_apart(self) -> None:
+        """Let all records of batches wait one by one."""
+        if any(type(one[4]) is bytes for one in self.pending):
+            whole = [self.pending.popleft() for _ in range(len(self.pending))]
+            for one in reversed(whole):
+                self.pending.appendleft(one)
+                if type(one[4]) is bytes:
+                    self._part()
 
     def _part(self) -> None:
         """Let the records of a batch that come next wait one by one."""

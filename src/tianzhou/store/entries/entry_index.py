@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mmap import mmap
 from pathlib import Path
 from typing import Final
 
@@ -107,6 +108,16 @@ class EntryIndex:
             assert segment is not None
         UNIT.pack_into(segment.map, index * UNIT_SIZE - segment.start, MAGIC, pos, size, index, term)
         self.end = index + 1
+
+    def room(self, index: int) -> tuple[mmap, int, int]:
+        """Where units can be written without asking: the file, the first one's place in it, and how many.
+
+        Args:
+            index: of the next entry, below `reserved`.
+        """
+        segment = self._segment
+        assert segment is not None
+        return segment.map, index * UNIT_SIZE - segment.start, self.reserved - index
 
     def cut(self, index: int) -> None:
         """Forget the units from an entry on; the disk has that on return.

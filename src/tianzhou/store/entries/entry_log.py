@@ -184,19 +184,32 @@ class EntryLog:
         """
         first = self._log.header_at(index)
         pieces: list[memoryview] = []
-        begin, end, count, size = first.pos, first.end, 1, first.size
-        while index + count <= self.end_index:
-            unit = self._unit(index + count)
-            if size + unit.size > most_bytes:
+        begin, size, end_index = first, 0, self.end_index
+        while True:
+            last = self._last_within(begin, most_bytes - size)
+            pieces.append(self._bytes(begin.pos, last.end))
+            size += last.end - begin.pos
+            if last.index == end_index:
                 break
-            if unit.pos != end:
-                pieces.append(self._bytes(begin, end))
-                begin = unit.pos
-            end = unit.end
-            size += unit.size
-            count += 1
-        pieces.append(self._bytes(begin, end))
-        return b"".join(pieces), count
+            begin = self._unit(last.index + 1)
+            if begin.pos == last.end or size + begin.size > most_bytes:
+                break
+        return b"".join(pieces), last.index + 1 - index
+
+    def _last_within(self, first: EntryHeader, most_bytes: int) -> EntryHeader:
+        """The last entry of the same segment that ends within so many bytes from an entry's begin; at least itself.
+
+        Entries of a segment stand one behind the other, so nothing in between has to be looked at.
+        """
+        segment_size = self._log.files.size
+        bound = min(first.pos + most_bytes, first.pos - first.pos % segment_size + segment_size)
+        low, high = first, self._unit(self.end_index)
+        if high.end <= bound:
+            return high
+        while high.index - low.index > 1:
+            middle = self._unit((low.index + high.index) // 2)
+            low, high = (middle, high) if middle.end <= bound else (low, middle)
+        return low
 
     def position_of(self, index: int) -> int:
         """Log offset of the header of an entry.
@@ -453,6 +466,7 @@ class EntryLog:
     def _forget_uncommitted(self) -> None:
         """Take back what puts said of entries that are not committed: the next offsets of their queues."""
         dispatcher, end = self._dispatcher, self._committed_end
+        dispatcher.take_apart()
         changed: dict[int, ConsumeQueue] = {id(one[0]): one[0] for one in dispatcher.pending}  # type: ignore[misc]
         dispatcher.pending = type(dispatcher.pending)(one for one in dispatcher.pending if one[2] + one[3] <= end)
         for queue in changed.values():

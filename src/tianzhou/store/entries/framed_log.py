@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from mmap import mmap
 from typing import Any, Final
 
-from tianzhou._hot import put_plain
+from tianzhou._hot import copy_run, put_entries
+from tianzhou._hot import put_entry as put_one
 from tianzhou._hot.cursors import Pending
 from tianzhou.errors import CorruptRecord, PageCacheBusy, StoreError
 from tianzhou.records.entry import (
@@ -179,6 +180,20 @@ class FramedLog(CommitLog):
                 raise StoreError(f"{len(data) - at} bytes of entry {header.index} came, it has {header.size}")
             self._copy_entry(header, data[at : at + header.size])
             at += header.size
+            at += self._copy_run(data, at)
+
+    def _copy_run(self, data: memoryview, at: int) -> int:
+        """Append the entries that go on as the last one does, as far as there is room; their bytes."""
+        index, units = self.next_index, self.units
+        if len(data) - at < HEADER_SIZE or index >= units.reserved or self._map is None:
+            return 0
+        if HEADER.unpack_from(data, at)[2:5] != (index, self.end_term, self.end):
+            return 0
+        file, unit_at, room = units.room(index)
+        count, size = copy_run(data, at, self._map, self.position, self._check, file, unit_at, room)
+        self.position += size
+        self.next_index = units.end = index + count
+        return size
 
     def _copy_entry(self, header: EntryHeader, data: memoryview) -> None:
         if self.end_term < 0 and self.next_index == 0 and not self.files.segments and (header.index or header.pos):
@@ -279,13 +294,36 @@ def put_entry(
     log: FramedLog, queue: ConsumeQueue, record: NewRecord, stored: int, pending: deque[Pending], done: Any
 ) -> Any | None:
     """As `put_plain`, with the record in an entry."""
-    start = log.position
-    if log.next_index - log.committed_index > MOST_UNCOMMITTED or log.next_index >= log.units.reserved:
+    index, units = log.next_index, log.units
+    if index - log.committed_index > MOST_UNCOMMITTED or index >= units.reserved:
         return None
-    log.position = start + HEADER_SIZE
-    result = put_plain(log, queue, record, stored, pending, done)
-    if result is None:
-        log.position = start
-    else:
-        frame(log, start)
+    file, unit_at, _ = units.room(index)
+    result = put_one(log, queue, record, stored, pending, done, file, unit_at, index, log.term)
+    if result is not None:
+        log.next_index = units.end = index + 1
+        log.end_term = log.term
+    return result
+
+
+def put_entry_batch(
+    log: FramedLog,
+    queue: ConsumeQueue,
+    record: NewRecord,
+    batch: bytes | memoryview,
+    most: int,
+    stored: int,
+    pending: deque[Pending],
+    done: Any,
+) -> Any | None:
+    """As `put_batch`, with each record in an entry."""
+    index, units = log.next_index, log.units
+    if index - log.committed_index > MOST_UNCOMMITTED or index >= units.reserved:
+        return None
+    file, unit_at, room = units.room(index)
+    result = put_entries(
+        log, queue, record, batch, most, stored, pending, done, file, unit_at, room, index, log.term
+    )
+    if result is not None:
+        log.next_index = units.end = index + len(result.physical_offsets)
+        log.end_term = log.term
     return result
