@@ -130,5 +130,3 @@ def server(kind: str, work: Path, flush: str, *, copies: str, **more: object) ->
     if copies:
         return Replicas(kind, work, flush, copies=copies, **more)  # type: ignore[arg-type]
     return Server(kind, work, flush, **more)  # type: ignore[arg-type]
-
-

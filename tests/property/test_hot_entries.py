@@ -38,11 +38,23 @@ def logs(draw: st.DrawFn, base: int = 0) -> bytes:
         hosts = draw(st.sampled_from([bytes(4), bytes(4), bytes(4), bytes(16)]))
         body = draw(st.sampled_from([b"", b"", b"no record"])) or encode_record(
             Record(
-                draw(st.sampled_from(["T", "T", "Topic", "ü"])), 0, 0,
-                place + HEADER_SIZE + draw(st.sampled_from([0, 0, 0, 0, 0, 1])), 0, 0, 0, hosts, 0,
-                draw(st.integers(0, 1 << 60)), bytes(4), 0, 0, 0, draw(st.binary(max_size=20)),
+                draw(st.sampled_from(["T", "T", "Topic", "ü"])),
+                0,
+                0,
+                place + HEADER_SIZE + draw(st.sampled_from([0, 0, 0, 0, 0, 1])),
+                0,
+                0,
+                0,
+                hosts,
+                0,
+                draw(st.integers(0, 1 << 60)),
+                bytes(4),
+                0,
+                0,
+                0,
+                draw(st.binary(max_size=20)),
                 draw(st.sampled_from([b"", b"TAGS\x01A\x02", b"a\0"])),
-            )  # fmt: skip
+            )
         )
         place += draw(st.sampled_from([0, 0, 0, 0, 0, 8]))
         header = EntryHeader(index, max(term, -1), place, len(body), HEADER_SIZE + len(body), 1, 0, 7, 9)
@@ -98,7 +110,9 @@ PUTS = st.lists(
                 st.sampled_from([0, 7]),
                 st.binary(max_size=60),
                 st.just(USUAL)
-                | st.sampled_from([b"", USUAL + b"\x02KEYS\x01a b\x02", b"none", b"a\x01\x00\x02", b"x\x01" + b"y" * 9000]),
+                | st.sampled_from(
+                    [b"", USUAL + b"\x02KEYS\x01a b\x02", b"none", b"a\x01\x00\x02", b"x\x01" + b"y" * 9000]
+                ),
             ),
             max_size=5,
         ),

@@ -320,9 +320,7 @@ def put_entry_batch(
     if index - log.committed_index > MOST_UNCOMMITTED or index >= units.reserved:
         return None
     file, unit_at, room = units.room(index)
-    result = put_entries(
-        log, queue, record, batch, most, stored, pending, done, file, unit_at, room, index, log.term
-    )
+    result = put_entries(log, queue, record, batch, most, stored, pending, done, file, unit_at, room, index, log.term)
     if result is not None:
         log.next_index = units.end = index + len(result.physical_offsets)
         log.end_term = log.term
