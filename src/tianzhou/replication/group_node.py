@@ -7,6 +7,7 @@ import logging
 import random
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Final, NamedTuple, Self
 
 from tianzhou.clock import Clock
@@ -213,8 +214,7 @@ class GroupNode:
     def _tick(self) -> None:
         if self._member is not None:
             self._timer = asyncio.get_running_loop().call_later(_TICK_S, self._tick)
-            self._member.tick(self._now_ms())
-            self._carry_out()
+            self._step(self._member.tick)
 
     def _note_growth(self) -> None:
         if not self._grown:
@@ -224,29 +224,29 @@ class GroupNode:
     def _tell_growth(self) -> None:
         self._grown = False
         if self._member is not None and self.standing.role is Role.LEADER:
-            self._member.appended(self._now_ms())
-            self._carry_out()
+            self._step(self._member.appended)
 
     async def _follow_disk(self) -> None:
         flushed = self._store.flushed
         while self._member is not None:
-            self._member.synced(self._entries.index_before(flushed.value), self._now_ms())
-            self._carry_out()
+            self._step(partial(self._member.synced, self._entries.index_before(flushed.value)))
             await flushed.reach(flushed.value + 1)
 
     # what the member wants
 
-    def _carry_out(self) -> None:
+    def _step(self, happened: Callable[[int], object]) -> None:
+        """Let the member know what happened, at this time, and carry out what it decides."""
         member = self._member
         if member is None or self._failed is None or self._failed.done():
             return
         try:
+            happened(self._now_ms())
             while member.has_ready:
                 self._do(member, member.ready())
         except (OSError, StoreError, MemoryError) as error:
-            # What was not carried out must not be answered for: the node begins anew with what is on the disk.
+            # Half a decision, or one half carried out, must not be answered for: the node begins again with what is
+            # on the disk.
             self._failed.set_exception(error)
-            return
 
     def _do(self, member: Member, ready: Ready) -> None:
         entries = self._entries
@@ -320,8 +320,7 @@ class GroupNode:
         except TianzhouError as error:
             _log.debug("group %s: %s does not answer: %s", self.group, send.peer, error)
         if self._member is not None:
-            self._member.answered(send.number, response, self._now_ms())
-            self._carry_out()
+            self._step(partial(self._member.answered, send.number, response))
 
     # what others want
 
@@ -344,8 +343,7 @@ class GroupNode:
             return command.reply(DLedgerResponseCode.SUCCESS, body=body)
         if request.local_id in self._peers and (address := command.fields.get(BROKER_ADDRESS)):
             self._addresses[request.local_id] = address[:255]
-        self._member.requested(_Ticket(connection, command), request, self._now_ms())
-        self._carry_out()
+        self._step(partial(self._member.requested, _Ticket(connection, command), request))
         return None
 
     def _answer_client(self, request: dledger.Request) -> dledger.Response:

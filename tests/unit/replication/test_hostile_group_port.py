@@ -22,16 +22,18 @@ from group_of_one import group_store
 
 from tianzhou.broker.server import free_port_pair
 from tianzhou.clock import SystemClock
-from tianzhou.errors import TianzhouError
+from tianzhou.errors import StoreError, TianzhouError
 from tianzhou.records.codec import Record, encode_record
 from tianzhou.records.entry import HEADER_SIZE, EntryHeader
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.replication.group_node import GroupNode
 from tianzhou.store import MessageStore
+from tianzhou.store.entries.entry_log import EntryLog
 from tianzhou.supervision import Supervisor
 from tianzhou.wire.codes import DLedgerRequestCode as Code
 from tianzhou.wire.codes import DLedgerResponseCode, ResponseCode
 from tianzhou.wire.command import Command
+from waiting import until_async
 
 SEED = int(os.environ.get("HOSTILE_SEED", "0")) or random.randrange(1 << 30)
 REQUESTS = 700
@@ -158,3 +160,23 @@ def test_nothing_a_stranger_sends_ends_a_node(tmp_path: Path, caplog: pytest.Log
     asyncio.run(main())
     assert unexpected == []
     assert len(caplog.records) < 200, "strangers fill the log"
+
+
+def test_a_node_that_cannot_read_its_log_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it had decided by half is forgotten; it does not go on with that."""
+
+    async def main() -> None:
+        async with node(tmp_path) as (one, _, supervisor):
+            await until_async(lambda: one._member is not None, "it takes part")
+            first, refusing = one._member, iter([True])
+
+            def end_index(entries: EntryLog) -> int:
+                if next(refusing, False):
+                    raise StoreError("entry 7 is not in the log any more")
+                return -1
+
+            monkeypatch.setattr(EntryLog, "end_index", property(end_index))
+            await until_async(lambda: one._member not in (None, first), "it begins again")
+            assert [trouble.why for trouble in supervisor.troubles.present()] != []
+
+    asyncio.run(main())

@@ -12,7 +12,7 @@ from typing import Any
 
 from tianzhou.records.entry import EntryHeader
 from tianzhou.replication.dledger.node import Node
-from tianzhou.replication.dledger.raw_entries import Fit, misfit
+from tianzhou.replication.dledger.raw_entries import Fit, misfit, spoiled
 from tianzhou.wire.bodies.dledger import Response
 from tianzhou.wire.codes import DLedgerResponseCode as Code
 
@@ -114,7 +114,7 @@ class Following:
             end = Fit(keep, log.end_term, log.end_position)
         else:
             end = Fit(keep, log.term_at(keep), log.end_of(keep))
-        if why := misfit(log, end, headers, node.term):
+        if why := misfit(log, end, headers, node.term) or spoiled(entries):
             return why
         if keep < log.end_index:
             self.cut(keep)

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import overload
 
-from tianzhou._hot import entry_run
+from tianzhou._hot import entry_run, next_entries
 from tianzhou.errors import CorruptRecord, ProtocolError
+from tianzhou.records.codec import decode_record
 from tianzhou.records.entry import HEADER_SIZE, EntryHeader, decode_header
+from tianzhou.records.framed import holds_record
 from tianzhou.replication.dledger.entry_log import EntryLog
 from tianzhou.wire.bodies.dledger import Entry
 
@@ -165,6 +167,38 @@ def misfit(log: EntryLog, end: Fit, headers: Sequence[EntryHeader], most_term: i
                 "the nodes of a group need segments of one size"
             )
         term, position = header.term, header.end
+    return ""
+
+
+def spoiled(entries: bytes) -> str:
+    """Why the bodies of entries are not whole message records; empty when they are.
+
+    A follower that takes others could never show them, and would have nothing to give who asks it for the group's.
+    Bodies that do not begin as records do are a node's own, and nobody reads them.
+
+    Args:
+        entries: headers and bodies that `headers_of` has read.
+    """
+    view, at = memoryview(entries), 0
+    while at < len(view):
+        header = decode_header(view, at)
+        base = header.pos - at
+        rows, behind, *_ = next_entries(view, at, base, len(view), len(view), True, header.index - 1, header.term)
+        if rows:
+            at = behind
+            continue
+        body = at + HEADER_SIZE
+        if holds_record(view, body):
+            try:
+                record = decode_record(view[body : at + header.size], check_crc=True)
+            except CorruptRecord as error:
+                return f"the record in entry {header.index} is broken: {error}"
+            if (record.physical_offset, record.size) != (base + body, header.body_size):
+                return (
+                    f"entry {header.index} has a record of {header.body_size} bytes at {base + body}, which says that "
+                    f"it has {record.size} and is at {record.physical_offset}"
+                )
+        at += header.size
     return ""
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from member_desk import Desk, log_of, quick, terms
 from memory_log import SEGMENT, MemoryLog
 
+from tianzhou.records.codec import Record, encode_record
 from tianzhou.records.entry import HEADER_SIZE, EntryHeader
+from tianzhou.records.layout import HEAD_SIZE
 from tianzhou.replication.dledger.ready import HardState, Role
 from tianzhou.wire.bodies.dledger import PushRequest, PushType, StretchRequest
 from tianzhou.wire.codes import DLedgerResponseCode as Code
@@ -233,3 +235,27 @@ def test_a_push_of_an_older_term_changes_nothing() -> None:
     assert desk.stretch(log_of(2), -1, 1, term=2).code == Code.EXPIRED_TERM
     assert terms(desk.log) == [1]
     assert desk.member.standing.role is Role.CANDIDATE
+
+
+def test_a_record_that_is_not_whole_is_not_taken() -> None:
+    def entry(change: int = -1, place: int = HEADER_SIZE) -> bytes:
+        host = bytes([1, 2, 3, 4])
+        record = bytearray(
+            encode_record(Record("T", 0, 0, place, 0, 0, 1, host, 5, 1, host, 5, 0, 0, b"body", b"KEYS\x01k\x02"))
+        )
+        if change >= 0:
+            record[change] ^= 1
+        return EntryHeader(0, 1, 0, len(record), HEADER_SIZE + len(record)).encode() + record
+
+    def stretch(raw: bytes) -> StretchRequest:
+        return StretchRequest(
+            leader_id="n1", term=1, commit_index=0, count=1, end_index=0, entries=raw, previous_index=-1,
+            previous_term=-1,
+        )  # fmt: skip
+
+    for raw in (entry(HEAD_SIZE), entry(3), entry(place=99)):  # a byte of the body, the size, the place
+        desk = Desk()
+        assert desk.ask(stretch(raw)).code == Code.INCONSISTENT_STATE
+        assert desk.log.end_index == -1
+        assert "record" in desk.complaints[-1]
+    assert Desk().ask(stretch(entry())).code == Code.SUCCESS
