@@ -65,7 +65,7 @@ class GroupReplication(Replication):
     @property
     def near_master(self) -> bool:
         """Whether another member leads and is heard of."""
-        return self.is_slave and self.node.standing.leader is not None
+        return self.is_slave and self.node.standing.leader not in {None, self.node.id}
 
     def master_named(self, address: str, ha_address: str) -> None:
         """Nothing: the group itself says who leads, but for the broker's address of Apache's members."""

@@ -11,7 +11,7 @@ from typing import Final
 from tianzhou.broker.state import Tables
 from tianzhou.broker.tables.consumer_offsets import SEPARATOR
 from tianzhou.clock import Clock
-from tianzhou.errors import BrokerError, ConnectionLost, TianzhouError
+from tianzhou.errors import BrokerError, ConnectionLost, RemotingError, TianzhouError
 from tianzhou.model import DataVersion, TopicConfig
 from tianzhou.records.checksum import Octets
 from tianzhou.remoting.client import RemotingClient
@@ -77,7 +77,7 @@ class MetadataSync:
             troubles: learns what cannot be had.
         """
         while True:
-            began_s = self._clock.monotonic()
+            began_s, rest_s = self._clock.monotonic(), 0.0
             if self._master():
                 try:
                     await self.round()
@@ -88,18 +88,25 @@ class MetadataSync:
                         _log.warning("%s cannot be had; they are asked for every %g s: %s", WORK, PERIOD_S, error)
                     self._failing = True
                 else:
+                    # Large tables take their time, of which others need the most.
+                    rest_s = _REST * (self._clock.monotonic() - began_s)
                     troubles.over(WORK)
                     if self._failing:
                         _log.info("%s are taken over again", WORK)
                     self._failing = False
-            # Large tables take their time, of which others need the most.
-            await asyncio.sleep(max(self._period_s, _REST * (self._clock.monotonic() - began_s)))
+            elif self._failing:
+                # Nobody is to be asked any more: this broker may be the master itself by now.
+                troubles.over(WORK)
+                self._failing = False
+            await asyncio.sleep(max(self._period_s, rest_s))
 
     async def round(self) -> None:
         """Take over every table once; those that can be had are, whatever becomes of the others.
 
+        What a broker answers when it is the master no more, or this one has become it, is passed over.
+
         Raises:
-            TianzhouError: one of them cannot be had.
+            TianzhouError: one of them cannot be had; the first that is not answered ends the round.
         """
         failure: TianzhouError | None = None
         master = self._master()
@@ -113,10 +120,14 @@ class MetadataSync:
             self._asked_at = self._store.end_offset
             try:
                 reply = await self._client.invoke(master, Command(code), _TIMEOUT_MS)
+                if self._master() != master:
+                    return
                 if reply.code != ResponseCode.SUCCESS:
                     raise BrokerError(reply.code, reply.remark or "", address=master)
                 if (more := take(reply.body)) is not None:
                     await more
+            except RemotingError:
+                raise
             except TianzhouError as error:
                 failure = error
         if failure is not None:
