@@ -110,8 +110,8 @@ def compare_acknowledged(file: Path, keys: list[array[int]], findings: Findings)
         there = keys[queue][offset : offset + count]
         wanted = array("Q", range(first, first + count))
         if there != wanted:
-            have = set(there)
-            misplaced += [key for key in wanted if key not in have or len(there) < count]
+            there.extend([0] * (count - len(there)))
+            misplaced += [key for key, found in zip(wanted, there, strict=True) if key != found]
     if misplaced:
         anywhere = set().union(*keys)
         findings.lost += [key for key in misplaced if key not in anywhere]
