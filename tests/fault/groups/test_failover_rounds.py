@@ -1,4 +1,4 @@
-"""`benchmarks/failover.py` in short: whatever is done to it, a group of three real processes loses nothing under load."""
+"""`benchmarks/failover.py` in short: whatever is done to it, a group of three processes loses nothing under load."""
 
 from __future__ import annotations
 
