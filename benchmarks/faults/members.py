@@ -59,14 +59,16 @@ class Group:
     def __init__(self, folder: Path, size: int, settings: Mapping[str, object], *, linked: bool) -> None:
         self.folder = folder
         self.size = size
-        own = free_ports(size)
-        self._own = [own + i for i in range(size)]
-        self.namesrv = f"{HOST}:{free_ports(1)}"
-        self._ports = [free_ports(4) + 2 for _ in range(size)]
+        # All in one row, so that no two of them are the same.
+        first = free_ports(size + 1 + 4 * size + size * size)
+        self._own = [first + i for i in range(size)]
+        self.namesrv = f"{HOST}:{first + size}"
+        # A broker listens on the two ports around its own as well.
+        self._ports = [first + size + 3 + 4 * i for i in range(size)]
         self.addresses = [f"{HOST}:{port}" for port in self._ports]
-        first = free_ports(size * size) if linked else 0
+        links = first + 5 * size + 1
         self._links = [
-            (f"n{a}", f"n{b}", first + a * size + b, self._own[b])
+            (f"n{a}", f"n{b}", links + a * size + b, self._own[b])
             for a in range(size) for b in range(size) if linked and a != b
         ]  # fmt: skip
         self._settings = settings

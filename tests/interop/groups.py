@@ -71,6 +71,20 @@ class Group:
             self.namesrv, self.ports[number], store, conf, home=self.folder / f"a{number}-{kind}", version=kind
         )
 
+    def grow(self, kinds: Sequence[str]) -> None:
+        """Stop all members cleanly, and write further ones into everybody's list; nobody is started.
+
+        Args:
+            kinds: what each further member is to be.
+        """
+        for member in self.members:
+            member.stop()
+        for number, kind in enumerate(kinds, len(self.members)):
+            self.peers += f";n{number}-{HOST}:{free_ports()}"
+            self.kinds.append(kind)
+            self.ports.append(free_ports(4) + 2)
+        self.members = [self.member(number, kind) for number, kind in enumerate(self.kinds)]
+
     def start(self) -> None:
         """Start all members and wait until one of them is the master."""
         for member in self.members:

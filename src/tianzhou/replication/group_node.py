@@ -32,6 +32,7 @@ BROKER_ADDRESS: Final = "brokerAddr"
 _BATCH_BYTES: Final = 4 << 10
 """Bytes of a batch of entries for Apache's nodes (`enableBatchPush`, broker.md §19.6)."""
 _TICK_S: Final = 0.02
+_DEFAULTS: Final = Timings()
 
 _log = logging.getLogger(__name__)
 
@@ -60,10 +61,16 @@ class Peer(NamedTuple):
 
 
 def timings_of(settings: StoreSettings) -> Timings:
-    """Times and bounds that the settings ask for."""
+    """Times and bounds that the settings ask for.
+
+    Who stands for election waits for answers no longer than for a leader: with short times, a node that is cut off
+    would otherwise hold up the next round of the others for DLedger's two seconds.
+    """
+    interval_ms, leak = settings.d_leger_heart_beat_time_interval_ms, settings.d_leger_max_heart_beat_leak
     return Timings(
-        heartbeat_interval_ms=settings.d_leger_heart_beat_time_interval_ms,
-        max_heartbeat_leak=settings.d_leger_max_heart_beat_leak,
+        heartbeat_interval_ms=interval_ms,
+        max_heartbeat_leak=leak,
+        vote_wait_ms=min(_DEFAULTS.vote_wait_ms, interval_ms * leak),
         min_vote_interval_ms=settings.d_leger_min_vote_interval_ms,
         max_vote_interval_ms=settings.d_leger_max_vote_interval_ms,
         max_batch_push_bytes=_BATCH_BYTES if settings.enable_batch_push else 0,

@@ -154,6 +154,7 @@ class Replication:
 
     def _know_topics(self, tables: Tables) -> None:
         """Have topics that the log alone knows in the table."""
+        from_log: set[str] = set()
 
         def know(topic: str, queue_id: int) -> None:
             # The master may be gone before it has been asked for its topics; what was acknowledged has to be served.
@@ -161,10 +162,15 @@ class Replication:
             if config is None:
                 # As many as it may have: clients know its route, and ask for queues that had no message yet.
                 few = topic.startswith((names.RETRY_PREFIX, names.DLQ_PREFIX))
-                config = TopicConfig(topic, 1 if few else self._settings.default_topic_queue_nums)
-            count = max(config.read_queue_nums, queue_id + 1)
+                config = TopicConfig(topic, 1 if few else self._settings.default_topic_queue_nums, 0)
+                from_log.add(topic)
+            count, written = queue_id + 1, config.write_queue_nums
+            if topic in from_log:
+                # Should this become the master, nothing goes to a queue that the topic may not have.
+                written = max(written, count)
+            found = replace(config, read_queue_nums=max(config.read_queue_nums, count), write_queue_nums=written)
             with suppress(LimitExceeded):
-                tables.topics.put(replace(config, read_queue_nums=count), self._clock.now_ms())
+                tables.topics.put(found, self._clock.now_ms())
 
         self._store.copy.on_new_queue = know
 

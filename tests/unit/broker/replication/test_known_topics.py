@@ -1,0 +1,53 @@
+"""Topics that a slave knows from its log alone: what may be there is read, and nothing is written beside it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from tianzhou.broker.replication.replication import Replication
+from tianzhou.broker.settings import BrokerSettings
+from tianzhou.broker.tables.topics import TopicTable
+from tianzhou.model import TopicConfig
+from tianzhou.store.settings import StoreSettings
+from tianzhou.testing.clock import VirtualClock
+
+
+def slave() -> tuple[TopicTable, Any]:
+    """A slave's topics, and what its log calls for every new queue."""
+    settings, topics = StoreSettings(broker_role="SLAVE"), TopicTable()
+    store: Any = SimpleNamespace(settings=settings, copy=SimpleNamespace(on_new_queue=None))
+    replication = Replication(store, BrokerSettings(), VirtualClock(), 10911)
+    replication._know_topics(cast("Any", SimpleNamespace(topics=topics)))
+    return topics, store.copy.on_new_queue
+
+
+def queues(topics: TopicTable, topic: str) -> tuple[int, int]:
+    """How many queues are read and written."""
+    found = topics.get(topic)
+    assert found is not None
+    return found.read_queue_nums, found.write_queue_nums
+
+
+def test_only_queues_that_the_log_has_are_written() -> None:
+    topics, know = slave()
+    know("orders", 1)
+    assert queues(topics, "orders") == (8, 2)
+    know("orders", 3)
+    know("orders", 0)
+    assert queues(topics, "orders") == (8, 4)
+    know("orders", 11)
+    assert queues(topics, "orders") == (12, 12)
+
+
+def test_what_the_masters_table_says_of_writing_stays() -> None:
+    topics, know = slave()
+    topics.put(TopicConfig("orders", 4, 2), 0)
+    know("orders", 5)
+    assert queues(topics, "orders") == (6, 2)
+
+
+def test_a_retry_topic_has_one_queue() -> None:
+    topics, know = slave()
+    know("%RETRY%g", 0)
+    assert queues(topics, "%RETRY%g") == (1, 1)
