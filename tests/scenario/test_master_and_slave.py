@@ -13,13 +13,14 @@ from small_broker import ask, name_server, run, small_broker
 
 from tianzhou.admin import Admin
 from tianzhou.admin.replicas import Lag
+from tianzhou.broker.replication.metadata_sync import WORK as MASTER_TABLES
 from tianzhou.broker.replication.metadata_sync import MetadataSync
 from tianzhou.broker.server import Broker
 from tianzhou.broker.zero_loss import with_profile
 from tianzhou.client.consumer.pull.pull_consumer import PullConsumer
 from tianzhou.client.producer.producer import Producer
 from tianzhou.client.producer.transactions import TransactionProducer
-from tianzhou.errors import BrokerError
+from tianzhou.errors import BrokerError, ConnectFailed
 from tianzhou.model import Message, MessageExt, MessageQueue, SendStatus, TransactionState
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.replication import ha_client
@@ -389,3 +390,9 @@ async def test_what_groups_committed_at_the_slave_is_handed_to_the_master_that_r
             # From now on the master's word counts, backwards, too.
             await commit(master.address, "one", 3)
             await until_async(lambda: committed(slave) == [3, 10, 7], "taken over")
+
+
+async def test_who_stops_after_its_master_has_left_nothing_undone(tmp_path: Path) -> None:
+    async with small_broker(tmp_path) as stopped:
+        stopped.troubles.failed(MASTER_TABLES, ConnectFailed("refused"), 0, 0)
+    assert stopped.left_undone == []

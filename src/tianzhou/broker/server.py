@@ -52,6 +52,7 @@ from tianzhou.broker.registration.name_servers import NameServers
 from tianzhou.broker.registration.registrar import Registrar
 from tianzhou.broker.replication.group import GroupReplication
 from tianzhou.broker.replication.log_repairs import LogRepairs
+from tianzhou.broker.replication.metadata_sync import WORK as MASTER_TABLES
 from tianzhou.broker.replication.replication import Replication
 from tianzhou.broker.router import NOT_ON_FAST_PORT, Router
 from tianzhou.broker.services import Services
@@ -156,8 +157,10 @@ class Broker:
         if self._reopening is not None:
             self._reopening.cancel()
             await asyncio.gather(self._reopening, return_exceptions=True)
-        if self.troubles:
-            self.left_undone.append(summary(self.troubles.present()))
+        # The master may be stopped before its slave; its tables are asked for again at the next start.
+        present = [trouble for trouble in self.troubles.present() if trouble.name != MASTER_TABLES]
+        if present:
+            self.left_undone.append(summary(present))
         await self._stop()
 
     async def _stop(self) -> None:
