@@ -29,6 +29,7 @@ import itertools
 import json
 import random
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -375,6 +376,8 @@ def main() -> int:
     kinds = options.kinds.split(",")
     if unknown := set(kinds) - set(KINDS):
         parser.error(f"no such kind: {', '.join(sorted(unknown))}; choose from {', '.join(KINDS)}")
+    # Whoever ends it this way wants its brokers ended, too.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     journal = Journal(options.json)
     clean = True
     for kind in kinds:
