@@ -6,6 +6,7 @@
     .venv/bin/python benchmarks/compare.py --before ../before --sides tianzhou --lines put64x1,pull8x4 --rounds 9
     .venv/bin/python benchmarks/compare.py --markdown docs/performance.md --json compare.json
     .venv/bin/python benchmarks/compare.py --pin --markdown docs/performance.md --json compare-pinned.json
+    .venv/bin/python benchmarks/compare.py --groups --sides apache,tianzhou --markdown docs/performance.md
 
 Needs gcc, Java and Maven (Apache's jars come from Maven into the tests' cache). Each round starts each server anew for
 each group of lines, warms it and runs its lines; the side that begins changes from round to round. What is printed is
@@ -28,7 +29,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from lines import FIGURES, LINES, SERVERS, START, Line, Setting, chosen
+from lines import FIGURES, GROUPS, LINES, SERVERS, START, Line, Setting, chosen
 from machine import Stolen, describe, disk_limit, in_words, touch_memory
 from replicas import HEAP as REPLICAS_HEAP
 from replicas import server as server_of
@@ -105,7 +106,7 @@ class Run:
                 self._keep(side, name, start_s=server.start_s, idle_anon_mb=server.idle_anon_mb)
             loads = [line for line in lines if line.options]
             if loads:
-                self._load(program, "-c 64 -w 1 -W 0", server, self.arguments.warm)
+                self._load(program, "-c 64 -w 1 -W 0", server, self.arguments.warm * setting.warmed)
             prepared: set[str] = set()
             for line in loads:
                 try:
@@ -203,17 +204,26 @@ class Run:
             if arguments.pin
             else "broker and load tool free to use every core"
         )
+        warmed = "(twice that for two brokers, three times for three)" if arguments.groups else ""
+        heap = f"{HEAP}, {REPLICAS_HEAP} each where there are several brokers" if arguments.groups else HEAP
         return (
             f"{self.rounds_done} of {arguments.rounds} rounds, medians; {arguments.secs} s a line after "
-            f"{arguments.warm} s of warming each server; 1 KiB bodies, 8 queues, ASYNC_FLUSH unless the line says "
-            f"otherwise; {cores}; Apache's heap {HEAP}, {REPLICAS_HEAP} each where there are several brokers"
+            f"{arguments.warm} s of warming each server{warmed and ' '}{warmed}; 1 KiB bodies, 8 queues, ASYNC_FLUSH "
+            f"unless the line says otherwise; {cores}; Apache's heap {heap}"
         )
+
+    @property
+    def title(self) -> str:
+        """What the table is called."""
+        if self.arguments.groups:
+            return "Groups and pairs"
+        return "Pinned to one core each" if self.arguments.pin else "All cores free"
 
     def markdown(self) -> str:
         """What goes into `docs/performance.md`."""
         titles = {side: SIDES[side] for side in self.sides}
         parts = [
-            f"### {'Pinned to one core each' if self.arguments.pin else 'All cores free'}\n",
+            f"### {self.title}\n",
             f"{self.options()}.\n",
             machine_list(self.machine),
             table(titles, self.rounds, self.lines),
@@ -238,7 +248,14 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--sides", default="apache,tianzhou,pure", help="comma list of " + ", ".join(SIDES))
     parser.add_argument("--before", type=Path, help="another checkout, built; adds the side `before`")
     parser.add_argument("--pin", action="store_true", help="broker and load tool on one core each: the second table")
+    parser.add_argument(
+        "--groups", action="store_true", help="masters with slaves and DLedger groups: a table of its own"
+    )
     arguments = parser.parse_args()
+    if arguments.groups and (arguments.lines or arguments.pin):
+        parser.error("--groups: says itself which lines are measured, on all cores; leave --lines and --pin out")
+    if arguments.groups:
+        arguments.lines = ",".join(GROUPS)
     set_duration(arguments, rounds=5, secs=(3, 5), warm=(6, 12))
     arguments.sides = some_of(parser, "--sides", arguments.sides, SIDES)
     if arguments.before is not None:
@@ -277,7 +294,8 @@ def main() -> int:
                 f"interrupted in round {run.rounds_done + 1} of {arguments.rounds}: medians of what was done"
             )
     run.write_json()
-    put_section(arguments.markdown, "compare --pin" if arguments.pin else "compare", run.markdown())
+    section = "compare --groups" if arguments.groups else "compare --pin" if arguments.pin else "compare"
+    put_section(arguments.markdown, section, run.markdown())
     return 130 if interrupted else int(run.failed)
 
 

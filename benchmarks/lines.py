@@ -50,6 +50,7 @@ class Setting:
     Args:
         flush: `async` or `sync`.
         copies: which of `replicas.COPIES`; empty for one broker alone.
+        warmed: so many times as long as others.
         segments: segments of 1 GiB that are there before the start (`stored.py`).
         free_gib: disk space without which its lines are not run.
         once: in the first round only.
@@ -58,6 +59,7 @@ class Setting:
 
     flush: str = "async"
     copies: str = ""
+    warmed: int = 1
     segments: int = 0
     free_gib: int = 8
     once: bool = False
@@ -67,9 +69,9 @@ class Setting:
 SERVERS: Final = {
     "plain": Setting(free_gib=12),
     "sync": Setting(flush="sync"),
-    "pair": Setting(copies="sync_pair", free_gib=24),
-    "apair": Setting(copies="async_pair", free_gib=24),
-    "group": Setting(copies="group", free_gib=36),
+    "pair": Setting(copies="sync_pair", warmed=2, free_gib=24),
+    "apair": Setting(copies="async_pair", warmed=2, free_gib=24),
+    "group": Setting(copies="group", warmed=3, free_gib=36),
     "topics": Setting(),
     "stored1g": Setting(segments=1),
     "stored100g": Setting(segments=100),
@@ -158,18 +160,28 @@ LINES: Final = {
         Line("sustained", "PUT 8 x 32 for a minute", "-c 8 -w 32", "sustained", seconds=60),
     )
 }
-# Of one server: the second line's figure against the first's.
-GROWTH: Final = (("topics10", "topics1000"), ("stored1g", "stored100g"))
+GROUPS: Final = ("put64x1", "put8x32", *(name for name, line in LINES.items() if SERVERS[line.server].copies))
+"""Lines of the table of masters with slaves and of groups."""
 FLAT: Final = 1.5
+A_SLAVE: Final = 1.1
+# The second line's figure against the first's, and how many times worse it may be.
+GROWTH: Final = (
+    ("topics10", "topics1000", FLAT),
+    ("stored1g", "stored100g", FLAT),
+    ("put64x1", "apair64x1", A_SLAVE),
+    ("put8x32", "apair8x32", A_SLAVE),
+)
 
 
 def chosen(names: str, *, short: bool) -> tuple[list[Line], list[str]]:
-    """The lines of a comma list (empty: all), and what is left out of them and why.
+    """The lines of a comma list (empty: all with one broker), and what is left out of them and why.
 
     Raises:
         ValueError: there is no line of that name.
     """
-    asked = [name.strip() for name in names.split(",") if name.strip()] or list(LINES)
+    asked = [name.strip() for name in names.split(",") if name.strip()] or [
+        name for name, line in LINES.items() if not SERVERS[line.server].copies
+    ]
     unknown = [name for name in asked if name not in LINES]
     if unknown:
         raise ValueError(f"no line {', '.join(unknown)}; there are {', '.join(LINES)}")

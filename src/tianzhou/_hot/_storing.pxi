@@ -137,7 +137,7 @@ def put_plain(log, queue, record, int64_t stored, pending, result):
     return put_one(log, queue, record, stored, pending, result, &framing)
 
 
-cdef object put_one(log, queue, record, int64_t stored, pending, result, Framing *framing):
+cdef inline object put_one(log, queue, record, int64_t stored, pending, result, Framing *framing):
     cdef Put put
     cdef Py_buffer view
     cdef uint8_t *p
@@ -193,7 +193,7 @@ def put_batch(log, queue, record, batch, int64_t most, int64_t stored, pending, 
     return put_many(log, queue, record, batch, most, stored, pending, result, &framing, 0)
 
 
-cdef object put_many(
+cdef inline object put_many(
         log, queue, record, batch, int64_t most, int64_t stored, pending, result, Framing *framing, int64_t most_units):
     cdef Put put
     cdef Values shared, found

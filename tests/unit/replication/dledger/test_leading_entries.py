@@ -69,6 +69,21 @@ def test_stretches_go_out_one_behind_the_other_within_their_bounds() -> None:
     assert desk.member.committed.index == 21
 
 
+def test_entries_that_come_while_a_stretch_is_on_its_way_go_together() -> None:
+    desk = leader(1)
+    took(desk)
+    for n in range(5):
+        desk.log.add(desk.state.term, b"%d" % n)
+        desk.member.appended(desk.now_ms)
+        desk.carry_out()
+    (first,) = desk.sent(StretchRequest, "n1")
+    assert (first.request.previous_index, first.request.count) == (1, 1)
+    desk.sends.remove(first)
+    desk.reply(first, StretchResponse(index=2, end_index=2))
+    (rest,) = desk.sent(StretchRequest, "n1")
+    assert (rest.request.previous_index, rest.request.count, rest.request.commit_index) == (2, 4, 2)
+
+
 def test_a_follower_that_has_something_else_is_asked_for_what_was_before() -> None:
     desk = leader(1, 1, 1, 3, 3)
     probe = desk.sent(StretchRequest, "n1")[-1]

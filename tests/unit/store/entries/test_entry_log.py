@@ -129,6 +129,13 @@ def test_a_stretch_is_at_least_one_entry_and_goes_over_ends_of_segments(tmp_path
         whole = all_entries(store)
         assert entries.stretch(3, 1) == (whole[3], 1)
         assert entries.stretch(0, 1 << 30) == (b"".join(whole), len(whole))
+        sizes = [len(entry) for entry in whole]
+        for first in range(len(whole)):
+            for count in range(1, len(whole) - first + 1):
+                for spare in (0, 1):
+                    most = sum(sizes[first : first + count]) + spare
+                    expected = b"".join(whole[first : first + count]), count
+                    assert entries.stretch(first, most) == expected
 
 
 @pytest.mark.parametrize(
