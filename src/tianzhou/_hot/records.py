@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from tianzhou._hot.cursors import IndexCursor, LogCursor, NewRecord, Pending, QueueCursor
 from tianzhou.records.checksum import full_crc32
-from tianzhou.records.codec import CRC_PROPERTY_BYTES, CRC_PROPERTY_START, verify_property_crc
+from tianzhou.records.codec import crc_property_fits
 from tianzhou.records.layout import (
     HOST_BITS,
     INNER_BATCH,
@@ -357,8 +357,7 @@ def is_sound(view: memoryview, at: int, size: int, physical: int, queue_offset: 
         return True
     if body_size and full_crc32(view[body_at:rest]) & 0x7FFFFFFF != crc:
         return False
-    own = view[end - CRC_PROPERTY_BYTES : end]
-    if own[: len(CRC_PROPERTY_START)] == CRC_PROPERTY_START and not verify_property_crc(view[at:end]):
+    if not crc_property_fits(view[at:end]):
         return False
     bits[number >> 3] |= 1 << (number & 7)
     return True

@@ -313,6 +313,22 @@ def verify_property_crc(record: Octets) -> bool:
     return split > 0 and view[split:] == _crc_property(crc32(view[:split]))
 
 
+def crc_property_fits(record: Octets) -> bool:
+    """Whether a record is what its own CRC says, if it carries one (store.md §3.6).
+
+    A record whose last property has the right value under another name carried one, too: bits of the name flipped.
+    Nobody else's property says by chance what the bytes before it add up to. A flipped bit in the value, or in what
+    ends it, leaves the name, and the value is wrong.
+    """
+    own = memoryview(record)[-CRC_PROPERTY_BYTES:]
+    if own[: len(CRC_PROPERTY_START)] == CRC_PROPERTY_START:
+        return verify_property_crc(record)
+    value = bytes(own[len(CRC_PROPERTY_START) :])
+    if value[-1:] != b"\x02" or not value[:-1].isdigit():
+        return True
+    return value != _crc_property(crc32(memoryview(record)[:-CRC_PROPERTY_BYTES]))[len(CRC_PROPERTY_START) :]
+
+
 def _crc_property(crc: int) -> bytes:
     # Ten digits, least significant first, zeros behind them: 123 is "3210000000".
     return CRC_PROPERTY_START + f"{crc:010d}"[::-1].encode() + b"\x02"

@@ -11,7 +11,7 @@ import msgspec
 from tianzhou._hot import next_entries, next_run
 from tianzhou._hot.runs import Row
 from tianzhou.records.checksum import crc32
-from tianzhou.records.codec import CRC_PROPERTY_BYTES, CRC_PROPERTY_START, verify_property_crc
+from tianzhou.records.codec import crc_property_fits, verify_property_crc
 from tianzhou.records.entry import HEADER_SIZE, EntryHeader
 from tianzhou.records.framed import (
     NOT_FRAMED,
@@ -291,12 +291,6 @@ def is_whole(view: memoryview, position: int, base: int) -> bool:
     """
     item = read_item(view, position, base)
     return item.finding is Finding.RECORD and crc_property_fits(view[position : position + item.size])
-
-
-def crc_property_fits(record: memoryview) -> bool:
-    """Whether a record is what its own CRC says, if it carries one (store.md §3.6)."""
-    own = record[-CRC_PROPERTY_BYTES:]
-    return own[: len(CRC_PROPERTY_START)] != CRC_PROPERTY_START or verify_property_crc(record)
 
 
 def half_written(item: LogItem, part: LogPart, doubted_from: int | None = None) -> bool:

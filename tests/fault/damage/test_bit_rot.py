@@ -255,6 +255,20 @@ def test_every_bit_of_a_unit_may_flip(originals: dict[str, Original], folder: Pa
             raise AssertionError(f"bit {bit} of the unit: {error}") from error
 
 
+def test_every_bit_of_a_records_own_crc_may_flip(originals: dict[str, Original], folder: Path) -> None:
+    original = originals["record CRC"]
+    end = original.messages[40].place + len(original.messages[40].record)
+    for bit in range(0, 8 * 20, 3):
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(original.folders["clean"], folder)
+        at = end - 20 + bit // 8
+        flip = Flip(folder / LOG / f"{at - at % SEGMENT:020d}", at % SEGMENT, bit % 8)
+        try:
+            check_one(original, folder, "clean", LOG, flip, strict=True)
+        except AssertionError as error:
+            raise AssertionError(f"bit {bit} of the property: {error}") from error
+
+
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(units=st.lists(st.tuples(st.integers(0, 14), st.integers(0, 159)), min_size=1, max_size=8))
 def test_several_units_of_a_queue_may_be_broken(

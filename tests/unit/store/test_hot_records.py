@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tianzhou._hot.records import UNIT, GatherLimits, put_record
-from tianzhou.records.codec import Record, encode_record
+from tianzhou._hot.records import UNIT, GatherLimits, Proof, put_record
+from tianzhou.records.codec import Record, encode_record, fill_property_crc, reserve_property_crc
 from tianzhou.records.layout import MAGIC_V1, MAGIC_V2
 from tianzhou.store import NewRecord
 
@@ -137,6 +137,41 @@ def test_gather_passes_over_units_and_records_that_contradict_each_other(hot: Si
     )
     assert marks(found) == [24]
     assert (passed, gone) == (8, True)
+
+
+def proved_record(properties: bytes, *, record_crc: bool) -> bytes:
+    """A record of topic T, queue 0, offset 7, at 1000 of the log."""
+    host = b"\x7f\x00\x00\x01"
+    properties = reserve_property_crc(properties) if record_crc else properties
+    record = bytearray(encode_record(Record("T", 0, 7, 1000, 0, 0, 1, host, 1, 2, host, 2, 0, 0, b"body", properties)))
+    if record_crc:
+        fill_property_crc(record)
+    return bytes(record)
+
+
+def is_given(hot: SimpleNamespace, record: bytes) -> bool:
+    """Whether a record that comes from the disk is given to who reads."""
+    proof = Proof(b"\x01T", 0, 7, 1 << 60, lambda _: bytearray(1 << 11))
+    wanted, part = units((1000, len(record), 0)), Part(1000, memoryview(record + bytes(16)))
+    found, count, _, _, gone = hot.gather(
+        wanted, [part], len(part.view), 1000 + len(record), None, None, UNLIMITED, proof
+    )
+    assert gone is not bool(count)
+    return bool(found == record)
+
+
+def test_gather_gives_no_record_of_which_a_bit_flipped_when_it_has_its_own_crc(hot: SimpleNamespace) -> None:
+    record = proved_record(b"TAGS\x01A\x02", record_crc=True)
+    assert is_given(hot, record)
+    for bit in range(8 * len(record)):
+        changed = bytearray(record)
+        changed[bit >> 3] ^= 1 << (bit & 7)
+        assert not is_given(hot, bytes(changed)), f"bit {bit & 7} of byte {bit >> 3} of {len(record)}"
+
+
+@pytest.mark.parametrize("properties", [b"", b"__CRC32c\x011234567890\x02", b"born\x011700000000000\x02"])
+def test_gather_gives_records_that_never_had_their_own_crc(hot: SimpleNamespace, properties: bytes) -> None:
+    assert is_given(hot, proved_record(properties, record_crc=False))
 
 
 def test_gather_asks_about_the_record_itself(hot: SimpleNamespace) -> None:

@@ -320,3 +320,33 @@ def test_the_record_crc_goes_to_the_end(before: bytes, kept: bytes) -> None:
 def test_records_without_crc_property_do_not_verify() -> None:
     assert not codec.verify_property_crc(VECTOR)
     assert not codec.verify_property_crc(b"short")
+
+
+def with_own_crc(properties: bytes = b"TAGS\x01A\x02") -> bytes:
+    data = bytearray(codec.encode_record(made(properties=codec.reserve_property_crc(properties))))
+    codec.fill_property_crc(data)
+    return bytes(data)
+
+
+def test_a_flipped_bit_anywhere_in_a_record_with_its_own_crc_is_noticed() -> None:
+    data = with_own_crc()
+    assert codec.crc_property_fits(data)
+    for bit in range(8 * len(data)):
+        changed = bytearray(data)
+        changed[bit >> 3] ^= 1 << (bit & 7)
+        assert not codec.crc_property_fits(changed), f"bit {bit & 7} of byte {bit >> 3} of {len(data)}"
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        b"",
+        b"TAGS\x01A\x02",
+        b"__CRC32c\x011234567890\x02",
+        b"__CRC33#\x011234567890\x02",
+        b"born\x011700000000000\x02",
+        b"__CRC32#\x010123456789\x02TAGS\x01A\x02",
+    ],
+)
+def test_a_record_without_its_own_crc_is_not_taken_for_a_changed_one(properties: bytes) -> None:
+    assert codec.crc_property_fits(codec.encode_record(made(properties=properties)))

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from itertools import islice
 
 from tianzhou._hot.records import GatherLimits
+from tianzhou.records.codec import crc_property_fits
 from tianzhou.records.layout import AT, INNER_BATCH, NUMBER, PLACE
-from tianzhou.records.walk import crc_property_fits, read_item
+from tianzhou.records.walk import read_item
 from tianzhou.store.log.commitlog import CommitLog
 from tianzhou.store.queues.batchqueue import BATCH_UNIT_SIZE, BatchQueue, BatchUnit, unit_at, unit_of
 from tianzhou.store.queues.consumequeue import UNIT_SIZE

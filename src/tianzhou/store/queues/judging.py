@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Final
 
+from tianzhou.records.codec import crc_property_fits
 from tianzhou.records.layout import MAGICS, PREPARED, ROLLBACK, TRANSACTION_BITS, fields_at
-from tianzhou.records.walk import LogEntry, crc_property_fits, read_item
+from tianzhou.records.walk import LogEntry, read_item
 from tianzhou.store.log.commitlog import CommitLog
 from tianzhou.store.log.holes import is_hole
 from tianzhou.store.queues.batchqueue import BatchQueue, unit_of

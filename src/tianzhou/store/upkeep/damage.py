@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from tianzhou.errors import TianzhouError
+from tianzhou.records.codec import crc_property_fits
 from tianzhou.records.layout import BLANK_SIZE
-from tianzhou.records.walk import Finding, LogEntry, crc_property_fits, read_item
+from tianzhou.records.walk import Finding, LogEntry, read_item
 from tianzhou.store.log.commitlog import CommitLog
 from tianzhou.store.startup.opening import merged
 from tianzhou.store.startup.proved_note import write_damage
