@@ -291,3 +291,17 @@ def test_apaches_queues_and_index_can_be_rebuilt(name: str, tmp_path: Path) -> N
     old = [(e.key_hash, e.physical_offset) for h in StoreScan(kept).index_headers() for e in index_entries(h)]
     new = [(e.key_hash, e.physical_offset) for h in scan.index_headers() for e in index_entries(h)]
     assert new == [entry for entry in old if entry[1] >= before.log_begin]
+
+
+@pytest.mark.parametrize("properties", [b"", b"A\x01b\x02"])
+@pytest.mark.parametrize("at", [-20, -12, -5, -1])
+def test_a_changed_crc_of_a_record_is_found_in_its_name_too(tmp_path: Path, properties: bytes, at: int) -> None:
+    with opened(small_store(tmp_path, enabled_append_prop_crc=True)) as store:
+        for _ in range(3):
+            store.append(NewRecord("T", 0, b"body", properties))
+        place, size, _ = store.queue_unit("T", 0, 1)
+    assert check_store(StoreScan(tmp_path)).problems == []
+    (segment,) = (tmp_path / "commitlog").iterdir()
+    overwrite(segment, place + size + at, bytes([segment.read_bytes()[place + size + at] ^ 2]))
+    found = [problem.kind for problem in check_store(StoreScan(tmp_path)).problems]
+    assert Kind.DAMAGED in found

@@ -12,7 +12,7 @@ from typing import Final
 
 from tianzhou._hot.records import UNIT
 from tianzhou.model import names
-from tianzhou.records.codec import CRC_PROPERTY_BYTES, CRC_PROPERTY_START, verify_property_crc
+from tianzhou.records.codec import CRC_PROPERTY_START, crc_property_fits
 from tianzhou.records.framed import NOT_FRAMED
 from tianzhou.records.layout import PREPARED, ROLLBACK, TRANSACTION_BITS
 from tianzhou.records.walk import Finding, LogEntry, LogItem, Run, read_item, walk
@@ -34,7 +34,6 @@ _MOST_HEADS: Final = 4096
 _STRIDE: Final = 8 << 20
 _FOREVER: Final = 1 << 62
 _UNKNOWN: Final = 1 << 40  # no tags code
-_CRC_NAME: Final = b"\x02" + CRC_PROPERTY_START
 _TAGS: Final = f"{names.TAGS}\x01".encode()
 _KEYS: Final = f"{names.KEYS}\x01".encode()
 _UNIQ: Final = f"{names.UNIQ_KEY}\x01".encode()
@@ -166,7 +165,10 @@ class _StoreCheck:
             if (
                 properties.find(_MULTI) >= 0
                 or topic in batches
-                or (properties[-21:-11] == _CRC_NAME and not verify_property_crc(self._record(physical, size)))
+                or (
+                    (properties[-20:-11] == CRC_PROPERTY_START or properties[-11:-1].isdigit())
+                    and not crc_property_fits(self._record(physical, size))
+                )
             ):
                 self._check_record(LogEntry._make(row))
                 continue
@@ -247,9 +249,7 @@ class _StoreCheck:
         report = self.report
         report.log_end = entry.offset + entry.size
         self._newest = max(self._newest, entry.store_timestamp)
-        if entry.properties[-CRC_PROPERTY_BYTES:].startswith(CRC_PROPERTY_START) and not verify_property_crc(
-            self._record(entry.offset, entry.size)
-        ):
+        if not crc_property_fits(self._record(entry.offset, entry.size)):
             report.damaged.append((entry.offset, report.log_end))
             report.add(Kind.DAMAGED, f"commit log: the record at {entry.offset} does not fit its CRC property")
             return

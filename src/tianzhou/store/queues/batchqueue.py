@@ -55,11 +55,18 @@ class BatchUnit(NamedTuple):
 
 
 def unit_of(entry: LogEntry) -> BatchUnit:
-    """The unit of a record, by its properties."""
-    base = int(get_property(entry.properties, names.INNER_BASE) or entry.queue_offset)
-    count = int(get_property(entry.properties, names.INNER_NUM) or 1)
+    """The unit of a record, by its properties; no `valid` one when these were changed into what is no number."""
+    base = _number(get_property(entry.properties, names.INNER_BASE), entry.queue_offset, (1 << 63) - 1)
+    count = _number(get_property(entry.properties, names.INNER_NUM), 1, (1 << 15) - 1)
     tags = tags_code(get_property(entry.properties, names.TAGS))
     return BatchUnit(entry.offset, entry.size, tags, entry.store_timestamp, base, count)
+
+
+def _number(text: str | None, missing: int, most: int) -> int:
+    if not text:
+        return missing
+    digits = text.isascii() and text.isdigit() and len(text) < 20
+    return int(text) if digits and int(text) <= most else -1
 
 
 def unit_at(view: memoryview, position: int) -> BatchUnit:

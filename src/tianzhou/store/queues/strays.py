@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Final
 
 from tianzhou._hot.records import UNIT
@@ -377,8 +378,20 @@ class StrayUnits:
                             wanted.discard(number)
                 at += size
             position = segment.start + at
-        if queue.batched:
-            found.update(_in_their_places(missing, in_order, found))
+        if isinstance(queue, BatchQueue):
+            places = _in_their_places(missing, in_order, found)
+            found.update(_in_order(places, *self._bases(queue, missing[0], missing[-1] + 1)))
+
+    def _bases(self, queue: BatchQueue, first: int, last: int) -> tuple[int, int]:
+        """Between which queue offsets the messages of some units are, by the sound units beside them."""
+        low, high = queue.numbers()
+        before = (one for one in _ever_farther(first - 1, -1, low, high) if self._belongs(queue, one))
+        behind = (one for one in _ever_farther(last, 1, low, high) if self._belongs(queue, one))
+        least, most = next(before, None), next(behind, None)
+        return (
+            0 if least is None else queue.entry(least).end,
+            1 << 63 if most is None else queue.entry(most).base,
+        )
 
 
 def _in_their_places(missing: list[int], entries: list[LogEntry], found: Found) -> Found:
@@ -386,6 +399,17 @@ def _in_their_places(missing: list[int], entries: list[LogEntry], found: Found) 
     taken = {entry.offset for entry in found.values()}
     free = [entry for entry in entries if entry.offset not in taken]
     return dict(zip(missing, free, strict=True)) if len(free) == len(missing) else {}
+
+
+def _in_order(found: Found, begin: int, end: int) -> Found:
+    """Those records of which the messages stand between two queue offsets, the one behind the other.
+
+    One that says another offset was changed itself: a unit of it would hide those of others from look-ups.
+    """
+    inside = {number: entry for number, entry in found.items() if begin <= unit_of(entry).base < end}
+    units = [unit_of(entry) for _, entry in sorted(inside.items())]
+    rising = all(one.end <= other.base for one, other in pairwise(units))
+    return inside if rising and (not units or units[-1].end <= end) else {}
 
 
 def _unit(queue: ConsumeQueue, number: int) -> tuple[int, int, int] | None:

@@ -15,10 +15,12 @@ from small_store import opened, overwrite, small_store
 
 from store_reads import read_now
 from tianzhou._hot.records import UNIT
+from tianzhou.records.codec import decode_record
 from tianzhou.store import GetStatus, MessageStore, NewRecord
 from tianzhou.store.offline.check import check_store
 from tianzhou.store.offline.scan import StoreScan
 from tianzhou.store.results import GetResult, ReadRequest
+from tianzhou.wire.batch import encode_batch
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.pulled import decode_messages
 
@@ -173,3 +175,33 @@ def test_units_of_a_batch_queue_that_lead_elsewhere_are_made_anew(
             assert read_all(store) == list(range(30))
         assert caplog.text.count("of the commit log, where no such record is") == 1
     assert check_store(StoreScan(tmp_path)).problems == []
+
+
+@pytest.mark.parametrize("says", [3, 27])
+def test_a_record_of_a_batch_queue_that_says_another_offset_hides_no_other(tmp_path: Path, says: int) -> None:
+    with opened(small(tmp_path, batch_topics="T")) as store:
+        for number in range(30):
+            store.append(NewRecord("T", 0, b"body %d" % number, b""))
+        place = store.queue_unit("T", 0, 11)[0]
+    (segment,) = (tmp_path / "commitlog").iterdir()
+    overwrite(segment, place + 20, says.to_bytes(8, "big"))
+    for _ in range(2):
+        with opened(small(tmp_path, batch_topics="T")) as store:
+            found = [read_now(store, "T", 0, offset, 1) for offset in range(30)]
+            given = [decode_record(part).body for result in found for part in result.parts]
+            assert set(given) == {b"body %d" % number for number in range(30) if number != 11}
+            assert len(found[10].parts) == len(found[12].parts) == 1
+
+
+def test_a_record_of_a_batch_queue_whose_count_is_no_number_any_more_is_passed_over(tmp_path: Path) -> None:
+    with opened(small(tmp_path, batch_topics="T")) as store:
+        store.append(NewRecord("T", 0, b"first", b""))
+        store.append(
+            NewRecord("T", 0, encode_batch((0, b"x", b"") for _ in range(3)), b"INNER_NUM\x013\x02", sys_flag=0xC0)
+        )
+        store.append(NewRecord("T", 0, b"last", b""))
+    (segment,) = (tmp_path / "commitlog").iterdir()
+    overwrite(segment, segment.read_bytes().index(b"INNER_NUM\x013") + 10, b"s")
+    with opened(small(tmp_path, batch_topics="T")) as store:
+        assert decode_record(read_now(store, "T", 0, 0, 32).parts[0]).body == b"first"
+        assert [decode_record(part).body for part in read_now(store, "T", 0, 1, 32).parts] == [b"last"]
