@@ -247,8 +247,13 @@ class Broker:
         self._stack.callback(self._files.close)
         self._stack.callback(self._write_metrics)
         await self._store.start()
-        kind = GroupReplication if self.store_settings.enable_d_leger_commit_log else Replication
-        self.replication = replication = kind(self._store, settings, clock, self._port, self._reopen)
+        replication: Replication
+        if self.store_settings.enable_d_leger_commit_log:
+            chance = self._rng.random
+            replication = GroupReplication(self._store, settings, clock, self._port, self._reopen, chance)
+        else:
+            replication = Replication(self._store, settings, clock, self._port, self._reopen)
+        self.replication = replication
         client = await self._stack.enter_async_context(
             RemotingClient(
                 connect_timeout_ms=settings.connect_timeout_millis,

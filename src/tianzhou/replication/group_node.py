@@ -119,7 +119,8 @@ class GroupNode:
         self._member: Member | None = None
         self._failed: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._calls: set[asyncio.Task[None]] = set()
+        # In the order of their beginning: it decides which of them are cancelled first.
+        self._calls: dict[asyncio.Task[None], None] = {}
         self._grown = False
         self._addresses: dict[str, str] = {}
         self._complaints = Repeats(lines=10)
@@ -284,8 +285,8 @@ class GroupNode:
                 _log.warning("group %s: %s%s", self.group, complaint, f" ({held} more were left out)" if held else "")
         for send in ready.sends:
             call = asyncio.ensure_future(self._send(send))
-            self._calls.add(call)
-            call.add_done_callback(self._calls.discard)
+            self._calls[call] = None
+            call.add_done_callback(self._calls.pop)
         for answer in ready.answers:
             assert isinstance(answer.ticket, _Ticket)
             reply = answer.ticket.command.reply(DLedgerResponseCode.SUCCESS, body=dledger.encode(answer.response))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable
 from typing import Final, Self
 
@@ -35,6 +36,7 @@ class GroupReplication(Replication):
         clock: where time comes from.
         port: the broker's.
         reopen: called when the store has to be opened anew.
+        chance: numbers by chance, at least 0 and below 1.
 
     Attributes:
         node: takes part in the group.
@@ -47,12 +49,13 @@ class GroupReplication(Replication):
         clock: Clock,
         port: int,
         reopen: Callable[[], None] = lambda: None,
+        chance: Callable[[], float] = random.random,
     ) -> None:
         super().__init__(store, settings, clock, port, reopen)
         self.is_slave = True
         address = f"{settings.broker_ip1}:{port}"
         self._changes = Watermark()
-        self.node = GroupNode(store, clock, settings.bind_address, address)
+        self.node = GroupNode(store, clock, settings.bind_address, address, chance)
 
     async def __aenter__(self) -> Self:
         return self

@@ -9,6 +9,7 @@ from typing import Final
 
 from tianzhou.testing.simulation.history import (
     Acked,
+    Agreed,
     Committed,
     Consumed,
     Ended,
@@ -21,6 +22,7 @@ from tianzhou.testing.simulation.history import (
     Remains,
     Rot,
     Sent,
+    Serves,
     Stored,
 )
 
@@ -29,6 +31,8 @@ ANSWER_S: Final = 20.0
 REST_S: Final = 45.0
 """After the last mishap, how long members of a group may still disagree on who has which queue."""
 START_S: Final = 5.0
+SLACK_S: Final = 1.0
+"""How much later than it should a leader may stop to answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +59,14 @@ class Promise:
         groups: consumer groups that get every message.
         orderly: those of them that get the messages of a queue in order.
         excused: why replicas may differ; empty when they may not.
+        wait_s: for how long members of a group wait for a leader that is silent.
     """
 
     statuses: frozenset[str]
     groups: Collection[str]
     orderly: Collection[str]
     excused: str = ""
+    wait_s: float = 6.0
 
 
 def problems(history: History, promise: Promise) -> list[Problem]:
@@ -74,6 +80,8 @@ def problems(history: History, promise: Promise) -> list[Problem]:
         *commits(history),
         *steps_back(history),
         *leaders(history),
+        *alone(history, promise),
+        *agreed(history),
         *replicas(history, promise),
         *undelivered(history, promise),
         *unanswered(history),
@@ -266,6 +274,48 @@ def leaders(history: History) -> Iterator[Problem]:
                 )
 
 
+def alone(history: History, promise: Promise) -> Iterator[Problem]:
+    """Who is not the leader any more stops to answer for the group before long."""
+    serving: dict[tuple[str, str], int] = {}
+    since: dict[tuple[str, str], tuple[float, str]] = {}
+
+    def over(member: tuple[str, str], step: int, at_s: float) -> Iterator[Problem]:
+        begun_s, other = since.pop(member, (at_s, ""))
+        if at_s - begun_s > promise.wait_s + SLACK_S:
+            yield Problem(
+                step, "alone", f"{member[1]} and {other} answered for {member[0]} at once for {at_s - begun_s:.1f} s"
+            )
+
+    for event in history.events:
+        if isinstance(event, Serves):
+            member = event.group, event.member
+            if event.serving:
+                for other in serving:
+                    if other[0] == event.group and other != member:
+                        since.setdefault(other, (event.at_s, event.member))
+                serving[member] = event.term
+            else:
+                serving.pop(member, None)
+                yield from over(member, event.step, event.at_s)
+    for member in list(since):
+        yield from over(member, _end(history), history.events[-1].at_s)
+
+
+def agreed(history: History) -> Iterator[Problem]:
+    """What is committed at an index of a group's log is one entry, for all members and ever."""
+    known: dict[tuple[str, int], tuple[str, str]] = {}
+    for event in history.events:
+        if isinstance(event, Agreed):
+            member, content = known.setdefault((event.group, event.index), (event.member, event.content))
+            if content != event.content:
+                yield Problem(
+                    event.step,
+                    "agreed",
+                    f"entry {event.index} of {event.group} is committed as {content} by {member}, as {event.content} "
+                    f"by {event.member}",
+                )
+
+
 def replicas(history: History, promise: Promise) -> Iterator[Problem]:
     """All copies of a log are equal in the end."""
     if promise.excused:
@@ -339,4 +389,4 @@ def _text(place: Place) -> str:
 
 def around(events: list[Event], step: int, before: int = 12) -> list[Event]:
     """The events up to a step that are worth a look, the newest last."""
-    return [event for event in events if event.step <= step][-before:]
+    return [event for event in events if event.step <= step and not isinstance(event, Agreed)][-before:]

@@ -8,25 +8,27 @@ import errno
 import hashlib
 import os
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
 from tianzhou.admin import Admin
 from tianzhou.broker.server import Broker
-from tianzhou.errors import CorruptRecord
+from tianzhou.errors import CorruptRecord, TianzhouError
 from tianzhou.records.codec import Record, decode_record
 from tianzhou.store.log.flush import WORK
 from tianzhou.store.results import ReadRequest
 from tianzhou.testing.disk import ForgetfulDisk
-from tianzhou.testing.simulation.faults import Planned
-from tianzhou.testing.simulation.history import Fault, History, Place, Remains, Rot, Stored
+from tianzhou.testing.simulation.faults import LEADER, Planned
+from tianzhou.testing.simulation.history import Fault, History, Place, Remains, Rot, Serves, Stored
 from tianzhou.testing.simulation.load import TOPIC, ConsumerOn, ProducerOn
 from tianzhou.testing.simulation.loop import SimulationLoop
 from tianzhou.testing.simulation.machines import Machine
 from tianzhou.testing.simulation.network import Network
-from tianzhou.testing.simulation.scenarios import Layout
-from tianzhou.testing.simulation.servers import BrokerOn, NameServerOn
+from tianzhou.testing.simulation.scenarios import BrokerPlan, Layout
+from tianzhou.testing.simulation.servers import MEMBER_PORT, BrokerOn, NameServerOn
 
 GROUPS: Final = {"Shipping": False, "Ledger": True}
 """Consumer groups, and whether they consume in order; each has two members."""
@@ -83,7 +85,7 @@ class Cluster:
                 rng,
                 self.namesrv_addr,
                 broker={"broker_name": plan.name, "broker_id": plan.broker_id},
-                store=plan.store,
+                store=plan.store | self._membership(plan),
             )
         names = {one.address: one.broker_settings["broker_name"] for one in self.brokers.values()}
         options: dict[str, Any] = {
@@ -98,7 +100,7 @@ class Cluster:
                 history,
                 options,
                 messages=messages,
-                pause_s=0.25,
+                pause_s=layout.load_s / 36,
                 keyed=number == 1,
             )
             for number in (1, 2)
@@ -122,12 +124,20 @@ class Cluster:
         for node in nodes:
             self._nodes[node.machine.name] = node
             if not isinstance(node, NameServerOn):
-                node.machine.on_death = node.died
+                node.machine.on_death = partial(self._is_no_more, node)
 
     def _machine(self, name: str, address: str, *, forgets: bool = False) -> Machine:
         machine = Machine(name, address, self._root, self._loop, self.network, self._rng, forgets=forgets)
         self._machines[name] = machine
         return machine
+
+    def _membership(self, plan: BrokerPlan) -> dict[str, Any]:
+        """Settings of a member of a group that others have to know, too."""
+        if not plan.member:
+            return {}
+        places = enumerate(self._layout.brokers, 1)
+        peers = ";".join(f"{one.member}-10.0.1.{number}:{MEMBER_PORT}" for number, one in places)
+        return {"d_leger_self_id": plan.member, "d_leger_peers": peers}
 
     def disks(self) -> Iterator[ForgetfulDisk]:
         """Those of the machines that run."""
@@ -149,11 +159,35 @@ class Cluster:
         async with Admin(
             namesrv_addr=self.namesrv_addr, clock=machine.clock, rng=self._rng, client_id="admin"
         ) as admin:
-            await admin.topics.create(TOPIC, read_queue_nums=QUEUES, write_queue_nums=QUEUES)
+            while True:
+                try:
+                    await admin.topics.create(TOPIC, read_queue_nums=QUEUES, write_queue_nums=QUEUES)
+                except TianzhouError:
+                    # A group elects its leader first.
+                    if not self._layout.grouped:
+                        raise
+                    await asyncio.sleep(0.5)
+                else:
+                    break
         machine.stopped()
+
+    def _is_no_more(self, node: BrokerOn | ProducerOn | ConsumerOn) -> None:
+        node.died()
+        self._serves_no_more(node.name)
+
+    def _serves_no_more(self, name: str) -> None:
+        if self._layout.grouped and name in self.brokers:
+            self._history.add(Serves, self.brokers[name].broker_settings["broker_name"], 0, name, False)
+
+    def _leader(self) -> str:
+        """The member that leads the group; any one when none does."""
+        leading = [name for name, server in self.brokers.items() if server.leads]
+        return self._rng.choice(leading or [*self.brokers])
 
     def strike(self, planned: Planned) -> None:
         """Let a fault happen, and be mended after its time."""
+        if planned.machine == LEADER:
+            planned = replace(planned, machine=self._leader())
         self._history.add(Fault, planned.line)
         self._strikes.append(asyncio.get_running_loop().create_task(self._struck(planned)))
 
@@ -164,7 +198,10 @@ class Cluster:
         await asyncio.gather(*self._strikes, return_exceptions=True)
         self.network.heal()
         for machine in self._machines.values():
+            machine.thaw()
             machine.spare()
+        for name in sorted(self._gone):
+            self._machines[name].die(power=False)
         self._history.add(Fault, "all is mended")
         for broker in self.brokers.values():
             if broker.broker is not None and WORK in broker.broker.troubles:
@@ -206,12 +243,33 @@ class Cluster:
         if kind == "jump":
             self._machines[planned.machine].clock.jump(planned.amount)
             return
+        if kind == "stop":
+            machine = self._machines[planned.machine]
+            machine.freeze()
+            self._serves_no_more(planned.machine)
+            await asyncio.sleep(planned.for_s)
+            machine.thaw()
+            self._history.add(Fault, f"{planned.machine} goes on")
+            return
+        if kind == "blackout":
+            power = "power" if planned.amount else "kill"
+            await asyncio.gather(*(self._death(replace(planned, kind=power, machine=name, amount=0)) for name in self.brokers))
+            return
         if kind == "slow":
             network.slow = planned.amount
         elif kind == "halves":
             machines = [*self.brokers, *(client.name for client in self.clients)]
             one = [name for at, name in enumerate(machines) if planned.amount >> at & 1]
             network.halves(self._addresses(one), self._addresses(name for name in machines if name not in one))
+        elif kind in {"alone", "deaf", "mute"}:
+            # Clients reach it all the same, or not either.
+            machines = [*self.brokers, *(client.name for client in self.clients if planned.amount)]
+            (here,) = self._addresses([planned.machine])
+            for there in self._addresses(name for name in machines if name != planned.machine):
+                if kind != "mute":
+                    network.cut(there, here)
+                if kind != "deaf":
+                    network.cut(here, there)
         else:
             source, target = self._addresses((planned.machine, planned.other))
             network.cut(source, target)
@@ -285,6 +343,8 @@ class Cluster:
                 return f"queues of {name} do not show all that its log holds"
         if self._history.pending:
             return "sends have no answer yet"
+        if self._layout.grouped:
+            return self._group_settled()
         if self._gone:
             return ""
         for server in self.brokers.values():
@@ -296,11 +356,28 @@ class Cluster:
                         return f"{server.name} has not everything that {master.name} has"
         return ""
 
+    def _group_settled(self) -> str:
+        """As `settled`, for the members of a group."""
+        members = {name: server.broker for name, server in self.brokers.items() if name not in self._gone}
+        leading = [name for name, server in self.brokers.items() if server.leads]
+        if len(leading) != 1:
+            return f"{' and '.join(leading) or 'nobody'} leads"
+        (leader,) = leading
+        stores = {name: broker.store for name, broker in members.items() if broker is not None}
+        end = stores[leader].end_offset
+        for name, store in stores.items():
+            if store.end_offset != end:
+                return f"{name} has not everything that {leader} has"
+            assert store.entries is not None
+            if store.entries.committed_position != end:
+                return f"{name} does not know that everything is committed"
+        return ""
+
     def diverged(self) -> list[BrokerOn]:
         """Slaves that say that they have what their master has not."""
         found = []
         for server in self.brokers.values():
-            if server.is_master or server.broker is None:
+            if self._layout.grouped or server.is_master or server.broker is None:
                 continue
             if any("empty the slave's store folder" in trouble.why for trouble in server.broker.troubles.present()):
                 found.append(server)

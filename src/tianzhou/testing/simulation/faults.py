@@ -8,6 +8,9 @@ from random import Random
 from typing import Final
 
 MOST: Final = 5
+MOST_IN_GROUP: Final = 8
+LEADER: Final = "leader"
+"""The machine that leads the group when a fault strikes."""
 LONGEST_S: Final = 6.0
 
 
@@ -17,8 +20,9 @@ class Planned:
 
     Attributes:
         at_s: when it strikes, virtual seconds.
-        kind: `kill`, `power`, `restart`, `cut`, `one-way`, `halves`, `slow`, `jump`, `disk`, `leave` or `rot`.
-        machine: whom it strikes.
+        kind: `kill`, `power`, `restart`, `cut`, `one-way`, `halves`, `slow`, `jump`, `disk`, `leave` or `rot`; for
+            members of a group `stop`, `alone`, `deaf`, `mute`, and `blackout` of all of them.
+        machine: whom it strikes; `LEADER` for who leads then.
         other: the other end of a cut.
         for_s: how long it lasts.
         amount: steps until a death, how much slower, or milliseconds.
@@ -53,6 +57,8 @@ class Mishaps:
         rots: whether bits flip in the log of a server that is down.
         gone: a server that dies at the end and never comes back; empty for none.
         span_s: when it may, from and to.
+        grouped: whether the servers are members of a group.
+        weak: those of them that alone are struck by anything; empty for all.
     """
 
     servers: Sequence[str]
@@ -61,6 +67,8 @@ class Mishaps:
     rots: bool
     gone: str
     span_s: tuple[float, float]
+    grouped: bool = False
+    weak: Sequence[str] = ()
 
 
 def plan(mishaps: Mishaps, rng: Random) -> list[Planned]:
@@ -68,7 +76,8 @@ def plan(mishaps: Mishaps, rng: Random) -> list[Planned]:
     if rng.random() < 0.1 and not mishaps.gone:
         return []
     begin_s, end_s = mishaps.span_s
-    found = [_one(mishaps, rng, begin_s + rng.random() * (end_s - begin_s)) for _ in range(rng.randint(1, MOST))]
+    most, draw = (MOST_IN_GROUP, _one_of_group) if mishaps.grouped else (MOST, _one)
+    found = [draw(mishaps, rng, begin_s + rng.random() * (end_s - begin_s)) for _ in range(rng.randint(1, most))]
     found = [one for one in found if not (one.kind == "leave" and one.machine == mishaps.gone)]
     if mishaps.gone:
         at_s = end_s * (0.3 + 0.7 * rng.random())
@@ -103,6 +112,40 @@ def _one(mishaps: Mishaps, rng: Random, at_s: float) -> Planned:
     if draw < 0.81:
         return Planned(at_s, "halves", "", for_s=for_s, amount=rng.getrandbits(len(everybody)))
     if draw < 0.88:
+        return Planned(at_s, "slow", "", for_s=for_s, amount=rng.choice((10, 100, 400)))
+    ahead_ms = rng.choice((-1, 1)) * rng.choice((50, 2_000, 60_000, 7_200_000))
+    return Planned(at_s, "jump", rng.choice(everybody), amount=ahead_ms)
+
+
+def _one_of_group(mishaps: Mishaps, rng: Random, at_s: float) -> Planned:
+    servers = mishaps.weak or mishaps.servers
+    # Most of what can go wrong in a group goes wrong when its leader does.
+    victim = LEADER if not mishaps.weak and rng.random() < 0.5 else rng.choice(servers)
+    everybody = [*mishaps.servers, *mishaps.clients]
+    for_s = rng.random() * LONGEST_S
+    draw = rng.random()
+    if draw < 0.32:
+        if mishaps.powerless and rng.random() < 0.6:
+            kind = "disk" if rng.random() < 0.25 else "power"
+            return Planned(at_s, kind, victim, for_s=for_s, amount=rng.randint(0, 60))
+        return Planned(at_s, "kill", victim, for_s=for_s, amount=rng.randint(0, 400))
+    if draw < 0.37:
+        return Planned(at_s, "restart", victim)
+    if draw < 0.45:
+        return Planned(at_s, "stop", victim, for_s=for_s * rng.choice((0.3, 1, 2)))
+    if draw < 0.50:
+        return Planned(at_s, "kill", rng.choice(mishaps.clients), for_s=for_s, amount=rng.randint(0, 200))
+    if draw < 0.64:
+        return Planned(at_s, rng.choice(("alone", "deaf", "mute")), victim, for_s=for_s * rng.choice((1, 2)))
+    if draw < 0.78:
+        first = rng.choice(servers)
+        second = rng.choice([one for one in (mishaps.servers if rng.random() < 0.7 else everybody) if one != first])
+        return Planned(at_s, rng.choice(("cut", "one-way")), first, second, for_s=for_s)
+    if draw < 0.87 and not mishaps.weak:
+        if rng.random() < 0.5:
+            return Planned(at_s, "blackout", "", for_s=for_s, amount=int(bool(mishaps.powerless)))
+        return Planned(at_s, "halves", "", for_s=for_s, amount=rng.getrandbits(len(everybody)))
+    if draw < 0.93:
         return Planned(at_s, "slow", "", for_s=for_s, amount=rng.choice((10, 100, 400)))
     ahead_ms = rng.choice((-1, 1)) * rng.choice((50, 2_000, 60_000, 7_200_000))
     return Planned(at_s, "jump", rng.choice(everybody), amount=ahead_ms)

@@ -139,6 +139,30 @@ class Leads(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Serves(Event):
+    """A leader of a DLedger group begins, or ends, to answer for it; one that dies or is stopped ends, too."""
+
+    group: str
+    term: int
+    member: str
+    serving: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed(Event):
+    """A member of a DLedger group says that an entry is committed.
+
+    Attributes:
+        content: digest of the entry.
+    """
+
+    group: str
+    member: str
+    index: int
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
 class Log(Event):
     """A line that a program logged; only when somebody reads the trace."""
 

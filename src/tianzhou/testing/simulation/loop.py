@@ -15,7 +15,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from tianzhou.testing.simulation.processes import PROCESS
+from tianzhou.testing.simulation.processes import PROCESS, Process
 
 if TYPE_CHECKING:
     from tianzhou.testing.simulation.network import Network
@@ -77,6 +77,9 @@ class SimulationLoop(asyncio.BaseEventLoop):
             if process is not None:
                 if process.ended:
                     continue
+                if process.held is not None:
+                    process.held.append(handle)
+                    continue
                 process.steps += 1
                 if process.on_step is not None:
                     process.on_step()
@@ -93,6 +96,11 @@ class SimulationLoop(asyncio.BaseEventLoop):
 
     def _write_to_self(self) -> None:
         """Nobody sleeps that would have to be woken."""
+
+    def resume(self, process: Process) -> None:
+        """Let a process go on that was stopped: what was due meanwhile is due now."""
+        held, process.held = process.held, None
+        self._ready.extend(held or ())  # type: ignore[attr-defined]
 
     def abandon(self, tasks: Iterable[asyncio.Task[Any]] = ()) -> None:
         """Let go of all tasks: what they would do at their end is done to nobody.

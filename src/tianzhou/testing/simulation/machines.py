@@ -127,6 +127,16 @@ class Machine:
         self.dead_tasks += asyncio.all_tasks(self._loop)
         self.on_death()
 
+    def freeze(self) -> None:
+        """Stop the process as SIGSTOP does: it gets no steps, and its connections stay."""
+        if self.process is not None and self.process.held is None:
+            self.process.held = []
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        if self.process is not None:
+            self._loop.resume(self.process)
+
     def spare(self) -> None:
         """Let nothing strike any more that was to strike later."""
         if self.process is not None:

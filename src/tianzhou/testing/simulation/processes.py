@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import Handle
 from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
 from typing import Protocol
@@ -35,6 +36,7 @@ class Process:
     Attributes:
         ended: whether it has died; none of its callbacks run after that, not even what a `finally` would do.
         steps: callbacks it has run.
+        held: callbacks that wait while the process is stopped; None while it runs.
         on_step: called before each callback; None for nobody.
     """
 
@@ -44,6 +46,7 @@ class Process:
         self.boot = boot
         self.ended = False
         self.steps = 0
+        self.held: list[Handle] | None = None
         self.on_step: Callable[[], None] | None = None
         self.context = self._own_context()
 

@@ -23,6 +23,7 @@ from tianzhou.testing.simulation.checkers import Problem, Promise
 from tianzhou.testing.simulation.cluster import GROUPS, Cluster
 from tianzhou.testing.simulation.history import Fault, History, Log
 from tianzhou.testing.simulation.loop import SimulationLoop, StuckError
+from tianzhou.testing.simulation.members import members_noted
 from tianzhou.testing.simulation.processes import here
 from tianzhou.testing.simulation.scenarios import SCENARIOS, Layout
 from tianzhou.testing.simulation.seams import simulated
@@ -30,7 +31,6 @@ from tianzhou.testing.simulation.seams import simulated
 MEMORY: Final = Path("/dev/shm")
 MESSAGES: Final = 60
 """What each of the two producers sends."""
-LOAD_S: Final = 9.0
 DRAIN_S: Final = 150.0
 """Virtual seconds within which everything is where it belongs once nothing goes wrong any more."""
 BEFORE: Final = 12
@@ -105,7 +105,7 @@ def run(scenario: str, seed: int, *, trace: bool = False, messages: int = MESSAG
     try:
         with _undisturbed(), _logs(history if trace else None):
             cluster = Cluster(layout, loop, root, rng, history, messages)
-            with simulated(loop, rng, cluster.disks):
+            with simulated(loop, rng, cluster.disks), members_noted(history):
                 try:
                     stuck = loop.run_until_complete(_course(cluster, layout, rng, history))
                 except StuckError as error:
@@ -146,8 +146,9 @@ def run(scenario: str, seed: int, *, trace: bool = False, messages: int = MESSAG
 def _promise(layout: Layout) -> Promise:
     orderly = [group for group, in_order in GROUPS.items() if in_order]
     # Queues are locked at the master: who consumes in order waits for it when it is gone, as with RocketMQ.
-    reached = [group for group in GROUPS if not layout.gone or group not in orderly]
-    return Promise(layout.promised, reached, orderly, layout.gone)
+    masterless = bool(layout.gone) and not layout.grouped
+    reached = [group for group in GROUPS if not masterless or group not in orderly]
+    return Promise(layout.promised, reached, orderly, layout.gone if masterless else "", layout.wait_s)
 
 
 async def _course(cluster: Cluster, layout: Layout, rng: Random, history: History) -> str:
@@ -162,12 +163,14 @@ async def _course(cluster: Cluster, layout: Layout, rng: Random, history: Histor
         powerless=layout.powerless,
         rots=layout.rots,
         gone=layout.gone,
-        span_s=(begin_s + 0.5, begin_s + LOAD_S),
+        span_s=(begin_s + 0.5, begin_s + layout.load_s),
+        grouped=layout.grouped,
+        weak=layout.weak,
     )
     for planned in faults.plan(mishaps, rng):
         await asyncio.sleep(max(planned.at_s - loop.time(), 0))
         cluster.strike(planned)
-    await asyncio.sleep(max(begin_s + LOAD_S - loop.time(), 0) + rng.random() * 2)
+    await asyncio.sleep(max(begin_s + layout.load_s - loop.time(), 0) + rng.random() * 2)
     await cluster.mend()
     stuck = await _drained(cluster, history, _promise(layout), loop.time() + DRAIN_S)
     watching.cancel()

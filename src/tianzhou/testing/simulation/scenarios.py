@@ -23,12 +23,14 @@ class BrokerPlan:
         name: as clients know it; a master and its slaves share it.
         store: settings of its store.
         broker_id: 0 of a master.
+        member: its id in the DLedger group of that name, `n0`; empty without one.
     """
 
     machine: str
     name: str
     store: dict[str, Any] = field(default_factory=dict)
     broker_id: int = 0
+    member: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +42,11 @@ class Layout:
         brokers: the brokers.
         name_servers: how many name servers.
         powerless: machines that may lose their power.
-        gone: the master that dies for good, if any.
+        gone: the master, or member of a group, that dies for good, if any.
         rots: whether bits flip in logs while a broker is down.
         promised: statuses of `SendStatus` whose messages are never lost.
+        weak: the only brokers that anything happens to; empty when it may happen to all.
+        load_s: for how long there is load, and things go wrong.
     """
 
     title: str
@@ -52,6 +56,18 @@ class Layout:
     gone: str
     promised: frozenset[str]
     rots: bool = False
+    weak: tuple[str, ...] = ()
+    load_s: float = 9.0
+
+    @property
+    def grouped(self) -> bool:
+        """Whether the brokers are members of a DLedger group."""
+        return any(one.member for one in self.brokers)
+
+    @property
+    def wait_s(self) -> float:
+        """For how long members of a group wait for a leader that is silent."""
+        return 3 * float(self.brokers[0].store.get("d_leger_heart_beat_time_interval_ms", 2_000)) / 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +140,44 @@ def _master_slave(rng: Random) -> Layout:
     )
 
 
+def _dledger(rng: Random) -> Layout:
+    size = 5 if rng.random() < 0.15 else 3
+    names = tuple(f"member-{number}" for number in range(size))
+    fast = rng.random() < 0.6
+    flush = rng.choice(("ASYNC_FLUSH", "SYNC_FLUSH"))
+    gone = rng.choice(names) if rng.random() < 0.15 else ""
+    weak: tuple[str, ...] = ()
+    if flush == "ASYNC_FLUSH" and rng.random() < 0.5:
+        # What has not reached the disk is only safe as long as most members keep their power.
+        weak = (gone or rng.choice(names),)
+        if size > 3:
+            weak += (rng.choice([name for name in names if name not in weak]),)
+    store: dict[str, Any] = {"flush_disk_type": flush, "enable_d_leger_commit_log": True, "d_leger_group": "broker-a"}
+    if fast:
+        store |= {
+            "d_leger_heart_beat_time_interval_ms": 200,
+            "d_leger_min_vote_interval_ms": 50,
+            "d_leger_max_vote_interval_ms": 200,
+        }
+    preferred = rng.choice(names) if rng.random() < 0.2 else ""
+    if preferred:
+        store["preferred_leader_id"] = f"n{names.index(preferred)}"
+    title = [f"{size} members", flush, "fast timers" if fast else "default timers"]
+    title += [f"{preferred} is preferred"] * bool(preferred)
+    title += [f"only {' and '.join(sorted(weak))} in trouble"] * bool(weak)
+    title += [f"{gone} dies for good"] * bool(gone)
+    return Layout(
+        ", ".join(title),
+        tuple(BrokerPlan(name, "broker-a", store, member=f"n{number}") for number, name in enumerate(names)),
+        rng.choice((1, 2)),
+        weak or (names if flush == "SYNC_FLUSH" else ()),
+        gone,
+        SEND_OK,
+        weak=weak,
+        load_s=9.0 if fast else 25.0,
+    )
+
+
 SCENARIOS: Final[dict[str, Scenario]] = {
     one.name: one
     for one in (
@@ -135,7 +189,11 @@ SCENARIOS: Final[dict[str, Scenario]] = {
             _master_slave,
         ),
         Scenario("two-masters", "two masters and two name servers; producers go on at the other one", _two_masters),
-        Scenario("dledger", "a DLedger group of three members; not built yet", None),
+        Scenario(
+            "dledger",
+            "a DLedger group of three or five members, with either flush; leaders die, are cut off and stopped",
+            _dledger,
+        ),
     )
 }
 """All scenarios, in the order of `--list`."""

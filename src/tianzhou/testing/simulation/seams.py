@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from random import Random
 from typing import Any
 from unittest.mock import patch
@@ -20,6 +21,8 @@ from tianzhou.clock import SystemClock
 from tianzhou.remoting.server import RemotingServer
 from tianzhou.store import coldreads
 from tianzhou.store.dispatch import catchup, dispatch
+from tianzhou.store.entries import framed_log
+from tianzhou.store.entries.entry_index import EntryIndex
 from tianzhou.store.files import folder
 from tianzhou.store.index import index
 from tianzhou.store.log import log_copy
@@ -29,6 +32,8 @@ from tianzhou.testing.simulation.clocks import START_MS
 from tianzhou.testing.simulation.loop import SimulationLoop
 from tianzhou.testing.simulation.processes import here
 
+UNITS_BYTES = 64 << 10
+"""An index file of entries: what a disk that forgets copies at each sync."""
 SYNC_S = 0.004
 """How long a sync takes at most, seconds; one of eight takes fifty times as long."""
 
@@ -95,6 +100,7 @@ def simulated(loop: SimulationLoop, rng: Random, disks: Callable[[], Iterable[Fo
         (instance, "local_ip", local_ip),
         (folder, "_BOOT_ID", _BootId()),
         (index, "time", _Time(loop)),
+        (framed_log, "EntryIndex", partial(EntryIndex, file_size=UNITS_BYTES)),
         # Slices of work end by their number while no time passes in a step.
         (coldreads, "monotonic", loop.time),
         *((module, "perf_counter", loop.time) for module in (catchup, dispatch, log_copy)),

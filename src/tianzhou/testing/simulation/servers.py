@@ -17,6 +17,7 @@ from tianzhou.testing.simulation.machines import Machine
 
 NAMESRV_PORT: Final = 9876
 BROKER_PORT: Final = 10_911
+MEMBER_PORT: Final = 40_911
 SEGMENT_BYTES: Final = 32_768
 NO_TLS: Final = TlsSettings(server_mode="disabled")
 SMALL: Final[dict[str, Any]] = {
@@ -112,7 +113,14 @@ class BrokerOn:
     @property
     def is_master(self) -> bool:
         """Whether messages are sent to it."""
+        if self.store_settings.get("enable_d_leger_commit_log"):
+            return self.broker is not None and not self.broker.replication.is_slave
         return self.store_settings.get("broker_role") != "SLAVE"
+
+    @property
+    def leads(self) -> bool:
+        """Whether it is the member of its group that messages are sent to."""
+        return self.broker is not None and self.broker._started and self.is_master
 
     @property
     def address(self) -> str:
