@@ -46,6 +46,7 @@ LONG = 2048
 
 _FORBIDDEN_BROKER, _FORBIDDEN_GROUP, _FORBIDDEN_TOPIC, _FORBIDDEN_BROADCAST, _FORBIDDEN_SUBSCRIPTION = range(1, 6)
 _MISSING_QUEUE = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
+_BEYOND = (*_MISSING_QUEUE, GetStatus.OFFSET_OVERFLOW_BADLY)
 _CODES = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
     GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -145,9 +146,14 @@ class PullHandler(Handler):
         return pull.in_line
 
     def _may_wait(self, header: Any, found: GetResult) -> bool:
-        code = pull_code(found.status, header.queue_offset)
+        code = self._code(found, header.queue_offset)
         suspends = code is ResponseCode.PULL_NOT_FOUND and header.sys_flag & SUSPEND != 0
         return suspends and not self._replication.near_master
+
+    def _code(self, found: GetResult, offset: int) -> ResponseCode:
+        if found.status in _BEYOND and not self._replication.knows_end:
+            return ResponseCode.PULL_NOT_FOUND
+        return pull_code(found.status, offset)
 
     def _tell_reset(self, request: PullRequest) -> Reply:
         header = request.header
@@ -422,7 +428,7 @@ class PullHandler(Handler):
         header, group = request.header, request.group
         name = header.topic
         self._tables.offsets.pulled(header.consumer_group, name, header.queue_id, found.next_offset)
-        status = found.status
+        status, next_offset = found.status, found.next_offset
         # Enum members are slow keys, so ordinary ones are not looked up.
         if status is GetStatus.FOUND:
             code, status_text = ResponseCode.SUCCESS, "FOUND"
@@ -437,8 +443,11 @@ class PullHandler(Handler):
                 behind = self._store.end_offset - POSITION.unpack_from(last, AT["physical_offset"])[0] - len(last)
                 self._stats.behind[name, header.consumer_group, header.queue_id] = behind
         else:
-            code, status_text = pull_code(status, header.queue_offset), _NAMES.get(status, status.name)
+            code, status_text = self._code(found, header.queue_offset), _NAMES.get(status, status.name)
             self._stats.missed += 1
+            if code is ResponseCode.PULL_NOT_FOUND:
+                # Who requests what this broker does not know yet goes on there, not where this one ends.
+                next_offset = max(next_offset, header.queue_offset)
             if self._replication.near_master:
                 # Who has read all that a slave has goes back to the master (broker.md §9.5).
                 code = ResponseCode.PULL_RETRY_IMMEDIATELY
@@ -449,7 +458,7 @@ class PullHandler(Handler):
             request.command.opaque,
             code,
             remark or status_text,
-            found.next_offset,
+            next_offset,
             found.min_offset,
             found.max_offset,
             suggested,

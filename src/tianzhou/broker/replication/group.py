@@ -70,6 +70,11 @@ class GroupReplication(Replication):
         """Whether another member leads and is heard of."""
         return self.is_slave and self.node.standing.leader not in {None, self.node.id}
 
+    @property
+    def knows_end(self) -> bool:
+        """Only the leader: others learn later what is committed, and after a start at first nothing of it."""
+        return not self.is_slave
+
     def master_named(self, address: str, ha_address: str) -> None:
         """Nothing: the group itself says who leads, but for the broker's address of Apache's members."""
         self.master = address
@@ -88,14 +93,16 @@ class GroupReplication(Replication):
             return (self.node.leader_address or self.master) if self.near_master else ""
 
         self._know_topics(tables)
+        # Members of a group commit where they were told that the master is, until they hear of another one.
+        tables.offsets.own = {}
         await self._stack.enter_async_context(self.node)
         supervisor.own("group", self.node.run)
-        supervisor.own("role in the group", lambda: self._follow_role(register, duties))
+        supervisor.own("role in the group", lambda: self._follow_role(tables, register, duties))
         store = self._store
         tables_of_leader = MetadataSync(tables, client, self._clock, master, store, _PERIOD_S, store.queues)
         supervisor.own("tables of the leader", lambda: tables_of_leader.run(supervisor.troubles))
 
-    async def _follow_role(self, register: Callable[[], None], duties: Duties) -> None:
+    async def _follow_role(self, tables: Tables, register: Callable[[], None], duties: Duties) -> None:
         """Be master while the node leads and everything is committed, slave otherwise."""
         node = self.node
         registered_under = node.standing.leader
@@ -104,9 +111,11 @@ class GroupReplication(Replication):
             change, leader = self._changes.value, node.standing.leader
             if node.leads and self.is_slave:
                 if await self._become_master(duties):
+                    tables.offsets.own = None
                     register()
             elif not node.leads and not self.is_slave:
                 self.is_slave = True
+                tables.offsets.own = {}
                 await duties.end()
                 _log.warning("this broker is not the master of %s any more: %s", node.group, node.why)
                 register()

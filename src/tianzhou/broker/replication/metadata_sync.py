@@ -76,9 +76,14 @@ class MetadataSync:
         Args:
             troubles: learns what cannot be had.
         """
+        before = ""
         while True:
-            began_s, rest_s = self._clock.monotonic(), 0.0
-            if self._master():
+            began_s, rest_s, master = self._clock.monotonic(), 0.0, self._master()
+            if master != before:
+                # What another one numbers, or this one has changed while it was the master, is another table.
+                self._seen.clear()
+            before = master
+            if master:
                 try:
                     await self.round()
                 except TianzhouError as error:
@@ -121,6 +126,7 @@ class MetadataSync:
             try:
                 reply = await self._client.invoke(master, Command(code), _TIMEOUT_MS)
                 if self._master() != master:
+                    # This one may lead by now, and what the former leader knew is older than what is here.
                     return
                 if reply.code != ResponseCode.SUCCESS:
                     raise BrokerError(reply.code, reply.remark or "", address=master)
@@ -179,17 +185,21 @@ class MetadataSync:
         ahead = offsets.ahead_of(found)
         # Who commits while the master is told is heard the next time.
         own, offsets.own = offsets.own, {}
-        taken = 0
+        taken, complete = 0, False
         try:
             for group, topic, queue_id, offset in ahead:
                 if await self._hand_over(master, group, topic, queue_id, offset):
                     table = found.setdefault("offsetTable", {})
                     table.setdefault(f"{topic}{SEPARATOR}{group}", {})[str(queue_id)] = offset
                     taken += 1
-        except TianzhouError:
-            for key, queues in own.items():
-                offsets.own.setdefault(key, set()).update(queues)
-            raise
+            complete = self._master() == master
+        finally:
+            if not complete and offsets.own is not None:
+                for key, queues in own.items():
+                    offsets.own.setdefault(key, set()).update(queues)
+        if not complete:
+            # The next master gets them, and what this one knew is older than what is here.
+            return
         if ahead:
             _log.info("%d of %d offsets that were committed here are handed to the master", taken, len(ahead))
         offsets.take_over(found)

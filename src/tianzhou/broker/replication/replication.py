@@ -207,6 +207,11 @@ class Replication:
         return self._follower.following is not None
 
     @property
+    def knows_end(self) -> bool:
+        """Whether what is behind the end of a queue here is nowhere, so that groups may be told to go back."""
+        return True
+
+    @property
     def agrees_with_master(self) -> bool:
         """Whether this is a slave whose log is, as far as it goes, what its master has."""
         following = self._follower.following

@@ -34,7 +34,6 @@ class StretchProgress(Progress):
         self._looking = True
         self._sent: dict[int, _Sent] = {}
         self._bytes = 0
-        self._stated = -1
 
     def pump(self) -> None:
         """Send what can be sent."""
@@ -56,8 +55,8 @@ class StretchProgress(Progress):
             entries, count = log.stretch(self._next, times.stretch_bytes)
             self._send(entries, count)
             self._next += count
-        due = node.now_ms - self._said_ms >= times.commit_interval_ms
-        if due and not self._sent and self._stated < node.committed_index:
+        # A follower may have started anew since, and may lack what it had: only the next stretch shows it.
+        if not self._sent and node.now_ms - self._said_ms >= times.commit_interval_ms:
             self._send(b"", 0)
 
     @property
@@ -91,7 +90,6 @@ class StretchProgress(Progress):
         node.ask(self.peer, request, node.timings.request_limit_ms, then)
         self._bytes += sent.size
         self._throttle.sent(node.now_ms, sent.size)
-        self._stated = node.committed_index
         self._said_ms = node.now_ms
 
     def _answered(self, number: int, sent: _Sent, reply: Reply) -> None:

@@ -208,6 +208,8 @@ class Cluster:
                 # The disk failed: nothing but a restart makes it write again, and whoever restarts has repaired it.
                 broker.machine.die(power=broker.name in self._layout.powerless)
         for name, node in self._nodes.items():
+            if isinstance(node, BrokerOn) and node.stopping:
+                await node.stop()
             if name not in self._gone:
                 node.start()
 

@@ -123,6 +123,11 @@ class BrokerOn:
         return self.broker is not None and self.broker._started and self.is_master
 
     @property
+    def stopping(self) -> bool:
+        """Whether it has begun to stop, and is not done with it."""
+        return self._stop.is_set() and not self._over.is_set()
+
+    @property
     def address(self) -> str:
         """Where clients find it."""
         return f"{self.machine.address}:{BROKER_PORT}"

@@ -140,6 +140,21 @@ def test_a_follower_that_lost_entries_counts_no_more_for_them() -> None:
     assert desk.member.committed.index == 2
 
 
+def test_a_follower_that_started_anew_is_noticed_though_nothing_is_sent() -> None:
+    desk = leader(1)
+    took(desk, "n1")
+    desk.sends.clear()
+    for _ in range(3):
+        desk.after(500)
+        desk.beats()
+    probe = desk.sent(StretchRequest, "n1")[-1]
+    assert (probe.request.previous_index, probe.request.count, probe.request.commit_index) == (1, 0, 1)
+    desk.reply(probe, StretchResponse(code=Code.INCONSISTENT_STATE, conflict_index=1, end_index=0))
+    assert desk.member.lag("n1") == 1
+    took(desk, "n1")
+    assert desk.member.lag("n1") == 0
+
+
 def test_a_follower_that_turns_out_to_be_apaches_is_pushed_entry_by_entry() -> None:
     desk = leader(1)
     desk.reply(desk.sent(StretchRequest, "n1")[-1], Unsupported())
