@@ -10,6 +10,7 @@ from tianzhou.testing.simulation import checkers
 from tianzhou.testing.simulation.checkers import Promise
 from tianzhou.testing.simulation.history import (
     Acked,
+    Agreed,
     Committed,
     Consumed,
     Ended,
@@ -20,6 +21,7 @@ from tianzhou.testing.simulation.history import (
     Refused,
     Remains,
     Sent,
+    Serves,
     Stored,
 )
 
@@ -175,3 +177,20 @@ def test_who_asks_gets_an_answer_unless_it_dies(last: tuple[object, ...], proble
 def test_an_answer_comes_in_time() -> None:
     waits = [(Fault, "slow")] * 25
     assert said(story((Sent, "a", "writer"), *waits, (Refused, "a", "timeout"), holds={})) == ["unanswered"]
+
+
+def test_a_leader_that_goes_on_answering_for_the_group_is_found() -> None:
+    begins = [(Serves, "g", 1, "n0", True), (Serves, "g", 2, "n1", True)]
+    ends = (Serves, "g", 1, "n0", False)
+    promise = Promise(PROMISE.statuses, PROMISE.groups, PROMISE.orderly, wait_s=2.0)
+    assert said(story(*begins, ends), promise) == []
+    waiting = [(Fault, "time passes")] * 4
+    assert said(story(*begins, *waiting, ends), promise) == ["alone"]
+    assert said(story(*begins, *waiting), promise) == ["alone"]
+    assert said(story(begins[0], ends, *waiting, begins[1], *waiting), promise) == []
+
+
+def test_an_entry_that_is_committed_twice_in_two_ways_is_found() -> None:
+    same = [(Agreed, "g", "n0", 3, "aa"), (Agreed, "g", "n1", 3, "aa"), (Agreed, "h", "n0", 3, "bb")]
+    assert said(story(*same)) == []
+    assert said(story(*same, (Agreed, "g", "n2", 3, "cc"))) == ["agreed"]

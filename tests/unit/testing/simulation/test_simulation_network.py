@@ -209,3 +209,32 @@ def test_a_loop_on_which_nothing_can_happen_says_so(tmp_path: Path) -> None:
 
     with pytest.raises(StuckError, match="nothing is left to happen"):
         world.run(forever())
+
+
+def test_a_stopped_process_gets_what_came_meanwhile_when_it_goes_on(play: Play) -> None:
+    async def story(world: World) -> None:
+        await world.connected()
+        world.server.freeze()
+        world.say(b"one", b"two")
+        await asyncio.sleep(10)
+        assert (world.ears[0].heard, world.near.lost) == ([], [])
+        world.server.thaw()
+        await asyncio.sleep(0.1)
+        assert world.ears[0].bytes == b"onetwo"
+
+    play(story)
+
+
+def test_a_stopped_process_that_dies_does_nothing_more(play: Play) -> None:
+    async def story(world: World) -> None:
+        await world.connected()
+        world.server.freeze()
+        world.say(b"one")
+        await asyncio.sleep(1)
+        world.server.die(power=False)
+        world.server.thaw()
+        await asyncio.sleep(1)
+        assert world.ears[0].heard == []
+        assert world.near.lost
+
+    play(story)
