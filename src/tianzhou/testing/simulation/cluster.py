@@ -255,7 +255,9 @@ class Cluster:
             return
         if kind == "blackout":
             power = "power" if planned.amount else "kill"
-            await asyncio.gather(*(self._death(replace(planned, kind=power, machine=name, amount=0)) for name in self.brokers))
+            await asyncio.gather(
+                *(self._death(replace(planned, kind=power, machine=name, amount=0)) for name in self.brokers)
+            )
             return
         if kind == "slow":
             network.slow = planned.amount
