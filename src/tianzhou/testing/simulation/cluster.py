@@ -8,6 +8,7 @@ import errno
 import hashlib
 import os
 from collections.abc import Iterator
+from contextvars import Context, copy_context
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -253,6 +254,13 @@ class Cluster:
             machine.thaw()
             self._history.add(Fault, f"{planned.machine} goes on")
             return
+        if kind == "election":
+            outside = copy_context()
+            for server in self.brokers.values():
+                if server.machine.process is not None:
+                    server.machine.process.on_vote = partial(self._voted, server.name, planned, outside)
+            await self._death(replace(planned, kind=self._end_of(planned.machine, planned), amount=0))
+            return
         if kind == "blackout":
             power = "power" if planned.amount else "kill"
             await asyncio.gather(
@@ -282,6 +290,21 @@ class Cluster:
         await asyncio.sleep(planned.for_s)
         network.heal()
         self._history.add(Fault, "the network is mended")
+
+    def _end_of(self, name: str, planned: Planned) -> str:
+        return "power" if planned.amount & 1 and name in self._layout.powerless else "kill"
+
+    def _voted(self, voter: str, planned: Planned, outside: Context, candidate: str) -> None:
+        """Who has given its vote dies and is back at once, who got it a little later and for longer."""
+        for server in self.brokers.values():
+            if server.machine.process is not None:
+                server.machine.process.on_vote = None
+        winner = next(one.machine for one in self._layout.brokers if one.member == candidate)
+        # Steps are even: with the power, odd ones are counted otherwise.
+        deaths = ((voter, planned.amount >> 1 & 6, 0.2 * planned.for_s), (winner, planned.amount >> 3 & 30, 3.0))
+        for name, steps, for_s in deaths:
+            death = replace(planned, kind=self._end_of(name, planned), machine=name, amount=steps, for_s=for_s)
+            self._strikes.append(asyncio.get_running_loop().create_task(self._death(death), context=outside))
 
     def _addresses(self, names: Any) -> list[str]:
         return [self._machines[name].address for name in names]

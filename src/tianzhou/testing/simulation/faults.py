@@ -21,7 +21,8 @@ class Planned:
     Attributes:
         at_s: when it strikes, virtual seconds.
         kind: `kill`, `power`, `restart`, `cut`, `one-way`, `halves`, `slow`, `jump`, `disk`, `leave` or `rot`; for
-            members of a group `stop`, `alone`, `deaf`, `mute`, and `blackout` of all of them.
+            members of a group `stop`, `alone`, `deaf`, `mute`, `blackout` of all of them, and `election`: the leader dies,
+            then who gives a vote, and who gets it.
         machine: whom it strikes; `LEADER` for who leads then.
         other: the other end of a cut.
         for_s: how long it lasts.
@@ -131,6 +132,8 @@ def _one_of_group(mishaps: Mishaps, rng: Random, at_s: float) -> Planned:
         return Planned(at_s, "kill", victim, for_s=for_s, amount=rng.randint(0, 400))
     if draw < 0.37:
         return Planned(at_s, "restart", victim)
+    if draw < 0.41 and not mishaps.weak:
+        return Planned(at_s, "election", LEADER, for_s=for_s / 10, amount=rng.getrandbits(12))
     if draw < 0.45:
         return Planned(at_s, "stop", victim, for_s=for_s * rng.choice((0.3, 1, 2)))
     if draw < 0.50:

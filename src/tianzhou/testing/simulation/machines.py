@@ -140,7 +140,7 @@ class Machine:
     def spare(self) -> None:
         """Let nothing strike any more that was to strike later."""
         if self.process is not None:
-            self.process.on_step = None
+            self.process.on_step = self.process.on_vote = None
         if self.disk is not None:
             self.disk.fail_at = self.disk.before_sync = None
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from tianzhou.replication.dledger.ready import Role, Standing
+from tianzhou.replication.dledger.member import Member
+from tianzhou.replication.dledger.ready import Ready, Role, Standing
 from tianzhou.replication.group_node import GroupNode
 from tianzhou.store.entries.entry_log import EntryLog
 from tianzhou.testing.simulation.history import Agreed, History, Leads, Serves
@@ -21,7 +22,7 @@ def members_noted(history: History) -> Iterator[None]:
     Args:
         history: gets them.
     """
-    stand, committed = GroupNode._stand, EntryLog.committed
+    stand, carry_out, committed = GroupNode._stand, GroupNode._do, EntryLog.committed
 
     def noted_stand(node: GroupNode, standing: Standing, why: str = "") -> None:
         before = node.standing
@@ -35,6 +36,13 @@ def members_noted(history: History) -> Iterator[None]:
         if standing.serving != before.serving or (standing.serving and standing.term != before.term):
             history.add(Serves, node.group, standing.term if standing.serving else before.term, name, standing.serving)
 
+    def noted_vote(node: GroupNode, member: Member, ready: Ready) -> None:
+        carry_out(node, member, ready)
+        process = here()
+        vote = None if ready.hard_state is None else ready.hard_state.vote
+        if process is not None and process.on_vote is not None and vote not in {None, node.id}:
+            process.on_vote(str(vote))
+
     def noted_commit(entries: EntryLog, index: int) -> None:
         before = entries.committed_index
         committed(entries, index)
@@ -46,5 +54,9 @@ def members_noted(history: History) -> Iterator[None]:
             content = hashlib.blake2b(entries.entry(number), digest_size=8).hexdigest()
             history.add(Agreed, group, name, number, content)
 
-    with patch.object(GroupNode, "_stand", noted_stand), patch.object(EntryLog, "committed", noted_commit):
+    with (
+        patch.object(GroupNode, "_stand", noted_stand),
+        patch.object(GroupNode, "_do", noted_vote),
+        patch.object(EntryLog, "committed", noted_commit),
+    ):
         yield

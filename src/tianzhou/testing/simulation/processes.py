@@ -37,6 +37,7 @@ class Process:
         ended: whether it has died; none of its callbacks run after that, not even what a `finally` would do.
         steps: callbacks it has run.
         held: callbacks that wait while the process is stopped; None while it runs.
+        on_vote: called with the id of the member of a group that this one has just given its vote; None for nobody.
         on_step: called before each callback; None for nobody.
     """
 
@@ -47,6 +48,7 @@ class Process:
         self.ended = False
         self.steps = 0
         self.held: list[Handle] | None = None
+        self.on_vote: Callable[[str], None] | None = None
         self.on_step: Callable[[], None] | None = None
         self.context = self._own_context()
 
