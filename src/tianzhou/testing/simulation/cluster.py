@@ -246,26 +246,8 @@ class Cluster:
         if kind == "jump":
             self._machines[planned.machine].clock.jump(planned.amount)
             return
-        if kind == "stop":
-            machine = self._machines[planned.machine]
-            machine.freeze()
-            self._serves_no_more(planned.machine)
-            await asyncio.sleep(planned.for_s)
-            machine.thaw()
-            self._history.add(Fault, f"{planned.machine} goes on")
-            return
-        if kind == "election":
-            outside = copy_context()
-            for server in self.brokers.values():
-                if server.machine.process is not None:
-                    server.machine.process.on_vote = partial(self._voted, server.name, planned, outside)
-            await self._death(replace(planned, kind=self._end_of(planned.machine, planned), amount=0))
-            return
-        if kind == "blackout":
-            power = "power" if planned.amount else "kill"
-            await asyncio.gather(
-                *(self._death(replace(planned, kind=power, machine=name, amount=0)) for name in self.brokers)
-            )
+        if kind in {"stop", "election", "blackout"}:
+            await self._members_struck(planned)
             return
         if kind == "slow":
             network.slow = planned.amount
@@ -290,6 +272,29 @@ class Cluster:
         await asyncio.sleep(planned.for_s)
         network.heal()
         self._history.add(Fault, "the network is mended")
+
+    async def _members_struck(self, planned: Planned) -> None:
+        """What only members of a group go through, but for cuts."""
+        if planned.kind == "stop":
+            machine = self._machines[planned.machine]
+            machine.freeze()
+            self._serves_no_more(planned.machine)
+            await asyncio.sleep(planned.for_s)
+            machine.thaw()
+            self._history.add(Fault, f"{planned.machine} goes on")
+            return
+        if planned.kind == "election":
+            outside = copy_context()
+            for server in self.brokers.values():
+                if server.machine.process is not None:
+                    server.machine.process.on_vote = partial(self._voted, server.name, planned, outside)
+            await self._death(replace(planned, kind=self._end_of(planned.machine, planned), amount=0))
+            return
+        if planned.kind == "blackout":
+            power = "power" if planned.amount else "kill"
+            await asyncio.gather(
+                *(self._death(replace(planned, kind=power, machine=name, amount=0)) for name in self.brokers)
+            )
 
     def _end_of(self, name: str, planned: Planned) -> str:
         return "power" if planned.amount & 1 and name in self._layout.powerless else "kill"

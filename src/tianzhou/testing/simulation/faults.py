@@ -21,8 +21,8 @@ class Planned:
     Attributes:
         at_s: when it strikes, virtual seconds.
         kind: `kill`, `power`, `restart`, `cut`, `one-way`, `halves`, `slow`, `jump`, `disk`, `leave` or `rot`; for
-            members of a group `stop`, `alone`, `deaf`, `mute`, `blackout` of all of them, and `election`: the leader dies,
-            then who gives a vote, and who gets it.
+            members of a group `stop`, `alone`, `deaf`, `mute`, `blackout` of all of them, and `election`: the leader
+            dies, then who gives a vote, and who gets it.
         machine: whom it strikes; `LEADER` for who leads then.
         other: the other end of a cut.
         for_s: how long it lasts.

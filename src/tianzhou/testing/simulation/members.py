@@ -1,4 +1,4 @@
-"""Members of a DLedger group, looked at from outside: who leads and serves, and what each says is committed."""
+"""Members of a DLedger group, seen from outside: who leads and serves, and which entries each says are committed."""
 
 from __future__ import annotations
 
