@@ -7,6 +7,7 @@ Each round does one thing to a group of three of our brokers, as processes on th
     leader-killed     SIGKILL, started again when others have taken over
     follower-killed   SIGKILL of one of the two others, started again a second later
     leader-stopped    SIGSTOP for 5 to 40 s (--stop), then SIGCONT
+    follower-stopped  SIGSTOP of one of the two others, as long
     leader-cut-off    no member reaches the leader, nor it them; clients reach all
     leader-one-way    what the leader sends the others is lost, or, every other round, what they send it
     all-killed        SIGKILL of all at once, all started again
@@ -70,6 +71,7 @@ class Round:
         kind: what was done.
         timers: `own` or `default`.
         gap_s: longest time without an acknowledged send.
+        gap_at_s: when that began, from what was done on.
         fault_s: from what was done to its end.
         whole_s: from there until all members were together again.
         acknowledged: messages of the round.
@@ -79,6 +81,7 @@ class Round:
     kind: str
     timers: str
     gap_s: float
+    gap_at_s: float
     fault_s: float
     whole_s: float
     acknowledged: int
@@ -158,6 +161,7 @@ class Rounds:
             "leader-killed": self._leader_killed,
             "follower-killed": self._follower_killed,
             "leader-stopped": self._leader_stopped,
+            "follower-stopped": self._follower_stopped,
             "leader-cut-off": self._leader_cut_off,
             "leader-one-way": self._leader_one_way,
             "all-killed": self._all_killed,
@@ -185,11 +189,19 @@ class Rounds:
         load.acknowledges(whole_s)
         found = list(acknowledgements(load.file, calm_at))
         times = [at_s for at_s, *_ in found]
-        gap_s = max((b - a for a, b in itertools.pairwise(times) if b > fault_s), default=0)
+        gap_s, gap_at_s = max(
+            ((b - a, a - fault_s) for a, b in itertools.pairwise(times) if b > fault_s), default=(0, 0)
+        )
         return Round(
-            kind, self._options.timers, round(gap_s, 3), round(healed_s - fault_s, 2), round(whole_s - healed_s, 2),
-            sum(count for _, _, count, _, _ in found), round(calm / (fault_s - calm_s)),
-        )  # fmt: skip
+            kind=kind,
+            timers=self._options.timers,
+            gap_s=round(gap_s, 3),
+            gap_at_s=round(gap_at_s, 2),
+            fault_s=round(healed_s - fault_s, 2),
+            whole_s=round(whole_s - healed_s, 2),
+            acknowledged=sum(count for _, _, count, _, _ in found),
+            rate=round(calm / (fault_s - calm_s)),
+        )
 
     def _others(self, leader: int) -> list[int]:
         return [number for number in range(self._group.size) if number != leader]
@@ -217,6 +229,12 @@ class Rounds:
         time.sleep(max(until_s - time.monotonic(), 0))
         return lambda: self._group.resume(leader)
 
+    def _follower_stopped(self, leader: int) -> Callable[[], None]:
+        other = self._chance.choice(self._others(leader))
+        self._group.pause(other)
+        time.sleep(self._chance.uniform(*self._options.stop))
+        return lambda: self._group.resume(other)
+
     def _leader_cut_off(self, leader: int) -> Callable[[], None]:
         for other in self._others(leader):
             self._group.cut(leader, other)
@@ -237,7 +255,10 @@ class Rounds:
         return lambda: [self._group.launch(number) for number in range(self._group.size)] and None
 
 
-KINDS = ("leader-killed", "follower-killed", "leader-stopped", "leader-cut-off", "leader-one-way", "all-killed")
+KINDS = (
+    "leader-killed", "follower-killed", "leader-stopped", "follower-stopped", "leader-cut-off", "leader-one-way",
+    "all-killed",
+)  # fmt: skip
 
 
 def compared(group: Group, load: Load) -> Findings:

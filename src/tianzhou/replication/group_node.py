@@ -146,6 +146,16 @@ class GroupNode:
         """Whether this node leads, and a quorum has confirmed that lately."""
         return self.standing.serving
 
+    def still_leads(self) -> bool:
+        """Whether this node leads at this moment.
+
+        A process that was stopped finds out with its next tick that others lead by now; it must say nothing in their
+        place before.
+        """
+        if self.leads and self._member is not None:
+            self._step(self._member.tick)
+        return self.leads
+
     @property
     def leader_address(self) -> str:
         """Where the broker of the other node that leads serves clients; empty while that is not known."""

@@ -16,7 +16,10 @@ sys.path.append(str(BENCHMARKS))
 
 from faults.checks import ACKNOWLEDGED, Findings, compare_acknowledged, compare_members  # noqa: E402 - beside the package
 
-KINDS = ("leader-killed", "follower-killed", "leader-stopped", "leader-cut-off", "leader-one-way", "all-killed")
+KINDS = (
+    "leader-killed", "follower-killed", "leader-stopped", "follower-stopped", "leader-cut-off", "leader-one-way",
+    "all-killed",
+)  # fmt: skip
 ROUNDS = 3
 
 

@@ -62,8 +62,12 @@ class GroupReplication(Replication):
 
     @property
     def broker_id(self) -> int:
-        """0 for the leader; the number in `dLegerSelfId` and one more for the others."""
-        return self.node.number + 1 if self.is_slave else 0
+        """0 for the leader; the number in `dLegerSelfId` and one more for the others.
+
+        A leader that was held up for long is none any more, before its role has followed: name servers would take it
+        for the master in the place of the present one.
+        """
+        return 0 if not self.is_slave and self.node.still_leads() else self.node.number + 1
 
     @property
     def near_master(self) -> bool:
