@@ -244,6 +244,9 @@ class Group:
         }  # fmt: skip
 
         def made() -> bool:
+            for process in (self._server, *self._members):
+                if process is not None and process.poll() is not None:
+                    raise GaveUpError(f"a server ended with {process.returncode}; see the logs in {self.folder}")
             leader = self.leader()
             return leader is not None and call(self.addresses[leader], CREATE_TOPIC, fields, timeout=5).code == 0
 
