@@ -94,6 +94,33 @@ async def test_broken_messages_are_fetched_from_the_other_broker(tmp_path: Path,
     assert check_store(StoreScan(tmp_path / broken)).problems == []
 
 
+async def test_a_slave_has_its_master_put_right_what_it_has_whole(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        names = await stack.enter_async_context(name_server(tmp_path))
+        namesrv = f"127.0.0.1:{names.port}"
+        async with broker(tmp_path, namesrv, "ASYNC_MASTER", 0) as one, broker(tmp_path, namesrv, "SLAVE", 1) as other:
+            await one.ready()
+            await other.ready()
+            async with Producer("p", namesrv) as producer:
+                queue = (await producer.queues("TBW102"))[0]
+                for number in range(COUNT):
+                    body = b"body of %02d" % number
+                    await producer.send(Message("orders", body), queue=MessageQueue("orders", queue.broker_name, 0))
+            await until_async(lambda: other.store.max_offset("orders", 0) == COUNT, "copied")
+        whole = next((tmp_path / "SLAVE" / "commitlog").iterdir()).read_bytes()
+        for number in range(12, COUNT):
+            break_message(tmp_path / "ASYNC_MASTER", number)
+        async with broker(tmp_path, namesrv, "ASYNC_MASTER", 0) as one:
+            await one.ready()
+            async with broker(tmp_path, namesrv, "SLAVE", 1) as other:
+                await other.ready()
+                await until_async(lambda: one.store.damage.put_right and not one.store.damage.stretches, "put right")
+                assert next((tmp_path / "SLAVE" / "commitlog").iterdir()).read_bytes() == whole
+                assert other.store.end_offset == one.store.end_offset
+    for role in ("SLAVE", "ASYNC_MASTER"):
+        assert check_store(StoreScan(tmp_path / role)).problems == []
+
+
 async def test_a_broker_gives_a_bounded_piece_of_its_log_and_nothing_behind_its_end(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         names = await stack.enter_async_context(name_server(tmp_path))

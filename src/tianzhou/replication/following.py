@@ -46,6 +46,7 @@ class Following:
     Attributes:
         end: where the slave's log ends.
         first: what it reports first.
+        undecided: whether it is not clear yet what becomes of bytes that have come: they are not in the log.
         heard_s: when bytes of the master came last, monotonic seconds.
         reported_s: when the log's end was reported last, likewise.
     """
@@ -58,6 +59,7 @@ class Following:
         self._next = self.first
         self._compared_to = end
         self._idle = 0
+        self.undecided = False
         self._rate = SecondRate(now_s)
         self.heard_s = self.reported_s = now_s
 
@@ -117,8 +119,11 @@ class Following:
 
     @property
     def agrees(self) -> bool:
-        """Whether everything that the slave had in the beginning has been compared, and is the same."""
-        return self._next >= self._compared_to
+        """Whether everything that the slave had in the beginning has been compared, and is the same.
+
+        Single records may be broken at one of the two.
+        """
+        return self._next >= self._compared_to and not self.undecided
 
     def report(self, now_s: float, *, appended: bool) -> int | None:
         """Where the log ends, when it is time to say so; None when it is not.
@@ -127,7 +132,7 @@ class Following:
             now_s: monotonic time, seconds.
             appended: whether something was appended since the last report.
         """
-        if self._next < self.end or (not appended and now_s < self.next_report_s):
+        if self.undecided or self._next < self.end or (not appended and now_s < self.next_report_s):
             return None
         self.reported_s = now_s
         return self.end

@@ -10,8 +10,10 @@ from typing import Final, cast
 
 from tianzhou.clock import Clock
 from tianzhou.errors import ConnectFailed, ConnectionLost, StoreError, TianzhouError
+from tianzhou.records.walk import LogEntry
 from tianzhou.replication.agreement import OVERLAP, Agreement, Parting
-from tianzhou.replication.following import Following, Part
+from tianzhou.replication.differences import MOST_BESIDE_BODY, Difference, Differences, Whose
+from tianzhou.replication.following import Following
 from tianzhou.store.store import MessageStore
 from tianzhou.supervision import Supervisor
 from tianzhou.wire.ha import StretchReader, encode_report
@@ -22,6 +24,8 @@ REFUSED_AGAIN_S: Final = 60.0
 """Seconds after which a log that is not the master's is compared again, in case an operator has done something."""
 WORK: Final = "copying the log"
 _CONNECT_LIMIT_S: Final = 5.0
+_SURE: Final = 2
+"""Heartbeats after which a master has no more bytes: RocketMQ's may send one before it goes on."""
 _BUFFER: Final = 1 << 20
 
 _log = logging.getLogger(__name__)
@@ -38,6 +42,7 @@ class HaClient:
 
     Attributes:
         following: the present connection, if any.
+        broken_at_master: called with a record that is whole here and broken at the master.
     """
 
     def __init__(
@@ -51,6 +56,8 @@ class HaClient:
         self._changed = asyncio.Event()
         self._agreement = Agreement(store.settings)
         self._compared_with = self._said = ""
+        self._known: set[Difference] = set()
+        self.broken_at_master: Callable[[LogEntry], None] = lambda entry: None
 
     def master_changed(self) -> None:
         """Look at the master's address now, rather than in a few seconds."""
@@ -150,6 +157,24 @@ class HaClient:
             link.close()
             self.following = None
 
+    async def _settle(self, differences: list[Difference]) -> None:
+        """Have single records put right that the two logs do not have alike, here or at the master."""
+        damage = self._store.damage
+        for one in differences:
+            why = f"bytes {one.start} to {one.stop} of the commit log are not those of the master"
+            if one.whose is Whose.OWN:
+                await damage.take(one.start, one.data)
+            elif one.whose is Whose.BOTH:
+                damage.add(one.start, one.stop, "those of the master are broken as well")
+            elif one not in self._known:
+                self._known.add(one)
+                if one.whose is Whose.UNKNOWN:
+                    _log.error("%s: both are as their CRCs say, and others follow that are equal; they stay", why)
+                    continue
+                _log.error("%s: there they are no whole records, here they are, and stay", why)
+                for entry in self._store.copy.items.entries(one.start, one.stop):
+                    self.broken_at_master(entry)
+
     async def _watch(self, link: _Link, address: str, well: Callable[[], object]) -> Parting | None:
         following = link.following
         began_s = following.heard_s
@@ -159,6 +184,7 @@ class HaClient:
                 async with asyncio.timeout(pause_s):
                     await link.stirred.wait()
             link.stirred.clear()
+            await self._settle(link.settled())
             if following.agrees:
                 self._store.copy.doubted_from = None
             if following.heard_s > began_s and link.parting is None:
@@ -188,6 +214,10 @@ class _Link(asyncio.BufferedProtocol):
         self.parting: Parting | None = None
         self.failure: TianzhouError | None = None
         self._heard = False
+        self._differences: Differences | None = None
+        self._settled: list[Difference] = []
+        self._boundary: int | None = None
+        self._idle = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast("asyncio.Transport", transport)
@@ -220,23 +250,71 @@ class _Link(asyncio.BufferedProtocol):
 
     def _take_in(self, data: memoryview) -> bool:
         """Compare or append what came; whether anything was appended."""
-        following, copy = self.following, self._store.copy
+        following = self.following
         if not self._heard:
             self._heard = True
             self.stirred.set()
         appended = False
         for stretch in self._stretches.feed(data):
             part = following.received(stretch.offset, len(stretch.body), self._now())
-            if isinstance(part, Part) and part.compare:
-                equal = copy.equal(part.offset, stretch.body[: part.compare])
-                part = following.compared(part, equal) or part
             if isinstance(part, Parting):
-                self.parting = part
+                at = part.at if self._differences is None else self._differences.part_at(part.at)
+                self.parting = Parting(part.first, at, part.master_begins)
+            elif stretch.body:
+                self._idle = 0
+                appended = self._take(part.offset, stretch.body) or appended
+            elif self._differences is not None:
+                self._idle += 1
+                rest = self._decided(self._differences.ended()) if self._idle >= _SURE else None
+                appended = (rest is not None and self._take(*rest)) or appended
+            if self.parting is not None:
                 break
-            if len(stretch.body) > part.compare:
-                copy.append(part.offset + part.compare, stretch.body[part.compare :])
-                appended = True
         return appended
+
+    def _take(self, offset: int, body: memoryview) -> bool:
+        """Take bytes of the master's log; whether any were appended."""
+        copy = self._store.copy
+        rest: tuple[int, memoryview] | None = (offset, body)
+        if self._differences is not None:
+            rest = self._decided(self._differences.feed(body))
+        while rest is not None:
+            offset, body = rest
+            compare = max(min(self._store.end_offset - offset, len(body)), 0)
+            equal = copy.equal(offset, body[:compare]) if compare else 0
+            if equal == compare:
+                if len(body) > compare:
+                    copy.append(offset + compare, body[compare:])
+                return len(body) > compare
+            at = offset + equal
+            begin = copy.items.begin_of(at, self.following.first, self._boundary)
+            if begin is None:
+                self.parting = Parting(self.following.first, at)
+                return False
+            most = self._store.settings.max_message_size + MOST_BESIDE_BODY
+            self._differences = Differences(copy.items, begin, most)
+            self.following.undecided = True
+            before = copy.items.bytes_at(begin, at - begin)
+            rest = self._decided(self._differences.feed(before + bytes(body[equal:])))
+        return False
+
+    def _decided(self, rest: bytes | None) -> tuple[int, memoryview] | None:
+        """Bytes behind a difference with their place; None as long as it is not clear what becomes of it."""
+        differences = self._differences
+        assert differences is not None
+        if differences.parting is not None:
+            self.parting = Parting(self.following.first, differences.parting)
+        if rest is None:
+            return None
+        self._settled += differences.settled
+        self._differences, self._boundary = None, differences.place
+        self.following.undecided = False
+        self.stirred.set()
+        return differences.place, memoryview(rest)
+
+    def settled(self) -> list[Difference]:
+        """What was found out since this was asked last about records that the logs do not have alike."""
+        found, self._settled = self._settled, []
+        return found
 
     def report(self, *, appended: bool) -> None:
         """Tell the master how far this log is, when it is time to."""

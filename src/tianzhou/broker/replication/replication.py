@@ -14,8 +14,9 @@ from tianzhou.broker.replication.metadata_sync import MetadataSync
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.state import Tables
 from tianzhou.clock import Clock
-from tianzhou.errors import ConfigError, LimitExceeded
+from tianzhou.errors import ConfigError, LimitExceeded, TianzhouError
 from tianzhou.model import TopicConfig, names
+from tianzhou.records.walk import LogEntry
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.replication.ha_client import WORK, HaClient
 from tianzhou.replication.ha_server import HaServer
@@ -23,10 +24,17 @@ from tianzhou.store.store import MessageStore
 from tianzhou.supervision import Supervisor
 from tianzhou.wire.bodies.replication import HaClient as HaClientStatus
 from tianzhou.wire.bodies.replication import HaConnection, HaStatus
+from tianzhou.wire.codes import RequestCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import write_header
 
 DEFAULT_HA_PORT: Final = 10_912
 """`haListenPort` when it is not configured; the port above the main one is meant then (broker.md §3.1)."""
 
+_READER: Final = "TOOLS_CONSUMER"
+"""Group that tools of RocketMQ read with; every broker knows it."""
+_WITH_SUBSCRIPTION: Final = 4
+_READ_LIMIT_MS: Final = 10_000
 LOOK_EVERY_S: Final = 3.0
 """Seconds after which a slave without a master asks the name servers again."""
 
@@ -136,6 +144,8 @@ class Replication:
             return
 
         self._look_for_master = register
+        broken: asyncio.Queue[LogEntry] = asyncio.Queue()
+        self._follower.broken_at_master = broken.put_nowait
         tables.offsets.own = {}
 
         async def look() -> None:
@@ -145,12 +155,31 @@ class Replication:
                     register()
 
         self._know_topics(tables)
+
+        async def have_read() -> None:
+            while True:
+                await self._have_read(client, await broken.get())
+
         supervisor.own("looking for the master", look)
+        supervisor.own("broken records of the master", have_read)
         supervisor.own(WORK, lambda: self._follower.run(supervisor))
         # Whose log is not this one's is not asked for tables, either: it is away, or has lost what groups read here.
         master = lambda: self.master if self.agrees_with_master else ""  # noqa: E731
         tables_of_master = MetadataSync(tables, client, self._clock, master, self._store)
         supervisor.own(TABLES, lambda: tables_of_master.run(supervisor.troubles))
+
+    async def _have_read(self, client: RemotingClient, entry: LogEntry) -> None:
+        """Read a message at the master, where its record is broken: ours notices, and fetches it from here."""
+        code = RequestCode.PULL_MESSAGE
+        fields = write_header(
+            code, consumer_group=_READER, topic=entry.topic, queue_id=entry.queue_id,
+            queue_offset=entry.queue_offset, max_msg_nums=1, sys_flag=_WITH_SUBSCRIPTION, commit_offset=0,
+            suspend_timeout_millis=0, subscription="*", sub_version=0,
+        )  # fmt: skip
+        try:
+            await client.invoke(self.master, Command(code, fields=fields), _READ_LIMIT_MS)
+        except TianzhouError as error:
+            _log.warning("the broken record at %d of the master's log is not read there: %s", entry.offset, error)
 
     def _know_topics(self, tables: Tables) -> None:
         """Have topics that the log alone knows in the table."""

@@ -61,6 +61,7 @@ class CommitLog(LogCursor):
         position: where in it the next record goes.
         checked: which records need no CRC before they are given to anyone.
         damaged: start and end of stretches without intact records, in order; what points into them is passed over.
+        awaited: those of them that other nodes have not been asked for yet; a read waits for the answer.
         next_segment: made ahead, not yet begun.
         stalled: tells for how long, in ms, the disk has been at what `next_reservation` asked for.
         stall_limit_ms: puts that need more of the disk are refused when that takes longer.
@@ -76,6 +77,7 @@ class CommitLog(LogCursor):
         "_next_reserved",
         "_reserved",
         "_segment",
+        "awaited",
         "checked",
         "damaged",
         "files",
@@ -90,6 +92,7 @@ class CommitLog(LogCursor):
         self.files = SegmentQueue(settings.commit_log_directories, settings.mapped_file_size_commit_log)
         self.store_host_field = store_host + store_port.to_bytes(4, "big")
         self.damaged: list[tuple[int, int]] = []
+        self.awaited: list[tuple[int, int]] = []
         self.framed_from = NOT_FRAMED
         self.checked = CheckedRecords()
         self.next_segment: Segment | None = None

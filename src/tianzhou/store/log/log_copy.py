@@ -30,6 +30,7 @@ from tianzhou.records.walk import Finding, LogEntry, LogItem, Run, read_item, wa
 from tianzhou.store.dispatch.dispatch import BACKLOG_LIMIT, Dispatcher
 from tianzhou.store.log.commitlog import CommitLog
 from tianzhou.store.log.flush import LogFlusher
+from tianzhou.store.log.log_items import LogItems
 from tianzhou.store.queues.admission import inner_count
 from tianzhou.store.queues.batchqueue import BatchQueue
 from tianzhou.store.queues.multi_dispatch import stored_places
@@ -84,6 +85,7 @@ class LogCopy:
         limit: records that end behind this log offset wait; None when nothing has to wait.
         doubted_from: log offset from which on this log has to be compared with the other one, as a crash may have left
             holes in it; None when it ends as it was.
+        items: reads this log record by record.
         on_new_queue: called with topic and queue of the first record of a queue; None for nobody.
     """
 
@@ -101,6 +103,7 @@ class LogCopy:
         self.whole = 0
         self.limit: int | None = None
         self.doubted_from: int | None = None
+        self.items = LogItems(log)
         self.on_new_queue: Callable[[str, int], None] | None = None
 
     def opened(self, doubted_from: int | None = None) -> None:

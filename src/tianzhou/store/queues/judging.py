@@ -64,10 +64,15 @@ def is_known(damaged: Sequence[tuple[int, int]], offset: int) -> bool:
     return number > 0 and offset < damaged[number - 1][1]
 
 
+def is_passed(log: CommitLog, offset: int) -> bool:
+    """Whether a log offset lies in a broken stretch for which nobody needs to wait any more."""
+    return is_known(log.damaged, offset) and not is_known(log.awaited, offset)
+
+
 def judge(log: CommitLog, queue: ConsumeQueue, number: int) -> Verdict:
     """What the unit of a number is; for queues whose units each stand for one queue offset."""
     unit = queue.unit(number)
-    if unit is None or is_hole(*unit) or is_known(log.damaged, unit[0]):
+    if unit is None or is_hole(*unit) or is_passed(log, unit[0]):
         return Verdict.PASSED
     physical, size, _ = unit
     if 0 <= physical < log.min_offset and _has_expired(log, queue, number):
@@ -79,7 +84,7 @@ def judge(log: CommitLog, queue: ConsumeQueue, number: int) -> Verdict:
 def judge_batch(log: CommitLog, queue: BatchQueue, number: int) -> Verdict:
     """What the unit of a number of a BatchCQ queue is."""
     unit = queue.entry(number)
-    if is_known(log.damaged, unit.physical_offset) or 0 <= unit.physical_offset < log.min_offset:
+    if is_passed(log, unit.physical_offset) or 0 <= unit.physical_offset < log.min_offset:
         return Verdict.PASSED
     entry = whole_record(log, unit.physical_offset, unit.size) if unit.valid else None
     if entry is None or (entry.topic, entry.queue_id) != (queue.topic, queue.queue_id):

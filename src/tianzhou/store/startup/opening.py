@@ -132,7 +132,12 @@ class StoreOpener:
             begin = self._distrust_units(begin, noted, pages_survived=pages_survived)
         if self.entries is not None and self._log.files.segments:
             begin = self.entries.begin_at(begin, dispatched)
-        self._recover_log(begin, trusted_end, indexed)
+        # A file that was cut short is as it looks: what was behind is gone.
+        certain = (
+            clean and ours and note is not None and self.entries is None and self._loader.read_from >= note.log_end
+        )
+        certain_end = note.log_end if certain and note is not None else -1
+        self._recover_log(begin, trusted_end, indexed, certain_end)
         smallest = self._log.min_offset
         for queue in each_queue(self._queues):
             queue.next_offset = queue.trusted_from = queue.max_offset
@@ -334,7 +339,7 @@ class StoreOpener:
                         start = min(start, max(queue.max_physical, first))
         return start
 
-    def _recover_log(self, begin: int, trusted_end: int | None, indexed: int | None) -> None:
+    def _recover_log(self, begin: int, trusted_end: int | None, indexed: int | None, certain_end: int) -> None:
         report = self.report
         segments = self._log.files.segments
         if not segments:
@@ -364,6 +369,14 @@ class StoreOpener:
         again: int | None = begin
         while again is not None:
             again = self._replay.run(begin := again, trusted_end)
+        if report.end < certain_end <= segments[-1].end:
+            # A clean stop left records up to there: they are broken, and their places are nobody else's.
+            report.damaged.append((report.end, certain_end))
+            report.notes.append(
+                f"bytes {report.end} to {certain_end} of the commit log, its end, hold no intact record; they are "
+                "passed over"
+            )
+            report.end = certain_end
         end = report.end
         if self.entries is not None and self._log.framed_from < end:
             # What is not committed is the group's to decide about; queues and index never had it.

@@ -27,7 +27,8 @@ Repairs = Callable[[int, int], Awaitable[bytes | None]]
 """Gives the bytes that another node has at a log offset, so many, all of one segment; None when nobody has them."""
 
 RETRY_S: Final = 30.0
-"""Seconds after which other nodes are asked again for what nobody had."""
+"""Seconds after which other nodes are asked again for what nobody had; the first times sooner."""
+_MOST_TRIES: Final = 20
 READER_WAITS_S: Final = 3.0
 """Seconds that a read waits for a record from elsewhere before it passes over the broken one."""
 MOST_ASKED: Final = 64 << 20
@@ -63,6 +64,7 @@ class LogDamage:
         self._unwritten = False
         self._at_work: dict[tuple[int, int], asyncio.Task[bool]] = {}
         self._repairs: Repairs | None = None
+        self._tries = 0
         self.named = self.put_right = 0
 
     @property
@@ -73,6 +75,8 @@ class LogDamage:
     @repairs.setter
     def repairs(self, asked: Repairs | None) -> None:
         self._repairs = asked
+        self._log.awaited = [] if asked is None else list(self._log.damaged)
+        self._tries = 0
         self._wake()
 
     @property
@@ -88,9 +92,12 @@ class LogDamage:
             stop: where it ends.
             why: what is wrong with it, and whose it is.
         """
-        if any(begin <= start and stop <= end for begin, end in self._log.damaged):
+        if self._is_known(start, stop):
             return
         self._log.damaged = merged([*self._log.damaged, (start, stop)])
+        if self._repairs is not None:
+            self._log.awaited = merged([*self._log.awaited, (start, stop)])
+        self._tries = 0
         self.named += 1
         logger.error(
             "%s: bytes %d to %d of the commit log hold no intact record: %s; they are passed over",
@@ -103,6 +110,9 @@ class LogDamage:
         if self._news is None:
             self.write()
         self._wake()
+
+    def _is_known(self, start: int, stop: int) -> bool:
+        return any(begin <= start and stop <= end for begin, end in self._log.damaged)
 
     def _wake(self) -> None:
         if self._news is not None:
@@ -125,11 +135,12 @@ class LogDamage:
         try:
             while True:
                 with suppress(TimeoutError):
-                    waits = RETRY_S if self._log.damaged and self._repairs is not None else None
-                    await asyncio.wait_for(news.wait(), waits)
+                    asks = self._log.damaged and self._repairs is not None
+                    await asyncio.wait_for(news.wait(), min(RETRY_S, float(2**self._tries)) if asks else None)
                 news.clear()
                 if self._unwritten:
                     await self._aside(self.write)
+                self._tries = min(self._tries + 1, _MOST_TRIES)
                 for start, _ in tuple(self._log.damaged):
                     await self.repair(start)
         finally:
@@ -160,6 +171,13 @@ class LogDamage:
             return False
 
     async def _put_right(self, start: int, stop: int) -> bool:
+        try:
+            return await self._ask_for(start, stop)
+        finally:
+            # Reads wait for the first answer; what nobody had then, they pass over.
+            self._log.awaited = _without(self._log.awaited, start, stop)
+
+    async def _ask_for(self, start: int, stop: int) -> bool:
         asked = self._repairs
         if asked is None or stop - start > MOST_ASKED:
             return False
@@ -168,7 +186,23 @@ class LogDamage:
         except (TianzhouError, OSError) as error:
             logger.warning("%s: nobody gives bytes %d to %d of the commit log: %s", self._root, start, stop, error)
             return False
-        if data is None or (start, stop) not in self._log.damaged:
+        return data is not None and await self._take(start, stop, data)
+
+    async def take(self, start: int, data: bytes) -> bool:
+        """Put bytes that another node has in the place of broken ones; whether they were whole records.
+
+        Args:
+            start: where they belong in the log.
+            data: the bytes.
+
+        Raises:
+            StoreError: the store was closed meanwhile.
+        """
+        self.add(start, start + len(data), "another node has whole records there")
+        return await self._take(start, start + len(data), data)
+
+    async def _take(self, start: int, stop: int, data: bytes) -> bool:
+        if not self._is_known(start, stop):
             return False
         entries = self._replace(start, stop, data)
         if entries is None:
@@ -176,11 +210,9 @@ class LogDamage:
                 "%s: what another node has at %d to %d of the commit log is not intact either", self._root, start, stop
             )
             return False
-        await self._aside(lambda: self._sync(start, stop))
-        self._log.damaged = [one for one in self._log.damaged if one != (start, stop)]
+        self._log.damaged = _without(self._log.damaged, start, stop)
+        self._log.awaited = _without(self._log.awaited, start, stop)
         self.put_right += 1
-        self._unwritten = True
-        self._wake()
         logger.warning(
             "%s: bytes %d to %d of the commit log were put right with those of another node, %d messages",
             self._root,
@@ -190,6 +222,9 @@ class LogDamage:
         )
         if self.on_put_right is not None:
             self.on_put_right(entries)
+        await self._aside(lambda: self._sync(start, stop))
+        self._unwritten = True
+        self._wake()
         return True
 
     async def _asked(self, asked: Repairs, start: int, stop: int) -> bytes | None:
@@ -235,6 +270,15 @@ class LogDamage:
         for task in self._at_work.values():
             task.cancel()
         self.write()
+
+
+def _without(stretches: list[tuple[int, int]], start: int, stop: int) -> list[tuple[int, int]]:
+    return [
+        part
+        for begin, end in stretches
+        for part in ((begin, min(end, start)), (max(begin, stop), end))
+        if part[0] < part[1]
+    ]
 
 
 def whole_records(start: int, data: bytes, *, ends_segment: bool) -> list[LogEntry] | None:
