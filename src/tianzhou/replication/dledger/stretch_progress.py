@@ -34,6 +34,8 @@ class StretchProgress(Progress):
         self._looking = True
         self._sent: dict[int, _Sent] = {}
         self._bytes = 0
+        # While the follower syncs one stretch, the next one is on its way.
+        self._together = 1 if node.synced_index is None else 2
 
     def pump(self) -> None:
         """Send what can be sent."""
@@ -49,7 +51,7 @@ class StretchProgress(Progress):
             self._next <= log.end_index
             and len(self._sent) < times.max_pushes
             and self._bytes < times.max_push_bytes
-            and (not self._sent or self._is_full)
+            and (len(self._sent) < self._together or self._is_full)
             and self._may_send(self._next)
         ):
             entries, count = log.stretch(self._next, times.stretch_bytes)
@@ -63,8 +65,8 @@ class StretchProgress(Progress):
     def _is_full(self) -> bool:
         """Whether there is enough for a whole stretch.
 
-        Less waits while anything is on its way, and goes with what has come until that is answered: a stretch costs
-        both sides as much as dozens of entries do.
+        Less waits while one is on its way (two with SYNC_FLUSH), and goes with what has come until that is answered: a
+        stretch costs both sides as much as dozens of entries do.
         """
         log = self._node.log
         return log.end_position - log.position_of(self._next) >= self._node.timings.stretch_bytes

@@ -84,6 +84,17 @@ def test_entries_that_come_while_a_stretch_is_on_its_way_go_together() -> None:
     assert (rest.request.previous_index, rest.request.count, rest.request.commit_index) == (2, 4, 2)
 
 
+def test_with_sync_flush_one_more_stretch_is_on_its_way_while_a_follower_syncs() -> None:
+    desk = leader(1, sync_entries=True, synced_index=0)
+    took(desk)
+    for n in range(5):
+        desk.log.add(desk.state.term, b"%d" % n)
+        desk.member.appended(desk.now_ms)
+        desk.carry_out()
+    sends = desk.sent(StretchRequest, "n1")
+    assert [(send.request.previous_index, send.request.count) for send in sends] == [(1, 1), (2, 1)]
+
+
 def test_a_follower_that_has_something_else_is_asked_for_what_was_before() -> None:
     desk = leader(1, 1, 1, 3, 3)
     probe = desk.sent(StretchRequest, "n1")[-1]
