@@ -182,34 +182,7 @@ class EntryLog:
         Raises:
             StoreError: the log does not have the first one, or not any more.
         """
-        first = self._log.header_at(index)
-        pieces: list[memoryview] = []
-        begin, size, end_index = first, 0, self.end_index
-        while True:
-            last = self._last_within(begin, most_bytes - size)
-            pieces.append(self._bytes(begin.pos, last.end))
-            size += last.end - begin.pos
-            if last.index == end_index:
-                break
-            begin = self._unit(last.index + 1)
-            if begin.pos == last.end or size + begin.size > most_bytes:
-                break
-        return b"".join(pieces), last.index + 1 - index
-
-    def _last_within(self, first: EntryHeader, most_bytes: int) -> EntryHeader:
-        """The last entry of the same segment that ends within so many bytes from an entry's begin; at least itself.
-
-        Entries of a segment stand one behind the other, so nothing in between has to be looked at.
-        """
-        segment_size = self._log.files.size
-        bound = min(first.pos + most_bytes, first.pos - first.pos % segment_size + segment_size)
-        low, high = first, self._unit(self.end_index)
-        if high.end <= bound:
-            return high
-        while high.index - low.index > 1:
-            middle = self._unit((low.index + high.index) // 2)
-            low, high = (middle, high) if middle.end <= bound else (low, middle)
-        return low
+        return self._log.stretch(index, most_bytes)
 
     def position_of(self, index: int) -> int:
         """Log offset of the header of an entry.
@@ -269,12 +242,6 @@ class EntryLog:
                 f"entry {index} is not in the log, which has entries {self.begin_index} to {self.end_index}"
             )
         return unit
-
-    def _bytes(self, begin: int, end: int) -> memoryview:
-        found = self._log.read(begin, end - begin)
-        if found is None:
-            raise StoreError(f"bytes {begin} to {end} of the commit log are not there any more")
-        return found
 
     # adding and cutting
 

@@ -250,6 +250,49 @@ class FramedLog(CommitLog):
             raise StoreError(f"at {unit.pos} of the commit log is entry {header.index}, its index says {index}")
         return header
 
+    def stretch(self, index: int, most_bytes: int) -> tuple[bytes, int]:
+        """Entries from one on, without the marks at the ends of segments; as that of `EntryLog`.
+
+        Raises:
+            StoreError: the log does not have the first one, or not any more.
+        """
+        pieces: list[memoryview] = []
+        begin, size, end_index = self.header_at(index), 0, self.next_index - 1
+        while True:
+            last = self._last_within(begin, most_bytes - size)
+            piece = self.read(begin.pos, last.end - begin.pos)
+            if piece is None:
+                raise StoreError(f"entries {begin.index} to {last.index} are not in the commit log any more")
+            pieces.append(piece)
+            size += last.end - begin.pos
+            if last.index == end_index:
+                break
+            begin = self._unit(last.index + 1)
+            if begin.pos == last.end or size + begin.size > most_bytes:
+                break
+        return b"".join(pieces), last.index + 1 - index
+
+    def _last_within(self, first: EntryHeader, most_bytes: int) -> EntryHeader:
+        """The last entry of the same segment that ends within so many bytes from an entry's begin; at least itself.
+
+        Entries of a segment stand one behind the other, so nothing in between has to be looked at.
+        """
+        segment_size = self.files.size
+        bound = min(first.pos + most_bytes, first.pos - first.pos % segment_size + segment_size)
+        low, high = first, self._unit(self.next_index - 1)
+        if high.end <= bound:
+            return high
+        while high.index - low.index > 1:
+            middle = self._unit((low.index + high.index) // 2)
+            low, high = (middle, high) if middle.end <= bound else (low, middle)
+        return low
+
+    def _unit(self, index: int) -> EntryHeader:
+        unit = self.units.find(index)
+        if unit is None:
+            raise StoreError(f"entry {index} is not in the log, which ends with {self.next_index - 1}")
+        return unit
+
     def cut_behind(self, index: int, end: int, term: int) -> None:
         """Cut the log behind an entry; the disk has that on return.
 
