@@ -18,7 +18,7 @@ def test_the_scenarios_are_listed(run: Run) -> None:
     code, out, _ = run("simulate", "--list", "-o", "json")
     assert code == 0
     runs = {row["scenario"]: row["runs"] for row in json.loads(out)}
-    assert runs == {"standalone": True, "bit-rot": True, "master-slave": True, "two-masters": True, "dledger": False}
+    assert runs == {"standalone": True, "bit-rot": True, "master-slave": True, "two-masters": True, "dledger": True}
 
 
 def test_seeds_that_hold_end_with_zero(run: Run) -> None:
