@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,6 +15,7 @@ from tianzhou.broker.server import Broker
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.fields import read_reply
+from tianzhou.wire.pulled import decode_messages
 from waiting import until_async
 
 pytestmark = pytest.mark.runner.with_args(run)
@@ -28,8 +30,8 @@ def free_ports(count: int) -> list[int]:
 
 
 @asynccontextmanager
-async def members(folder: Path) -> AsyncIterator[tuple[Broker, list[Broker]]]:
-    """The leader, and the others."""
+async def members(folder: Path, **more: object) -> AsyncIterator[tuple[Broker, list[Broker]]]:
+    """The leader, and the others; `more` are further settings of their stores."""
     peers = ";".join(f"n{n}-127.0.0.1:{port}" for n, port in enumerate(free_ports(3)))
     async with AsyncExitStack() as stack:
         all_ = []
@@ -38,7 +40,7 @@ async def members(folder: Path) -> AsyncIterator[tuple[Broker, list[Broker]]]:
                 "enable_d_leger_commit_log": True, "d_leger_group": "broker-a", "d_leger_peers": peers,
                 "d_leger_self_id": f"n{n}", "d_leger_heart_beat_time_interval_ms": 200,
                 "d_leger_min_vote_interval_ms": 50, "d_leger_max_vote_interval_ms": 200,
-                "store_path_root_dir": str(folder / f"n{n}" / "store"),
+                "store_path_root_dir": str(folder / f"n{n}" / "store"), **more,
             }  # fmt: skip
             all_.append(await stack.enter_async_context(small_broker(folder / f"n{n}", store)))
         await until_async(lambda: any(not one.replication.is_slave for one in all_), "a leader")
@@ -75,3 +77,82 @@ async def test_a_follower_does_not_send_a_group_back_that_is_ahead_of_it(tmp_pat
             )
         reply = await pull(client, leader.address, queue_offset=7)
         assert reply.code == ResponseCode.PULL_OFFSET_MOVED
+
+
+def log_of(folder: Path) -> Path:
+    """The one segment of a member's log."""
+    (segment,) = (folder / "store" / f"dledger-{folder.name}" / "data").iterdir()
+    return segment
+
+
+def break_message(folder: Path, number: int) -> None:
+    segment = log_of(folder)
+    data = bytearray(segment.read_bytes())
+    data[data.index(b"body of %02d" % number)] ^= 1
+    segment.write_bytes(data)
+
+
+async def bodies(client: RemotingClient, address: str) -> list[bytes]:
+    found: list[bytes] = []
+    for offset in range(20):
+        reply = await pull(client, address, queue_offset=offset, max_msg_nums=1)
+        if reply.code == ResponseCode.SUCCESS:
+            found += [message.body for message in decode_messages(reply.body, "b")]
+    return found
+
+
+@pytest.mark.parametrize("preferred", ["n0", "n1"])
+async def test_broken_messages_of_any_member_are_fetched_from_the_others(tmp_path: Path, preferred: str) -> None:
+    """Whether the member with the broken ones leads or follows, and without a name server."""
+    expected = [b"body of %02d" % number for number in range(20)]
+    async with members(tmp_path) as (leader, others), RemotingClient() as client:
+        for body in expected:
+            assert (await send(client, leader.address, body)).code == ResponseCode.SUCCESS
+        for one in others:
+            await until_async(lambda one=one: one.store.max_offset("T", 0) == 20, "copied")  # type: ignore[misc]
+    for number in (3, 11):
+        break_message(tmp_path / "n0", number)
+    async with members(tmp_path, preferred_leader_id=preferred) as (leader, others), RemotingClient() as client:
+        await until_async(lambda: leader.tables.topics.get("T") is not None)
+        broken = next(one for one in [leader, *others] if one.store.settings.d_leger_self_id == "n0")
+        await until_async(lambda: broken.store.max_offset("T", 0) == 20)
+        await until_async(lambda: broken.replication.holders, "others are known")
+        assert await bodies(client, broken.address) == expected
+        assert (broken.store.damage.put_right, broken.store.damage.stretches) == (2, 0)
+
+
+async def test_a_leader_gives_no_broken_message_to_a_member_that_begins_anew(tmp_path: Path) -> None:
+    async with members(tmp_path) as (leader, others), RemotingClient() as client:
+        for number in range(20):
+            assert (await send(client, leader.address, b"body of %02d" % number)).code == ResponseCode.SUCCESS
+        for one in others:
+            await until_async(lambda one=one: one.store.max_offset("T", 0) == 20, "copied")  # type: ignore[misc]
+        leads = leader.store.settings.d_leger_self_id
+    break_message(tmp_path / leads, 5)
+    anew = next(name for name in ("n0", "n1", "n2") if name != leads)
+    shutil.rmtree(tmp_path / anew / "store")
+    async with members(tmp_path, preferred_leader_id=leads) as (leader, others):
+        copy = next(one for one in [leader, *others] if one.store.settings.d_leger_self_id == anew)
+        await until_async(lambda: copy.store.max_offset("T", 0) == 20, "copied")
+    log = log_of(tmp_path / anew).read_bytes()
+    assert all(b"body of %02d" % number in log for number in range(20))
+
+
+async def test_a_member_whose_last_entries_are_broken_neither_leads_nor_loses_any(tmp_path: Path) -> None:
+    async with members(tmp_path) as (leader, others), RemotingClient() as client:
+        for number in range(20):
+            assert (await send(client, leader.address, b"body of %02d" % number)).code == ResponseCode.SUCCESS
+        for one in others:
+            await until_async(lambda one=one: one.store.max_offset("T", 0) == 20, "copied")  # type: ignore[misc]
+        name = leader.store.settings.d_leger_self_id
+    for number in (18, 19):
+        break_message(tmp_path / name, number)
+    async with members(tmp_path, preferred_leader_id=name) as (leader, others), RemotingClient() as client:
+        everybody = [leader, *others]
+        broken = next(one for one in everybody if one.store.settings.d_leger_self_id == name)
+        for one in everybody:
+            await until_async(lambda one=one: one.store.max_offset("T", 0) == 20, "all")  # type: ignore[misc]
+        await until_async(lambda: broken.replication.holders, "others are known")
+        for one in everybody:
+            await until_async(lambda one=one: one.tables.topics.get("T") is not None)  # type: ignore[misc]
+            assert await bodies(client, one.address) == [b"body of %02d" % number for number in range(20)]

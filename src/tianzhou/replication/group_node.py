@@ -28,10 +28,11 @@ from tianzhou.wire.codes import DLedgerRequestCode, DLedgerResponseCode, Respons
 from tianzhou.wire.command import Command
 
 BROKER_ADDRESS: Final = "brokerAddr"
-"""Header field of our nodes' requests: where the node's broker serves clients."""
+"""Header field of our nodes' requests and of answers to heart-beats: where the node's broker serves clients."""
 _BATCH_BYTES: Final = 4 << 10
 """Bytes of a batch of entries for Apache's nodes (`enableBatchPush`, broker.md §19.6)."""
 _TICK_S: Final = 0.02
+_BEAT: Final = dledger.HeartBeatResponse
 _DEFAULTS: Final = Timings()
 
 _log = logging.getLogger(__name__)
@@ -160,6 +161,12 @@ class GroupNode:
     def leader_address(self) -> str:
         """Where the broker of the other node that leads serves clients; empty while that is not known."""
         return self._addresses.get(self.standing.leader or "", "")
+
+    @property
+    def broker_addresses(self) -> list[str]:
+        """Where the brokers of other nodes serve clients, as far as that is known; the leader's first."""
+        leader = self.leader_address
+        return list(dict.fromkeys([leader] * bool(leader) + list(self._addresses.values())))
 
     def peers(self) -> list[Peer]:
         """The other nodes, as this leader sees them."""
@@ -299,7 +306,10 @@ class GroupNode:
             call.add_done_callback(self._calls.pop)
         for answer in ready.answers:
             assert isinstance(answer.ticket, _Ticket)
-            reply = answer.ticket.command.reply(DLedgerResponseCode.SUCCESS, body=dledger.encode(answer.response))
+            # A leader is asked by nobody: it learns from answers where its followers' brokers are.
+            where = {BROKER_ADDRESS: self._broker_address} if isinstance(answer.response, _BEAT) else None
+            body = dledger.encode(answer.response)
+            reply = answer.ticket.command.reply(DLedgerResponseCode.SUCCESS, fields=where, body=body)
             answer.ticket.connection.send(reply)
 
     def _stand(self, standing: Standing, why: str = "") -> None:
@@ -331,6 +341,8 @@ class GroupNode:
         try:
             command = Command(code, fields=fields, body=dledger.encode(send.request))
             reply = await self._client.invoke(self._peers[send.peer], command, send.limit_ms)
+            if address := reply.fields.get(BROKER_ADDRESS):
+                self._addresses[send.peer] = address[:255]
             if reply.code == DLedgerResponseCode.SUCCESS:
                 response = dledger.decode(dledger.RESPONSES[code], reply.body)
             elif reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
@@ -393,6 +405,8 @@ class GroupNode:
             return DLedgerResponseCode.NOT_LEADER
         if index is None or not 0 <= entries.begin_index <= index <= entries.committed_index:
             return DLedgerResponseCode.INDEX_OUT_OF_RANGE
+        if not entries.is_whole(index):
+            return DLedgerResponseCode.DISK_ERROR
         data = entries.entry(index)
         header = decode_header(data)
         entry = dledger.Entry(

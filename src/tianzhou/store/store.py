@@ -144,6 +144,8 @@ class MessageStore:
         self.damage = damage = LogDamage(log, settings.root, cold.aside)
         self._strays = strays = StrayUnits(log, cold, delays, queues.find, self._dispatcher.units_changed, damage.add)
         damage.on_put_right = strays.put_back
+        if self.entries is not None:
+            self.entries.broken = damage.add
         self.lookups = LookUps(log, queues, index)
         self.take, self.find = cold.take, cold.follow
         reader = Reader(log, queues, self._limits, cold, strays, damage)

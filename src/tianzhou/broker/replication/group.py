@@ -79,6 +79,11 @@ class GroupReplication(Replication):
         """Only the leader: others learn later what is committed, and after a start at first nothing of it."""
         return not self.is_slave
 
+    @property
+    def holders(self) -> list[str]:
+        """Addresses of other members' brokers, the leader's first."""
+        return self.node.broker_addresses + ([self.master] if self.master else [])
+
     def master_named(self, address: str, ha_address: str) -> None:
         """Nothing: the group itself says who leads, but for the broker's address of Apache's members."""
         self.master = address

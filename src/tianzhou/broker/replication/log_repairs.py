@@ -21,10 +21,10 @@ _log = logging.getLogger(__name__)
 
 
 class LogRepairs:
-    """Asks a slave's master, and whoever else is of this broker's name, for bytes of the log.
+    """Asks a slave's master, the members of a group, and whoever else is of this broker's name, for bytes of the log.
 
     Args:
-        replication: knows the master.
+        replication: knows the master, or the members.
         members: knows the others.
         client: reaches them.
     """
@@ -36,9 +36,7 @@ class LogRepairs:
 
     async def __call__(self, offset: int, size: int) -> bytes | None:
         """The bytes that another broker has at a log offset; None when none has them. The caller has to check them."""
-        master = self._replication.master
-        others = ([master] if master else []) + await self._members.others()
-        for address in dict.fromkeys(others):
+        for address in dict.fromkeys(self._replication.holders + await self._members.others()):
             try:
                 return await self._ask(address, offset, size)
             except TianzhouError as error:

@@ -231,6 +231,11 @@ class Replication:
             self._look_for_master()
 
     @property
+    def holders(self) -> list[str]:
+        """Addresses of other brokers that are known to have this log, the surest first."""
+        return [self.master] if self.master else []
+
+    @property
     def near_master(self) -> bool:
         """Whether this is a slave whose master is there, so that groups should read from that one."""
         return self._follower.following is not None

@@ -43,8 +43,11 @@ class EntryLog(Protocol):
             most_bytes: how much there may be; the first one comes whatever its size.
 
         Returns:
-            The bytes, and how many entries they are.
+            The bytes, and how many entries they are; none of those from a broken one on.
         """
+
+    def is_whole(self, index: int) -> bool:
+        """Whether an entry between begin and end is what was written, and may be copied to others."""
 
     def position_of(self, index: int) -> int:
         """Log offset of the header of an entry between begin and end."""

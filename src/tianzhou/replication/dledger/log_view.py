@@ -139,6 +139,10 @@ class LogView:
         """Entries that are in the log already, from one on."""
         return self._log.stretch(index, most_bytes)
 
+    def is_whole(self, index: int) -> bool:
+        """Whether an entry is what was written."""
+        return self._header(index) is not None or self._log.is_whole(index)
+
     def place(self, position: int, size: int) -> int:
         """Where an entry of a size goes behind a log that ends at an offset; -1 when no segment is large enough."""
         return self._log.place(position, size)

@@ -59,7 +59,12 @@ class PushAnswers:
 
     def _has(self, header: EntryHeader, entry: bytes) -> bool:
         log = self._node.log
-        return log.begin_index <= header.index <= log.end_index and same_entry(log.entry(header.index), entry)
+        if not log.begin_index <= header.index <= log.end_index:
+            return False
+        if not log.is_whole(header.index):
+            # It was changed on the disk: by its term it is the same.
+            return log.term_at(header.index) == header.term
+        return same_entry(log.entry(header.index), entry)
 
     def _compare(self, ticket: object, header: EntryHeader, entry: bytes) -> None:
         if self._has(header, entry):

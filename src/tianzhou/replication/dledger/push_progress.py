@@ -73,7 +73,8 @@ class PushProgress(Progress):
         log = self._node.log
         if self._compared is None or not log.begin_index <= self._compared <= log.end_index:
             self._compared = log.end_index
-        self._question(PushType.COMPARE, self._compared)
+        if log.is_whole(self._compared):
+            self._question(PushType.COMPARE, self._compared)
 
     def _question(self, kind: PushType, index: int) -> None:
         """Ask a follower to compare or to cut at an entry; nothing else is sent meanwhile."""
@@ -151,6 +152,7 @@ class PushProgress(Progress):
             and len(self._sent) < times.max_pushes
             and self._bytes < times.max_push_bytes
             and self._may_send(self._next)
+            and log.is_whole(self._next)
         ):
             sent = _Sent(0, 0, node.now_ms)
             self._sent[self._next] = sent
@@ -178,7 +180,9 @@ class PushProgress(Progress):
         first, at, size = index, index, 0
         entries: list[Entry] = []
         while not entries or (
-            len(entries) < sent.count if sent.count else at <= log.end_index and size < times.max_batch_push_bytes
+            len(entries) < sent.count
+            if sent.count
+            else at <= log.end_index and size < times.max_batch_push_bytes and log.is_whole(at)
         ):
             entries.append(to_json(log.entry(at)))
             size += entries[-1].size

@@ -53,6 +53,7 @@ class StretchProgress(Progress):
             and self._bytes < times.max_push_bytes
             and (len(self._sent) < self._together or self._is_full)
             and self._may_send(self._next)
+            and log.is_whole(self._next)
         ):
             entries, count = log.stretch(self._next, times.stretch_bytes)
             self._send(entries, count)
@@ -77,6 +78,8 @@ class StretchProgress(Progress):
         begins = previous < log.begin_index
         if begins and previous >= 0 and not count:
             # Nobody knows here what was before; the first entry decides.
+            if not log.is_whole(self._next):
+                return
             entries, count = log.stretch(self._next, 1)
         request = StretchRequest(
             commit_index=node.committed_index,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from tianzhou.errors import StoreError
@@ -13,6 +14,7 @@ from tianzhou.records.entry import END_SIZE, HEADER_SIZE, EntryHeader, decode_he
 from tianzhou.records.layout import PREPARED, ROLLBACK
 from tianzhou.store.dispatch.dispatch import SLICE_RECORDS, SLICE_SECONDS, Dispatcher
 from tianzhou.store.durability import Durability
+from tianzhou.store.entries.entry_proof import Verdict, judge_entry
 from tianzhou.store.entries.entry_recovery import EntryRecovery
 from tianzhou.store.entries.framed_log import FramedLog
 from tianzhou.store.entries.member_files import EntryCheckpoint, EntryMarks, ImpairedNote, TermFile
@@ -58,6 +60,7 @@ class EntryLog:
         terms: the file of term and vote.
         impaired: which entries this member has lost, in words; empty when none are known to be. It must neither vote
             nor lead until it has them again.
+        broken: called with start and end of a record that is not whole any more, and whose it is.
         leading: whether this member leads, be it that puts are not taken yet.
     """
 
@@ -93,6 +96,7 @@ class EntryLog:
         self.terms = TermFile(folder)
         self.impaired = ""
         self.leading = False
+        self.broken: Callable[[int, int, str], None] = lambda start, stop, why: None
 
     def opened(self, recovery: EntryRecovery) -> None:
         """Begin as a follower of nobody, with what was found on the disk."""
@@ -177,12 +181,34 @@ class EntryLog:
             most_bytes: how much there may be; the first one comes whatever its size.
 
         Returns:
-            The bytes, and how many entries they are.
+            The bytes, and how many entries they are; none of those from a broken one on (`is_whole`).
 
         Raises:
             StoreError: the log does not have the first one, or not any more.
         """
-        return self._log.stretch(index, most_bytes)
+        data, count = self._log.stretch(index, most_bytes)
+        for one in range(index, index + count):
+            if self._unit(one).pos >= self._log.checked.trusted_from:
+                break
+            if not self.is_whole(one):
+                return data[: sum(self._unit(before).size for before in range(index, one))], one - index
+        return data, count
+
+    def is_whole(self, index: int) -> bool:
+        """Whether an entry is what was written; one that is not is asked for at other members, and must not be copied.
+
+        Raises:
+            StoreError: the log does not have it, or not any more.
+        """
+        unit = self._unit(index)
+        if unit.pos >= self._log.checked.trusted_from:
+            return True
+        before = self._unit(index - 1).term if index > self.begin_index else 0
+        behind = self._unit(index + 1).term if index < self.end_index else unit.term
+        verdict = judge_entry(self._log, unit, unit_fits=before <= unit.term <= behind)
+        if verdict is Verdict.RECORD_BROKEN:
+            self.broken(unit.pos + HEADER_SIZE, unit.end, f"entry {index} of {self._settings.d_leger_group}")
+        return verdict is Verdict.WHOLE
 
     def position_of(self, index: int) -> int:
         """Log offset of the header of an entry.

@@ -132,7 +132,6 @@ class StoreOpener:
             begin = self._distrust_units(begin, noted, pages_survived=pages_survived)
         if self.entries is not None and self._log.files.segments:
             begin = self.entries.begin_at(begin, dispatched)
-        # A file that was cut short is as it looks: what was behind is gone.
         certain = (
             clean and ours and note is not None and self.entries is None and self._loader.read_from >= note.log_end
         )
@@ -372,10 +371,7 @@ class StoreOpener:
         if report.end < certain_end <= segments[-1].end:
             # A clean stop left records up to there: they are broken, and their places are nobody else's.
             report.damaged.append((report.end, certain_end))
-            report.notes.append(
-                f"bytes {report.end} to {certain_end} of the commit log, its end, hold no intact record; they are "
-                "passed over"
-            )
+            report.notes.append(f"the log's end, bytes {report.end} to {certain_end}, holds no intact record")
             report.end = certain_end
         end = report.end
         if self.entries is not None and self._log.framed_from < end:

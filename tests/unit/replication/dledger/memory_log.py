@@ -22,6 +22,7 @@ class MemoryLog:
     def __init__(self, raw: list[bytes] | None = None) -> None:
         self.raw = list(raw or [])
         self.headers = [decode_header(entry) for entry in self.raw]
+        self.broken: set[int] = set()
 
     @property
     def begin_index(self) -> int:
@@ -45,6 +46,9 @@ class MemoryLog:
 
     def term_at(self, index: int) -> int:
         return self.header(index).term
+
+    def is_whole(self, index: int) -> bool:
+        return index not in self.broken
 
     def position_of(self, index: int) -> int:
         return self.header(index).pos
