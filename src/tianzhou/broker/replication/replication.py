@@ -191,11 +191,12 @@ class Replication:
             if config is None:
                 # As many as it may have: clients know its route, and ask for queues that had no message yet.
                 few = topic.startswith((names.RETRY_PREFIX, names.DLQ_PREFIX))
-                config = TopicConfig(topic, 1 if few else self._settings.default_topic_queue_nums, 0)
+                count = 1 if few else self._settings.default_topic_queue_nums
+                config = TopicConfig(topic, count, count)
                 from_log.add(topic)
             count, written = queue_id + 1, config.write_queue_nums
             if topic in from_log:
-                # Should this become the master, nothing goes to a queue that the topic may not have.
+                # Should this become the master, what is written is read, too, and the other way.
                 written = max(written, count)
             found = replace(config, read_queue_nums=max(config.read_queue_nums, count), write_queue_nums=written)
             with suppress(LimitExceeded):
