@@ -27,6 +27,8 @@ KEY = Struct(">Q")
 AT_ONCE = 4
 """Batches that a producer has on their way at most."""
 PAUSE_S = 0.02
+TEXTS = 200
+"""Different failures that are written down with their words."""
 
 
 class Load:
@@ -78,7 +80,8 @@ class Load:
         try:
             result = await producer.send_batch(messages)
         except TianzhouError as error:
-            self.failures[type(error).__name__] += 1
+            text = str(error) if len(self.failures) < TEXTS else ""
+            self.failures[f"{type(error).__name__}: {text[:200]}"] += 1
             return False
         if result.status is not SendStatus.SEND_OK:
             self.failures[result.status.name] += 1
