@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import shutil
-import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from small_broker import ask, pull, run, send, small_broker
 
+from tianzhou.broker.replication.group import GroupReplication
 from tianzhou.broker.server import Broker
+from tianzhou.free_ports import free_port
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.fields import read_reply
@@ -22,11 +24,10 @@ pytestmark = pytest.mark.runner.with_args(run)
 
 
 def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+    ports: set[int] = set()
+    while len(ports) < count:
+        ports.add(free_port("127.0.0.1"))
+    return sorted(ports)
 
 
 @asynccontextmanager
@@ -156,3 +157,17 @@ async def test_a_member_whose_last_entries_are_broken_neither_leads_nor_loses_an
         for one in everybody:
             await until_async(lambda one=one: one.tables.topics.get("T") is not None)  # type: ignore[misc]
             assert await bodies(client, one.address) == [b"body of %02d" % number for number in range(20)]
+
+
+async def test_a_leader_that_was_late_for_a_moment_takes_messages_again(tmp_path: Path) -> None:
+    """After a pause of its process it finds out that it waited too long, and then reads what had come meanwhile."""
+    async with members(tmp_path) as (leader, _), RemotingClient() as client:
+        assert (await send(client, leader.address)).code == ResponseCode.SUCCESS
+        assert isinstance(leader.replication, GroupReplication)
+        node = leader.replication.node
+        serving = node.standing
+        node._stand(replace(serving, serving=False))
+        node._stand(serving)
+        assert not leader.store.writable
+        await until_async(lambda: leader.store.writable, "it takes messages")
+        assert (await send(client, leader.address)).code == ResponseCode.SUCCESS

@@ -94,6 +94,8 @@ class GroupNode:
         number: of this node, 0.
         standing: what it is now.
         why: why it does not lead any more, for the log.
+        leads_ended: how often it has stopped leading or serving; what began before such an end is over, even when the
+            node serves again in the same turn of the loop.
         leader_address: where the leader's broker serves clients; empty while that is not known.
         changed: called when the standing has changed.
     """
@@ -130,6 +132,7 @@ class GroupNode:
         self.number = int(self.id[1:])
         self.standing = Standing(Role.CANDIDATE, 0, None, serving=False)
         self.why = "the broker has just started"
+        self.leads_ended = 0
         self.changed: Callable[[], None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -322,6 +325,7 @@ class GroupNode:
                 self.why = "most of the group has not answered it for too long"
             else:
                 self.why = why or f"{standing.leader or 'nobody'} leads in term {standing.term}"
+            self.leads_ended += 1
             self._entries.follow(f"this broker is not the master of {self.group}: {self.why}")
         if standing.serving and not self._entries.leading:
             self._entries.lead(standing.term)

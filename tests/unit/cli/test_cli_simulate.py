@@ -17,8 +17,8 @@ Run = Callable[..., tuple[int, str, str]]
 def test_the_scenarios_are_listed(run: Run) -> None:
     code, out, _ = run("simulate", "--list", "-o", "json")
     assert code == 0
-    runs = {row["scenario"]: row["runs"] for row in json.loads(out)}
-    assert runs == {"standalone": True, "bit-rot": True, "master-slave": True, "two-masters": True, "dledger": True}
+    names = [row["scenario"] for row in json.loads(out)]
+    assert names == ["standalone", "bit-rot", "master-slave", "two-masters", "dledger"]
 
 
 def test_seeds_that_hold_end_with_zero(run: Run) -> None:
@@ -60,7 +60,6 @@ def test_a_seed_that_fails_says_how_to_see_it_again(run: Run, monkeypatch: pytes
     ("arguments", "text"),
     [
         (("--scenario", "island"), "--scenario island: no such scenario; choose from standalone,"),
-        (("--scenario", "dledger"), "--scenario dledger: cannot be run yet; choose from standalone,"),
         (("--trace",), "--trace shows one run: say which by --seed"),
     ],
 )

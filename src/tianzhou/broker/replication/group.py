@@ -114,15 +114,11 @@ class GroupReplication(Replication):
     async def _follow_role(self, tables: Tables, register: Callable[[], None], duties: Duties) -> None:
         """Be master while the node leads and everything is committed, slave otherwise."""
         node = self.node
-        registered_under = node.standing.leader
+        registered_under, ended = node.standing.leader, node.leads_ended
         node.changed = lambda: self._changes.advance(self._changes.value + 1)
         while True:
             change, leader = self._changes.value, node.standing.leader
-            if node.leads and self.is_slave:
-                if await self._become_master(duties):
-                    tables.offsets.own = None
-                    register()
-            elif not node.leads and not self.is_slave:
+            if not self.is_slave and (not node.leads or node.leads_ended != ended):
                 self.is_slave = True
                 tables.offsets.own = {}
                 await duties.end()
@@ -130,16 +126,21 @@ class GroupReplication(Replication):
                 register()
             elif leader != registered_under:
                 register()
+            if node.leads and self.is_slave:
+                ended = node.leads_ended
+                if await self._become_master(duties):
+                    tables.offsets.own = None
+                    register()
             registered_under = leader
             await self._changes.reach(change + 1)
 
     async def _become_master(self, duties: Duties) -> bool:
         """Take up the duties of a master; whether this node still leads then."""
-        node, term = self.node, self.node.standing.term
+        node, term, ended = self.node, self.node.standing.term, self.node.leads_ended
 
         def opened() -> None:
             # Meanwhile another one may have been elected.
-            if not node.leads or node.standing.term != term:
+            if not node.leads or node.leads_ended != ended:
                 raise StoreError(f"the lead of {node.group} in term {term} is over")
             self._store.flags.opened()
 

@@ -77,12 +77,12 @@ class Scenario:
     Attributes:
         name: for `--scenario`.
         about: what it is, for `--list`.
-        draw: makes the layout of a seed; None while it cannot be run.
+        draw: makes the layout of a seed.
     """
 
     name: str
     about: str
-    draw: Callable[[Random], Layout] | None
+    draw: Callable[[Random], Layout]
 
 
 def _standalone(rng: Random) -> Layout:
