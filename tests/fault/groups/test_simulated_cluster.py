@@ -81,4 +81,4 @@ def test_a_scenario_that_is_not_there_is_named() -> None:
 
 
 def test_all_scenarios_that_can_be_run_are_tested() -> None:
-    assert {name for name, one in SCENARIOS.items() if one.draw is not None} == SHARES.keys() == SLOW_SHARES.keys()
+    assert SCENARIOS.keys() == SHARES.keys() == SLOW_SHARES.keys()

@@ -8,13 +8,16 @@ import gc
 import logging
 import os
 import shutil
+import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any, Final
+from unittest.mock import patch
 
 from tianzhou.errors import ConfigError
 from tianzhou.testing.disk import PowerLostError
@@ -111,14 +114,16 @@ def run(scenario: str, seed: int, *, trace: bool = False, messages: int = MESSAG
                 finally:
                     # What nobody will ever ask for is no news any more.
                     loop.set_exception_handler(lambda *_: None)
-                    cluster.tear_down()
+                    with _letting_go():
+                        cluster.tear_down()
                 counts = {
                     "messages": len(history.bodies),
                     "packets": loop.network.packets,
                     "faults": sum(isinstance(event, Fault) for event in history.events),
                 }
-                del cluster
-                loop.close()
+                with _letting_go():
+                    del cluster
+                    loop.close()
     finally:
         shutil.rmtree(root, ignore_errors=True)
     promise = _promise(layout)
@@ -210,10 +215,19 @@ def _undisturbed() -> Iterator[None]:
         yield
     finally:
         # What is left of the cluster goes while there is something to go from.
-        gc.collect()
+        with _letting_go():
+            gc.collect()
         gc.unfreeze()
         if was_enabled:
             gc.enable()
+
+
+@contextlib.contextmanager
+def _letting_go() -> Iterator[None]:
+    """What a dead process had begun, and nobody awaits any more, is let go without a word."""
+    with warnings.catch_warnings(), patch.object(sys, "unraisablehook", lambda _: None):
+        warnings.simplefilter("ignore", RuntimeWarning)
+        yield
 
 
 class _Lines(logging.Handler):
