@@ -77,7 +77,7 @@ def problems(history: History, promise: Promise) -> list[Problem]:
         *places(history, promise),
         *order(history, promise),
         *skipped(history, promise),
-        *commits(history),
+        *commits(history, promise),
         *steps_back(history),
         *leaders(history),
         *alone(history, promise),
@@ -118,6 +118,22 @@ def rotten(history: History) -> set[tuple[Place, int]]:
         between = range(min(rows, default=0), max(rows, default=-1))
         found |= {(place, offset) for offset in between if offset not in rows}
     return found if len(found) <= flips else set()
+
+
+def excusable(history: History, promise: Promise) -> set[tuple[Place, int]]:
+    """Places that may be without their message in the end: `rotten` ones, and those that were never promised.
+
+    A message that was answered by another status, on a disk that refused to sync, may go with the power while one
+    behind it stays.
+    """
+    where = _where(history)
+    return rotten(history) | {
+        (event.place, event.offset)
+        for event in history.events
+        if isinstance(event, Acked)
+        and event.status not in promise.statuses
+        and event.offset not in where.get(event.place, {})
+    }
 
 
 def lost(history: History, promise: Promise) -> Iterator[Problem]:
@@ -162,7 +178,7 @@ def places(history: History, promise: Promise) -> Iterator[Problem]:
                 rows.append((event.step, event.place, event.offset, event.message))
         elif isinstance(event, Consumed) and not event.attempt:
             rows.append((event.step, event.place, event.offset, event.message))
-    end, excused = _end(history), rotten(history)
+    end, excused = _end(history), excusable(history, promise)
     for one in history.remains:
         for place, found in one.queues.items():
             rows += [(end, place, offset, message) for offset, message in found]
@@ -180,7 +196,7 @@ def places(history: History, promise: Promise) -> Iterator[Problem]:
 def order(history: History, promise: Promise) -> Iterator[Problem]:
     """Who sends after an answer has come is behind it in the queue."""
     begun: dict[str, tuple[int, dict[Place, int]]] = {}
-    excused = rotten(history)
+    excused = excusable(history, promise)
     highest: dict[Place, int] = {}
     for event in history.events:
         if isinstance(event, Sent):
@@ -200,7 +216,7 @@ def order(history: History, promise: Promise) -> Iterator[Problem]:
 def skipped(history: History, promise: Promise) -> Iterator[Problem]:
     """A group that consumes in order gets no message before those in front of it."""
     highest: dict[tuple[str, Place], int] = {}
-    excused = rotten(history)
+    excused = excusable(history, promise)
     for event in history.events:
         if isinstance(event, Consumed) and event.group in promise.orderly:
             key = event.group, event.place
@@ -217,11 +233,11 @@ def skipped(history: History, promise: Promise) -> Iterator[Problem]:
             highest[key] = max(before, event.offset)
 
 
-def commits(history: History) -> Iterator[Problem]:
+def commits(history: History, promise: Promise) -> Iterator[Problem]:
     """An offset is committed, and stored by brokers, when the group has got everything before it."""
     delivered: dict[tuple[str, Place], set[int]] = {}
     upto: dict[tuple[str, Place], int] = {}
-    excused = rotten(history)
+    excused = excusable(history, promise)
     for event in history.events:
         if isinstance(event, Consumed) and not event.attempt:
             delivered.setdefault((event.group, event.place), set()).add(event.offset)
@@ -342,7 +358,7 @@ def missing(history: History, promise: Promise) -> dict[str, list[str]]:
     for event in history.events:
         if isinstance(event, Consumed) and event.group in delivered:
             delivered[event.group].add(event.message)
-    excused = rotten(history)
+    excused = excusable(history, promise)
     there = {
         message
         for place, rows in _where(history).items()

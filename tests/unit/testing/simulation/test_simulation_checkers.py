@@ -194,3 +194,22 @@ def test_an_entry_that_is_committed_twice_in_two_ways_is_found() -> None:
     same = [(Agreed, "g", "n0", 3, "aa"), (Agreed, "g", "n1", 3, "aa"), (Agreed, "h", "n0", 3, "bb")]
     assert said(story(*same)) == []
     assert said(story(*same, (Agreed, "g", "n2", 3, "cc"))) == ["agreed"]
+
+
+def test_what_was_not_promised_may_be_missing_with_what_is_behind_it_whole() -> None:
+    """A disk refused to sync, then the power failed: of two messages that were answered so, the second one is left."""
+
+    def found(status: str) -> list[str]:
+        history = story(
+            *sent("a", 0),
+            *sent("b", 1, status),
+            *sent("c", 2, "FLUSH_DISK_TIMEOUT"),
+            consumed("a", 0),
+            consumed("c", 2),
+            (Committed, "Ledger", "member", QUEUE, 3),
+            holds={0: "a", 2: "c"},
+        )
+        return sorted({problem.checker for problem in checkers.problems(history, PROMISE)})
+
+    assert found("FLUSH_DISK_TIMEOUT") == []
+    assert found("SEND_OK") == ["commits", "lost", "order", "places"]
