@@ -8,6 +8,7 @@ from scripted import ScriptedCluster, refusing, sent, within
 from tianzhou import Message, Producer, SendStatus
 from tianzhou.errors import BrokerError, ClientError, ConnectionLost, RequestTimeout
 from tianzhou.model import MessageQueue
+from waiting import until_async
 
 pytestmark = pytest.mark.runner.with_args(within(20))
 MESSAGE = Message("T", b"x")
@@ -144,6 +145,35 @@ async def test_many_senders_share_one_route_query():
     async with ScriptedCluster(1) as cluster, Producer("P", cluster.address) as producer:
         await asyncio.gather(*(producer.send(MESSAGE) for _ in range(50)))
         assert cluster.asked == ["T"]
+
+
+@pytest.mark.parametrize("trouble", [refusing(14, "it is a slave"), silent], ids=["refuses", "hangs"])
+@pytest.mark.parametrize("chosen", [False, True], ids=["any-queue", "chosen-queue"])
+async def test_a_new_master_is_found_although_the_former_one_lives(trouble, chosen):
+    """Its connection does not break: without a look for the route sends would fail for pollNameServerInterval, 30 s."""
+    async with ScriptedCluster(2) as cluster:
+        former, new = cluster.brokers
+        cluster.brokers = [former]
+        former.answers[310] = trouble
+        async with Producer("P", cluster.address, send_msg_timeout_ms=150) as producer:
+            queue = MessageQueue("T", former.name, 0) if chosen else None
+            await producer.queues("T")
+            new.name = former.name
+            cluster.brokers = [new]
+            with pytest.raises((BrokerError, RequestTimeout)):
+                await producer.send(MESSAGE, queue)
+            await until_async(lambda: cluster.asked.count("T") >= 2)
+            assert (await producer.send(MESSAGE, queue)).status is SendStatus.SEND_OK
+            assert new.asked(310)
+
+
+async def test_a_broker_that_refuses_everything_costs_the_name_server_little():
+    async with ScriptedCluster(1) as cluster, Producer("P", cluster.address) as producer:
+        cluster.brokers[0].answers[310] = refusing(14, "the disk is full")
+        for _ in range(100):
+            with pytest.raises(BrokerError):
+                await producer.send(MESSAGE)
+        assert cluster.asked.count("T") < 10
 
 
 async def test_a_producer_that_is_not_running_says_so():

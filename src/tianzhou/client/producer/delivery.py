@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.producer.latency_faults import LatencyFaults
@@ -16,6 +16,10 @@ from tianzhou.client.retry import RetryPolicy
 from tianzhou.client.validation import check_queue
 from tianzhou.errors import BrokerError, ClientError, RemotingError, RequestTimeout, TianzhouError
 from tianzhou.model import MessageQueue, SendResult, SendStatus
+from tianzhou.wire.codes import ResponseCode
+
+_LOOK_EVERY_S: Final = 1.0
+"""Seconds between two looks for a topic's route after refusals and silence, which may last."""
 
 _log = logging.getLogger(__name__)
 
@@ -61,6 +65,7 @@ class Delivery:
         # Each further attempt at the same broker would store one more copy there.
         self._only_elsewhere = options.durable
         self._monotonic = instance.clock.monotonic
+        self._looked_s: dict[str, float] = {}
 
     async def send(self, request: SendRequest, failed: FailedAttempt | None = None) -> SendResult:
         """Send until one attempt ends well or there is no point in another; to a wanted queue there is only one.
@@ -82,7 +87,11 @@ class Delivery:
             plan = await self._plans.make(prepared.topic)
             target = self._wanted(plan, request)
             if target is not None:
-                return await self._transport.send(target, prepared, request.timeout_ms)
+                try:
+                    return await self._transport.send(target, prepared, request.timeout_ms)
+                except TianzhouError as error:
+                    self._look_for_route(prepared.topic, error)
+                    raise
             started_s = self._monotonic()
         else:
             plan, queue, started_s, failure = failed
@@ -143,10 +152,22 @@ class Delivery:
     def _learn(self, queue: MessageQueue, started_s: float, error: TianzhouError) -> bool:
         """Learn from a failed attempt; whether another one is worth while."""
         self._record(queue, started_s, error)
-        if error.refresh_route:
-            self._instance.spawn(self._instance.refresh_route(self._plans.wire_topic(queue.topic)))
+        self._look_for_route(self._plans.wire_topic(queue.topic), error)
         _log.info("an attempt to send to %s failed: %s", queue, error)
         return self._retry.should_retry(error)
+
+    def _look_for_route(self, wire_topic: str, error: TianzhouError) -> None:
+        """Refresh the topic's route where another broker may be the one that takes messages by now."""
+        if not error.refresh_route:
+            # A master that hangs, or is none any more; a full disk answers the same, and stays so for hours.
+            is_refusal = isinstance(error, BrokerError) and error.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            now_s = self._monotonic()
+            if not (is_refusal or isinstance(error, RequestTimeout)):
+                return
+            if now_s - self._looked_s.get(wire_topic, -_LOOK_EVERY_S) < _LOOK_EVERY_S:
+                return
+            self._looked_s[wire_topic] = now_s
+        self._instance.spawn(self._instance.refresh_route(wire_topic))
 
     def _record(self, queue: MessageQueue, started_s: float, error: TianzhouError | None = None) -> None:
         if not self._faults.enabled:
