@@ -204,6 +204,8 @@ class MessageStore:
             self._dispatcher.position = self._cold.opened_at = end = self._log.end
             if opener.entries is not None:
                 self._dispatcher.position = opener.entries.committed_end
+                if not self.report.clean and not survived and not self.settings.sync_flush:
+                    opener.entries.power_failed()
             self._log.checked.opened(end)
             self._upkeep.opened(self.report, opener.note)
         except BaseException as error:

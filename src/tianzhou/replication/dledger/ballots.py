@@ -24,7 +24,7 @@ def vote(node: Node, ticket: object, request: VoteRequest) -> bool:
         result = _of_term(node, request)
     if result is VoteResult.ACCEPT:
         node.persist(node.term, request.leader_id)
-    node.answer(ticket, VoteResponse(vote_result=result))
+    _answer(node, ticket, result)
     return result is VoteResult.ACCEPT
 
 
@@ -45,7 +45,12 @@ def would_vote(node: Node, ticket: object, request: PreVoteRequest, *, leader_li
             result = VoteResult.ACCEPT
         else:
             result = _of_term(node, request)
-    node.answer(ticket, VoteResponse(vote_result=result))
+    _answer(node, ticket, result)
+
+
+def _answer(node: Node, ticket: object, result: VoteResult) -> None:
+    impaired = node.impaired and result is VoteResult.ACCEPT
+    node.answer(ticket, VoteResponse(vote_result=result, impaired=impaired))
 
 
 def _unfit(node: Node, request: VoteRequest) -> VoteResult | None:
@@ -61,8 +66,8 @@ def _unfit(node: Node, request: VoteRequest) -> VoteResult | None:
         return VoteResult.REJECT_SMALL_LEDGER_END_INDEX
     if request.term > node.term + MOST_TERM_STEP:
         return VoteResult.UNKNOWN
-    if node.impaired:
-        # DLedger's candidates take this answer as "not now", and go on asking.
+    if node.impaired and not request.tianzhou:
+        # DLedger's candidates would count the vote as any other; they take this as "not now", and go on asking.
         return VoteResult.REJECT_TAKING_LEADERSHIP
     return None
 

@@ -15,13 +15,16 @@ _NO_LEADER = (VoteResult.REJECT_ALREADY_VOTED, VoteResult.REJECT_TERM_NOT_READY)
 class Campaign:
     """One round of questions.
 
+    It is won with the votes of a quorum that has lost nothing, since one of them has whatever is committed; or with
+    the votes of all nodes, impaired or not: then no log that there is anywhere is longer.
+
     Args:
         node: who asks.
         earnest: whether votes are asked for; otherwise only whether they would be had.
         again: whether they are asked for in the present term, in which this node voted for itself and nobody won.
 
     Attributes:
-        won: whether a quorum agreed.
+        won: whether enough agreed.
         ended: whether the round is over without that.
         pause_ms: so long to wait for the next round, beside the time by chance.
         split: whether a quorum answered and nobody can win any more, so that the next round needs another term.
@@ -38,6 +41,7 @@ class Campaign:
         self.pause_ms = 0
         self.split = False
         self._agreed = {node.self_id}
+        self._sound = set() if node.impaired else {node.self_id}
         self._asked = set(node.others)
         self._longer: set[str] = set()
         self._valid = 1
@@ -89,7 +93,7 @@ class Campaign:
             self._counted(peer, reply)
         self._asked.discard(peer)
         node = self._node
-        if len(self._agreed) >= node.quorum:
+        if len(self._sound) >= node.quorum or len(self._agreed) > len(node.others):
             self.won = True
         elif len(node.others) + 1 - len(self._longer) < node.quorum:
             self.ended = True
@@ -104,6 +108,8 @@ class Campaign:
         self._valid += result is not VoteResult.UNKNOWN
         if result is VoteResult.ACCEPT or (not self.earnest and result in _NO_LEADER and response.term <= node.term):
             self._agreed.add(peer)
+            if not response.impaired:
+                self._sound.add(peer)
         elif result is VoteResult.REJECT_TERM_NOT_READY:
             self._again.append((node.now_ms + node.timings.ask_again_ms, peer))
         elif result is VoteResult.REJECT_ALREADY_HAS_LEADER:

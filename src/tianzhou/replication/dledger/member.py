@@ -60,8 +60,8 @@ class Member:
         log: the node's log.
         hard_state: what was persisted last.
         committed_index: up to where the log was committed by the last checkpoint; -1 if not known.
-        impaired: whether the log may have lost entries that this node acknowledged. It then neither votes nor leads
-            until it has got them back from a leader (`Ready.recovered`).
+        impaired: whether the log may have lost entries that this node acknowledged. Until it has got them back from a
+            leader (`Ready.recovered`), its vote counts only in an election in which all nodes vote.
         sync_entries: whether entries count as stored only when they are on the disk (`synced`).
         synced_index: up to where they are, at the start.
         preferred_leaders: ids of the nodes that shall lead when they can.
@@ -126,7 +126,7 @@ class Member:
                 self._vote_ms = now_ms + node.between(0, node.timings.min_vote_interval_ms)
         if self._campaign is not None:
             self._campaign.tick()
-        elif node.role is Role.CANDIDATE and now_ms >= self._vote_ms and not node.impaired:
+        elif node.role is Role.CANDIDATE and now_ms >= self._vote_ms:
             self._stand(earnest=False)
         self._settle()
 
@@ -319,7 +319,7 @@ class Member:
 
     @property
     def impaired(self) -> bool:
-        """Whether the node may neither vote nor lead."""
+        """Whether the node may have lost entries, so that its vote counts only beside those of all others."""
         return self._node.impaired
 
     def _begin(self, now_ms: int) -> None:
@@ -352,6 +352,9 @@ class Member:
     def _lead(self, campaign: Campaign) -> None:
         node = self._node
         node.role, node.leader = Role.LEADER, node.self_id
+        if node.impaired:
+            # Those who voted have nothing that is not here: the log is the group's.
+            node.impaired, node.out.recovered = False, True
         self._again = False
         self._leading = Leading(node, campaign.began_ms)
         node.out.open_term = True

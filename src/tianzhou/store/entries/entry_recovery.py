@@ -9,7 +9,7 @@ from typing import Final
 from tianzhou.records.entry import HEADER_SIZE, EntryHeader
 from tianzhou.records.framed import EntryTrail, entry_at, entry_begin
 from tianzhou.store.entries.framed_log import FramedLog
-from tianzhou.store.entries.member_files import EntryCheckpoint, EntryMarks, ImpairedNote
+from tianzhou.store.entries.member_files import EntryCheckpoint, EntryMarks, ImpairedNote, TermFile
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +33,8 @@ class EntryRecovery:
         self._log = log
         self._marks = EntryCheckpoint(folder).read()
         self._note = ImpairedNote(folder)
+        self._terms = TermFile(folder)
+        self._folder = folder
         self._trail = EntryTrail()
         self._rewritten = 0
         self.committed_end = _UNKNOWN
@@ -146,6 +148,20 @@ class EntryRecovery:
                 self.committed_end = header.end
             elif header.index > self._marks.committed_index:
                 self.committed_end = min(self.committed_end, header.pos)
+
+    def power_failed(self) -> None:
+        """Take down that the machine lost its power while entries counted as stored before they were on the disk.
+
+        Which ones are missing nobody can know: the checkpoint is some seconds old.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        if self.lost or (self._log.end_term < 0 and not self._terms.read()[0]):
+            return
+        self.lost = "its machine lost its power, and with flushDiskType=ASYNC_FLUSH its last entries may be gone"
+        logger.warning("%s: %s", self._folder, self.lost)
+        self._note.write(self.lost)
 
     def finish(self, trail: EntryTrail, end: int, reason: str) -> list[str]:
         """Go on behind the last entry.

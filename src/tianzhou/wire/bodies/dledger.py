@@ -119,8 +119,15 @@ class PreVoteRequest(VoteRequest):
 
 
 class VoteResponse(_Message):
-    """The answer to a candidate; `term` is the answering node's."""
+    """The answer to a candidate; `term` is the answering node's.
 
+    Attributes:
+        impaired: whether the node may have lost entries, so that its vote counts only beside those of all others; from
+            our own nodes to each other.
+        vote_result: the answer.
+    """
+
+    impaired: bool = False
     vote_result: VoteResult = msgspec.field(default_factory=lambda: VoteResult.UNKNOWN)
 
 

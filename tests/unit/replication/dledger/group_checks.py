@@ -25,6 +25,8 @@ class Checks:
         self.reached: dict[str, int] = {}
         self.serving: dict[str, int] = {}
         self.elections = 0
+        self.survivors: Callable[[], list[MemoryLog] | None] = lambda: None
+        """All logs, when so many nodes lost entries that some may be nowhere any more; None otherwise."""
         self.elected: Callable[[str], None] = lambda name: None
 
     def standing(self, name: str, standing: Standing, log: MemoryLog) -> None:
@@ -37,9 +39,27 @@ class Checks:
         if not standing.serving:
             self.elections += 1
             self.elected(name)
+            self._forget_what_is_nowhere()
             for index, entry in self.agreed.items():
                 if index >= log.begin_index >= 0 and (index > log.end_index or log.entry(index) != entry):
                     raise Broken(f"{name} leads in term {standing.term} without the committed entry {index}")
+
+    def _forget_what_is_nowhere(self) -> None:
+        logs = self.survivors()
+        if logs is None:
+            return
+        gone = [
+            index
+            for index, entry in self.agreed.items()
+            if not any(
+                log.begin_index > index or (index <= log.end_index and log.entry(index) == entry) for log in logs
+            )
+        ]
+        for index in gone:
+            del self.agreed[index]
+            self.answered.pop(index, None)
+        if gone:
+            self.reached = {name: min(reached, min(gone) - 1) for name, reached in self.reached.items()}
 
     def committed(self, name: str, log: MemoryLog, committed: Committed) -> None:
         """A node says that entries are committed."""

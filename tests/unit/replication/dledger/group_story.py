@@ -8,6 +8,7 @@ from random import Random
 from apache_node import ApacheNode
 from group_checks import Broken, Checks
 from group_network import Network
+from memory_log import MemoryLog
 from our_node import OurNode
 
 from tianzhou.replication.dledger.ready import Role
@@ -76,6 +77,11 @@ class Story:
         self._body = 0
         if hasty:
             self.checks.elected = self._elected
+        self.checks.survivors = self._survivors
+
+    def _survivors(self) -> list[MemoryLog] | None:
+        lost = sum(isinstance(node, OurNode) and node.was_impaired for node in self.nodes)
+        return [node.log for node in self.nodes] if lost > (len(self.nodes) - 1) // 2 else None
 
     def _elected(self, name: str) -> None:
         rng, network = self.rng, self.network
@@ -176,8 +182,8 @@ class Story:
     def _goes_on(self) -> None:
         network = self.network
         lost = sum(isinstance(node, OurNode) and node.impaired for node in self.nodes)
-        if lost > (len(self.nodes) - 1) // 2:
-            return  # too many lost what they had: an operator has to decide
+        if lost > (len(self.nodes) - 1) // 2 and any(isinstance(node, ApacheNode) for node in self.nodes):
+            return  # too many lost what they had, and Apache's nodes do not vote for all: an operator has to decide
         until_ms = network.now_ms + 20_000
         end = None
         while network.now_ms < until_ms:

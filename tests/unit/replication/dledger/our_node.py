@@ -40,7 +40,8 @@ class OurNode:
         self.log = MemoryLog()
         self.disk: list[bytes] = []
         self.checkpoint = -1
-        self.impaired = False
+        self.impaired = self.was_impaired = False
+        """Whether it lost entries and has not got them back; the second one, whether it had when it started last."""
         self.complaints: list[str] = []
         self.pending: list[tuple[int, int, bytes]] = []
         self._syncing = False
@@ -58,6 +59,7 @@ class OurNode:
             sync_entries=self.sync, synced_index=self.log.end_index,
         )  # fmt: skip
         self.disk = list(self.log.raw)
+        self.was_impaired = self.impaired
         self.reached = self.checkpoint
         self._syncing = False
         life = self.life

@@ -159,12 +159,49 @@ def test_a_larger_term_among_the_answers_is_taken() -> None:
     assert desk.member.standing.role is Role.CANDIDATE
 
 
-def test_an_impaired_node_neither_votes_nor_stands() -> None:
+def test_an_impaired_node_gives_apaches_candidates_no_vote_and_ours_one_that_says_so() -> None:
     desk = Desk(log_of(1), state=HardState(1, None), impaired=True)
     assert desk.vote("n1", 5, 9, 9) is VoteResult.REJECT_TAKING_LEADERSHIP
-    assert desk.would_vote("n1", 5, 9, 9) is VoteResult.REJECT_TAKING_LEADERSHIP
-    desk.after(20_000, 100)
-    assert not desk.sends
+    for kind in (PreVoteRequest, VoteRequest):
+        answer = desk.ask(
+            kind(leader_id="n1", local_id="n1", term=5, ledger_end_index=9, ledger_end_term=9, tianzhou=1)
+        )
+        assert (answer.vote_result, answer.impaired) == (VoteResult.ACCEPT, True)
+
+
+@pytest.mark.parametrize("earnest", [False, True])
+def test_votes_of_impaired_nodes_count_only_with_all_others(earnest: bool) -> None:
+    kind = VoteRequest if earnest else PreVoteRequest
+    desk = Desk(log_of(1), state=HardState(1, None), size=5)
+    desk.after(1000)
+    if earnest:
+        for peer in ("n1", "n2"):
+            desk.reply(desk.sent(PreVoteRequest, peer)[-1], VoteResponse(vote_result=VoteResult.ACCEPT, term=1))
+    questions = {peer: desk.sent(kind, peer)[-1] for peer in ("n1", "n2", "n3", "n4")}
+
+    def went_on() -> bool:
+        return desk.member.standing.role is Role.LEADER if earnest else bool(desk.sent(VoteRequest, "n1"))
+
+    for peer, impaired in (("n1", True), ("n2", True), ("n3", False)):
+        desk.reply(
+            questions[peer], VoteResponse(vote_result=VoteResult.ACCEPT, term=desk.state.term, impaired=impaired)
+        )
+        assert not went_on()
+    desk.reply(questions["n4"], VoteResponse(vote_result=VoteResult.ACCEPT, term=desk.state.term, impaired=True))
+    assert went_on()
+
+
+def test_an_impaired_node_leads_when_all_others_vote_for_it() -> None:
+    desk = Desk(log_of(1), state=HardState(1, None), impaired=True)
+    desk.after(1000)
+    for kind in (PreVoteRequest, VoteRequest):
+        for peer in ("n1", "n2"):
+            assert desk.member.standing.role is Role.CANDIDATE
+            answer = VoteResponse(vote_result=VoteResult.ACCEPT, term=desk.state.term, impaired=peer == "n1")
+            desk.reply(desk.sent(kind, peer)[-1], answer)
+    assert desk.member.standing.role is Role.LEADER
+    assert not desk.member.impaired
+    assert desk.last.recovered
 
 
 def test_an_impaired_node_is_sound_when_it_has_what_its_leader_had_when_it_was_heard() -> None:
