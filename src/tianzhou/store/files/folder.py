@@ -167,6 +167,23 @@ class StoreFolder:
         except (OSError, ValueError, KeyError, TypeError):
             return False
 
+    @property
+    def power_failed(self) -> bool:
+        """Whether the process of ours that last had the folder ran under another kernel, which ended with it.
+
+        Of a folder that Apache's broker had last nobody knows that.
+        """
+        try:
+            note = json.loads(self._running_path.read_bytes())
+            last = self.abort_path.read_bytes().strip()
+            # The marker's text may be gone with the power; another number is of a broker that came after ours.
+            is_ours = not last.isdigit() or last == str(note["pid"]).encode()
+            return bool(is_ours and note["boot"] != _BOOT_ID.read_text().strip())
+        except OSError:
+            return False
+        except (ValueError, KeyError, TypeError):
+            return True
+
     def mark_running(self) -> None:
         """Write the abort marker; its previous content goes to `abort.bak`."""
         try:

@@ -13,6 +13,7 @@ from small_store import SEGMENT, fill, flip, number_of, numbers, opened, read_qu
 from tianzhou.records.entry import HEADER_SIZE, UNIT_SIZE
 from tianzhou.records.layout import MAGIC_BLANK, SIZE_MAGIC
 from tianzhou.store import NewRecord, PutStatus
+from tianzhou.store.files import folder as store_folder
 from waiting import until_async
 
 MEMBER = "dledger-n0"
@@ -231,3 +232,36 @@ async def test_old_segments_go_but_for_what_is_not_committed(tmp_path: Path) -> 
         assert entries_of(store).impaired == ""
         assert entries_of(store).end_index == 200
         assert max(numbers(store)) == 199
+
+
+@pytest.mark.parametrize(
+    ("boot", "abort", "changes", "impaired"),
+    [
+        ("one", None, {}, False),  # its process died
+        ("two", None, {}, True),
+        ("two", b"", {}, True),  # the marker's text is gone, too
+        ("two", b"4711", {}, False),  # Apache's broker had the folder since
+        ("two", None, {"flush_disk_type": "SYNC_FLUSH"}, False),
+    ],
+)
+def test_who_lost_its_power_may_have_lost_entries(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    boot: str,
+    abort: bytes | None,
+    changes: dict[str, str],
+    impaired: bool,
+) -> None:
+    kernel = tmp_path / "boot_id"
+    kernel.write_text("one\n")
+    monkeypatch.setattr(store_folder, "_BOOT_ID", kernel)
+    with opened(group_store(tmp_path / "before")) as store:
+        lead(store, 1)
+        fill(store, 0, 9)
+        left = copied(tmp_path / "before", tmp_path / "after")
+    kernel.write_text(f"{boot}\n")
+    if abort is not None:
+        (left / "abort").write_bytes(abort)
+    for _ in range(2):  # it is still so after a clean stop
+        with opened(group_store(left, **changes)) as store:
+            assert ("lost its power" in entries_of(store).impaired) is impaired
