@@ -8,7 +8,7 @@
     .venv/bin/python benchmarks/compare.py --pin --markdown docs/performance.md --json compare-pinned.json
     .venv/bin/python benchmarks/compare.py --groups --sides apache,tianzhou --markdown docs/performance.md
 
-Needs gcc, Java and Maven (Apache's jars come from Maven into the tests' cache). Each round starts each server anew for
+Needs gcc, Java and Maven (Apache's jars come from Maven into the tests' cache). Each round restarts each server for
 each group of lines, warms it and runs its lines; the side that begins changes from round to round. What is printed is
 the median over the rounds, the ratio to Apache's broker in the same run, and whether what is wanted of the compiled
 mode is met. What cannot be run is named with its reason; nothing is estimated. A run that is interrupted reports what

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from sides import HERE, CannotRunError, Server
+from sides import BROKER_CORE, HERE, LOAD_CORE, CannotRunError, Server, on_core
 
 sys.path.append(str(HERE.parent / "tests"))
 
@@ -35,7 +35,7 @@ class Replicas(Server):
         work: scratch folder.
         flush: `async` or `sync`.
         copies: one of `COPIES`.
-        pin: as `Server`.
+        pin: the first broker on `BROKER_CORE`, the others where the load tool is.
         fill: as `Server`; not used.
         patience_s: how long it may take until messages are acknowledged.
 
@@ -57,6 +57,7 @@ class Replicas(Server):
         patience_s: float = 60,
     ) -> None:
         self._copies = copies
+        self._pin = pin
         self.ports = 3 + _PORTS * COPIES[copies]
         super().__init__(kind, work, flush, pin=pin, fill=fill, patience_s=patience_s)
 
@@ -75,7 +76,10 @@ class Replicas(Server):
             conf = self._write_conf(
                 f"broker{number}.conf", port, self.store / f"n{number}", self._role(number, port, peers)
             )
-            command = [part.replace(f"user.home={self.work}", f"user.home={home}") for part in self._broker]
+            program = self._broker
+            if self._pin and number:
+                program = on_core(LOAD_CORE) + program[len(on_core(BROKER_CORE)) :]
+            command = [part.replace(f"user.home={self.work}", f"user.home={home}") for part in program]
             pid = self._start([*command[:-1], str(conf)], port, patience_s)
             if port == first:
                 self.pid = pid

@@ -39,7 +39,7 @@ RABBITMQ = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 
 
 class System(ABC):
-    """One system in one setting, started anew on an empty folder.
+    """One system in one setting, started on an empty folder.
 
     Args:
         waits: the setting in which an acknowledgement waits for the disk.

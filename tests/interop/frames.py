@@ -104,6 +104,16 @@ def masters(namesrv: str, topic: str) -> list[str]:
     return [data["brokerAddrs"]["0"] for data in found.get("brokerDatas", ()) if "0" in data["brokerAddrs"]]
 
 
+def accepts(address: str) -> bool:
+    """Return whether a server listens at an address."""
+    host, port = address.rsplit(":", 1)
+    try:
+        with socket.create_connection((host, int(port)), timeout=5):
+            return True
+    except OSError:
+        return False
+
+
 def members(namesrv: str, topic: str) -> list[str]:
     """Return the addresses of the masters and slaves that serve a topic."""
     found = route(namesrv, topic) or {}

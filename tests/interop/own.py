@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from apache import HOST, PATIENT, free_ports
-from frames import call, members
+from frames import accepts, call, members
 
 from waiting import until
 
@@ -108,7 +108,8 @@ class OwnBroker:
         def registered() -> bool:
             if process.poll() is not None:
                 raise RuntimeError(f"tianzhou ended with {process.returncode}: {self.console()}")
-            return self.address in members(self.namesrv, "TBW102")
+            # The address may be routed to since a broker had it that was killed just now.
+            return self.address in members(self.namesrv, "TBW102") and accepts(self.address)
 
         until(registered, "tianzhou is registered", within_s=START_TIMEOUT, every_s=0.1)
 

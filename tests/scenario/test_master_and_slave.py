@@ -240,7 +240,7 @@ async def test_a_slave_cuts_off_what_its_master_lost_while_clients_go_on(tmp_pat
         async with broker(tmp_path, namesrv, "ASYNC_MASTER", 0, ha_send_heartbeat_interval=200) as master:
             await master.ready()
             assert master.store.end_offset == agreed
-            await until_async(lambda: slave.store is not store, "opened anew")
+            await until_async(lambda: slave.store is not store, "reopened")
             async with Producer("p", namesrv) as producer:
                 for i in range(300, 350):
                     await producer.send(Message("orders", b"%d" % i))
@@ -377,7 +377,8 @@ async def test_what_groups_committed_at_the_slave_is_handed_to_the_master_that_r
         async with broker(tmp_path, namesrv, "ASYNC_MASTER", 0) as master:
             await master.ready()
             async with Producer("p", namesrv) as producer:
-                await producer.send(Message("orders", b"body"))
+                for _ in range(20):
+                    await producer.send(Message("orders", b"body"), queue=MessageQueue("orders", "broker-a", 0))
             async with Admin(namesrv) as admin:
                 for group in ("one", "two", "three"):
                     await admin.groups.create(group)
@@ -400,3 +401,37 @@ async def test_who_stops_after_its_master_has_left_nothing_undone(tmp_path: Path
     async with small_broker(tmp_path) as stopped:
         stopped.troubles.failed(MASTER_TABLES, ConnectFailed("refused"), 0, 0)
     assert stopped.left_undone == []
+
+
+async def test_a_slave_that_becomes_master_lets_no_group_pass_over_what_comes_next(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its master's table of offsets came further than its master's log."""
+    async with AsyncExitStack() as stack:
+        names = await stack.enter_async_context(name_server(tmp_path))
+        namesrv = f"127.0.0.1:{names.port}"
+        async with (
+            broker(tmp_path, namesrv, "ASYNC_MASTER", 0) as master,
+            broker(tmp_path, namesrv, "SLAVE", 1) as slave,
+            Producer("p", namesrv) as producer,
+        ):
+            await master.ready()
+            await slave.ready()
+            await producer.send(Message("orders", b"before"), queue=MessageQueue("orders", "broker-a", 0))
+            await until_async(lambda: slave.store.max_offset("orders", 0) == 1, "copied")
+            await until_async(lambda: "orders" in slave.tables.topics, "the topic is known to the slave")
+            slave.tables.offsets.commit("g", "orders", 0, 3, 1)
+        caplog.set_level(logging.WARNING)
+        store = {"broker_role": "ASYNC_MASTER", "store_path_root_dir": str(tmp_path / "SLAVE"), "max_index_num": 4000}
+        promoted = small_broker(tmp_path / "SLAVE", store, namesrv_addr=namesrv, broker_id=0)
+        await stack.enter_async_context(promoted)
+        await promoted.ready()
+        assert "1 offsets of consumer groups were committed beyond the ends" in caplog.text
+        async with Producer("p", namesrv) as producer, PullConsumer("g", namesrv) as consumer:
+            for body in (b"one", b"two", b"three"):
+                await producer.send(Message("orders", body), queue=MessageQueue("orders", "broker-a", 0))
+            consumer.assign(await consumer.queues("orders"))
+            found: list[bytes] = []
+            while len(found) < 3:
+                found += [message.body for message in await consumer.poll(timeout_ms=1000)]
+            assert found == [b"one", b"two", b"three"]

@@ -207,8 +207,8 @@ class Cluster:
                 return None  # RocketMQ 4 does not know the question
 
         members = [one for one in brokers if (one.cluster, one.broker_name) in groups and one.error is None]
-        told = await self._reach.each([one.address for one in members], ask)
-        found = [replace(one, copies=told.get(one.address)) for one in brokers]
+        statuses = await self._reach.each([one.address for one in members], ask)
+        found = [replace(one, copies=statuses.get(one.address)) for one in brokers]
         masters = {(one.cluster, one.broker_name): one for one in found if one.is_master}
         return [
             one

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from tianzhou.broker.delays.delay_scheduler import DelayScheduler
 from tianzhou.broker.services import Services
 from tianzhou.broker.staging.staging_publisher import StagingPublisher
 from tianzhou.broker.transactions.transaction_checker import TransactionChecker
+from tianzhou.slices import in_turns
+
+_log = logging.getLogger(__name__)
 
 
 class MasterDuties:
@@ -34,6 +38,7 @@ class MasterDuties:
             opened: has the store take messages, once it is known which transactions are open; None when it does.
         """
         self._begun = True
+        await self._lower_offsets()
         await self._transactions.load()
         if opened is not None:
             opened()
@@ -44,6 +49,16 @@ class MasterDuties:
             own("transactions", self._transactions.run),
             own("staging", self._staging.run),
         ]
+
+    async def _lower_offsets(self) -> None:
+        services = self._services
+        steps = services.tables.offsets.lower_to_ends(services.store.max_offset, services.clock.now_ms())
+        if lowered := await in_turns(steps):
+            _log.warning(
+                "%d offsets of consumer groups were committed beyond the ends of their queues; they are lowered to "
+                "these, so that nothing that comes there next is passed over",
+                lowered,
+            )
 
     async def end(self) -> None:
         """Stop, and write down how far this broker came, unless the store takes no records any more."""

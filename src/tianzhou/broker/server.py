@@ -91,7 +91,7 @@ LEAST_LATENESS_S = 0.05
 """Requests that have waited for less are served without a look at the limits."""
 
 REOPEN_AGAIN_S = 3.0
-"""Seconds after which a broker whose store could not be opened anew tries again."""
+"""Seconds after which a broker whose store could not be reopened tries again."""
 
 _log = logging.getLogger(__name__)
 
@@ -179,13 +179,13 @@ class Broker:
     def _reopen(self) -> None:
         """Stop, and start again on the same port: what is open cannot lose what it has shown."""
         if self._reopening is None:
-            self._reopening = asyncio.get_running_loop().create_task(self._stop_and_start(), name="broker anew")
+            self._reopening = asyncio.get_running_loop().create_task(self._stop_and_start(), name="broker restart")
 
     async def _stop_and_start(self) -> None:
         try:
             await self._stop()
         except Exception:  # noqa: BLE001 - whatever it is, nobody else starts this broker
-            _log.exception("the broker did not stop cleanly before it is opened anew")
+            _log.exception("the broker did not stop cleanly before it is reopened")
         while True:
             self._stack = AsyncExitStack()
             self._supervisor = Supervisor("broker", self._clock, self.troubles)
@@ -193,7 +193,7 @@ class Broker:
                 await self._start()
             except TianzhouError as error:
                 await self._stack.aclose()
-                _log.error("the broker cannot be opened anew, it is tried again in %g s: %s", REOPEN_AGAIN_S, error)
+                _log.error("the broker cannot be reopened, it is tried again in %g s: %s", REOPEN_AGAIN_S, error)
                 await asyncio.sleep(REOPEN_AGAIN_S)
             except BaseException:
                 await self._stack.aclose()

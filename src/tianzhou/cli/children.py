@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 from collections.abc import Iterator
@@ -26,7 +27,14 @@ def interruptible() -> Iterator[ShutdownSignals]:
         end_children()
         os._exit(EXIT_INTERRUPTED)
 
+    def is_news(record: logging.LogRecord) -> bool:
+        # What the interruption was in the middle of is none: Py4J writes tracebacks of it.
+        return not ending.number or record.name.partition(".")[0] == "tianzhou"
+
+    handlers = list(logging.getLogger().handlers)
     with ShutdownSignals(CLIENT_STOP_LIMIT_S, at_once) as ending:
+        for handler in handlers:
+            handler.addFilter(is_news)
         try:
             yield ending
         except (KeyboardInterrupt, Exception) as error:
@@ -35,6 +43,9 @@ def interruptible() -> Iterator[ShutdownSignals]:
                 raise
             end_children()
             raise typer.Exit(EXIT_INTERRUPTED) from None
+        finally:
+            for handler in handlers if not ending.number else ():
+                handler.removeFilter(is_news)
 
 
 def end_children() -> None:

@@ -207,7 +207,7 @@ class Handlers:
         if route is None:
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, NO_ROUTE.format(topic))
         yield
-        route, standard = _as_asked(request, route)
+        route, standard = _fitted_to(request, route)
         body = yield from (STANDARD_ROUTE if standard else ROUTE).slices(route)
         return request.reply(SUCCESS, body=body)
 
@@ -218,7 +218,7 @@ class Handlers:
         return self._route_reply(request, route)
 
     def _route_reply(self, request: Command, route: TopicRoute) -> Command:
-        route, standard = _as_asked(request, route)
+        route, standard = _fitted_to(request, route)
         return request.reply(SUCCESS, body=(STANDARD_ROUTE if standard else ROUTE).dumps(route))
 
     def _cluster_info(self, _connection: Connection, request: Command) -> Slices[Command]:
@@ -331,7 +331,7 @@ class Handlers:
         self.routes.delete_topics_on_register = self.settings.delete_topic_with_broker_registration
 
 
-def _as_asked(request: Command, route: TopicRoute) -> tuple[TopicRoute, bool]:
+def _fitted_to(request: Command, route: TopicRoute) -> tuple[TopicRoute, bool]:
     """What of a route is answered, and whether in standard JSON."""
     fields = request.fields
     standard = request.version >= STANDARD_JSON_SINCE or fields.get("acceptStandardJsonOnly", "").lower() == "true"

@@ -18,6 +18,7 @@ from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.server import RemotingServer
 from tianzhou.repeats import Repeats
 from tianzhou.replication.dledger.member import Member, Unsupported
+from tianzhou.replication.dledger.node import NO_DOUBT
 from tianzhou.replication.dledger.ready import HardState, Ready, Role, Send, Standing
 from tianzhou.replication.dledger.timings import Timings
 from tianzhou.store.entries.entry_log import EntryLog
@@ -122,6 +123,7 @@ class GroupNode:
         self._member: Member | None = None
         self._failed: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._syncing: asyncio.Task[None] | None = None
         # In the order of their beginning: it decides which of them are cancelled first.
         self._calls: dict[asyncio.Task[None], None] = {}
         self._grown = False
@@ -205,20 +207,21 @@ class GroupNode:
             now_ms=self._now_ms(),
             timings=timings_of(settings),
             committed_index=entries.committed_index,
-            impaired=bool(entries.impaired),
+            impaired=bool(entries.loss.lost),
+            doubted_from=NO_DOUBT if entries.loss.doubted_from is None else entries.loss.doubted_from,
             sync_entries=settings.sync_flush,
             synced_index=entries.index_before(self._store.flushed.value),
             preferred_leaders=settings.preferred_leaders,
         )
         self._store.appended = self._note_growth
-        syncing = asyncio.ensure_future(self._follow_disk()) if settings.sync_flush else None
+        self._watch_disk()
         try:
             self._tick()
             await self._failed
         finally:
             self._store.appended = None
-            if syncing is not None:
-                syncing.cancel()
+            if self._syncing is not None:
+                self._syncing.cancel()
             if self._timer is not None:
                 self._timer.cancel()
             for call in self._calls:
@@ -254,6 +257,15 @@ class GroupNode:
         if self._member is not None and self.standing.role is Role.LEADER:
             self._step(self._member.appended)
 
+    def _watch_disk(self) -> None:
+        """Let the member know from now on what is on the disk, where it asks for that; again behind each cut.
+
+        The disk has less of the log then, and who waited for more than there was would pass over what comes next.
+        """
+        if self._syncing is not None:
+            self._syncing.cancel()
+        self._syncing = asyncio.ensure_future(self._follow_disk()) if self._store.settings.sync_flush else None
+
     async def _follow_disk(self) -> None:
         flushed = self._store.flushed
         while self._member is not None:
@@ -281,10 +293,11 @@ class GroupNode:
         if ready.hard_state is not None:
             entries.terms.write(ready.hard_state.term, ready.hard_state.vote)
         if ready.cut is not None:
-            if ready.cut.anew:
-                entries.begin_anew()
+            if ready.cut.whole_log:
+                entries.clear()
             else:
                 entries.cut_from(ready.cut.index)
+            self._watch_disk()
         if ready.append is not None:
             entries.append_raw(ready.append.entries)
         if ready.committed is not None:

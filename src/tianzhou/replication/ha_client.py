@@ -38,7 +38,7 @@ class HaClient:
         store: gets the log.
         clock: monotonic time.
         master: the HA address of the master, `host:port`; empty while there is none.
-        reopen: called when the store has to be opened anew, because the end of its log is to be cut off.
+        reopen: called when the store has to be reopened, because the end of its log is to be cut off.
 
     Attributes:
         following: the present connection, if any.
@@ -120,7 +120,7 @@ class HaClient:
             store.cut_at_next_start(at, why)
         except OSError as error:
             raise StoreError(f"the place to cut the log at, {at}, cannot be written down: {error}") from error
-        self._say(f"the log is to be cut at {at}, it ends at {end}: {why}; the store is opened anew", logging.ERROR)
+        self._say(f"the log is to be cut at {at}, it ends at {end}: {why}; the store is reopened", logging.ERROR)
         self._reopen()
         return True
 

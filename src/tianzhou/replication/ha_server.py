@@ -16,6 +16,8 @@ from tianzhou.wire.ha import ReportReader, encode_head
 
 _TURN_BYTES: Final = 4 << 20
 """Bytes a slave is given before others have their turn."""
+_GATHERING_S: Final = 0.001
+"""How long an ASYNC_MASTER gathers what it sends its slaves: each stretch and its report cost both sides some calls."""
 MOST_SLAVES: Final = 64
 """Connections to the HA port; more are refused, as each may make the master read all of its log. The oldest one that
 has not reported has to go first, so that who only connects keeps no slave out."""
@@ -74,10 +76,14 @@ class HaServer:
         await self._server.wait_closed()
 
     def grown(self) -> None:
-        """The log has grown: slaves are sent it in the next turn of the loop."""
+        """The log has grown: slaves are sent it soon, by a master that waits for them in the next turn of the loop."""
         if self.links and not self._scheduled:
             self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._send_all)
+            loop = asyncio.get_running_loop()
+            if self._store.settings.broker_role == "SYNC_MASTER":
+                loop.call_soon(self._send_all)
+            else:
+                loop.call_later(_GATHERING_S, self._send_all)
 
     def _send_all(self) -> None:
         self._scheduled = False

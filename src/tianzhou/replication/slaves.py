@@ -14,7 +14,7 @@ FIRST_REPORT_S: Final = 5.0
 """Seconds a connection may take to say how far its log reaches."""
 
 
-_FAR_BEHIND: Final = 4 << 20
+_FAR_BEHIND: Final = 128 << 10
 _LARGE_STRETCH: Final = 256 << 10
 """Bytes sent at once, and how many a slave has to be behind for it: each stretch costs both sides some calls, whatever
 its size, and RocketMQ's slaves have room for 4 MiB of one."""
@@ -134,7 +134,7 @@ class Slave:
         behind = log.end - self.sent
         size = min(behind, settings.ha_transfer_batch_size)
         if behind > _FAR_BEHIND:
-            size = max(size, _LARGE_STRETCH)
+            size = max(size, min(behind, _LARGE_STRETCH))
         # A stretch never goes over the end of a segment, as RocketMQ's slaves append it to one file.
         size = min(size, log.segment_size - self.sent % log.segment_size)
         if size > 0 and settings.ha_flow_control_enable:

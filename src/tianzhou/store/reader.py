@@ -18,7 +18,7 @@ from tianzhou.store.results import GetResult, GetStatus, ReadRequest
 from tianzhou.store.upkeep.damage import LogDamage
 
 _MENDS: Final = 100
-"""Stray units made anew for one read at most; it passes over further ones."""
+"""Stray units rebuilt for one read at most; it passes over further ones."""
 
 
 class Reader:
@@ -29,7 +29,7 @@ class Reader:
         queues: the queues.
         limits: of one read.
         cold: fetches what has left the memory.
-        strays: makes units anew that lead elsewhere.
+        strays: rebuilds units that lead elsewhere.
         damage: knows of broken records, and may have them put right.
     """
 

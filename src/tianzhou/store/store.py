@@ -193,7 +193,9 @@ class MessageStore:
             )
             # Who makes a slave the master wants what it has.
             mark = read_mark(self.settings.root) if self.settings.broker_role == "SLAVE" else None
-            survived, power_failed = folder.pages_survived, folder.power_failed
+            survived = folder.pages_survived
+            if opener.entries is not None:
+                opener.entries.power_failed = folder.power_failed and not folder.stopped_cleanly
             self.report = opener.open(clean=folder.stopped_cleanly, pages_survived=survived, mark=mark)
             self._queues.opened()
             if not self.report.clean:
@@ -204,8 +206,6 @@ class MessageStore:
             self._dispatcher.position = self._cold.opened_at = end = self._log.end
             if opener.entries is not None:
                 self._dispatcher.position = opener.entries.committed_end
-                if power_failed and not self.report.clean and not self.settings.sync_flush:
-                    opener.entries.power_failed()
             self._log.checked.opened(end)
             self._upkeep.opened(self.report, opener.note)
         except BaseException as error:

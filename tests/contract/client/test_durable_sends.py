@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tianzhou import Message, MessageQueue, Producer, SendStatus
 from tianzhou import sync as blocking
 from tianzhou.client.producer import durable
 from tianzhou.errors import BrokerError, ClientError, ConfigError, NotDurable
+from tianzhou.model import BrokerData, QueueData, TopicRoute
 from tianzhou.wire.command import Command
 from waiting import until_async
 
@@ -68,6 +70,28 @@ async def test_a_queue_that_is_wished_for_is_tried_again_and_no_other() -> None:
         result = await producer.send(MESSAGE, MessageQueue("T", wished.name, 0))
         assert (result.status, codes) == (SendStatus.SEND_OK, [])
         assert not other.asked(310)
+
+
+async def test_a_send_waits_no_longer_for_a_master_that_hangs_than_until_another_one_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(durable, "LOOK_EVERY_S", 0.05)
+    async with ScriptedCluster(2) as cluster, Producer("P", cluster.address, durable=True) as producer:
+        hanging, next_one = cluster.brokers
+        master = [hanging]
+
+        def route() -> TopicRoute:
+            data = [BrokerData(hanging.name, "c", {0: master[0].address})]
+            return TopicRoute([QueueData(hanging.name, 1, 1, 6)], data)
+
+        def hang(command: Command) -> None:
+            asyncio.get_running_loop().call_later(0.3, master.__setitem__, 0, next_one)
+
+        monkeypatch.setattr(cluster, "route", route)
+        hanging.answers[310] = hang
+        result = await asyncio.wait_for(producer.send(MESSAGE), durable.ROUND_MS / 2000)
+        assert result.status is SendStatus.SEND_OK
+        assert len(hanging.asked(310)) == len(next_one.asked(310)) == 1
 
 
 async def test_a_broker_that_is_away_for_a_while_costs_time_and_no_message() -> None:

@@ -5,6 +5,7 @@ One seed again, to the same step: `tianzhou simulate --scenario NAME --seed N --
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tianzhou.errors import ConfigError
+from tianzhou.testing.simulation.loop import SimulationLoop
 from tianzhou.testing.simulation.run import run
 from tianzhou.testing.simulation.scenarios import SCENARIOS
 
@@ -50,6 +52,14 @@ def test_a_seed_does_the_same_again(scenario: str) -> None:
     assert (again.digest, again.steps, again.virtual_s) == (first.digest, first.steps, first.virtual_s)
     assert first.counts["messages"] > 50
     assert run(scenario, 4).digest != first.digest
+
+
+@pytest.mark.parametrize("scenario", SHARES)
+def test_a_seed_leaves_nothing_in_memory(scenario: str) -> None:
+    """Ten thousand of them are run by one process."""
+    run(scenario, 5)
+    gc.collect()
+    assert not [one for one in gc.get_objects() if type(one) is SimulationLoop]
 
 
 @pytest.mark.parametrize("hash_seed", ["0", "12345"])

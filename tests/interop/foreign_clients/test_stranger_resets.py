@@ -58,7 +58,7 @@ def check_reset(servers: Servers, noun: str, reset: Callable[[str], None]) -> No
         for topic in topics.values():
             reset(topic)
         for name, taking in running.items():
-            wait(taking, lambda lines: len(lines) >= 2 * COUNT, f"{name} did not begin anew")
+            wait(taking, lambda lines: len(lines) >= 2 * COUNT, f"{name} did not start over")
         for name, taking in running.items():
             until(partial(has_committed, servers, topics[name]), f"{name} has committed", every_s=0.1)
             taking.finish()

@@ -291,6 +291,6 @@ def test_offsets_are_reset_while_the_group_is_online(servers: Servers) -> None:
             reply = frames.call(servers.broker, RESET_OFFSET, fields, language="CPP" if name == CPP else "OTHER")
             assert reply.code == 0, (topic, reply.remark)
         for name, taking in running.items():
-            wait(taking, lambda lines: len(lines) >= 2 * COUNT, f"{name} did not begin anew")
+            wait(taking, lambda lines: len(lines) >= 2 * COUNT, f"{name} did not start over")
             taking.finish()
             assert Counter(line["i"] for line in got(taking.lines)) == Counter([*range(COUNT)] * 2), name

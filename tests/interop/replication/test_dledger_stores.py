@@ -181,7 +181,7 @@ def test_what_apache_wrote_is_continued_and_given_back(
     with apache(namesrv, folder, tmp_path / "home", version, kill=stop == "killed") as broker:
         send(broker, "first")
         answers = asked(broker, ["first"])
-    # The units of all entries, made anew, are those that Apache's broker wrote.
+    # The units of all entries, rebuilt, are those that Apache's broker wrote.
     bare = tmp_path / "bare"
     copied(folder, bare)
     shutil.rmtree(bare / "dledger-n0" / "index")
@@ -204,7 +204,7 @@ def test_what_apache_wrote_is_continued_and_given_back(
             found = asked(broker, ["first", "second"], bounds)
             assert found.records == mine
             if left == folder:
-                # After a crash Apache's broker gives up its newest index file, and makes only a part of it anew.
+                # After a crash Apache's broker gives up its newest index file, and rebuilds only a part of it.
                 assert all(found.keys[asked_for] == expected for asked_for, expected in answers.keys.items())
             send(broker, "third")
             final = asked(broker, ["first", "second", "third"])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
 import time
 
 import pytest
+import typer
 
+from tianzhou.cli import children
 from tianzhou.cli.signals import ShutdownSignals
 
 LIMIT_S = 20.0
@@ -62,3 +65,26 @@ def test_other_errors_that_python_ignores_are_shown(monkeypatch: pytest.MonkeyPa
     with ShutdownSignals(LIMIT_S, lambda _: None):
         Broken()
     assert shown == ["broken"]
+
+
+def test_what_a_library_logs_of_an_interruption_is_shown_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+    handler = logging.Handler()
+    monkeypatch.setattr(handler, "emit", lambda record: shown.append(record.getMessage()))
+    monkeypatch.setattr(children, "end_children", lambda: None)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
+
+    def work() -> None:
+        with children.interruptible():
+            logging.getLogger("py4j").warning("before")
+            try:
+                signal.raise_signal(signal.SIGTERM)
+                time.sleep(LIMIT_S)
+            except KeyboardInterrupt:
+                logging.getLogger("py4j").exception("while sending a command")
+                logging.getLogger("tianzhou.cli").warning("ours")
+                raise
+
+    with pytest.raises(typer.Exit):
+        work()
+    assert shown == ["before", "ours"]

@@ -12,24 +12,18 @@ import logging
 import os
 import random
 import tracemalloc
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from group_of_one import group_store
+from lone_node import HOST, node
 
-from tianzhou.broker.server import free_port_pair
 from tianzhou.clock import SystemClock
 from tianzhou.errors import StoreError, TianzhouError
 from tianzhou.records.codec import Record, encode_record
 from tianzhou.records.entry import HEADER_SIZE, EntryHeader
 from tianzhou.remoting.client import RemotingClient
-from tianzhou.replication.group_node import GroupNode
-from tianzhou.store import MessageStore
 from tianzhou.store.entries.entry_log import EntryLog
-from tianzhou.supervision import Supervisor
 from tianzhou.wire.codes import DLedgerRequestCode as Code
 from tianzhou.wire.codes import DLedgerResponseCode, ResponseCode
 from tianzhou.wire.command import Command
@@ -38,27 +32,9 @@ from waiting import until_async
 SEED = int(os.environ.get("HOSTILE_SEED", "0")) or random.randrange(1 << 30)
 REQUESTS = 700
 MIB = 1 << 20
-HOST = bytes([1, 2, 3, 4])
 NUMBERS = [0, -1, 1, 2, 7, 1 << 31, -(1 << 31), (1 << 63) - 1, -(1 << 63), 1 << 63, 1 << 70, 10**400, 1.5]
 ODD: list[Any] = [None, True, "", "n1", "n0", "n9", "x" * 70_000, [], {}, [[]], "NaN", "\x00", "天舟" * 99]
 NAMES = ["n0", "n1", "n2", "n3", "", None]
-
-
-@asynccontextmanager
-async def node(folder: Path) -> AsyncIterator[tuple[GroupNode, str, Supervisor]]:
-    """A node whose two peers are away, and where it listens."""
-    ports = [free_port_pair("127.0.0.1") for _ in range(3)]
-    peers = ";".join(f"n{i}-127.0.0.1:{port}" for i, port in enumerate(ports))
-    supervisor = Supervisor("group")
-    store: MessageStore
-    async with group_store(folder, d_leger_peers=peers) as store:
-        one = GroupNode(store, SystemClock(), "127.0.0.1", "127.0.0.1:1")
-        async with one:
-            supervisor.own("group", one.run)
-            try:
-                yield one, f"127.0.0.1:{ports[0]}", supervisor
-            finally:
-                await supervisor.end()
 
 
 def entry_json(rng: random.Random, index: int, term: int, position: int) -> dict[str, Any]:

@@ -40,13 +40,17 @@ def test_an_empty_slave_gets_the_whole_log_in_stretches_that_stay_inside_segment
 
 
 def test_who_is_far_behind_gets_more_at_once() -> None:
-    one, log_ = slave(), LogBounds(0, 5 << 20, 1 << 30)
+    end = (5 << 20) + 1000
+    one, log_ = slave(), LogBounds(0, end, 1 << 30)
     one.reported(0, log_, 0.0)
     sizes = [step.size for step in send_all(one, log_, 0.0)]
     assert sizes[0] == 256 << 10
     assert max(sizes) < 4 << 20  # the buffer of RocketMQ's slaves
     assert sizes[-2] == 300
-    assert sum(sizes) == 5 << 20
+    assert sum(sizes) == end
+    two = slave()
+    two.reported(0, log_, 0.0)
+    assert next(step.size for step in send_all(two, LogBounds(0, 200 << 10, 1 << 30), 0.0)) == 200 << 10
 
 
 def test_as_in_apache_an_empty_slave_may_get_the_last_segment_only() -> None:

@@ -71,7 +71,7 @@ async def caught_up(store: MessageStore, behind: MessageStore) -> None:
 
 
 async def followed(folder: Path, server: HaServer, until: Callable[[MessageStore], bool], what: str) -> list[int]:
-    """Run a slave, which is opened anew as often as it wants to be, until something holds; where its log ended each
+    """Run a slave, which is reopened as often as it wants to be, until something holds; where its log ended each
     time that it was opened."""
     ends: list[int] = []
     while not await followed_once(folder, server, until, what, ends):

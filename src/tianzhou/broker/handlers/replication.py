@@ -35,7 +35,7 @@ class ReplicationHandler(Handler):
         """Where the master is and where its log ended at its start, for one that does not say so itself."""
         header = read_header(command)
         if header.master_ha_address:
-            self._replication.told_of_master(header.master_flush_offset)
+            self._replication.master_reported(header.master_flush_offset)
         if header.master_ha_address or self._replication.is_slave:
             return command.reply(ResponseCode.SUCCESS)
         fields = write_reply(

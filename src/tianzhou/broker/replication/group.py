@@ -35,7 +35,7 @@ class GroupReplication(Replication):
         settings: of the broker.
         clock: where time comes from.
         port: the broker's.
-        reopen: called when the store has to be opened anew.
+        reopen: called when the store has to be reopened.
         chance: numbers by chance, at least 0 and below 1.
 
     Attributes:

@@ -61,7 +61,7 @@ class Replication:
         settings: of the broker.
         clock: where time comes from.
         port: the broker's.
-        reopen: called when the store has to be opened anew.
+        reopen: called when the store has to be reopened.
 
     Attributes:
         master: address of a slave's master; empty while it is unknown, and at a master.
@@ -219,7 +219,7 @@ class Replication:
             self.master, self._ha_master = address, ha_address
             self._follower.master_changed()
 
-    def told_of_master(self, flush_offset: int | None) -> None:
+    def master_reported(self, flush_offset: int | None) -> None:
         """A member of the group says who the master is (906): name servers are asked whether it is so, now.
 
         Anybody can send such a request; a slave that believed it could be given another log.

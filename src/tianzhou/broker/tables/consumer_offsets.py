@@ -191,6 +191,33 @@ class ConsumerOffsets:
                 found[queue_id] = BEHIND
         return found
 
+    def lower_to_ends(self, end_of: Callable[[str, int], int], now_ms: int) -> Generator[None, None, int]:
+        """Lower what is committed beyond the ends of queues; others can be served whenever it yields.
+
+        Where a log lost its end, or a slave took over more of its master's table than of its log, other messages come
+        there next, and no group may pass them over.
+
+        Args:
+            end_of: gives topic and queue the next offset; 0 where there is no such queue.
+            now_ms: stamp of the table's version.
+
+        Returns:
+            How many offsets were lowered.
+        """
+        lowered = looked_at = 0
+        for key, queues in list(self._committed.items()):
+            topic, group = split_key(key)
+            if topic.startswith(names.LMQ_PREFIX):
+                continue  # its queues are there only while `enableMultiDispatch` is set
+            for queue_id, offset in list(queues.items()):
+                looked_at += 1
+                if offset > (end := end_of(topic, queue_id)):
+                    self.commit(group, topic, queue_id, end, now_ms, bounded=False)
+                    lowered += 1
+                if looked_at % OFFSETS_PER_YIELD == 0:
+                    yield
+        return lowered
+
     def queues(self, group: str, topic: str) -> Mapping[int, int]:
         """Committed offsets of a group for a topic, by queue."""
         return self._committed.get(f"{topic}{SEPARATOR}{group}", {})

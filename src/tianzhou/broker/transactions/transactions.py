@@ -264,7 +264,7 @@ class TransactionLedger:
     # a new life
 
     def clear(self) -> None:
-        """Forget everything, before the log is read anew."""
+        """Forget everything, before the log is read again."""
         self.counts.clear()
         for table in (self._open, self._copies, self._identities, self._given_up, self._outcomes):
             table.clear()

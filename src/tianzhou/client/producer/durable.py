@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final
 
-from tianzhou.client.producer.publish_plan import PublishPlans
+from tianzhou.client.producer.publish_plan import PublishPlan, PublishPlans
 from tianzhou.client.producer.send_request import Layer, SendRequest
 from tianzhou.client.retry import RetryPolicy
 from tianzhou.errors import ClientError, NotDurable, TianzhouError, TopicUnavailable
@@ -22,6 +23,9 @@ _log = logging.getLogger(__name__)
 ROUND_MS: Final = 6_000
 """Limit of one round of attempts: longer than brokers wait for their disk (`syncFlushTimeout`, 5 s) and for their
 slaves (`slaveTimeout`, 3 s), so that it is their status that ends it."""
+LOOK_EVERY_S: Final = 1.0
+"""Seconds between two looks for the topic's route while a round has no answer: a master that hangs gives none, and
+another may have taken its place long before the round's limit."""
 FIRST_PAUSE_MS: Final = 250
 LONGEST_PAUSE_MS: Final = 4_000
 ADVICE: Final = {
@@ -40,6 +44,10 @@ ADVICE: Final = {
 """What each status means, and what to change."""
 
 
+class OtherMasterError(Exception):
+    """While a round had no answer, another broker has become master."""
+
+
 def pause_ms(rounds: int) -> int:
     """Milliseconds to wait after so many rounds that did not end well."""
     return int(min(FIRST_PAUSE_MS * 2.0 ** max(rounds - 1, 0), LONGEST_PAUSE_MS))
@@ -55,6 +63,51 @@ def not_durable(result: SendResult, rounds: int, limit_ms: float) -> NotDurable:
         status=status.name,
         msg_id=result.msg_id,
     )
+
+
+def while_master(send: Layer, plans: PublishPlans, refresh: Callable[[str], Awaitable[object]]) -> Layer:
+    """A layer that sends, and ends with `OtherMasterError` when another broker has become master without an answer.
+
+    Args:
+        send: the layer below.
+        plans: the topics that were sent to before.
+        refresh: asks for the route of a topic, as the servers know it, again.
+    """
+
+    async def send_to_masters(request: SendRequest) -> SendResult:
+        loop, topic = asyncio.get_running_loop(), request.prepared.topic
+        before, looking = plans.table.get(topic), None
+
+        async def look() -> None:
+            known = _masters(before)
+            while True:
+                await _quietly(refresh(topic), 2 * LOOK_EVERY_S)
+                with suppress(TianzhouError):  # nobody is master for a moment
+                    found = _masters(await plans.make(topic))
+                    if known and found != known:
+                        limit.reschedule(loop.time())
+                        return
+                    known = found
+                await asyncio.sleep(LOOK_EVERY_S)
+
+        def begin_to_look() -> None:
+            nonlocal looking
+            looking = loop.create_task(look())
+
+        timer = loop.call_later(LOOK_EVERY_S, begin_to_look)
+        try:
+            async with asyncio.timeout(None) as limit:
+                return await send(request)
+        except TimeoutError:
+            if limit.expired():
+                raise OtherMasterError from None
+            raise
+        finally:
+            timer.cancel()
+            if looking is not None:
+                looking.cancel()
+
+    return send_to_masters
 
 
 def until_durable(
@@ -79,6 +132,8 @@ def until_durable(
     def worth_while(error: TianzhouError, topic: str) -> bool:
         return policy.should_retry(error) or (isinstance(error, TopicUnavailable) and topic in plans.table)
 
+    send_to_masters = while_master(send, plans, refresh)
+
     async def send_until_durable(request: SendRequest) -> SendResult:
         prepared, limit_ms = request.prepared, request.timeout_ms
         if not all(message.wait_store_ok for message in prepared.messages):
@@ -93,7 +148,10 @@ def until_durable(
             rounds += 1
             failure: TianzhouError | None = None
             try:
-                result = await send(request._replace(timeout_ms=min(left_ms, round_ms)))
+                result = await send_to_masters(request._replace(timeout_ms=min(left_ms, round_ms)))
+            except OtherMasterError:
+                left_ms = (end_s - monotonic()) * 1000
+                continue
             except TianzhouError as error:
                 if not worth_while(error, prepared.topic):
                     raise
@@ -114,6 +172,11 @@ def until_durable(
             left_ms = (end_s - monotonic()) * 1000
 
     return send_until_durable
+
+
+def _masters(plan: PublishPlan | None) -> frozenset[str]:
+    """Addresses of the brokers that take a topic's messages."""
+    return frozenset() if plan is None else frozenset(target.address for target in plan.targets.values())
 
 
 async def refuse_oneway(request: SendRequest) -> None:

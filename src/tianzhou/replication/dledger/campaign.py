@@ -16,7 +16,8 @@ class Campaign:
     """One round of questions.
 
     It is won with the votes of a quorum that has lost nothing, since one of them has whatever is committed; or with
-    the votes of all nodes, impaired or not: then no log that there is anywhere is longer.
+    the votes of all nodes, impaired or not: then no log that there is anywhere is longer. A node with entries in doubt
+    wins in no other way, and only where too few have lost nothing.
 
     Args:
         node: who asks.
@@ -57,7 +58,7 @@ class Campaign:
         """Time has passed."""
         now_ms = self._node.now_ms
         if now_ms >= self._until_ms:
-            self.ended = True
+            self._end()
             return
         due = [peer for at_ms, peer in self._again if at_ms <= now_ms]
         self._again = [(at_ms, peer) for at_ms, peer in self._again if at_ms > now_ms]
@@ -93,14 +94,25 @@ class Campaign:
             self._counted(peer, reply)
         self._asked.discard(peer)
         node = self._node
-        if len(self._sound) >= node.quorum or len(self._agreed) > len(node.others):
+        if self._is_enough():
             self.won = True
         elif len(node.others) + 1 - len(self._longer) < node.quorum:
             self.ended = True
             self.pause_ms = max(self.pause_ms, node.timings.max_vote_interval_ms)
         elif not self._asked and not self._again:
-            self.ended = True
-            self.split = self._valid >= node.quorum
+            self._end()
+
+    def _end(self) -> None:
+        self.ended = True
+        self.split = self._valid >= self._node.quorum
+
+    def _is_enough(self) -> bool:
+        node = self._node
+        soundly, by_all = len(self._sound) >= node.quorum, len(self._agreed) > len(node.others)
+        if node.doubted_from <= node.log.end_index:
+            # A quorum that has lost nothing has all that is committed, and as it was written: one of them shall lead.
+            return by_all and not soundly
+        return soundly or by_all
 
     def _counted(self, peer: str, response: VoteResponse) -> None:
         node = self._node
@@ -119,5 +131,10 @@ class Campaign:
         elif node.term < response.term <= node.term + MOST_TERM_STEP:
             self.ended = True
             node.end_term(response.term)
+        elif self.earnest and result is VoteResult.REJECT_ALREADY_VOTED:
+            # Another one stands, too: nodes that do not answer are not waited for as long as they might need.
+            times = node.timings
+            until_ms = node.now_ms + node.between(times.min_vote_interval_ms, times.max_vote_interval_ms)
+            self._until_ms = min(self._until_ms, until_ms)
         elif result in _LONGER_LOG:
             self._longer.add(peer)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tianzhou.records.entry import EntryHeader
-from tianzhou.replication.dledger.node import Node
-from tianzhou.replication.dledger.raw_entries import Fit, misfit, spoiled
+from tianzhou.replication.dledger.node import NO_DOUBT, Node
+from tianzhou.replication.dledger.raw_entries import Fit, misfit, same_entry, spoiled
 from tianzhou.wire.bodies.dledger import Response
 from tianzhou.wire.codes import DLedgerResponseCode as Code
 
@@ -84,6 +84,26 @@ class Following:
             node.impaired = False
             node.out.recovered = True
 
+    def is_same(self, header: EntryHeader, entry: bytes) -> bool:
+        """Whether the log has an entry of the leader's; from then on it is in doubt no more.
+
+        An index and a term name one entry of a group, so that bytes need a look only where they may have changed.
+
+        Args:
+            header: of the leader's entry; the log has one of its index.
+            entry: header and body.
+        """
+        node, log = self._node, self._node.log
+        index = header.index
+        if log.term_at(index) != header.term:
+            return False
+        if index < node.doubted_from:
+            return True
+        if not (log.is_whole(index) and same_entry(log.entry(index), entry)):
+            return False
+        node.doubted_from = index + 1 if index < log.end_index else NO_DOUBT
+        return True
+
     def refuse_loss(self, index: int) -> None:
         """Say, once a term, that the leader wants entries gone that are committed."""
         node = self._node
@@ -125,7 +145,9 @@ class Following:
     def cut(self, keep: int) -> None:
         """The log ends with an entry; -1 for a log without any."""
         node = self._node
-        node.log.cut(keep, anew=keep < 0)
+        node.log.cut(keep, whole_log=keep < 0)
+        if keep < node.doubted_from:
+            node.doubted_from = NO_DOUBT
         if node.synced_index is not None:
             node.synced_index = min(node.synced_index, keep)
         gone = [held for held in self._held if held.index > keep]

@@ -23,7 +23,7 @@ class LogView:
         self._log = log
         self._out = out
         self._changed = False
-        self._anew = False
+        self._cleared = False
         self._keep: int | None = None
         self._runs: list[Sequence[EntryHeader]] = []
 
@@ -40,25 +40,25 @@ class LogView:
                 f"the log ends with entry {self._log.end_index} of term {self._log.end_term} where it was to end with "
                 f"entry {self.end_index} of term {self.end_term}; carry out `Ready` before the member is called again"
             )
-        self._changed = self._anew = False
+        self._changed = self._cleared = False
         self._keep = None
         self._runs = []
 
-    def cut(self, keep: int, *, anew: bool = False) -> None:
+    def cut(self, keep: int, *, whole_log: bool = False) -> None:
         """Only the entries up to one stay; at most once before `settle`.
 
         Args:
             keep: its index, not below that of the first entry.
-            anew: whether nothing stays, whatever `keep` is.
+            whole_log: whether nothing stays, whatever `keep` is.
         """
         log = self._log
         self._out.cut = (
-            Cut(log.begin_index, log.position_of(log.begin_index), anew=True)
-            if anew
+            Cut(log.begin_index, log.position_of(log.begin_index), whole_log=True)
+            if whole_log
             else Cut(keep + 1, log.end_of(keep))
         )
         self._changed = True
-        self._anew = anew
+        self._cleared = whole_log
         self._keep = keep
 
     def append(self, headers: Sequence[EntryHeader], entries: bytes) -> None:
@@ -75,14 +75,14 @@ class LogView:
     @property
     def _rest_end(self) -> int:
         """Index of the last entry that is in the log and stays."""
-        if self._anew:
+        if self._cleared:
             return -1
         return self._log.end_index if self._keep is None else self._keep
 
     @property
     def begin_index(self) -> int:
         """Index of the first entry; -1 while there is none."""
-        if not self._anew and 0 <= self._log.begin_index <= self._rest_end:
+        if not self._cleared and 0 <= self._log.begin_index <= self._rest_end:
             return self._log.begin_index
         return self._runs[0][0].index if self._runs else -1
 
@@ -102,7 +102,7 @@ class LogView:
         """Log offset behind the last entry."""
         if self._runs:
             return self._runs[-1][-1].end
-        if self._anew:
+        if self._cleared:
             return self._log.position_of(self._log.begin_index)
         return self._log.end_position if self._keep is None else self._log.end_of(self._keep)
 

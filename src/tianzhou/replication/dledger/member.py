@@ -11,7 +11,7 @@ from tianzhou.replication.dledger.campaign import Campaign
 from tianzhou.replication.dledger.entry_log import EntryLog
 from tianzhou.replication.dledger.following import Following
 from tianzhou.replication.dledger.leading import Leading
-from tianzhou.replication.dledger.node import MOST_TERM_STEP, Node
+from tianzhou.replication.dledger.node import MOST_TERM_STEP, NO_DOUBT, Node
 from tianzhou.replication.dledger.push_answers import PushAnswers
 from tianzhou.replication.dledger.ready import Committed, HardState, Ready, Role, Standing
 from tianzhou.replication.dledger.stretch_answers import StretchAnswers
@@ -62,6 +62,8 @@ class Member:
         committed_index: up to where the log was committed by the last checkpoint; -1 if not known.
         impaired: whether the log may have lost entries that this node acknowledged. Until it has got them back from a
             leader (`Ready.recovered`), its vote counts only in an election in which all nodes vote.
+        doubted_from: index from which on the log's entries may not be what was written, although they look whole; none
+            when it is behind the log's end. `committed_index` is below.
         sync_entries: whether entries count as stored only when they are on the disk (`synced`).
         synced_index: up to where they are, at the start.
         preferred_leaders: ids of the nodes that shall lead when they can.
@@ -86,6 +88,7 @@ class Member:
         timings: Timings = _DEFAULTS,
         committed_index: int = -1,
         impaired: bool = False,
+        doubted_from: int = NO_DOUBT,
         sync_entries: bool = False,
         synced_index: int = -1,
         preferred_leaders: Collection[str] = (),
@@ -95,6 +98,9 @@ class Member:
         node.synced_index = min(synced_index, log.end_index) if sync_entries else None
         # Alone, a node has nobody to get anything back from.
         node.impaired = (impaired or committed_index > log.end_index) and bool(node.others)
+        if node.others and doubted_from <= log.end_index:
+            # What has expired was committed, so it had been compared.
+            node.doubted_from = max(doubted_from, log.begin_index)
         if log.begin_index <= min(committed_index, log.end_index) and log.begin_index >= 0:
             node.committed_index = min(committed_index, log.end_index)
         self._campaign: Campaign | None = None
@@ -355,6 +361,7 @@ class Member:
         if node.impaired:
             # Those who voted have nothing that is not here: the log is the group's.
             node.impaired, node.out.recovered = False, True
+            node.doubted_from = NO_DOUBT
         self._again = False
         self._leading = Leading(node, campaign.began_ms)
         node.out.open_term = True

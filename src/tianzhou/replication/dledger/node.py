@@ -16,6 +16,8 @@ from tianzhou.wire.bodies.dledger import OURS, Request, Response
 
 MOST_TERM_STEP: Final = 1 << 32
 """A term that is further above the own one than this is nobody's: no group has so many elections."""
+NO_DOUBT: Final = 1 << 62
+"""`Node.doubted_from` of a log that is what was written."""
 
 
 class Node:
@@ -38,7 +40,9 @@ class Node:
         leader: who leads in `term`, if known.
         committed_index: the log is the group's up to here.
         synced_index: it is on the disk up to here; None when that is not asked for.
-        impaired: whether this node may neither vote nor lead.
+        impaired: whether this node may have lost entries that it acknowledged.
+        doubted_from: index from which on entries may not be what was written, although they look whole: each has to be
+            compared with the leader's, byte by byte. `NO_DOUBT` where none is in doubt.
         term_ended: called when a term or a leadership ends, before the next begins.
         out: what is to be done.
         asks: requests that wait for an answer.
@@ -73,6 +77,7 @@ class Node:
         self.committed_index = -1
         self.synced_index: int | None = None
         self.impaired = False
+        self.doubted_from = NO_DOUBT
         self.asks = Asks()
         self.term_ended: Callable[[], None] = lambda: None
         if log.end_term > self.term:

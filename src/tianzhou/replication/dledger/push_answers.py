@@ -58,13 +58,16 @@ class PushAnswers:
         self._following.commit(index, counts_older_terms=True)
 
     def _has(self, header: EntryHeader, entry: bytes) -> bool:
-        log = self._node.log
-        if not log.begin_index <= header.index <= log.end_index:
+        node, log, index = self._node, self._node.log, header.index
+        if not log.begin_index <= index <= log.end_index or index > node.doubted_from:
+            # An equal entry says nothing of those before it that are in doubt: they are cut off and come again.
             return False
-        if not log.is_whole(header.index):
+        if index == node.doubted_from:
+            return self._following.is_same(header, entry)
+        if not log.is_whole(index):
             # It was changed on the disk: by its term it is the same.
-            return log.term_at(header.index) == header.term
-        return same_entry(log.entry(header.index), entry)
+            return log.term_at(index) == header.term
+        return same_entry(log.entry(index), entry)
 
     def _compare(self, ticket: object, header: EntryHeader, entry: bytes) -> None:
         if self._has(header, entry):
@@ -86,18 +89,18 @@ class PushAnswers:
                 return
             if keep < log.end_index:
                 following.cut(keep)
-        elif index <= max(node.agreed_index, following.verified):
+        elif index <= max(node.agreed_index, following.verified) and node.doubted_from > log.begin_index:
             following.refuse_loss(index)
             self._answer(ticket, Code.INCONSISTENT_STATE, index, 1)
             return
-        elif why := following.replace([header], entry, keep=self._kept_before(index)):
+        elif why := following.replace([header], entry, keep=self._last_to_stay(index)):
             node.complain(f"entry {index} of {node.leader} cannot be appended: {why}")
             self._answer(ticket, Code.INCONSISTENT_STATE, index, 1)
             return
         self._acknowledge(ticket, index, 1)
 
-    def _kept_before(self, index: int) -> int:
-        """Index of the entry behind which the leader's first entry belongs; -1 when the log begins anew with it."""
+    def _last_to_stay(self, index: int) -> int:
+        """Index of the entry behind which the leader's first entry belongs; -1 when the log starts over with it."""
         node, log = self._node, self._node.log
         before = index - 1
         known = max(node.agreed_index, self._following.verified)

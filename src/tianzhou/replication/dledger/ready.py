@@ -36,13 +36,13 @@ class Cut:
     Attributes:
         index: of the first entry that goes; all behind it go too.
         position: where the log ends then.
-        anew: whether all of the log goes, and the next entry may have any index and position: what the leader has
+        whole_log: whether all of the log goes, and the next entry may have any index and position: what the leader has
             begins behind this log's end.
     """
 
     index: int
     position: int
-    anew: bool = False
+    whole_log: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,19 +46,19 @@ class StretchAnswers:
             self._answer(ticket, Code.UNEXPECTED_ARGUMENT)
             return
         following.stated(max(request.end_index, previous + request.count))
-        anew = False
+        starts_over = False
         if request.previous_term < 0 <= previous:
-            anew = not self._knows(headers[0], previous)
-            if anew and headers[0].index <= node.agreed_index:
+            starts_over = not self._knows(headers[0], previous)
+            if starts_over and headers[0].index <= node.agreed_index:
                 following.refuse_loss(headers[0].index)
                 self._answer(ticket, Code.INCONSISTENT_STATE)
                 return
         elif (conflict := self._conflict(previous, request.previous_term)) is not None:
             self._answer(ticket, Code.INCONSISTENT_STATE, conflict)
             return
-        if not anew:
+        if not starts_over:
             following.verify(previous)
-        if headers and not self._take(headers, request.entries, anew=anew):
+        if headers and not self._take(headers, request.entries, starts_over=starts_over):
             self._answer(ticket, Code.INCONSISTENT_STATE)
             return
         following.acknowledge(previous + len(headers), ticket, self._response(previous + len(headers)))
@@ -67,6 +67,8 @@ class StretchAnswers:
     def _knows(self, first: EntryHeader, previous: int) -> bool:
         """Whether the log goes on with the first entry that the leader still has, or has it."""
         node, log = self._node, self._node.log
+        if previous >= node.doubted_from:
+            return False
         if log.begin_index <= first.index <= log.end_index:
             return log.term_at(first.index) == first.term
         known = max(node.agreed_index, self._following.verified)
@@ -82,6 +84,8 @@ class StretchAnswers:
             return None
         if previous > log.end_index:
             return log.end_index + 1
+        if previous >= node.doubted_from:
+            return node.doubted_from
         mine = log.term_at(previous)
         if mine == term:
             return None
@@ -92,15 +96,16 @@ class StretchAnswers:
             low, high = (low, middle) if log.term_at(middle) >= mine else (middle + 1, high)
         return low
 
-    def _take(self, headers: Sequence[EntryHeader], entries: bytes, *, anew: bool) -> bool:
+    def _take(self, headers: Sequence[EntryHeader], entries: bytes, *, starts_over: bool) -> bool:
         """Append what is not there; returns whether that was possible."""
         node, following, log = self._node, self._following, self._node.log
         at = new = 0
-        if not anew and headers[0].index <= log.end_index:
+        if not starts_over and headers[0].index <= log.end_index:
             for header in headers:
                 if header.index > log.end_index:
                     break
-                if header.index >= log.begin_index and log.term_at(header.index) != header.term:
+                is_here = header.index >= log.begin_index
+                if is_here and not following.is_same(header, entries[at : at + header.size]):
                     if header.index <= max(node.agreed_index, following.verified):
                         following.refuse_loss(header.index)
                         return False
@@ -111,7 +116,7 @@ class StretchAnswers:
             following.verify(headers[-1].index)
             return True
         keep = headers[new].index - 1
-        if anew or keep < log.begin_index:
+        if starts_over or keep < log.begin_index:
             keep = -1
         if why := following.replace(headers[new:] if new else headers, entries[at:] if at else entries, keep=keep):
             node.complain(f"entries of {node.leader} cannot be appended: {why}")

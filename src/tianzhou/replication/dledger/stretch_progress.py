@@ -58,7 +58,7 @@ class StretchProgress(Progress):
             entries, count = log.stretch(self._next, times.stretch_bytes)
             self._send(entries, count)
             self._next += count
-        # A follower may have started anew since, and may lack what it had: only the next stretch shows it.
+        # A follower may have restarted since, and may lack what it had: only the next stretch shows it.
         if not self._sent and node.now_ms - self._said_ms >= times.commit_interval_ms:
             self._send(b"", 0)
 

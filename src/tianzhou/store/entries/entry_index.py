@@ -35,7 +35,7 @@ class EntryIndex:
         self._synced = 0
 
     def load(self) -> None:
-        """Take in the files; one of another length, or behind a gap, goes with all that follow: they are made anew.
+        """Take in the files; one of another length, or behind a gap, goes with all that follow: they are rebuilt.
 
         Raises:
             OSError: the folder cannot be read.

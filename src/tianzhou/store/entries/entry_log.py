@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from tianzhou.errors import StoreError
@@ -17,7 +18,7 @@ from tianzhou.store.durability import Durability
 from tianzhou.store.entries.entry_proof import Verdict, judge_entry
 from tianzhou.store.entries.entry_recovery import EntryRecovery
 from tianzhou.store.entries.framed_log import FramedLog
-from tianzhou.store.entries.member_files import EntryCheckpoint, EntryMarks, ImpairedNote, TermFile
+from tianzhou.store.entries.member_files import EntryCheckpoint, EntryMarks, ImpairedNote, Loss, TermFile
 from tianzhou.store.flags import RunningFlags
 from tianzhou.store.index.index import Index
 from tianzhou.store.log.flush import LogFlusher
@@ -58,8 +59,7 @@ class EntryLog:
 
     Attributes:
         terms: the file of term and vote.
-        impaired: which entries this member has lost, in words; empty when none are known to be. It must neither vote
-            nor lead until it has them again.
+        loss: which entries this member has lost, or may have. Its vote counts for less until it has them again.
         broken: called with start and end of a record that is not whole any more, and whose it is.
         leading: whether this member leads, be it that puts are not taken yet.
     """
@@ -88,20 +88,20 @@ class EntryLog:
         self._durability = durability
         self._flags = flags
         self._supervisor = supervisor
-        self._checkpoint = EntryCheckpoint(folder)
-        self._note = ImpairedNote(folder)
+        self._checkpoint, self._note = EntryCheckpoint(folder), ImpairedNote(folder)
         self._begin = (-1, -1)  # offset of the first segment with entries, index of the first entry
         self._committed_end = 0
         self._due = asyncio.Event()
         self.terms = TermFile(folder)
-        self.impaired = ""
+        self.loss = Loss()
         self.leading = False
         self.broken: Callable[[int, int, str], None] = lambda start, stop, why: None
 
     def opened(self, recovery: EntryRecovery) -> None:
         """Begin as a follower of nobody, with what was found on the disk."""
         self._committed_end = recovery.committed_end
-        self.impaired = recovery.lost
+        self.loss = recovery.loss
+        self._due.set()
         self._copy.whole = self._copy.limit = self._dispatcher.limit = self._committed_end
         self._durability.replicated = Watermark(self._committed_end)
         self._flags.closed(NOT_LEADING)
@@ -342,12 +342,13 @@ class EntryLog:
             "%s: entries %d to %d, which the group has not, are cut off its log at %d",
             self._settings.entry_folder, index, self.end_index, end,
         )  # fmt: skip
+        self._checkpoint.forget_synced(index)
         self._log.cut_behind(index - 1, end, term)
         self._flusher.cut(end)
         self._copy.whole = min(self._copy.whole, end)
         self._due.set()
 
-    def begin_anew(self) -> None:
+    def clear(self) -> None:
         """Give up the whole log with its queues and keys: the next entry may have any index and place.
 
         Raises:
@@ -355,7 +356,7 @@ class EntryLog:
         """
         log = self._log
         logger.warning(
-            "%s: the leader's log begins behind this one's end %d; this member begins anew",
+            "%s: the leader's log begins behind this one's end %d; this member starts over",
             self._settings.entry_folder, self.end_index,
         )  # fmt: skip
         self._dispatcher.pending.clear()
@@ -363,6 +364,7 @@ class EntryLog:
             queue.reset()
         if self._index is not None:
             self._index.drop_behind(0)
+        self._checkpoint.forget_synced(0)
         log.cut_behind(-1, 0, -1)
         log.committed_index = -1
         self._flusher.cut(0)
@@ -395,8 +397,8 @@ class EntryLog:
         Raises:
             OSError: the disk refused.
         """
-        self.impaired = ""
-        self._note.write("")
+        self.loss = Loss()
+        self._note.write(self.loss)
 
     # roles
 
@@ -474,19 +476,17 @@ class EntryLog:
     @property
     def marks(self) -> EntryMarks:
         """How far the log is."""
-        return EntryMarks(self.end_index, self.committed_index)
+        return EntryMarks(self.end_index, self.committed_index, self.index_before(self._durability.flushed.value))
 
     async def run(self) -> None:
         """Write every three seconds, and soon after a cut, how far the log is, until cancelled."""
         while True:
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(CHECKPOINT_S):
                     await self._due.wait()
-            except TimeoutError:
-                pass
             self._due.clear()
             with self._supervisor.trial("writing how far the entries are"):
-                await asyncio.to_thread(self._checkpoint.write, self.marks)
+                await asyncio.to_thread(self._checkpoint.write, self.marks, self._checkpoint.cuts)
                 for file in self._log.units.expired(self.begin_index):
                     await asyncio.to_thread(file.delete)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
+from dataclasses import replace
 from typing import Final
 
 from tianzhou.records.entry import HEADER_SIZE, EntryHeader
 from tianzhou.records.framed import EntryTrail, entry_at, entry_begin
 from tianzhou.store.entries.framed_log import FramedLog
-from tianzhou.store.entries.member_files import EntryCheckpoint, EntryMarks, ImpairedNote, TermFile
+from tianzhou.store.entries.member_files import EntryCheckpoint, ImpairedNote, Loss, TermFile
+from tianzhou.store.settings import StoreSettings
 
 logger = logging.getLogger(__name__)
 
@@ -21,16 +22,19 @@ class EntryRecovery:
 
     Args:
         log: the log; its segments are loaded.
-        folder: of the member.
+        settings: of the store.
 
     Attributes:
         committed_end: log offset behind the last committed entry, once it was passed; nothing behind it belongs into
             queues. Very large before.
-        lost: why the log is known to lack entries, in words; empty when it is not.
+        power_failed: whether the machine lost its power while this broker had the folder; set before `load`.
+        loss: what the log is known to lack, and what of it is in doubt.
     """
 
-    def __init__(self, log: FramedLog, folder: Path) -> None:
+    def __init__(self, log: FramedLog, settings: StoreSettings) -> None:
+        folder = settings.entry_folder
         self._log = log
+        self._sync_flush = settings.sync_flush
         self._marks = EntryCheckpoint(folder).read()
         self._note = ImpairedNote(folder)
         self._terms = TermFile(folder)
@@ -38,16 +42,32 @@ class EntryRecovery:
         self._trail = EntryTrail()
         self._rewritten = 0
         self.committed_end = _UNKNOWN
-        self.lost = ""
+        self.power_failed = False
+        self.loss = Loss()
 
     def load(self) -> None:
-        """Take in the index files.
+        """Take in the index files, and what is known to be lost.
 
         Raises:
             OSError: they cannot be read.
         """
         if self._log.framed:
             self._log.units.load()
+        self.loss = self._note.read()
+        if self.power_failed and not self._sync_flush and (self._log.framed or self._terms.read()[0]):
+            # Entries counted as stored before they were on the disk. What the last sync left out may be gone, or there
+            # in part: a body has a CRC, properties and times have none.
+            synced = -1 if self._marks.synced_index is None else self._marks.synced_index
+            before = self.loss.doubted_from
+            self.loss = Loss(
+                "its machine lost its power, and with flushDiskType=ASYNC_FLUSH its last entries may be gone",
+                synced + 1 if before is None else min(before, synced + 1),
+            )
+
+    def _committed(self, index: int) -> int:
+        """What of the entries known to be committed is certain to be what was written."""
+        doubted = self.loss.doubted_from
+        return index if doubted is None else min(index, doubted - 1)
 
     def begin_at(self, begin: int, dispatched: int) -> int:
         """Where to read the log from, so that nothing is missing from the index.
@@ -63,11 +83,13 @@ class EntryRecovery:
         if not log.framed:
             return begin
         first = log.framed_from
+        marks = self._marks = replace(self._marks, committed_index=self._committed(self._marks.committed_index))
         segment = log.files.find(dispatched - HEADER_SIZE) if dispatched - HEADER_SIZE >= first else None
         if segment is not None:
             header = entry_at(segment.view, dispatched - HEADER_SIZE - segment.start, segment.start)
-            if not isinstance(header, str) and header.index > self._marks.committed_index:
-                self._marks = EntryMarks(max(self._marks.end_index, header.index), header.index)
+            index = -1 if isinstance(header, str) else self._committed(header.index)
+            if index > marks.committed_index:
+                self._marks = replace(marks, end_index=max(marks.end_index, index), committed_index=index)
         if self._marks.committed_index < 0:
             self.committed_end = first
         else:
@@ -149,20 +171,6 @@ class EntryRecovery:
             elif header.index > self._marks.committed_index:
                 self.committed_end = min(self.committed_end, header.pos)
 
-    def power_failed(self) -> None:
-        """Take down that the machine lost its power while entries counted as stored before they were on the disk.
-
-        Which ones are missing nobody can know: the checkpoint is some seconds old.
-
-        Raises:
-            OSError: the disk refused.
-        """
-        if self.lost or (self._log.end_term < 0 and not self._terms.read()[0]):
-            return
-        self.lost = "its machine lost its power, and with flushDiskType=ASYNC_FLUSH its last entries may be gone"
-        logger.warning("%s: %s", self._folder, self.lost)
-        self._note.write(self.lost)
-
     def finish(self, trail: EntryTrail, end: int, reason: str) -> list[str]:
         """Go on behind the last entry.
 
@@ -184,16 +192,29 @@ class EntryRecovery:
         log.units.opened(log.next_index, 0)
         self.committed_end = min(self.committed_end, end)
         log.committed_index = min(marks.committed_index, log.next_index - 1)
-        known = max(marks.end_index, marks.committed_index)
-        if reason:
-            self.lost = f"its log is damaged at {end}, behind entry {log.next_index - 1}: {reason}"
-        elif known >= log.next_index:
-            self.lost = f"its log ends with entry {log.next_index - 1}, it had {known}"
-        if self.lost:
-            logger.error("%s: this member of its group has lost entries: %s", log.units.files.directories[0], self.lost)
-            self._note.write(self.lost)
-        else:
-            self.lost = self._note.read()
+        self.loss = replace(self.loss, lost=self._lost(end, reason) or self.loss.lost)
+        if self.loss.lost:
+            folder = log.units.files.directories[0]
+            logger.error("%s: this member of its group has lost entries: %s", folder, self.loss.lost)
+            self._note.write(self.loss)
         if self._rewritten:
-            return [f"the units of {self._rewritten} entries were made anew from the commit log"]
+            return [f"the units of {self._rewritten} entries were rebuilt from the commit log"]
         return []
+
+    def _lost(self, end: int, reason: str) -> str:
+        """What is missing of the log that ends at an offset, in words; empty when nothing is known to be.
+
+        Args:
+            end: the offset.
+            reason: why it was cut though entries follow; empty when none do.
+        """
+        log, marks = self._log, self._marks
+        last, known = log.next_index - 1, max(marks.end_index, marks.committed_index)
+        if self.power_failed and marks.synced_index is not None:
+            # What the disk has not confirmed may be gone, or there in part. With SYNC_FLUSH nobody was promised it.
+            known = marks.synced_index
+            if self._sync_flush and last >= known:
+                return ""
+        if reason:
+            return f"its log is damaged at {end}, behind entry {last}: {reason}"
+        return f"its log ends with entry {last}, it had {known}" if known > last else ""

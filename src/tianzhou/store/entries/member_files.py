@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -65,10 +66,13 @@ class EntryMarks:
     Attributes:
         end_index: index of the last entry; -1 without one.
         committed_index: of the last one known to be committed; -1 without one.
+        synced_index: of the last one that the disk is known to have; -1 without one, None when that is not known. Ours:
+            DLedger's nodes write no such key and pass it over.
     """
 
     end_index: int = -1
     committed_index: int = -1
+    synced_index: int | None = None
 
 
 class EntryCheckpoint:
@@ -76,11 +80,16 @@ class EntryCheckpoint:
 
     Args:
         folder: of the member.
+
+    Attributes:
+        cuts: how often the log was cut.
     """
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / CHECKPOINT_NAME
+        self.cuts = 0
         self._written: EntryMarks | None = None
+        self._lock = threading.Lock()
 
     def read(self) -> EntryMarks:
         """What it says; -1 for what it does not."""
@@ -88,23 +97,59 @@ class EntryCheckpoint:
             values = _read(self.path)
         except StoreUnreadable:
             return EntryMarks()
-        return EntryMarks(_number(values, "endIndex"), _number(values, "committedIndex"))
+        synced = _number(values, "syncedIndex") if "syncedIndex" in values else None
+        return EntryMarks(_number(values, "endIndex"), _number(values, "committedIndex"), synced)
 
-    def write(self, marks: EntryMarks) -> None:
-        """Bring the marks to the disk; nothing happens when they are there.
+    def write(self, marks: EntryMarks, cuts: int | None = None) -> None:
+        """Bring the marks to the disk; nothing happens when they are there, or when the log was cut since.
+
+        Args:
+            marks: how far the log is.
+            cuts: what `cuts` was then, on another thread.
 
         Raises:
             OSError: the disk refused.
         """
-        if marks == self._written:
-            return
+        with self._lock:
+            if marks != self._written and cuts in {None, self.cuts}:
+                self._replace(marks)
+
+    def forget_synced(self, index: int) -> None:
+        """See to it that the file calls no entry synced from one on, whenever the power fails: others come there.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        with self._lock:
+            self.cuts += 1
+            marks = self._written or self.read()
+            if marks.synced_index is not None and marks.synced_index >= index:
+                self._replace(replace(marks, synced_index=index - 1))
+                sync_directory(self.path.parent)
+
+    def _replace(self, marks: EntryMarks) -> None:
         values = {"committedIndex": str(marks.committed_index), "endIndex": str(marks.end_index)}
+        if marks.synced_index is not None:
+            values["syncedIndex"] = str(marks.synced_index)
         replace_file(self.path, format_properties(values).encode())
         self._written = marks
 
 
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What a log has lost.
+
+    Attributes:
+        lost: which entries, in words; empty when none are known to be.
+        doubted_from: index from which on entries that are there may not be what was written; None without such ones.
+    """
+
+    lost: str = ""
+    doubted_from: int | None = None
+
+
 class ImpairedNote:
-    """Says that a log has lost entries, until the member has got them again; it survives restarts.
+    """Says what a log has lost, until the member has got it again; it survives restarts.
 
     Args:
         folder: of the member.
@@ -113,24 +158,26 @@ class ImpairedNote:
     def __init__(self, folder: Path) -> None:
         self._path = folder / IMPAIRED_NAME
 
-    def read(self) -> str:
-        """What was lost, in words; empty when nothing is known to be."""
+    def read(self) -> Loss:
+        """What was lost, as far as is known."""
         try:
-            return str(json.loads(self._path.read_bytes())["lost"])
+            note = json.loads(self._path.read_bytes())
+            doubted = note.get("doubted_from")
+            return Loss(str(note["lost"]), None if doubted is None else int(doubted))
         except FileNotFoundError:
-            return ""
-        except (OSError, ValueError, KeyError, TypeError):
-            return "entries, but the note about them cannot be read"
+            return Loss()
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return Loss("entries, but the note about them cannot be read", 0)
 
-    def write(self, lost: str) -> None:
-        """Bring the note to the disk, or take it away.
+    def write(self, loss: Loss) -> None:
+        """Bring the note to the disk, or take it away when nothing is lost.
 
         Raises:
             OSError: the disk refused.
         """
-        if lost:
+        if loss.lost:
             make_folders(self._path.parent)
-            replace_file(self._path, json.dumps({"lost": lost}).encode() + b"\n")
+            replace_file(self._path, json.dumps(asdict(loss)).encode() + b"\n")
         elif self._path.exists():
             self._path.unlink()
         else:

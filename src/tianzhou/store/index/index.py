@@ -301,7 +301,7 @@ class Index:
         return found
 
     def tell_damage(self, file: IndexFile) -> None:
-        """Have a file that does not say what the log says made anew, with those that are newer."""
+        """Have a file that does not say what the log says rebuilt, with those that are newer."""
         if self.on_damage is not None and file in self.files:
             self.on_damage(file)
 

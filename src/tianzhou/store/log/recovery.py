@@ -62,16 +62,25 @@ class SegmentHead:
 def start_after_crash(heads: Iterable[SegmentHead], safe_timestamp: int) -> int:
     """Offset of the segment to read from after an abnormal exit (store.md §10.4).
 
+    Where the clock was set back, what is in front of that may be newer than `safe_timestamp` although what follows is
+    older: then the segment is looked for in front of it.
+
     Args:
-        heads: one per segment, newest first; no more of them are taken than are needed.
+        heads: one per segment, newest first.
         safe_timestamp: everything stored up to then is known to be on disk, queues included.
     """
-    start = 0
+    start = newer = 0
+    found = None
     for head in heads:
         start = head.start
-        if head.magic in {MAGIC_V1, MAGIC_V2} and 0 < head.store_timestamp <= safe_timestamp:
-            break
-    return start
+        if head.magic not in {MAGIC_V1, MAGIC_V2} or head.store_timestamp <= 0:
+            continue
+        if head.store_timestamp > newer > 0:
+            found = None
+        newer = head.store_timestamp
+        if found is None and newer <= safe_timestamp:
+            found = start
+    return start if found is None else found
 
 
 def start_after_stop(starts: Sequence[int], dispatched_end: int) -> int:

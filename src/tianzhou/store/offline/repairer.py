@@ -94,7 +94,7 @@ def repair(root: Path, slots: int | None = None, progress: Callable[[int], None]
     if (member := member_folder(root)) is not None:
         raise StoreUnreadable(
             f"{member} holds the log of a member of a DLedger group, which is not repaired here: start its broker, "
-            "which makes queues, index and units anew, and gets from its leader what its log has lost"
+            "which rebuilds queues, index and units, and gets from its leader what its log has lost"
         )
     folder = StoreFolder(root)
     folder.lock()

@@ -1,4 +1,4 @@
-"""Units of a queue that lead elsewhere than to their record, made anew from the log (store.md §5.8).
+"""Units of a queue that lead elsewhere than to their record, rebuilt from the log (store.md §5.8).
 
 A bit that flips on the disk leaves a unit that points into the middle of nowhere, and a message that nobody would be
 given. Whoever reads a queue notices. The record is where the unit would lead but for one bit, or in the log between
@@ -51,7 +51,7 @@ class StrayUnit(Exception):
 
 
 class StrayUnits:
-    """Makes units anew that lead elsewhere.
+    """Rebuilds units that lead elsewhere.
 
     Args:
         log: the commit log.
@@ -82,7 +82,7 @@ class StrayUnits:
         self._at_work: dict[ConsumeQueue, asyncio.Task[None]] = {}
 
     async def mend(self, queue: ConsumeQueue, number: int) -> bool:
-        """Make a stray unit anew with those beside it; the loop goes on meanwhile.
+        """Rebuild a stray unit with those beside it; the loop goes on meanwhile.
 
         Returns:
             Whether the queue could be written.
@@ -137,7 +137,7 @@ class StrayUnits:
                 self._changed(queue)
 
     def close(self) -> None:
-        """Give up what is being made anew; the next reader notices again."""
+        """Give up what is being rebuilt; the next reader notices again."""
         for task in self._at_work.values():
             task.cancel()
 
@@ -195,7 +195,7 @@ class StrayUnits:
                 break
         return begin, end
 
-    # making units anew
+    # rebuilding units
 
     def _mend_steps(self, queue: ConsumeQueue, number: int) -> Steps[None]:
         first, last = self._stretch(queue, number)
@@ -214,7 +214,7 @@ class StrayUnits:
             logger.log(
                 level,
                 "queue %s/%d: unit %d leads to %d bytes at %d of the commit log, where no such record is; units %d to "
-                "%d are made anew from the log",
+                "%d are rebuilt from the log",
                 queue.topic, queue.queue_id, number, before[1], before[0], first, last - 1,
             )  # fmt: skip
         if len(found) + len(broken) < last - first:
@@ -231,7 +231,7 @@ class StrayUnits:
         if lost or level != logging.DEBUG:
             logger.log(
                 logging.ERROR if lost else level,
-                "queue %s/%d: %d units made anew, %d of offsets %d to %d have no record in the log any more",
+                "queue %s/%d: %d units rebuilt, %d of offsets %d to %d have no record in the log any more",
                 queue.topic, queue.queue_id, len(found), lost, first, last - 1,
             )  # fmt: skip
 
@@ -428,4 +428,4 @@ def _ever_farther(number: int, step: int, low: int, high: int) -> list[int]:
 
 
 def _report(queue: ConsumeQueue, error: OSError) -> None:
-    logger.error("queue %s/%d cannot be made anew: %s", queue.topic, queue.queue_id, error)
+    logger.error("queue %s/%d cannot be rebuilt: %s", queue.topic, queue.queue_id, error)

@@ -71,7 +71,7 @@ class StoreOpener:
         self.report = report = OpeningReport()
         self.note: StoreNote | None = None
         self._loader = StoreLoader(settings, log, queues, kinds, report.notes)
-        self.entries = EntryRecovery(log, settings.entry_folder) if isinstance(log, FramedLog) else None
+        self.entries = EntryRecovery(log, settings) if isinstance(log, FramedLog) else None
         self._replay = LogReplay(settings, log, queues, index, kinds, report, self.entries)
 
     def open(self, *, clean: bool, pages_survived: bool = False, mark: Mark | None = None) -> OpeningReport:
@@ -227,7 +227,8 @@ class StoreOpener:
         if clean:
             begin, trusted_end = self._begin_after_stop(note, found)
         else:
-            begin = start_after_crash(map(self._head_of, reversed(segments)), self._checkpoint.min_timestamp)
+            behind = [one for one in reversed(segments) if note is None or one.end > note.log_end]
+            begin = start_after_crash(map(self._head_of, behind), self._checkpoint.min_timestamp)
             if note is not None:
                 begin = min([max(begin, note.log_end), *self._lost_units(note, found)])
                 self._replay.newest = self._store_time(note.witness[0]) if note.witness is not None else 0
@@ -339,8 +340,7 @@ class StoreOpener:
         return start
 
     def _recover_log(self, begin: int, trusted_end: int | None, indexed: int | None, certain_end: int) -> None:
-        report = self.report
-        segments = self._log.files.segments
+        report, segments = self.report, self._log.files.segments
         if not segments:
             if self._dispatched_end() >= 0:
                 report.notes.append("there is no commit log; the queues that point into it are deleted")
@@ -411,7 +411,7 @@ class StoreOpener:
             end = self.report.end = log.end
             self.report.indexed = end
         self.report.notes += entries.finish(self._replay.trail, end, self.report.impaired)
-        self.report.impaired = entries.lost
+        self.report.impaired = entries.loss.lost
 
     def _known_damage(self, end: int) -> list[tuple[int, int]]:
         """Damaged stretches that earlier starts found and this one did not read again."""

@@ -73,9 +73,9 @@ class LogDamage:
         return self._repairs
 
     @repairs.setter
-    def repairs(self, asked: Repairs | None) -> None:
-        self._repairs = asked
-        self._log.awaited = [] if asked is None else list(self._log.damaged)
+    def repairs(self, repairs: Repairs | None) -> None:
+        self._repairs = repairs
+        self._log.awaited = [] if repairs is None else list(self._log.damaged)
         self._tries = 0
         self._wake()
 
@@ -178,11 +178,11 @@ class LogDamage:
             self._log.awaited = _without(self._log.awaited, start, stop)
 
     async def _ask_for(self, start: int, stop: int) -> bool:
-        asked = self._repairs
-        if asked is None or stop - start > MOST_ASKED:
+        repairs = self._repairs
+        if repairs is None or stop - start > MOST_ASKED:
             return False
         try:
-            data = await self._asked(asked, start, stop)
+            data = await self._fetch(repairs, start, stop)
         except (TianzhouError, OSError) as error:
             logger.warning("%s: nobody gives bytes %d to %d of the commit log: %s", self._root, start, stop, error)
             return False
@@ -227,13 +227,13 @@ class LogDamage:
         self._wake()
         return True
 
-    async def _asked(self, asked: Repairs, start: int, stop: int) -> bytes | None:
-        """What is given for a stretch; it is asked for segment by segment."""
+    async def _fetch(self, repairs: Repairs, start: int, stop: int) -> bytes | None:
+        """The bytes of a stretch from other nodes, segment by segment; None when nobody has all of it."""
         found = []
         for segment in tuple(self._log.files.segments):
             begin, end = max(start, segment.start), min(stop, segment.end)
             if begin < end:
-                part = await asked(begin, end - begin)
+                part = await repairs(begin, end - begin)
                 if part is None:
                     return None
                 found.append(part)

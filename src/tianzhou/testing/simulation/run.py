@@ -104,7 +104,7 @@ def run(scenario: str, seed: int, *, trace: bool = False, messages: int = MESSAG
     crashes: list[Problem] = []
     loop.set_exception_handler(lambda _, context: _note_crash(loop, crashes, context))
     try:
-        with _undisturbed(), _logs(history if trace else None):
+        with _undisturbed(loop), _logs(history if trace else None):
             cluster = Cluster(layout, loop, root, rng, history, messages)
             with simulated(loop, rng, cluster.disks), members_noted(history):
                 try:
@@ -206,8 +206,12 @@ def _note_crash(loop: SimulationLoop, crashes: list[Problem], context: dict[str,
 
 
 @contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """No garbage is collected in between: when that would happen depends on what else the process has done."""
+def _undisturbed(loop: SimulationLoop) -> Iterator[None]:
+    """No garbage is collected in between: when that would happen depends on what else the process has done.
+
+    Args:
+        loop: closed in the end.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     gc.freeze()
@@ -215,8 +219,11 @@ def _undisturbed() -> Iterator[None]:
         yield
     finally:
         # What is left of the cluster goes while there is something to go from.
+        # What coroutines begin when they are closed goes to a closed loop; asyncio would make one, and keep it.
+        asyncio.set_event_loop(loop)
         with _letting_go():
             gc.collect()
+        asyncio.set_event_loop(None)
         gc.unfreeze()
         if was_enabled:
             gc.enable()

@@ -273,7 +273,7 @@ class StretchRequest(_Message, kw_only=True):
         end_index: of the leader's log.
         entries: headers and bodies, one entry behind the other.
         previous_index: index of the entry before the first one.
-        previous_term: its term; -1 when the leader has it no more, so that the follower's log begins anew.
+        previous_term: its term; -1 when the leader has it no more, so that the follower's log starts over.
     """
 
     commit_index: Int64

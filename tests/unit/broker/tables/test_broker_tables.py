@@ -39,6 +39,19 @@ def test_reading_can_be_forbidden_per_topic() -> None:
     assert groups.forbidden == {}
 
 
+def test_offsets_beyond_the_ends_of_queues_are_lowered_to_them() -> None:
+    offsets = ConsumerOffsets()
+    for topic, queue_id, offset in (("t", 0, 10), ("t", 1, 7), ("t", 2, 3), ("gone", 0, 5), ("%LMQ%x", 0, 9)):
+        offsets.commit("g", topic, queue_id, offset, 1)
+    steps = offsets.lower_to_ends(lambda topic, queue_id: {"t": [10, 5, 8]}.get(topic, [0])[queue_id], 2)
+    with pytest.raises(StopIteration) as end:
+        next(steps)
+    assert end.value.value == 2
+    assert offsets.queues("g", "t") == {0: 10, 1: 5, 2: 3}
+    assert offsets.queues("g", "gone") == {0: 0}
+    assert offsets.queues("g", "%LMQ%x") == {0: 9}
+
+
 def test_offsets_may_go_back_and_survive_their_json() -> None:
     offsets = ConsumerOffsets(version_step=2)
     assert offsets.committed("g", "t", 0) is None

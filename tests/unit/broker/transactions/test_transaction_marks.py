@@ -87,7 +87,7 @@ async def test_positions_follow(broker: OpenBench) -> None:
             assert (committed(HALF), committed(OP)) == (2, 0)
             await asyncio.sleep(24)
             await on_disk(bench)
-            assert (committed(HALF), committed(OP)) == (5, 1), "2 and 4 were written anew"
+            assert (committed(HALF), committed(OP)) == (5, 1), "2 and 4 were written again"
             for one, _, _ in questions(peer):
                 await end(peer, one, ROLLBACK, check=True)
             await on_disk(bench)

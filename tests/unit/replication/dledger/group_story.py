@@ -11,6 +11,7 @@ from group_network import Network
 from memory_log import MemoryLog
 from our_node import OurNode
 
+from tianzhou.replication.dledger.node import NO_DOUBT
 from tianzhou.replication.dledger.ready import Role
 from tianzhou.replication.dledger.timings import Timings
 
@@ -41,7 +42,7 @@ class Figures:
 def story(seed: int) -> Story:
     """A story of any kind."""
     size, apache = KINDS[seed % len(KINDS)]
-    return Story(seed, size, apache=apache, hasty=seed // len(KINDS) % 4 == 3)
+    return Story(seed, size, apache=apache, hasty=seed // len(KINDS) % 4 == 3, torn=seed // len(KINDS) % 3 == 1)
 
 
 class Story:
@@ -54,11 +55,12 @@ class Story:
         sync: whether our nodes answer for what is on the disk only; None for by chance.
         power: whether nodes may lose power, not only crash.
         hasty: whether leaders often crash when they were just chosen, and not everybody has heard of that.
+        torn: whether one node alone loses its power, and has half of its last entries then.
     """
 
     def __init__(
         self, seed: int, size: int = 3, *, apache: int = 0, sync: bool | None = None, power: bool = True,
-        hasty: bool = False, timings: Timings = TIMINGS,
+        hasty: bool = False, torn: bool = False, timings: Timings = TIMINGS,
     ) -> None:  # fmt: skip
         self.rng = Random(seed)
         self.network = Network(self.rng)
@@ -67,13 +69,16 @@ class Story:
         self.power = power
         names = [f"n{n}" for n in range(size)]
         strangers = set(self.rng.sample(names, apache))
-        sync = self.rng.random() < 0.5 if sync is None else sync
+        sync = self.rng.random() < 0.5 and not torn if sync is None else sync
         self.nodes: list[OurNode | ApacheNode] = [
             ApacheNode(name, names, self.network, self.checks, timings)
             if name in strangers
             else OurNode(name, names, self.network, self.checks, timings, sync=sync)
             for name in names
         ]
+        self._torn = next(node for node in self.nodes if isinstance(node, OurNode)) if torn else None
+        if self._torn is not None:
+            self._torn.tears = True
         self._body = 0
         if hasty:
             self.checks.elected = self._elected
@@ -91,7 +96,10 @@ class Story:
         life = node.life
         for other in rng.sample(self.nodes, len(self.nodes) // 2):
             network.cuts.add((name, other.name))
-        network.at(rng.randint(0, 30), lambda: node.life == life and node.alive and node.crash(power=self.power))
+        network.at(
+            rng.randint(0, 30),
+            lambda: node.life == life and node.alive and node.crash(power=self._may_lose_power(node)),
+        )
         network.at(rng.randint(31, 90), lambda: node.alive or node.restart())
         network.at(rng.randint(31, 90), network.cuts.clear)
 
@@ -147,9 +155,15 @@ class Story:
             node.expire(rng.randint(1, 30))
         elif what < 0.96:
             node.hand_over(rng.choice(self.nodes).name)
-        elif isinstance(node, OurNode) and self.power:
+        elif isinstance(node, OurNode) and self._may_lose_power(node):
             node.fragile = rng.choice((0.0, 0.0, 0.002, 0.02))
-        self.checks.logs({node.name: node.log for node in self.nodes})
+        self.checks.logs({node.name: node.log for node in self.nodes if not self._in_doubt(node)})
+
+    def _may_lose_power(self, node: OurNode | ApacheNode) -> bool:
+        return self.power and self._torn in {None, node}
+
+    def _in_doubt(self, node: OurNode | ApacheNode) -> bool:
+        return isinstance(node, OurNode) and node.doubted_from < NO_DOUBT
 
     def _crash(self, node: OurNode | ApacheNode) -> None:
         rng = self.rng
@@ -160,7 +174,7 @@ class Story:
         if not node.alive:
             return
         self.figures.crashes += 1
-        node.crash(power=self.power and rng.random() < 0.5)
+        node.crash(power=self._may_lose_power(node) and rng.random() < 0.5)
         if rng.random() < 0.4:
             life = node.life
             self.network.at(rng.randint(1, 60), lambda: node.alive or node.life != life or node.restart())

@@ -89,8 +89,8 @@ class MemoryLog:
 
     def cut(self, cut: Cut) -> None:
         """Cut as `Ready` says."""
-        keep = 0 if cut.anew else cut.index - self.headers[0].index
-        assert cut.anew or cut.position == (self.headers[keep - 1].end if keep else self.headers[0].pos)
+        keep = 0 if cut.whole_log else cut.index - self.headers[0].index
+        assert cut.whole_log or cut.position == (self.headers[keep - 1].end if keep else self.headers[0].pos)
         del self.raw[keep:], self.headers[keep:]
 
     def append(self, append: Append) -> None:

@@ -8,7 +8,9 @@ from group_checks import Checks
 from group_network import Network
 from memory_log import MemoryLog
 
+from tianzhou.records.entry import HEADER_SIZE
 from tianzhou.replication.dledger.member import Member
+from tianzhou.replication.dledger.node import NO_DOUBT
 from tianzhou.replication.dledger.ready import HardState, Ready, Role
 from tianzhou.replication.dledger.timings import Timings
 from tianzhou.wire.bodies.dledger import TransferRequest
@@ -34,6 +36,9 @@ class OurNode:
         self.timings = timings
         self.sync = sync
         self.peers = peers
+        self.tears = False
+        """Whether entries of the last moments may be there in part when the power is gone."""
+        self.doubted_from = NO_DOUBT
         self.fragile = 0.0
         """Chance that the power goes in the middle of a `Ready`."""
         self.hard_state = HardState()
@@ -56,7 +61,7 @@ class OurNode:
         self.member = Member(
             "group", self.name, self.peers, self.log, self.hard_state, chance=self.network.rng.random,
             now_ms=self.network.now_ms, timings=self.timings, committed_index=self.checkpoint, impaired=self.impaired,
-            sync_entries=self.sync, synced_index=self.log.end_index,
+            doubted_from=self.doubted_from, sync_entries=self.sync, synced_index=self.log.end_index,
         )  # fmt: skip
         self.disk = list(self.log.raw)
         self.was_impaired = self.impaired
@@ -80,7 +85,7 @@ class OurNode:
         rng = self.network.rng
         # The checkpoint is written now and then, of entries that are on the disk.
         stored = self.log.begin_index + self._equal(self.disk) - 1 if self.sync else self.log.end_index
-        self.checkpoint = rng.choice((self.checkpoint, min(self.reached, stored)))
+        self.checkpoint = min(rng.choice((self.checkpoint, min(self.reached, stored))), self.doubted_from - 1)
         if not power or not self.log.raw:
             self.log = MemoryLog(self.log.raw)
             return
@@ -91,10 +96,16 @@ class OurNode:
             rest = self.log.raw[: rng.randint(equal, len(self.log.raw))] if whole or rng.random() < 0.5 else self.disk
             self.log = MemoryLog(rest)
         else:
-            left = rng.randint(max(len(self.log.raw) - 20, 1), len(self.log.raw))
-            self.impaired = self.impaired or left < len(self.log.raw)
-            self.log = MemoryLog(self.log.raw[:left])
-        self.checkpoint = min(self.checkpoint, self.log.end_index)
+            synced = max(len(self.log.raw) - 20, 1)
+            left = rng.randint(synced, len(self.log.raw))
+            self.impaired = True
+            self.doubted_from = min(self.doubted_from, self.log.begin_index + synced)
+            kept = self.log.raw[:left]
+            for n in range(synced, left) if self.tears else ():
+                if rng.random() < 0.2:
+                    kept[n] = kept[n][:HEADER_SIZE] + bytes(len(kept[n]) - HEADER_SIZE)
+            self.log = MemoryLog(kept)
+        self.checkpoint = min(self.checkpoint, self.log.end_index, self.doubted_from - 1)
 
     def _equal(self, raw: list[bytes]) -> int:
         """How many entries from the first on are the same in the log."""
@@ -144,7 +155,7 @@ class OurNode:
             self.log.append(ready.append)
             self._may_fail()
         if ready.recovered:
-            self.impaired = False
+            self.impaired, self.doubted_from = False, NO_DOUBT
         self.complaints += ready.complaints
         if ready.committed is not None:
             self.reached = ready.committed.index

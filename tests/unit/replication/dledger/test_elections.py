@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from member_desk import Desk, log_of, quick
+from member_desk import TIMINGS, Desk, log_of, quick
 
 from tianzhou.errors import ConfigError, StoreError
 from tianzhou.replication.dledger.member import Member, Unsupported
@@ -336,3 +336,39 @@ def test_a_shell_that_does_not_carry_out_what_was_decided_is_stopped() -> None:
     desk.stretch(source, -1, 2, term=1)
     with pytest.raises(StoreError, match="carry out `Ready` before the member is called again"):
         desk.member.tick(desk.now_ms + 10)
+
+
+@pytest.mark.parametrize(("sound", "leads"), [((), True), (("n1",), True), (("n1", "n2"), False)])
+def test_a_node_with_entries_in_doubt_leads_only_where_too_few_have_lost_nothing(
+    sound: tuple[str, ...], *, leads: bool
+) -> None:
+    desk = Desk(log_of(1, 1), state=HardState(1, None), impaired=True, doubted_from=1)
+    desk.after(2000)
+    for kind in (PreVoteRequest, VoteRequest):
+        for peer in ("n1", "n2"):
+            for send in desk.sent(kind, peer)[-1:]:
+                answer = VoteResponse(vote_result=VoteResult.ACCEPT, term=desk.state.term, impaired=peer not in sound)
+                desk.reply(send, answer)
+    assert (desk.member.standing.role is Role.LEADER) is leads
+
+
+def test_two_that_stand_at_once_stand_again_soon_in_another_term_though_the_third_is_silent() -> None:
+    desk = Desk(log_of(1), state=HardState(1, None))
+
+    def answered(kind: type, result: VoteResult) -> int:
+        for _ in range(200):
+            questions = desk.sent(kind, "n1")
+            if questions:
+                desk.sends.clear()
+                desk.reply(questions[0], VoteResponse(vote_result=result, term=desk.state.term))
+                return int(questions[0].request.term)
+            desk.after(10)
+        raise AssertionError(f"no {kind.__name__} within two seconds")
+
+    terms = set()
+    for _ in range(3):
+        began_ms = desk.now_ms
+        answered(PreVoteRequest, VoteResult.ACCEPT)
+        terms.add(answered(VoteRequest, VoteResult.REJECT_ALREADY_VOTED))
+        assert desk.now_ms - began_ms < 3 * TIMINGS.max_vote_interval_ms
+    assert terms == {2, 3, 4}

@@ -259,3 +259,72 @@ def test_a_record_that_is_not_whole_is_not_taken() -> None:
         assert desk.log.end_index == -1
         assert "record" in desk.complaints[-1]
     assert Desk().ask(stretch(entry())).code == Code.SUCCESS
+
+
+def torn(source: MemoryLog, *indexes: int) -> MemoryLog:
+    """A log in which the disk has parts of some entries only."""
+    log = MemoryLog(source.raw)
+    for index in indexes:
+        log.raw[index] = log.raw[index][:HEADER_SIZE] + bytes(len(log.raw[index]) - HEADER_SIZE)
+    return log
+
+
+def test_entries_in_doubt_are_compared_with_the_leaders_from_the_first_one_on() -> None:
+    source = log_of(1, 1, 1, 1, 1, 2)
+    desk = Desk(torn(source, 3), state=HardState(2, None), impaired=True, doubted_from=2, committed_index=1)
+    answer = desk.stretch(source, 5, 0, term=2, commit=5)
+    assert (answer.code, answer.conflict_index) == (Code.INCONSISTENT_STATE, 2)
+    assert desk.stretch(source, 1, 4, term=2, commit=5).code == Code.SUCCESS
+    assert same(desk, source)
+    assert not desk.member.impaired
+    assert desk.member.committed.index == 5
+
+
+def test_entries_in_doubt_that_are_the_leaders_stay() -> None:
+    source = log_of(1, 1, 1, 2)
+    desk = Desk(MemoryLog(source.raw), state=HardState(2, None), impaired=True, doubted_from=1)
+    assert desk.stretch(source, 0, 2, term=2).code == Code.SUCCESS
+    assert desk.last.cut is None
+    assert desk.stretch(source, 2, 0, term=2).code == Code.SUCCESS
+    assert desk.stretch(source, 3, 0, term=2).conflict_index == 3
+    assert desk.stretch(source, 2, 1, term=2, commit=3).code == Code.SUCCESS
+    assert desk.last.cut is None
+    assert desk.last.recovered
+
+
+def test_a_log_in_doubt_before_the_leaders_begin_begins_anew() -> None:
+    source = log_of(1, 1, 1, 1, 2)
+    desk = Desk(torn(source, 1), state=HardState(2, None), impaired=True, doubted_from=1, committed_index=0)
+    source.expire(3)
+    assert desk.stretch(source, 2, 2, term=2, commit=4).code == Code.SUCCESS
+    assert same(desk, source)
+
+
+def test_entries_in_doubt_are_cut_off_and_come_again_from_one_of_apaches_leaders() -> None:
+    source = log_of(1, 1, 1, 1)
+    desk = Desk(torn(source, 2), state=HardState(1, None), impaired=True, doubted_from=2, committed_index=1)
+    assert desk.push(COMPARE, [source.entry(3)], term=1).code == Code.INCONSISTENT_STATE
+    assert desk.push(COMPARE, [source.entry(2)], term=1).code == Code.INCONSISTENT_STATE
+    assert desk.push(COMPARE, [source.entry(1)], term=1).code == Code.SUCCESS
+    assert desk.push(TRUNCATE, [source.entry(1)], term=1).code == Code.SUCCESS
+    assert desk.log.end_index == 1
+    assert desk.push(APPEND, source.raw[2:], term=1).code == Code.SUCCESS
+    assert same(desk, source)
+
+
+def test_a_log_without_a_certain_entry_begins_anew_with_one_of_apaches_leaders() -> None:
+    source = log_of(1, 1, 1, 1)
+    for broken in ((), (2,)):
+        log = torn(source, *broken)
+        log.expire(2)
+        desk = Desk(log, state=HardState(1, None), impaired=True, doubted_from=1)
+        same_begin = desk.push(COMPARE, [source.entry(2)], term=1).code == Code.SUCCESS
+        assert same_begin is not bool(broken)
+        if broken:
+            assert desk.push(TRUNCATE, [source.entry(0)], term=1).code == Code.SUCCESS
+            assert desk.push(APPEND, source.raw[1:], term=1).code == Code.SUCCESS
+            assert same(desk, source)
+        else:
+            assert desk.push(TRUNCATE, [source.entry(2)], term=1).code == Code.SUCCESS
+            assert desk.push(APPEND, source.raw[3:], term=1).code == Code.SUCCESS
+            assert desk.log.raw == source.raw[2:]

@@ -230,7 +230,7 @@ def test_a_member_whose_log_is_behind_begins_anew(tmp_path: Path) -> None:
         commit(other)
         there, here = entries_of(leader), entries_of(other)
         here.follow()
-        here.begin_anew()
+        here.clear()
         assert (here.begin_index, here.end_index, here.end_term, numbers(other)) == (-1, -1, -1, [])
         first = next(index for index in range(150) if there.position_of(index) == SEGMENT)
         here.append_raw(there.stretch(first, 1 << 30)[0])
@@ -238,7 +238,7 @@ def test_a_member_whose_log_is_behind_begins_anew(tmp_path: Path) -> None:
         assert (here.begin_index, here.end_index) == (first, there.end_index)
         assert sorted(numbers(other)) == list(range(first - 1, 150))
     with opened(group_store(tmp_path / "other")) as other:
-        assert (entries_of(other).begin_index, entries_of(other).impaired) == (first, "")
+        assert (entries_of(other).begin_index, entries_of(other).loss.lost) == (first, "")
         assert sorted(numbers(other)) == list(range(first - 1, 150))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from small_store import SEGMENT, fill, flip, number_of, numbers, opened, read_qu
 from tianzhou.records.entry import HEADER_SIZE, UNIT_SIZE
 from tianzhou.records.layout import MAGIC_BLANK, SIZE_MAGIC
 from tianzhou.store import NewRecord, PutStatus
+from tianzhou.store.entries.member_files import EntryCheckpoint, EntryMarks, Loss
 from tianzhou.store.files import folder as store_folder
 from waiting import until_async
 
@@ -82,7 +84,7 @@ def test_after_a_crash_of_the_process_nothing_is_lost(tmp_path: Path) -> None:
         entries = entries_of(store)
         assert not store.report.clean
         assert all_entries(store) == before
-        assert entries.impaired == ""
+        assert entries.loss.lost == ""
         # What queues had was committed, whatever the checkpoint says.
         assert entries.committed_index == 70
         assert sorted(numbers(store)) == list(range(70))
@@ -117,7 +119,7 @@ def test_a_log_that_ends_anywhere_ends_with_its_last_whole_entry(tmp_path: Path)
             assert entries.end_index == count - 1, at
             assert all_entries(store) == before[:count]
             assert entries.committed_index == count - 1
-            assert f"it had {len(before) - 1}" in entries.impaired
+            assert f"it had {len(before) - 1}" in entries.loss.lost
             assert sorted(numbers(store)) == list(range(count - 1))
             entries.append_raw(b"".join(before[count:]))
             commit(store)
@@ -137,8 +139,8 @@ def test_damage_inside_cuts_the_log_and_is_remembered(tmp_path: Path, where: str
         with opened(group_store(tmp_path)) as store:
             entries = entries_of(store)
             assert entries.end_index == 19
-            assert store.report.impaired == entries.impaired
-            assert "entries follow it" in entries.impaired
+            assert store.report.impaired == entries.loss.lost
+            assert "entries follow it" in entries.loss.lost
             assert sorted(numbers(store)) == list(range(19))
     with opened(group_store(tmp_path)) as store:
         entries_of(store).append_raw(b"".join(before[20:]))
@@ -146,7 +148,7 @@ def test_damage_inside_cuts_the_log_and_is_remembered(tmp_path: Path, where: str
         entries_of(store).mended()
         assert sorted(numbers(store)) == list(range(40))
     with opened(group_store(tmp_path)) as store:
-        assert entries_of(store).impaired == ""
+        assert entries_of(store).loss.lost == ""
         assert all_entries(store) == before
 
 
@@ -229,7 +231,7 @@ async def test_old_segments_go_but_for_what_is_not_committed(tmp_path: Path) -> 
         store.delete_expired()
         await until_async(lambda: store.begin_offset >= last)
     with opened(group_store(tmp_path)) as store:
-        assert entries_of(store).impaired == ""
+        assert entries_of(store).loss.lost == ""
         assert entries_of(store).end_index == 200
         assert max(numbers(store)) == 199
 
@@ -264,4 +266,92 @@ def test_who_lost_its_power_may_have_lost_entries(
         (left / "abort").write_bytes(abort)
     for _ in range(2):  # it is still so after a clean stop
         with opened(group_store(left, **changes)) as store:
-            assert ("lost its power" in entries_of(store).impaired) is impaired
+            assert ("lost its power" in entries_of(store).loss.lost) is impaired
+
+
+@pytest.fixture
+def power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Path]:
+    """Copies an open store as the next kernel finds it."""
+    kernel = tmp_path / "boot_id"
+    kernel.write_text("one\n")
+    monkeypatch.setattr(store_folder, "_BOOT_ID", kernel)
+
+    def cut(store: Path) -> Path:
+        left = copied(store, tmp_path / "left")
+        kernel.write_text("two\n")
+        return left
+
+    return cut
+
+
+def half_gone(folder: Path, raw: list[bytes], index: int) -> None:
+    """Let the second half of an entry not have reached the disk."""
+    at = sum(map(len, raw[:index])) + len(raw[index]) // 2
+    with (folder / MEMBER / "data" / f"{0:020d}").open("r+b") as file:
+        file.seek(at)
+        file.write(bytes(len(raw[index]) - len(raw[index]) // 2))
+
+
+def test_what_was_synced_last_is_certain_the_rest_is_in_doubt(
+    tmp_path: Path, power_cut: Callable[[Path], Path]
+) -> None:
+    with opened(group_store(tmp_path / "store")) as store:
+        lead(store, 1)
+        fill(store, 0, 20)
+        commit(store, 12)
+        EntryCheckpoint(tmp_path / "store" / MEMBER).write(EntryMarks(20, 12, 8))
+        left = power_cut(tmp_path / "store")
+    with opened(group_store(left)) as store:
+        entries = entries_of(store)
+        assert entries.loss.doubted_from == 9
+        # Nothing is shown that may not be what was written, until the group says so again.
+        assert entries.committed_index == 8
+        assert sorted(numbers(store)) == list(range(8))
+    with opened(group_store(left)) as store:  # it is remembered after a clean stop
+        entries = entries_of(store)
+        assert entries.loss.doubted_from == 9
+        assert entries.committed_index == 8
+        commit(store)
+        assert sorted(numbers(store)) == list(range(20))
+        entries.mended()
+        assert entries.marks.synced_index == 20
+    with opened(group_store(left)) as store:
+        assert entries_of(store).loss == Loss()
+        assert entries_of(store).committed_index == 20
+
+
+@pytest.mark.parametrize(("broken", "lost"), [(14, False), (6, True)])
+def test_with_sync_flush_only_what_was_synced_counts_as_lost(
+    tmp_path: Path, power_cut: Callable[[Path], Path], broken: int, *, lost: bool
+) -> None:
+    sync = {"flush_disk_type": "SYNC_FLUSH"}
+    with opened(group_store(tmp_path / "store", **sync)) as store:
+        lead(store, 1)
+        fill(store, 0, 20)
+        commit(store, 8)
+        before = all_entries(store)
+        EntryCheckpoint(tmp_path / "store" / MEMBER).write(EntryMarks(20, 8, 8))
+        left = power_cut(tmp_path / "store")
+    half_gone(left, before, broken)
+    with opened(group_store(left, **sync)) as store:
+        entries = entries_of(store)
+        assert entries.end_index == broken - 1
+        assert bool(entries.loss.lost) is lost
+        assert entries.loss.doubted_from is None
+        entries.append_raw(b"".join(before[broken:]))
+        commit(store)
+        assert sorted(numbers(store)) == list(range(20))
+
+
+def test_a_cut_takes_back_what_the_checkpoint_calls_synced(tmp_path: Path) -> None:
+    with opened(group_store(tmp_path)) as store:
+        lead(store, 1)
+        fill(store, 0, 20)
+        commit(store, 8)
+        entries_of(store).write_checkpoint()
+        checkpoint = EntryCheckpoint(tmp_path / MEMBER)
+        assert checkpoint.read().synced_index is not None
+        checkpoint.write(EntryMarks(20, 8, 20))
+    with opened(group_store(tmp_path)) as store:
+        entries_of(store).cut_from(15)
+        assert EntryCheckpoint(tmp_path / MEMBER).read().synced_index == 14

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tianzhou.errors import StoreUnreadable
-from tianzhou.store.entries.member_files import EntryCheckpoint, EntryMarks, ImpairedNote, TermFile
+from tianzhou.store.entries.member_files import EntryCheckpoint, EntryMarks, ImpairedNote, Loss, TermFile
 
 
 def test_term_and_vote(tmp_path: Path) -> None:
@@ -34,17 +34,40 @@ def test_a_checkpoint_that_says_nothing(tmp_path: Path, text: str) -> None:
 
 def test_a_checkpoint(tmp_path: Path) -> None:
     assert EntryCheckpoint(tmp_path).read() == EntryMarks(-1, -1)
-    EntryCheckpoint(tmp_path).write(EntryMarks(12, 9))
-    assert EntryCheckpoint(tmp_path).read() == EntryMarks(12, 9)
+    EntryCheckpoint(tmp_path).write(EntryMarks(12, 9))  # as DLedger's nodes write it
+    assert EntryCheckpoint(tmp_path).read() == EntryMarks(12, 9, None)
+    EntryCheckpoint(tmp_path).write(EntryMarks(12, 9, -1))
+    assert EntryCheckpoint(tmp_path).read() == EntryMarks(12, 9, -1)
 
 
-def test_a_note_of_what_was_lost(tmp_path: Path) -> None:
+def test_a_checkpoint_calls_nothing_synced_that_was_cut_off(tmp_path: Path) -> None:
+    EntryCheckpoint(tmp_path).forget_synced(0)
+    assert not EntryCheckpoint(tmp_path).path.exists()
+    EntryCheckpoint(tmp_path).write(EntryMarks(12, 9, 11))
+    checkpoint = EntryCheckpoint(tmp_path)
+    cuts = checkpoint.cuts
+    checkpoint.forget_synced(10)
+    assert EntryCheckpoint(tmp_path).read() == EntryMarks(12, 9, 9)
+    checkpoint.write(EntryMarks(12, 9, 12), cuts)  # another thread's, begun before
+    assert EntryCheckpoint(tmp_path).read() == EntryMarks(12, 9, 9)
+    checkpoint.write(EntryMarks(14, 9, 14), checkpoint.cuts)
+    assert EntryCheckpoint(tmp_path).read() == EntryMarks(14, 9, 14)
+
+
+@pytest.mark.parametrize("loss", [Loss("much"), Loss("more", 7)])
+def test_a_note_of_what_was_lost(tmp_path: Path, loss: Loss) -> None:
     note = ImpairedNote(tmp_path / "dledger-n0")
-    assert note.read() == ""
-    note.write("much")
-    assert note.read() == "much"
-    note.write("")
-    assert note.read() == ""
-    note.write("")
-    (tmp_path / "dledger-n0" / "impaired.json").write_bytes(b"{")
-    assert note.read()
+    assert note.read() == Loss()
+    note.write(loss)
+    assert note.read() == loss
+    note.write(Loss())
+    assert note.read() == Loss()
+    note.write(Loss())
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"lost": "x", "doubted_from": "y"}'])
+def test_a_note_that_cannot_be_read_doubts_everything(tmp_path: Path, text: str) -> None:
+    (tmp_path / "impaired.json").write_text(text)
+    loss = ImpairedNote(tmp_path).read()
+    assert loss.lost
+    assert loss.doubted_from == 0

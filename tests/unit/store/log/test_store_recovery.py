@@ -170,6 +170,19 @@ def test_the_start_after_a_crash_is_the_last_segment_begun_before_the_checkpoint
     assert start_after_crash([], 500) == 0
 
 
+def test_the_start_after_a_crash_is_in_front_of_where_the_clock_was_set_back() -> None:
+    heads = [
+        SegmentHead(0, MAGIC_V1, 1000),
+        SegmentHead(100, MAGIC_V1, 9000),
+        SegmentHead(200, MAGIC_V1, 2000),
+        SegmentHead(300, MAGIC_V1, 3000),
+    ]
+    # Which of both times the checkpoint is of cannot be told.
+    assert start_after_crash(reversed(heads), 2500) == 0
+    assert start_after_crash(reversed(heads), 9500) == 100
+    assert start_after_crash(reversed(heads), 500) == 0
+
+
 def test_the_start_after_a_stop_is_where_the_queues_end() -> None:
     assert start_after_stop([0, 100, 200], 150) == 1
     assert start_after_stop([0, 100, 200], 200) == 2
