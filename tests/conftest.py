@@ -38,6 +38,23 @@ hypothesis.settings.register_profile("busy", deadline=None, suppress_health_chec
 hypothesis.settings.load_profile("busy")
 
 
+WORKER_DIED = 3
+"""The exit code of a run in which a worker's process died: what it had not come to was tested by nobody."""
+_dead_workers: list[str] = []
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object | None) -> None:
+    if error:
+        _dead_workers.append(node.gateway.id)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if _dead_workers:
+        session.exitstatus = WORKER_DIED
+
+
 @pytest.fixture(autouse=True)
 def log_levels_are_left_as_they_were() -> Iterator[None]:
     """Commands run in the test's process make some loggers quiet, as they do for their users."""
