@@ -1,0 +1,45 @@
+"""A request at the door, and the refusal it may meet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+from tianzhou.errors import BrokerError
+
+
+class AccessRequest(msgspec.Struct, frozen=True, gc=False):
+    """What access control looks at.
+
+    Attributes:
+        code: request code.
+        fields: header fields as text by wire name, those of the signature included.
+        body: the body as it was sent.
+        version: the sender's version ordinal (wire.md §1.6).
+        ip: the peer's address, without its port.
+        account: the account of the certificate the peer has shown; with one no signature is needed.
+    """
+
+    code: int
+    fields: Mapping[str, str]
+    body: bytes | memoryview = b""
+    version: int = 0
+    ip: str = ""
+    account: str = ""
+
+
+class AccessDenied(BrokerError):
+    """A request was refused by access control; `remark` says who may not do what."""
+
+
+class AccessRules(Protocol):
+    """Rules of one kind: accounts of RocketMQ 4.x, or users and policies of 5.3."""
+
+    def check(self, request: AccessRequest) -> None:
+        """Return when the request is allowed.
+
+        Raises:
+            AccessDenied: it is not, with the response code and the text of RocketMQ.
+        """

@@ -1,0 +1,69 @@
+"""Resources, and what may be done with them: the vocabulary of both kinds of access control (broker.md §22)."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Permission(enum.IntFlag):
+    """A permission of RocketMQ 4.x; `PUB|SUB` is both."""
+
+    DENY = 1
+    ANY = 2
+    PUB = 4
+    SUB = 8
+
+
+class ResourceType(enum.StrEnum):
+    """Type of a resource of RocketMQ 5.3, spelled as in `Topic:orders`."""
+
+    ANY = "Any"
+    CLUSTER = "Cluster"
+    NAMESPACE = "Namespace"
+    TOPIC = "Topic"
+    GROUP = "Group"
+
+
+class Action(enum.StrEnum):
+    """Action of RocketMQ 5.3 on a resource, spelled as in policies."""
+
+    ALL = "All"
+    ANY = "Any"
+    PUB = "Pub"
+    SUB = "Sub"
+    CREATE = "Create"
+    UPDATE = "Update"
+    DELETE = "Delete"
+    GET = "Get"
+    LIST = "List"
+
+
+class Resource(NamedTuple):
+    """One resource that a request names, literally."""
+
+    type: ResourceType
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.type}:{self.name}"
+
+
+class Need(NamedTuple):
+    """A resource, and the actions of which an account needs one on it (RocketMQ 5.3)."""
+
+    resource: Resource
+    actions: tuple[Action, ...]
+
+
+class PlainNeed(NamedTuple):
+    """What a request needs of an account of RocketMQ 4.x.
+
+    Attributes:
+        permissions: by the topic, or for groups by the group's retry topic (`%RETRY%` and its name).
+        admin: whether only an administrator may.
+    """
+
+    permissions: Mapping[str, Permission]
+    admin: bool = False
