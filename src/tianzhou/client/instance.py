@@ -24,7 +24,6 @@ from tianzhou.client.cluster.name_servers import NameServers
 from tianzhou.client.cluster.remedies import check
 from tianzhou.client.cluster.requests import PendingReplies
 from tianzhou.client.cluster.routes import RouteTable, borrowed, check_route, subscribe_queues
-from tianzhou.client.cluster.signing import signing
 from tianzhou.client.cluster.tasks import Tasks
 from tianzhou.client.cluster.tls import context_of
 from tianzhou.client.namespaces.namespaces import unwrap
@@ -35,6 +34,7 @@ from tianzhou.clock import Clock, SystemClock
 from tianzhou.errors import ClientError, LimitExceeded, ProtocolError, TianzhouError, TopicUnavailable
 from tianzhou.model import HeartbeatData, MessageQueue, TopicRoute
 from tianzhou.remoting.client import Exchange, RemotingClient, RpcHook
+from tianzhou.remoting.signing import signing
 from tianzhou.wire.bodies.route import ROUTE
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command

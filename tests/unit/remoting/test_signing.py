@@ -6,10 +6,11 @@ import hmac
 
 import pytest
 
+from tianzhou.access.signatures import signature
 from tianzhou.client import ClientInstance
-from tianzhou.client.cluster.signing import signature, signing
 from tianzhou.errors import ConfigError
 from tianzhou.remoting.client import Exchange
+from tianzhou.remoting.signing import signing
 from tianzhou.wire.command import Command
 
 ACCESS, SECRET = "rocketmq2", "12345678"

@@ -1,4 +1,4 @@
-"""Signed requests, for brokers with access control: RocketMQ's ACL (client.md §21).
+"""Signed requests, for servers with access control: RocketMQ's ACL (client.md §21).
 
 A producer, consumer or admin that is given `access_key` and `secret_key` signs each of its requests, heartbeats and
 one-way ones included. The secret itself never travels.
@@ -6,34 +6,10 @@ one-way ones included. The secret itself never travels.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
-from collections.abc import Mapping
-
+from tianzhou.access.signatures import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, UNIQUE_KEY_QUERY, signature
 from tianzhou.errors import ConfigError
 from tianzhou.remoting.client import Exchange, RpcHook
 from tianzhou.wire.codes import UNSIGNED_UNIQUE_KEY_QUERY_UNTIL
-
-ACCESS_KEY = "AccessKey"
-SECURITY_TOKEN = "SecurityToken"
-SIGNATURE = "Signature"
-_UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
-_UNSIGNED = frozenset({SIGNATURE, _UNIQUE_KEY_QUERY})
-"""Fields that brokers leave out: the signature itself, and what Java's client adds to a query behind its signature."""
-
-
-def signature(fields: Mapping[str, str], body: bytes, secret_key: str) -> str:
-    """The signature of a request by the owner of a secret.
-
-    Args:
-        fields: its header fields; a signature among them does not count, nor the mark of a query by unique key.
-        body: its body.
-        secret_key: the secret.
-    """
-    content = "".join(value for name, value in sorted(fields.items()) if name not in _UNSIGNED)
-    digest = hmac.new(secret_key.encode(), content.encode("utf-8", "replace") + body, hashlib.sha1)
-    return base64.b64encode(digest.digest()).decode()
 
 
 def signing(access_key: str | None, secret_key: str | None, security_token: str | None = None) -> RpcHook | None:
@@ -60,10 +36,10 @@ def signing(access_key: str | None, secret_key: str | None, security_token: str 
     def sign(exchange: Exchange) -> None:
         request = exchange.request
         fields = {**request.fields, **extra}
-        if _UNIQUE_KEY_QUERY in fields:
+        if UNIQUE_KEY_QUERY in fields:
             # Brokers before 5.0 never count this field. Later ones do, unless the client is as old as this, because
             # it did not sign it either (wire.md §11.1): for this request we are, and both come to the same signature.
             request.version = min(request.version, UNSIGNED_UNIQUE_KEY_QUERY_UNTIL)
-        request.fields = fields | {SIGNATURE: signature(fields, bytes(request.body), secret)}
+        request.fields = fields | {SIGNATURE: signature(fields, request.body, secret)}
 
     return sign
