@@ -17,7 +17,7 @@ from tianzhou.broker.settings import BrokerSettings
 from tianzhou.namesrv import changeable_settings as of_name_server
 from tianzhou.namesrv.settings import IGNORED as IGNORED_OF_NAME_SERVER
 from tianzhou.namesrv.settings import NamesrvSettings
-from tianzhou.remoting.admin_gate import DANGEROUS
+from tianzhou.remoting.gates.admin_gate import DANGEROUS
 from tianzhou.remoting.tls import TlsSettings
 from tianzhou.setting_rules import problems
 from tianzhou.settings import key_of, keys_of

@@ -181,6 +181,7 @@ def split(
                             bytes(view[body:stop]),
                             0,
                             found.header,
+                            signed_content(bytes(view[position + 8 : body])),
                         )
                     )
                     position = stop
@@ -197,6 +198,31 @@ def split(
         commands.append(decode(view[position + 4 : stop]))
         position = stop
     return commands, position
+
+
+class _Fields(msgspec.Struct, rename={"fields": "extFields"}, gc=False):
+    fields: dict[str, str]
+
+
+_FIELDS = msgspec.json.Decoder(_Fields).decode
+
+
+def signed_content(header: bytes) -> bytes:
+    """What a signature among the fields of a JSON header is over: their values in the order of their names.
+
+    Args:
+        header: the header of a request.
+
+    Returns:
+        Nothing when there is no signature, or when fields are spelled as only the general codec reads them.
+    """
+    if b'"Signature"' not in header:
+        return b""
+    try:
+        fields = _FIELDS(header).fields
+    except ValueError:
+        return b""
+    return "".join([value for name, value in sorted(fields.items()) if name != "Signature"]).encode()
 
 
 def _bad_length(view: memoryview, position: int, max_frame: int) -> str:

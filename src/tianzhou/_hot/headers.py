@@ -1,7 +1,7 @@
 """The command, and the headers of the kinds that carry the load, as structs the JSON decoder fills itself.
 
-They refuse fields they do not know, so that nothing a peer sent is lost on the fast way: a signed request, for
-one, goes to the general codec and keeps its text fields.
+They refuse fields they do not know, so that nothing a peer sent is lost on the fast way: such a request goes to the
+general codec and keeps its text fields.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ class Command(msgspec.Struct, gc=False):
         body: the body, empty when there is none.
         serialize_type: 0 for a JSON header, 1 for a binary one.
         header: the header fields already parsed, for the kinds the hot path knows; else None.
+        signed: with `header`, what a signature among the fields is over, as far as it is not the body
+            (wire.md §11.1); empty when there is none.
     """
 
     code: int
@@ -58,6 +60,7 @@ class Command(msgspec.Struct, gc=False):
     body: bytes | memoryview = b""
     serialize_type: int = 0
     header: Any = None
+    signed: bytes = b""
 
     @property
     def is_response(self) -> bool:
@@ -98,6 +101,9 @@ class _Common(msgspec.Struct, kw_only=True):
     oway_text: Switch | UnsetType = msgspec.field(default=UNSET, name="oway")
     lo_text: Switch | UnsetType = msgspec.field(default=UNSET, name="lo")
     req_t: Int32 | None = msgspec.field(default=None, name="ReqT")
+    access_key: str | None = msgspec.field(default=None, name="AccessKey")
+    signature: str | None = msgspec.field(default=None, name="Signature")
+    security_token: str | None = msgspec.field(default=None, name="SecurityToken")
 
     nsd = property(lambda self: _optional(self.nsd_text))
     """Whether resource names already carry the namespace."""

@@ -128,4 +128,86 @@ static inline int tz_put_entry(
 
 static inline int tz_ascii(PyObject *o) { return PyUnicode_CheckExact(o) && PyUnicode_IS_COMPACT_ASCII(o); }
 
+/* Where a text begins within another; NULL when it is not in it. */
+static inline const uint8_t *tz_find(const uint8_t *p, Py_ssize_t size, const char *text, Py_ssize_t length) {
+    const uint8_t *last = p + size - length;
+    for (; p <= last; p++) {
+        p = memchr(p, text[0], last - p + 1);
+        if (p == NULL) return NULL;
+        if (memcmp(p, text, length) == 0) return p;
+    }
+    return NULL;
+}
+
+#define TZ_MOST_FIELDS 32
+
+/* What an escape in a JSON text stands for, which `p` is moved behind; -1 for those that are no ASCII character. */
+static inline int tz_escape(const uint8_t **p, const uint8_t *end) {
+    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+    const uint8_t *q = *p;
+    const char *which;
+    int value = 0, digit, i;
+    if (q == end) return -1;
+    if (*q != 'u') {
+        which = *q ? strchr(from, *q) : NULL;
+        *p = q + 1;
+        return which == NULL ? -1 : to[which - from];
+    }
+    if (end - q < 5) return -1;
+    for (i = 1; i < 5; i++) {
+        digit = q[i] >= '0' && q[i] <= '9' ? q[i] - '0' : (q[i] | 32) >= 'a' && (q[i] | 32) <= 'f' ? (q[i] | 32) - 'a' + 10 : -1;
+        if (digit < 0) return -1;
+        value = value * 16 + digit;
+    }
+    *p = q + 5;
+    return value < 128 ? value : -1;
+}
+
+/* Writes the values of the fields of a request's JSON header, but for its signature, in the order of their names; how
+   many bytes these are, or -1 where that takes a reader of all of JSON. Of two fields with one name, or two objects of
+   fields, that reader knows which one counts. */
+static Py_ssize_t tz_signed(const uint8_t *header, Py_ssize_t size, uint8_t *out, Py_ssize_t room) {
+    struct { const uint8_t *name, *value; Py_ssize_t length, size; } fields[TZ_MOST_FIELDS], one;
+    const uint8_t *p = header, *end = header + size, *q;
+    uint8_t *to = out;
+    int count = 0, i, order, c;
+    p = tz_find(header, size < 32 ? size : 32, ",\"extFields\":{", 14);
+    if (p == NULL) return -1;
+    for (p += 14;; p++) {
+        if (p >= end || *p++ != '"') return -1;
+        one.name = p;
+        p = memchr(p, '"', end - p);
+        if (p == NULL || end - p < 4) return -1;
+        one.length = p - one.name;
+        if (memchr(one.name, '\\', one.length) != NULL || p[1] != ':' || p[2] != '"') return -1;
+        for (one.value = p += 3; p < end && *p != '"'; p++) {
+            if (*p != '\\') continue;
+            p++;
+            if (p == end) return -1;
+        }
+        if (end - p < 2) return -1;
+        one.size = p++ - one.value;
+        for (i = count; i > 0; i--) {
+            order = memcmp(fields[i - 1].name, one.name, fields[i - 1].length < one.length ? fields[i - 1].length : one.length);
+            if (order == 0 && fields[i - 1].length == one.length) return -1;
+            if (order < 0 || (order == 0 && fields[i - 1].length < one.length)) break;
+            fields[i] = fields[i - 1];
+        }
+        fields[i] = one;
+        if (*p == '}') { count++; break; }
+        if (*p != ',' || ++count == TZ_MOST_FIELDS) return -1;
+    }
+    if (memchr(p, '\\', end - p) != NULL || tz_find(p, end - p, "\"extFields\"", 11) != NULL) return -1;
+    for (i = 0; i < count; i++) {
+        if (fields[i].length == 9 && memcmp(fields[i].name, "Signature", 9) == 0) continue;
+        if (fields[i].size > room - (to - out)) return -1;
+        for (p = fields[i].value, q = p + fields[i].size; p < q;) {
+            c = *p++;
+            if (c == '\\' && (c = tz_escape(&p, q)) < 0) return -1;
+            *to++ = (uint8_t)c;
+        }
+    }
+    return to - out;
+}
+
 #endif

@@ -20,6 +20,7 @@ class AccessRequest(msgspec.Struct, frozen=True, gc=False):
         version: the sender's version ordinal (wire.md §1.6).
         ip: the peer's address, without its port.
         account: the account of the certificate the peer has shown; with one no signature is needed.
+        signed: what a signature is over but for the body, where that is known; empty takes it from the fields.
     """
 
     code: int
@@ -28,6 +29,7 @@ class AccessRequest(msgspec.Struct, frozen=True, gc=False):
     version: int = 0
     ip: str = ""
     account: str = ""
+    signed: bytes = b""
 
 
 class AccessDenied(BrokerError):
@@ -37,7 +39,14 @@ class AccessDenied(BrokerError):
 class AccessRules(Protocol):
     """Rules of one kind: accounts of RocketMQ 4.x, or users and policies of 5.3."""
 
-    def check(self, request: AccessRequest) -> None:
+    def identify(self, request: AccessRequest) -> object:
+        """Return when it is known who asks, whatever for; the body is not read.
+
+        Raises:
+            AccessDenied: nobody the rules know has signed the request.
+        """
+
+    def check(self, request: AccessRequest) -> object:
         """Return when the request is allowed.
 
         Raises:

@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import cast
 
 from tianzhou.broker.handlers.handler import Handler, Serve
-from tianzhou.remoting.admin_gate import AdminGate
 from tianzhou.remoting.connection import Connection, Processor, Reply
+from tianzhou.remoting.gates.access_gate import AccessGate
+from tianzhou.remoting.gates.admin_gate import AdminGate
 from tianzhou.remoting.unserved import Unserved
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
@@ -35,6 +36,7 @@ class Router:
         gate: guards handlers of dangerous requests.
         name_servers: addresses for clients that ask a broker what a name server serves.
         around: wraps a handler, called with its code.
+        access: decides who may ask; None serves everybody.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Router:
         gate: AdminGate | None = None,
         name_servers: Callable[[], str] = str,
         around: Callable[[int, Serve], Processor] = lambda _, handle: cast("Processor", handle),
+        access: AccessGate | None = None,
     ) -> None:
         self._refuse = refuse
         self._unserved = Unserved("broker")
@@ -56,9 +59,12 @@ class Router:
                 if code in self._table:
                     raise ValueError(f"request code {code} is served twice")
                 self._handlers[int(code)] = handle
-                self._table[int(code)] = behind_names(int(code), around(int(code), handle))
+                inner = handle if access is None else access.inner(int(code), handle)
+                self._table[int(code)] = behind_names(int(code), around(int(code), inner))
         if gate is not None:
             self._table = gate.guarded(self._table)
+        if access is not None:
+            self._table = {code: access.door(code, handle) for code, handle in self._table.items()}
         self._find = self._table.get
 
     @property

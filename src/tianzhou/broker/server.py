@@ -76,8 +76,8 @@ from tianzhou.errors import ConfigError, TianzhouError
 from tianzhou.filter import BloomFilter
 from tianzhou.free_ports import free_port
 from tianzhou.limits import Bounds
-from tianzhou.remoting.admin_gate import AdminGate, exposure_warning
 from tianzhou.remoting.client import RemotingClient
+from tianzhou.remoting.gates.admin_gate import AdminGate, exposure_warning
 from tianzhou.remoting.loop_stall import caught_up, stalled
 from tianzhou.remoting.server import RemotingServer
 from tianzhou.remoting.tls import ServerTls, TlsSettings, client_context

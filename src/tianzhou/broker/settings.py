@@ -364,7 +364,7 @@ class BrokerSettings:
     max_staged_units: int = limits.STAGED_UNITS.default
     max_cold_read_limits: int = limits.COLD_READ_GROUPS.default
     # Tianzhou's own: requests that can lose messages or stop the service are taken from other machines, too
-    # (see remoting.admin_gate)
+    # (see remoting.gates.admin_gate)
     enable_remote_admin: bool = False
     # Tianzhou's own: µs for which the loop stays awake for a client that asks one thing at a time; 0 never does, which
     # is right where other threads share the process (remoting/busy_poll.py)

@@ -22,8 +22,9 @@ from tianzhou.namesrv.registrations import Registrations
 from tianzhou.namesrv.routes import UNIT, UNIT_SUBSCRIPTION, MinBrokerChange, Registration, RouteTable, keep_zone
 from tianzhou.namesrv.settings import IGNORED, NamesrvSettings
 from tianzhou.namesrv.topic_order import TopicOrder
-from tianzhou.remoting.admin_gate import AdminGate
 from tianzhou.remoting.connection import Connection
+from tianzhou.remoting.gates.access_gate import AccessGate
+from tianzhou.remoting.gates.admin_gate import AdminGate
 from tianzhou.remoting.settings_request import SettingsRequests, log_update
 from tianzhou.remoting.side_thread import ASIDE
 from tianzhou.remoting.turns import Slices, Turns
@@ -73,6 +74,7 @@ class Handlers:
         on_register: see `Registrations`.
         elsewhere: queried for unknown routes with `clusterTest`.
         bounds: limits in force.
+        access: decides who may ask; None serves everybody.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Handlers:
         on_register: Callable[[Registration], None] | None = None,
         elsewhere: OtherEnvironment | None = None,
         bounds: Bounds | None = None,
+        access: AccessGate | None = None,
     ) -> None:
         self.settings = settings
         self._bounds = bounds = bounds or Bounds(settings)
@@ -102,9 +105,12 @@ class Handlers:
             lambda: self.settings, routes, self._order, clock, bounds, on_change, on_register
         )
         self._ready_at = clock.monotonic() + settings.wait_seconds_for_service
-        gate = AdminGate("name server", lambda: self.settings.enable_remote_admin)
+        # Accounts take the place of the machine a peer is on.
+        gate = AdminGate("name server", lambda: access is not None or self.settings.enable_remote_admin)
         self._table: dict[int, Handler] = gate.guarded(self._routes())
         self._behind_names = {int(code): behind_names(int(code), handler) for code, handler in self._table.items()}
+        if access is not None:
+            self._behind_names = {code: access.door(code, handler) for code, handler in self._behind_names.items()}
 
     def _routes(self) -> dict[int, Handler]:
         return {

@@ -17,9 +17,9 @@ from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.namesrv.topic_order import TopicOrder
 from tianzhou.namesrv.weighted_semaphore import WeightedSemaphore
 from tianzhou.records.checksum import crc32
-from tianzhou.remoting.admin_gate import KEY
 from tianzhou.remoting.connection import Connection
-from tianzhou.remoting.locality import is_on_this_machine, origin
+from tianzhou.remoting.gates.admin_gate import KEY
+from tianzhou.remoting.gates.locality import is_on_this_machine, origin
 from tianzhou.remoting.side_thread import ASIDE
 from tianzhou.repeats import Repeats
 from tianzhou.slices import in_turns

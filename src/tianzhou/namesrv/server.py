@@ -17,8 +17,8 @@ from tianzhou.namesrv.kv import KvConfig
 from tianzhou.namesrv.other_environment import OtherEnvironment
 from tianzhou.namesrv.routes import MinBrokerChange, Registration, RouteTable
 from tianzhou.namesrv.settings import NamesrvSettings
-from tianzhou.remoting.admin_gate import exposure_warning
 from tianzhou.remoting.client import RemotingClient
+from tianzhou.remoting.gates.admin_gate import exposure_warning
 from tianzhou.remoting.loop_stall import StallAwareTimer
 from tianzhou.remoting.server import RemotingServer
 from tianzhou.remoting.tls import ServerTls, TlsSettings, client_context

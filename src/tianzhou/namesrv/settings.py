@@ -70,7 +70,7 @@ class NamesrvSettings:
     max_kv_value_bytes: int = limits.KV_VALUE.default
     max_kv_entries: int = limits.KV_ENTRIES.default
     max_kv_bytes: int = limits.KV_BYTES.default
-    enable_remote_admin: bool = False  # Tianzhou's own; see remoting/admin_gate.py
+    enable_remote_admin: bool = False  # Tianzhou's own; see remoting/gates/admin_gate.py
 
     # Accepted for the sake of existing files and tools.
     rocketmq_home: str = ""

@@ -2,8 +2,9 @@
 
 A line lists `name:type`, separated by spaces. Types: `s` text, `i` 32-bit, `l` 64-bit, `b` boolean, `e` boundary
 (LOWER, UPPER). `!` marks a required field, `=value` a default other than None, `letter=name:type` a field that
-travels under a one-letter name. `[R]` and `[T]` add the fields of wire.md §1.14. Attributes are the snake_case of
-the name, whatever the code: `consumerGroup` is `consumer_group`, and `a=producerGroup` is `producer_group`.
+travels under a one-letter name. `[R]` and `[T]` add the fields of wire.md §1.14, `[S]` those of §11.1. Attributes
+are the snake_case of the name, whatever the code: `consumerGroup` is `consumer_group`, `a=producerGroup`
+`producer_group`.
 
 The structs are made when first needed: a process uses a dozen of these lines, and starts sooner.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -32,18 +34,19 @@ from tianzhou.wire.codes import request_name
 
 __all__ = ["read_header", "read_reply", "reply_fields", "request_fields", "write_header", "write_reply"]
 
+_SIGNED = "AccessKey:s Signature:s SecurityToken:s"
 _RPC = "bname:s ns:s nsd:b oway:b ReqT:i"
 _TOPIC_RPC = _RPC + " lo:b"
 
 _SEND = """producerGroup:s! topic:s! defaultTopic:s! defaultTopicQueueNums:i! queueId:i! sysFlag:i!
     bornTimestamp:l! flag:i! properties:s reconsumeTimes:i=0 unitMode:b=false batch:b=false
-    maxReconsumeTimes:i [T]"""
+    maxReconsumeTimes:i [T] [S]"""
 _SEND_V2 = """a=producerGroup:s! b=topic:s! c=defaultTopic:s! d=defaultTopicQueueNums:i! e=queueId:i!
     f=sysFlag:i! g=bornTimestamp:l! h=flag:i! i=properties:s j=reconsumeTimes:i=0 k=unitMode:b=false
-    l=maxReconsumeTimes:i m=batch:b=false n=bname:s ns:s nsd:b oway:b ReqT:i lo:b"""
+    l=maxReconsumeTimes:i m=batch:b=false n=bname:s ns:s nsd:b oway:b ReqT:i lo:b [S]"""
 _PULL = """consumerGroup:s! topic:s! queueId:i! queueOffset:l! maxMsgNums:i! sysFlag:i! commitOffset:l!
     suspendTimeoutMillis:l! subscription:s subVersion:l! expressionType:s maxMsgBytes:i requestSource:i
-    proxyFrowardClientId:s [T]"""
+    proxyFrowardClientId:s [T] [S]"""
 _ACK = "consumerGroup:s! topic:s! queueId:i! extraInfo:s! offset:l!"
 _TOPIC = """topic:s! defaultTopic:s! readQueueNums:i! writeQueueNums:i! perm:i! topicFilterType:s!
     topicSysFlag:i=0 order:b=false attributes:s force:b [T]"""
@@ -273,7 +276,7 @@ def _default(kind: str, text: str | None) -> str | int | bool | None:
 
 def _parse(line: str) -> tuple[Field, ...]:
     fields = []
-    for token in line.replace("[R]", _RPC).replace("[T]", _TOPIC_RPC).split():
+    for token in line.replace("[R]", _RPC).replace("[T]", _TOPIC_RPC).replace("[S]", _SIGNED).split():
         match = _LINE.fullmatch(token)
         if match is None:
             raise ValueError(f"header table: cannot read {token!r}")
@@ -289,6 +292,7 @@ class _Layout:
     def __init__(self, name: str, line: str, hot: type[msgspec.Struct] | None) -> None:
         self.fields = _parse(line)
         self.wire_names = {field.attribute: field.wire for field in self.fields}
+        self.attributes = {field.wire: field.attribute for field in self.fields}
         self.switches = tuple(field for field in self.fields if field.kind in "be")
         # Hot structs refuse what they do not know, so it is dropped before.
         self.known = frozenset(self.wire_names.values()) if hot else None
@@ -331,6 +335,44 @@ def text_fields(command: Command) -> dict[str, str]:
     if command.header is not None and not command.fields:
         return header_fields(command.header)
     return command.fields
+
+
+class HotFields(Mapping[str, str]):
+    """The fields of a hot request's header as text by wire name, made one by one when they are looked at.
+
+    Args:
+        code: the request code, one of `HOT_CODES`.
+        header: its parsed header.
+    """
+
+    __slots__ = ("_attributes", "_header")
+
+    def __init__(self, code: int, header: Any) -> None:
+        self._attributes = _request_layout(code).attributes
+        self._header = header
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The text of a field."""
+        value = getattr(self._header, self._attributes.get(name, ""), None)
+        if value is None:
+            return default
+        return value if value.__class__ is str else _text_of(value)
+
+    def __getitem__(self, name: str) -> str:
+        value = self.get(name)
+        if value is None:
+            raise KeyError(name)
+        return str(value)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(header_fields(self._header))
+
+    def __len__(self) -> int:
+        return len(header_fields(self._header))
+
+
+def _text_of(value: object) -> str:
+    return ("true" if value else "false") if isinstance(value, bool) else str(value)
 
 
 def read_header(command: Command) -> Any:

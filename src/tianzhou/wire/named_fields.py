@@ -46,7 +46,8 @@ BY_FIELD: Final[Mapping[str, NameRule | None]] = {
             """properties subscription expressionType expType exp extraInfo attemptId attributes topicFilterType value
             recallHandle configPath configType typeName READ_AHEAD_MODE __ZONE_MODE registerCheckCode
             brokerControllerIdsToClean secretKey whiteRemoteAddress defaultTopicPerm defaultGroupPerm topicPerms
-            groupPerms globalWhiteAddrs aclFileFullPath filter policyType resource subjectFilter resourceFilter""",
+            groupPerms globalWhiteAddrs aclFileFullPath filter policyType resource subjectFilter resourceFilter
+            AccessKey Signature SecurityToken""",
         ),
     )
     for name in names.split()

@@ -12,6 +12,7 @@ from tianzhou.wire.command import Command, decode, encode, split
 from tianzhou.wire.fields import (
     REPLIES,
     REQUESTS,
+    HotFields,
     read_header,
     read_reply,
     reply_fields,
@@ -204,13 +205,14 @@ def test_boundaries_read_as_java_reads_them(text: str, value: str) -> None:
     assert read_header(Command(29, fields=fields)).boundary_type == value
 
 
-def test_a_signed_send_keeps_its_text_fields() -> None:
-    fields = {**sample(310).fields, "AccessKey": "me", "Signature": "sig"}
-    frame = encode(Command(310, fields=fields))
+@pytest.mark.parametrize("code", [310, 10, 11])
+def test_a_signed_request_keeps_its_text_fields(code: int) -> None:
+    fields = {**sample(code).fields, "AccessKey": "me", "Signature": "sig"}
+    frame = encode(Command(code, fields=fields))
     command = split(frame, 0, len(frame), 1 << 20)[0][0]
-    assert command.header is None
-    assert command.fields == fields
-    assert read_header(command).topic == "x"
+    assert text_fields(command) == fields
+    assert dict(HotFields(code, command.header)) == fields
+    assert read_header(command).access_key == "me"
 
 
 def test_text_fields_are_the_same_either_way() -> None:

@@ -99,7 +99,7 @@ def test_numbers_of_a_pull_may_have_leading_zeros_and_texts_keep_theirs() -> Non
         {"m": "TRUE"},
         {"m": "1"},
         {"lo": "null"},
-        {"Signature": "s"},
+        {"Signed": "s"},
         {"unitMode": "true"},
     ],
 )

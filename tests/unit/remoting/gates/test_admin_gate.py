@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tianzhou.errors import BrokerError
-from tianzhou.remoting.admin_gate import DANGEROUS, AdminGate, exposure_warning
 from tianzhou.remoting.connection import Connection
+from tianzhou.remoting.gates.admin_gate import DANGEROUS, AdminGate, exposure_warning
+from tianzhou.remoting.gates.locality import is_on_this_machine, origin
 from tianzhou.remoting.group import ConnectionGroup
-from tianzhou.remoting.locality import is_on_this_machine, origin
 from tianzhou.remoting.proxy import parse
 from tianzhou.testing.clock import VirtualClock
 from tianzhou.testing.memory import MemoryTransport

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tianzhou.errors import BrokerError
 from tianzhou.remoting.connection import Connection
-from tianzhou.remoting.locality import is_loopback, is_on_this_machine
+from tianzhou.remoting.gates.locality import is_loopback, is_on_this_machine
 from tianzhou.wire.codes import RequestCode as Code
 from tianzhou.wire.codes import ResponseCode, request_name
 from tianzhou.wire.command import Command

@@ -1,0 +1,80 @@
+"""Access control at the door of a server: no request reaches its handler without passing it (docs/adr/0017)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import wraps
+from typing import Final, TypeVar
+
+from tianzhou.access.requests import AccessDenied, AccessRequest, AccessRules
+from tianzhou.escaping import shown
+from tianzhou.limits import Refusals
+from tianzhou.remoting.connection import Connection
+from tianzhou.repeats import Once
+from tianzhou.wire.codes import request_name
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import HotFields
+
+COUNTED: Final = "access"
+"""The name that refusals are counted under: `refused_access` in the runtime figures."""
+
+Reply = TypeVar("Reply")
+Serve = Callable[[Connection, Command], Reply]
+_log = logging.getLogger(__name__)
+
+
+def access_request(connection: Connection, command: Command) -> AccessRequest:
+    """What access control looks at, of a request that a connection has sent."""
+    return AccessRequest(
+        command.code,
+        command.fields if command.header is None else HotFields(command.code, command.header),
+        command.body,
+        command.version,
+        connection.remote_ip,
+        signed=command.signed,
+    )
+
+
+class AccessGate:
+    """Lets requests through to handlers as the rules allow.
+
+    Args:
+        rules: decide.
+        refusals: counts what was refused.
+        by_body: request codes whose bodies say what they need. At the door these are only looked at for who has
+            signed them; whether that account may is decided behind `inner`, when the body has been decoded.
+    """
+
+    def __init__(self, rules: AccessRules, refusals: Refusals, by_body: frozenset[int] = frozenset()) -> None:
+        self._rules = rules
+        self._refusals = refusals
+        self._by_body = by_body
+        self._once = Once()
+
+    def door(self, code: int, handle: Serve[Reply]) -> Serve[Reply]:
+        """A handler that sees only requests of accounts."""
+        return self._behind(self._rules.identify if code in self._by_body else self._rules.check, handle)
+
+    def inner(self, code: int, handle: Serve[Reply]) -> Serve[Reply]:
+        """A handler that sees only requests whose decoded bodies name nothing the account may not use."""
+        return self._behind(self._rules.check, handle) if code in self._by_body else handle
+
+    def _behind(self, check: Callable[[AccessRequest], object], handle: Serve[Reply]) -> Serve[Reply]:
+        @wraps(handle)
+        def serve(connection: Connection, command: Command) -> Reply:
+            try:
+                check(access_request(connection, command))
+            except AccessDenied as error:
+                self._refused(connection, command, error)
+                raise
+            return handle(connection, command)
+
+        return serve
+
+    def _refused(self, connection: Connection, command: Command, error: AccessDenied) -> None:
+        self._refusals.counts[COUNTED] += 1
+        if self._once.first((connection.remote_ip, int(command.code))):
+            _log.warning(
+                "refused %s (%d) of %s: %s", request_name(command.code), command.code, connection, shown(error.remark)
+            )

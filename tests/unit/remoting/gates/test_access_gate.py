@@ -1,0 +1,105 @@
+"""No request reaches its handler without passing the rules."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from tianzhou.access.requests import AccessDenied, AccessRequest
+from tianzhou.limits import Refusals
+from tianzhou.remoting.connection import Connection
+from tianzhou.remoting.gates.access_gate import AccessGate
+from tianzhou.remoting.group import ConnectionGroup
+from tianzhou.testing.clock import VirtualClock
+from tianzhou.testing.memory import MemoryTransport
+from tianzhou.wire.command import Command, encode
+from tianzhou.wire.fields import write_header
+
+HEARTBEAT, SEND = 34, 310
+
+
+class Rules:
+    """Knows one account, which may do nothing but `identify`, unless it is the boss."""
+
+    def __init__(self) -> None:
+        self.seen: list[AccessRequest] = []
+
+    def identify(self, request: AccessRequest) -> None:
+        self.seen.append(request)
+        if request.fields.get("AccessKey") not in ("boss", "worker"):
+            raise AccessDenied(1, "No accessKey is configured")
+
+    def check(self, request: AccessRequest) -> None:
+        self.identify(request)
+        if request.fields["AccessKey"] != "boss":
+            raise AccessDenied(16, "worker may not")
+
+
+class Door:
+    """A server with one handler behind the gate; `sent` are the replies."""
+
+    def __init__(self) -> None:
+        self.rules, self.refusals, self.served = Rules(), Refusals(), []
+        gate = AccessGate(self.rules, self.refusals, frozenset({HEARTBEAT}))
+        self.table = {
+            code: gate.door(code, gate.inner(code, lambda _, command: self.served.append(command) or command.reply(0)))
+            for code in (HEARTBEAT, SEND)
+        }
+        group = ConnectionGroup(
+            lambda peer, command: self.table[command.code](peer, command), clock=VirtualClock(), idle_timeout_s=0
+        )
+        self.connection = Connection(group)
+        self.transport = MemoryTransport(self.connection, ("10.0.0.6", 4000))
+
+    def receive(self, command: Command) -> None:
+        frame = encode(command)
+        self.connection.get_buffer(-1)[: len(frame)] = frame
+        self.connection.buffer_updated(len(frame))
+
+
+def send(account: str | None, code: int = SEND, flag: int = 0) -> Command:
+    values = {
+        "producer_group": "g", "topic": "t", "default_topic": "T", "default_topic_queue_nums": 1, "queue_id": 0,
+        "sys_flag": 0, "born_timestamp": 1, "flag": 0,
+    }  # fmt: skip
+    fields = write_header(SEND, **values) if code == SEND else {}
+    return Command(code, 7, flag, fields=fields | ({"AccessKey": account} if account else {}), body=b"b")
+
+
+@pytest.fixture
+def door() -> Door:
+    return Door()
+
+
+@pytest.mark.parametrize("code", [SEND, HEARTBEAT])
+def test_who_may_is_served_and_others_are_answered_with_the_words_of_the_rules(door: Door, code: int) -> None:
+    for account in ("boss", "worker", None):
+        door.receive(send(account, code))
+    assert len(door.served) == 1
+    replies = bytes(door.transport.written)
+    assert b"worker may not" in replies
+    assert b"No accessKey is configured" in replies
+    assert door.refusals.counts["access"] == 2
+
+
+def test_a_one_way_request_that_is_refused_is_counted_and_not_answered(door: Door) -> None:
+    door.receive(send(None, flag=2))
+    assert not door.served
+    assert not door.transport.written
+    assert door.refusals.counts["access"] == 1
+
+
+def test_the_rules_see_what_handlers_see(door: Door) -> None:
+    door.receive(send("boss"))
+    (request,) = door.rules.seen
+    assert (request.code, request.ip, bytes(request.body)) == (SEND, "10.0.0.6", b"b")
+    assert (request.fields["b"], request.fields["AccessKey"]) == ("t", "boss")
+
+
+def test_a_peer_that_is_refused_again_and_again_writes_one_line(door: Door, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        for _ in range(100):
+            door.receive(send(None))
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == ["refused SEND_MESSAGE_V2 (310) of 10.0.0.6:4000: No accessKey is configured"]
