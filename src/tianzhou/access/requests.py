@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -21,6 +21,7 @@ class AccessRequest(msgspec.Struct, frozen=True, gc=False):
         ip: the peer's address, without its port.
         account: the account of the certificate the peer has shown; with one no signature is needed.
         signed: what a signature is over but for the body, where that is known; empty takes it from the fields.
+        decoded: what the body says, where it has been read already.
     """
 
     code: int
@@ -30,6 +31,7 @@ class AccessRequest(msgspec.Struct, frozen=True, gc=False):
     ip: str = ""
     account: str = ""
     signed: bytes = b""
+    decoded: Any = None
 
 
 class AccessDenied(BrokerError):

@@ -16,8 +16,8 @@ FIRST_REPORT_S: Final = 5.0
 
 _FAR_BEHIND: Final = 128 << 10
 _LARGE_STRETCH: Final = 256 << 10
-"""A slave that is more than `_FAR_BEHIND` bytes behind gets `_LARGE_STRETCH` bytes at once: each stretch costs both sides
-some calls, whatever its size, and RocketMQ's slaves have room for 4 MiB of one."""
+"""Who is more than `_FAR_BEHIND` bytes behind gets `_LARGE_STRETCH` at once: each stretch costs both sides some calls,
+whatever its size, and RocketMQ's slaves have room for 4 MiB of one."""
 MOST_AHEAD: Final = 1 << 40
 """Bytes that a slave's log may be longer than its master's: who reports more is no slave."""
 

@@ -33,6 +33,7 @@ def access_request(connection: Connection, command: Command) -> AccessRequest:
         command.version,
         connection.remote_ip,
         signed=command.signed,
+        decoded=getattr(command.body, "value", None),
     )
 
 

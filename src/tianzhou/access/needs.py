@@ -1,0 +1,329 @@
+"""What each request needs, for both kinds of access control: one table by request code (broker.md §22).
+
+A row lists what an account needs, with commas between: `PUB topic` is the permission to send to the topic that the
+field `topic` names, `SUB @group` the one to consume with the group in the field `group`; `topicList;` is a field with
+several names and the character between them, and `body` stands for the names in a body. `Cluster Update` is an action
+on the whole cluster. `account` needs no more than an account, `admin` an administrator. A code without a row needs an
+administrator, and the action All on the cluster.
+
+Handlers act on the same fields, and bodies are read by the same codecs as theirs: what was checked is what is done.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from tianzhou.access.requests import AccessRequest
+from tianzhou.access.resources import Action, Need, Permission, PlainNeed, Resource, ResourceType
+from tianzhou.model.names import RETRY_PREFIX, retry_topic
+from tianzhou.wire.bodies.clients import LOCK_REQUEST
+from tianzhou.wire.bodies.groups import SUBSCRIPTION_GROUP, SUBSCRIPTION_GROUPS
+from tianzhou.wire.bodies.heartbeat import HEARTBEAT
+from tianzhou.wire.bodies.topics import TOPIC_CONFIGS
+from tianzhou.wire.staging import decode_unit
+
+ADMIN, ACCOUNT = "admin", "account"
+REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
+
+
+class Row(NamedTuple):
+    """What a request code needs.
+
+    Attributes:
+        plain: of an account of RocketMQ 4.x.
+        policy: of a user of 5.3.
+        differs: why Apache's servers want less; empty where they want the same.
+    """
+
+    plain: str
+    policy: str
+    differs: str = ""
+
+
+_LOSES = "it deletes or changes what others rely on, and Apache's servers take it from every account"
+_READS = "it reads messages of any topic"
+_LOCKS = "it keeps other members of the group from their queues"
+_WRITES = "it writes to the topic, and Apache's 4.x takes it from every account"
+_ONLY_5 = "Apache's 5.3 takes it from every user"
+_SETS = "it changes a server, and Apache's servers take it from every account"
+
+# fmt: off
+ROWS: Final[Mapping[int, Row]] = {
+    # Messages
+    10: Row("PUB topic", "Pub topic"),
+    310: Row("PUB b", "Pub b"),
+    320: Row("PUB b", "Pub b", _WRITES),
+    324: Row("PUB topic", "Pub topic", _WRITES + "; replies to the cluster's reply topic need an account only"),
+    325: Row("PUB b", "Pub b", _WRITES + "; replies to the cluster's reply topic need an account only"),
+    11: Row("SUB topic, SUB @consumerGroup", "Sub topic, Sub @consumerGroup"),
+    361: Row("SUB topic, SUB @consumerGroup", "Sub topic, Sub @consumerGroup", "it is a pull by another number"),
+    36: Row("SUB @group, SUB originTopic", "Sub @group, Sub originTopic",
+            "a message of another topic could be had by sending it back"),
+    37: Row("PUB topic", "Pub topic"),
+    370: Row("PUB topic", "Pub topic", _LOSES),
+    12: Row("SUB topic", "Sub|Get topic"),
+    33: Row(ADMIN, "Cluster Get", _READS + ", by its offset"),
+    29: Row(ACCOUNT, "Get|Sub topic"),
+    30: Row(ACCOUNT, "Get|Sub topic"),
+    31: Row(ACCOUNT, "Get|Sub topic"),
+    32: Row(ACCOUNT, "Get|Sub topic"),
+    # Clients
+    34: Row("SUB body", "Sub body"),
+    46: Row(ACCOUNT, ACCOUNT),
+    35: Row("SUB @consumerGroup", "Sub @consumerGroup"),
+    38: Row("SUB @consumerGroup", "Sub|Get @consumerGroup"),
+    14: Row(ACCOUNT, "Sub|Get topic, Sub|Get @consumerGroup"),
+    15: Row("SUB @consumerGroup, SUB topic", "Sub|Update topic, Sub|Update @consumerGroup"),
+    41: Row("SUB body", "Sub body", _LOCKS),
+    42: Row("SUB body", "Sub body", _LOCKS),
+    # Topics and groups
+    17: Row(ADMIN, "Create topic"),
+    18: Row(ADMIN, "Create body", _SETS),
+    513: Row(ADMIN, "Create topic", _SETS),
+    215: Row(ADMIN, "Delete topic"),
+    21: Row(ACCOUNT, "Cluster Get", "it lists what all others have"),
+    202: Row(ACCOUNT, "Get topic"),
+    351: Row(ACCOUNT, "Get topic"),
+    200: Row(ADMIN, "Create body", _ONLY_5),
+    225: Row(ADMIN, "Create body", _SETS),
+    207: Row(ADMIN, "Delete @groupName"),
+    201: Row(ACCOUNT, "Cluster Get", "it lists what all others have"),
+    352: Row(ACCOUNT, "Get @group"),
+    353: Row(ADMIN, "Update @group, Update topic", _LOSES),
+    203: Row(ACCOUNT, "Get @consumerGroup"),
+    204: Row(ACCOUNT, "Cluster Get"),
+    208: Row(ACCOUNT, "Get @consumerGroup, Get topic, Get topicList;"),
+    222: Row("SUB @group, SUB topic", "Update @group, Update topic", _LOSES),
+    223: Row(ACCOUNT, "Get @group, Get topic"),
+    300: Row(ACCOUNT, "Get topic"),
+    303: Row(ACCOUNT, "Get topic, Get @group"),
+    305: Row(ACCOUNT, ACCOUNT),
+    307: Row(ACCOUNT, "Get @consumerGroup"),
+    308: Row(ACCOUNT, "Get topic, Get @compareGroup, Get @filterGroups,"),
+    309: Row("SUB @consumerGroup", "Sub @consumerGroup, Sub topic", "it has a member of the group consume a message"),
+    314: Row(ADMIN, "Get @srcGroup, Update @destGroup, Update topic", _LOSES),
+    317: Row(ACCOUNT, "Cluster Get"),
+    321: Row(ACCOUNT, "Get topic, Get @consumerGroup"),
+    323: Row(ADMIN, "Update topic", _LOSES),
+    328: Row(ACCOUNT, "Cluster Get"),
+    343: Row(ACCOUNT, "Get @group"),
+    345: Row(ACCOUNT, "Get @group, Get topic"),
+    315: Row(ACCOUNT, "Cluster Get"),
+    354: Row(ACCOUNT, "Get topic"),
+    355: Row(ADMIN, "Cluster Get", "it writes files"),
+    402: Row(ACCOUNT, "Cluster Get", _ONLY_5),
+    # Settings, files and figures of a broker
+    25: Row(ADMIN, "Cluster Update", _ONLY_5),
+    26: Row(ACCOUNT, "Cluster Get", _ONLY_5),
+    28: Row(ACCOUNT, "Cluster Get", _ONLY_5),
+    27: Row(ADMIN, "Cluster Update", _LOSES),
+    306: Row(ADMIN, "Cluster Update", _LOSES),
+    316: Row(ADMIN, "Cluster Update", _LOSES),
+    329: Row(ADMIN, "Cluster Update", _LOSES),
+    2001: Row(ADMIN, "Cluster Update", _SETS),
+    2002: Row(ADMIN, "Cluster Update", _SETS),
+    2003: Row(ACCOUNT, "Cluster Get", _ONLY_5),
+    2004: Row(ADMIN, "Cluster Update", _SETS),
+    60: Row(ACCOUNT, "Cluster Get", _ONLY_5),
+    61: Row(ACCOUNT, "Cluster Get", _ONLY_5),
+    # Brokers among themselves
+    43: Row(ACCOUNT, "Cluster Get", "it lists what all others have"),
+    45: Row(ACCOUNT, "Cluster Get", "it lists what all others have"),
+    901: Row(ACCOUNT, "Cluster Get"),
+    902: Row(ADMIN, "Cluster Update", _SETS),
+    903: Row(ADMIN, "Cluster Update", _SETS),
+    904: Row(ADMIN, "Cluster Update", "it speaks for a broker"),
+    905: Row(ADMIN, "Cluster Update", _SETS),
+    906: Row(ADMIN, "Cluster Update", _SETS),
+    907: Row(ACCOUNT, "Cluster Get", _ONLY_5),
+    908: Row(ADMIN, "Cluster Update", _SETS),
+    1007: Row(ACCOUNT, "Cluster Get", _ONLY_5),
+    1008: Row(ADMIN, "Cluster Update", _SETS),
+    # Accounts, users and policies
+    50: Row(ADMIN, "Cluster Update", "Apache's 4.x lets every account make itself an administrator"),
+    51: Row(ADMIN, "Cluster Update", "Apache's 4.x lets every account delete accounts"),
+    52: Row(ACCOUNT, "Cluster Get"),
+    53: Row(ADMIN, "Cluster Update", "Apache's 4.x lets every account let in addresses"),
+    54: Row(ADMIN, "Cluster Get", "it lists accounts"),
+    **dict.fromkeys((3001, 3002, 3003, 3006, 3007, 3008), Row(ADMIN, "Cluster Update")),
+    **dict.fromkeys((3004, 3005, 3009, 3010), Row(ADMIN, "Cluster Get")),
+    # Name servers
+    105: Row(ACCOUNT, "Pub|Sub|Get topic"),
+    106: Row(ACCOUNT, ACCOUNT),
+    100: Row(ADMIN, "Cluster Update", _SETS),
+    102: Row(ADMIN, "Cluster Update", _SETS),
+    101: Row(ACCOUNT, "Cluster Get"),
+    219: Row(ACCOUNT, "Cluster Get"),
+    103: Row(ADMIN, "Cluster Update", "it speaks for a broker, and Apache's name server of 4.x asks nobody"),
+    104: Row(ADMIN, "Cluster Update", "it speaks for a broker, and Apache's name server of 4.x asks nobody"),
+    322: Row(ADMIN, "Cluster Get", "it speaks for a broker, and Apache's name server of 4.x asks nobody"),
+    205: Row(ADMIN, "Cluster Update", _LOSES),
+    327: Row(ADMIN, "Cluster Update", _SETS),
+    216: Row(ADMIN, "Cluster Update", _LOSES),
+    217: Row(ADMIN, "Cluster Update", _SETS),
+    206: Row(ACCOUNT, "Cluster Get", _ONLY_5),
+    224: Row(ACCOUNT, "Cluster Get", _ONLY_5),
+    304: Row(ACCOUNT, ACCOUNT),
+    311: Row(ACCOUNT, "Cluster Get", _ONLY_5),
+    312: Row(ACCOUNT, "Cluster Get", _ONLY_5),
+    313: Row(ACCOUNT, "Cluster Get", _ONLY_5),
+    318: Row(ADMIN, "Cluster Update", _SETS),
+    319: Row(ACCOUNT, "Cluster Get", _ONLY_5),
+    # Tianzhou's own (docs/adr/0006, docs/adr/0016)
+    31001: Row(ACCOUNT, ACCOUNT),
+    31002: Row("PUB body", "Pub body"),
+    31003: Row(ACCOUNT, ACCOUNT),
+    31004: Row(ACCOUNT, ACCOUNT),
+    31005: Row(ACCOUNT, ACCOUNT),
+    31006: Row(ACCOUNT, ACCOUNT),
+    31010: Row(ADMIN, "Cluster Get"),
+    # Members of a DLedger group among themselves
+    **dict.fromkeys((50000, 50001, 50002, *range(51001, 51006), 31101, 31102), Row(ADMIN, "Cluster Update")),
+    # Served by clients: what they answer goes to the connection that was asked alone
+    **dict.fromkeys((39, 40, 220, 221, 326), Row(ADMIN, "Cluster All", _SETS)),
+    # Served by nobody here
+    **dict.fromkeys((13, 22, 23, 47, *range(209, 215), 301, 302, 400, 401), Row(ADMIN, "Cluster All")),
+    **dict.fromkeys((*range(200050, 200057), 200151), Row(ADMIN, "Cluster All")),
+    **dict.fromkeys(range(1001, 1007), Row(ADMIN, "Cluster All")),
+    **dict.fromkeys(range(1009, 1014), Row(ADMIN, "Cluster All")),
+}
+"""Rows by request code; docs/reference/access.md is printed from them."""
+# fmt: on
+
+_UNKNOWN: Final = Row(ADMIN, "Cluster All")
+
+Names = tuple[Iterable[str], Iterable[str]]
+"""Topics and groups."""
+
+
+def _of_heartbeat(data: Any) -> Names:
+    topics = (one.topic for consumer in data.consumers for one in consumer.subscription_data_set)
+    return topics, (consumer.group_name for consumer in data.consumers)
+
+
+_BODIES: Final[Mapping[int, tuple[Callable[[Any], Any], Callable[[Any], Names]]]] = {
+    34: (HEARTBEAT.loads, _of_heartbeat),
+    41: (LOCK_REQUEST.loads, lambda lock: ((queue.topic for queue in lock.queues), (lock.consumer_group,))),
+    42: (LOCK_REQUEST.loads, lambda lock: ((queue.topic for queue in lock.queues), (lock.consumer_group,))),
+    18: (TOPIC_CONFIGS.loads, lambda topics: ((topic.topic_name for topic in topics), ())),
+    200: (SUBSCRIPTION_GROUP.loads, lambda group: ((), (group.group_name,))),
+    225: (SUBSCRIPTION_GROUPS.loads, lambda groups: ((), (group.group_name for group in groups))),
+    31002: (decode_unit, lambda messages: ({message.topic: None for message in messages}, ())),
+}
+BY_BODY: Final = frozenset(_BODIES)
+"""Request codes whose bodies say what they need."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """One part of a row: words, the field (or `body`, or the empty text of the cluster), whether it is a group's."""
+
+    words: tuple[str, ...]
+    field: str
+    is_group: bool
+    between: str
+
+
+def _items(text: str) -> Iterator[_Item]:
+    for part in text.split(", "):
+        first, _, field = part.partition(" ")
+        if first == ResourceType.CLUSTER:
+            yield _Item((field,), "", is_group=False, between="")
+            continue
+        is_group, field = field.startswith("@"), field.removeprefix("@")
+        between = field[-1] if field[-1] in ",;" else ""
+        yield _Item(tuple(first.split("|")), field.removesuffix(between) if between else field, is_group, between)
+
+
+def _named(item: _Item, request: AccessRequest) -> Names:
+    """The topics and the groups that a part of a row is about."""
+    if item.field == "body":
+        if not request.body:
+            return (), ()
+        decode, names = _BODIES[request.code]
+        return names(request.decoded if request.decoded is not None else decode(request.body))
+    text = request.fields.get(item.field)
+    if not text:
+        return (), ()
+    texts = (text,) if not item.between else tuple(filter(None, text.split(item.between)))
+    return ((), texts) if item.is_group else (texts, ())
+
+
+def _is_reply(request: AccessRequest, topic: str) -> bool:
+    return request.code in (324, 325) and topic.endswith(REPLY_TOPIC_SUFFIX)
+
+
+# RocketMQ 4.x
+
+
+@functools.cache
+def _plain_row(code: int) -> tuple[_Item, ...] | bool:
+    """Parts of a row; else whether it needs an administrator."""
+    text = ROWS.get(code, _UNKNOWN).plain
+    return text == ADMIN if text in (ADMIN, ACCOUNT) else tuple(_items(text))
+
+
+_ADMIN_NEED: Final = PlainNeed({}, admin=True)
+_NO_NEED: Final = PlainNeed({})
+
+
+def plain_needs(request: AccessRequest) -> PlainNeed:
+    """What a request needs of an account of RocketMQ 4.x (broker.md §22.1).
+
+    Raises:
+        ProtocolError: the body cannot be read.
+    """
+    row = _plain_row(request.code)
+    if row is True:
+        return _ADMIN_NEED
+    if row is False:
+        return _NO_NEED
+    permissions: dict[str, Permission] = {}
+    for item in row:
+        permission = Permission[item.words[0]]
+        topics, groups = _named(item, request)
+        for topic in topics:
+            if not _is_reply(request, topic):
+                # A retry topic stands for its group, of which nobody needs the permission to send.
+                permissions[topic] = Permission.SUB if topic.startswith(RETRY_PREFIX) else permission
+        for group in groups:
+            permissions[retry_topic(group)] = permission
+    return PlainNeed(permissions)
+
+
+# RocketMQ 5.3
+
+
+@functools.cache
+def _policy_row(code: int) -> tuple[tuple[_Item, tuple[Action, ...]], ...]:
+    text = ROWS.get(code, _UNKNOWN).policy
+    return () if text == ACCOUNT else tuple((item, tuple(map(Action, item.words))) for item in _items(text))
+
+
+def needs(request: AccessRequest, cluster: str) -> tuple[Need, ...]:
+    """What a request needs of a user of RocketMQ 5.3, every one of it (broker.md §22.2).
+
+    Args:
+        request: the request.
+        cluster: the server's own cluster: one that a request names is never believed.
+
+    Raises:
+        ProtocolError: the body cannot be read.
+    """
+    found: list[Need] = []
+    for item, actions in _policy_row(request.code):
+        if not item.field:
+            found.append(Need(Resource(ResourceType.CLUSTER, cluster), actions))
+            continue
+        topics, groups = _named(item, request)
+        for topic in topics:
+            if topic.startswith(RETRY_PREFIX):
+                wanted = (Action.SUB,) if actions == (Action.PUB,) else actions
+                found.append(Need(Resource(ResourceType.GROUP, topic.removeprefix(RETRY_PREFIX)), wanted))
+            elif not _is_reply(request, topic):
+                found.append(Need(Resource(ResourceType.TOPIC, topic), actions))
+        found += [Need(Resource(ResourceType.GROUP, group), actions) for group in groups]
+    return tuple(dict.fromkeys(found))

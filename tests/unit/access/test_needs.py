@@ -1,0 +1,106 @@
+"""What each request needs, for accounts of 4.x and for users of 5.3."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tianzhou.access.needs import BY_BODY, ROWS, needs, plain_needs
+from tianzhou.access.requests import AccessRequest
+from tianzhou.errors import TianzhouError
+from tianzhou.remoting.gates.admin_gate import DANGEROUS
+from tianzhou.wire.codes import DLedgerRequestCode, RequestCode, request_name
+
+HEARTBEAT = json.dumps(
+    {
+        "clientID": "c", "producerDataSet": [{"groupName": "p"}],
+        "consumerDataSet": [{"groupName": "g", "subscriptionDataSet": [{"topic": "t"}, {"topic": "%RETRY%g"}]}],
+    }
+).encode()  # fmt: skip
+LOCK = b'{"consumerGroup":"g","clientId":"c","mqSet":[{"topic":"t","brokerName":"b","queueId":0}]}'
+GROUP = b'{"groupName":"g","retryQueueNums":1}'
+
+
+def asked(code: int, body: bytes = b"", **fields: str) -> AccessRequest:
+    return AccessRequest(code, fields, body)
+
+
+def shown(request: AccessRequest) -> list[str]:
+    return [f"{'|'.join(need.actions)} {need.resource}" for need in needs(request, "C")]
+
+
+def plainly(request: AccessRequest) -> str:
+    need = plain_needs(request)
+    return "admin" if need.admin else ", ".join(f"{value.name} {name}" for name, value in need.permissions.items())
+
+
+@pytest.mark.parametrize("code", [*RequestCode, *DLedgerRequestCode], ids=lambda code: f"{code.name}-{int(code)}")
+def test_every_request_code_has_a_row(code: int) -> None:
+    assert int(code) in ROWS, f"{request_name(code)} ({int(code)}) has no row: say in ROWS who may"
+
+
+@pytest.mark.parametrize("code", sorted(DANGEROUS))
+def test_what_only_this_machine_may_without_accounts_takes_more_than_an_account(code: int) -> None:
+    assert ROWS[code].plain == "admin"
+    assert ROWS[code].policy != "account"
+
+
+@pytest.mark.parametrize("code", sorted(ROWS))
+def test_every_row_can_be_read_and_asks_for_nothing_of_what_is_not_there(code: int) -> None:
+    plain_needs(asked(code))
+    needs(asked(code), "C")
+
+
+@pytest.mark.parametrize(
+    ("request_", "plain", "policy"),
+    [
+        (asked(310, a="g", b="t", topic="other"), "PUB t", ["Pub Topic:t"]),
+        (asked(320, a="g", b="t"), "PUB t", ["Pub Topic:t"]),
+        (asked(10, topic="t", b="other"), "PUB t", ["Pub Topic:t"]),
+        (asked(310, a="x", b="%RETRY%g"), "SUB %RETRY%g", ["Sub Group:g"]),
+        (asked(325, a="g", b="C_REPLY_TOPIC"), "", []),
+        (asked(325, a="g", b="t"), "PUB t", ["Pub Topic:t"]),
+        (asked(310, a="g", b="C_REPLY_TOPIC"), "PUB C_REPLY_TOPIC", ["Pub Topic:C_REPLY_TOPIC"]),
+        (asked(11, topic="t", consumerGroup="g"), "SUB t, SUB %RETRY%g", ["Sub Topic:t", "Sub Group:g"]),
+        (asked(11, topic="%RETRY%g", consumerGroup="g"), "SUB %RETRY%g", ["Sub Group:g"]),
+        (asked(34, HEARTBEAT), "SUB t, SUB %RETRY%g", ["Sub Topic:t", "Sub Group:g"]),
+        (asked(41, LOCK), "SUB t, SUB %RETRY%g", ["Sub Topic:t", "Sub Group:g"]),
+        (asked(15, topic="t", consumerGroup="g"), "SUB %RETRY%g, SUB t", ["Sub|Update Topic:t", "Sub|Update Group:g"]),
+        (asked(35, clientID="c", producerGroup="p"), "", []),
+        (asked(37, producerGroup="p"), "", []),
+        (asked(105, topic="t"), "", ["Pub|Sub|Get Topic:t"]),
+        (asked(105, topic="%RETRY%g"), "", ["Pub|Sub|Get Group:g"]),
+        (asked(200, GROUP), "admin", ["Create Group:g"]),
+        (asked(208, consumerGroup="g", topicList="t;u;"), "", ["Get Group:g", "Get Topic:t", "Get Topic:u"]),
+        (asked(308, compareGroup="g", filterGroups="h,i", topic="t"), "",
+         ["Get Topic:t", "Get Group:g", "Get Group:h", "Get Group:i"]),
+        (asked(314, srcGroup="g", destGroup="h", topic="t"), "admin",
+         ["Get Group:g", "Update Group:h", "Update Topic:t"]),
+        (asked(104, clusterName="other"), "admin", ["Update Cluster:C"]),
+        (asked(4711, topic="t"), "admin", ["All Cluster:C"]),
+    ],
+    ids=lambda value: f"{value.code}-{sorted(value.fields.items())}" if isinstance(value, AccessRequest) else None,
+)  # fmt: skip
+def test_what_a_request_needs(request_: AccessRequest, plain: str, policy: list[str]) -> None:
+    assert plainly(request_) == plain
+    assert shown(request_) == policy
+
+
+@pytest.mark.parametrize("code", sorted(BY_BODY))
+def test_a_body_that_cannot_be_read_is_refused(code: int) -> None:
+    with pytest.raises(TianzhouError):
+        needs(asked(code, b"\xff{"), "C")
+    with pytest.raises(TianzhouError):
+        (plain_needs(asked(code, b"\xff{")) and ROWS[code].plain != "admin") or needs(asked(code, b"\xff{"), "C")
+
+
+def test_a_body_that_was_read_before_is_not_read_again() -> None:
+    class Consumer:
+        group_name, subscription_data_set = "g", ()
+
+    class Heartbeat:
+        consumers = (Consumer,)
+
+    request = AccessRequest(34, {}, b"not looked at", decoded=Heartbeat)
+    assert shown(request) == ["Sub Group:g"]
