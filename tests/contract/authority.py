@@ -20,7 +20,10 @@ def _general_name(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
-        return x509.DNSName(host)
+        pass
+    if "://" in host:
+        return x509.UniformResourceIdentifier(host)
+    return x509.RFC822Name(host) if "@" in host else x509.DNSName(host)
 
 
 class Authority:

@@ -251,6 +251,8 @@ TLS: dict[str, str] = {
     "tls.server.certPath": "our certificate",
     "tls.server.authClient": "clients' certificates are checked",
     "tls.server.trustCertPath": "whose certificates are trusted in clients",
+    "tls.server.accountFrom": "off, or CN or SAN: which name of a client's verified certificate is its account; "
+    "Tianzhou's own",
     "tls.client.keyPath": "the key we show as a client",
     "tls.client.keyPassword": "its password",
     "tls.client.certPath": "the certificate we show as a client",

@@ -72,6 +72,7 @@ class Connection(Requester, asyncio.BufferedProtocol):
         "_unread_bytes",
         "_writable",
         "_write_paused",
+        "account",
         "broken",
         "gathering_since",
         "last_read",
@@ -85,6 +86,7 @@ class Connection(Requester, asyncio.BufferedProtocol):
     def __init__(self, group: ConnectionGroup[Connection]) -> None:
         super().__init__(group)
         self.remote_ip = self.remote_address = ""
+        self.account = ""  # that of the verified certificate the peer has shown (tls.server.accountFrom)
         self.remote_port = 0
         self.remote_host_bytes = b"\0\0\0\0"
         self.broken = False  # whether it ended by an error of the network, as a reset is
@@ -230,6 +232,8 @@ class Connection(Requester, asyncio.BufferedProtocol):
             if header.source:
                 self.remote_ip, self.remote_address = header.ip, header.source
             self.attributes.update((f"proxy_protocol_tlv_{kind:#04x}", value) for kind, value in header.values.items())
+        elif self._group.account_of is not None:
+            self.account = self._group.account_shown(self, transport)
         self.last_read = self.last_write = self._group.monotonic()
         self._group.joined(self)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from math import inf
-from typing import Generic, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from tianzhou.clock import Clock, SystemClock
-from tianzhou.errors import LimitExceeded, RequestTimeout, TooManyRequests
+from tianzhou.errors import LimitExceeded, ProtocolError, RequestTimeout, TooManyRequests
 from tianzhou.free_memory import give_back
 from tianzhou.limits import HALF_FRAMES, REPLY_BYTES, REQUEST_BYTES, UNREAD_BYTES, Bounds, Limit
 from tianzhou.remoting.budget import REPLIES, FrameBudget, Holdable, RequestBudget
@@ -121,6 +121,8 @@ class ConnectionGroup(Generic[MemberT]):
         self.in_flight = 0
         self.loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]
         self.on_connect: Callable[[MemberT], None] | None = None
+        # The account of a peer's certificate; None where certificates are none.
+        self.account_of: Callable[[Mapping[str, Any]], str] | None = None
         self.late: _LateProcessor[MemberT] | None = None
         self.late_after_s = inf
         # When the present turn of the loop began, as far as that is known; 0 when it is not.
@@ -132,6 +134,7 @@ class ConnectionGroup(Generic[MemberT]):
         self._deadline_timer: StallAwareTimer | None = None
         self._empty: asyncio.Future[None] | None = None
         self._rejections = Repeats(REJECTIONS_LOGGED)
+        self._nameless = Repeats(REJECTIONS_LOGGED)
         self._refusals = Repeats(span_s=REFUSALS_SPAN_S)
 
     def start(self) -> None:
@@ -144,6 +147,20 @@ class ConnectionGroup(Generic[MemberT]):
             self.busy_poll = BusyPoll(self.loop, self.monotonic, self.busy_poll_s)
         if self.idle_timeout_s > 0:
             self._arm_idle()
+
+    def account_shown(self, connection: MemberT, transport: asyncio.BaseTransport) -> str:
+        """The account of the verified certificate that a peer has shown; empty when there is none."""
+        ssl_object = transport.get_extra_info("ssl_object")
+        # Empty for one that was not verified.
+        certificate = None if ssl_object is None else ssl_object.getpeercert()
+        if not certificate or self.account_of is None:
+            return ""
+        try:
+            return self.account_of(certificate)
+        except ProtocolError as error:
+            if self._nameless.due("", self.monotonic()) is not None:
+                _log.warning("%s has no account by its certificate: %s", connection, error)
+            return ""
 
     def rejected(self, host: str, peer: object, why: object) -> None:
         """Log why a connection is closed, at most `REJECTIONS_LOGGED` times a minute for one host.

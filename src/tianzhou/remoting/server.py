@@ -75,6 +75,7 @@ class RemotingServer:
             bounds=bounds,
         )
         self.group.on_connect = on_connect
+        self.group.account_of = None if tls is None else tls.account_of
         if late is not None:
             self.group.serve_late(late, late_after_s)
         self._socket: socket.socket | None = None

@@ -7,11 +7,13 @@ import hashlib
 import logging
 import ssl
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from tianzhou.access import certificate_accounts
 from tianzhou.errors import ConfigError
 from tianzhou.remoting.handshakes import KeyedContext
 from tianzhou.settings import apply, bind, key_of, keyed, parse_properties
@@ -44,6 +46,8 @@ class TlsSettings:
         server_cert_path: certificate chain, PEM.
         server_auth_client: verify clients' certificates.
         server_trust_cert_path: certificates that may sign clients', PEM; empty means the system's.
+        account_from: `off`, or which name of a client's verified certificate is its account, see
+            `certificate_accounts.account_of`; a key of Tianzhou's own.
         client_key_path: as the server's; so the others.
         client_auth_server: verify the server's certificate.
         client_check_host_name: with that, also verify that it is for the host connected to, as RocketMQ's client never
@@ -60,6 +64,7 @@ class TlsSettings:
     server_cert_path: str = keyed("tls.server.certPath", "")
     server_auth_client: bool = keyed("tls.server.authClient", default=False)
     server_trust_cert_path: str = keyed("tls.server.trustCertPath", "")
+    account_from: str = keyed("tls.server.accountFrom", "off")
     client_key_path: str = keyed("tls.client.keyPath", "")
     client_key_password: str = keyed("tls.client.keyPassword", "", secret=True)
     client_cert_path: str = keyed("tls.client.certPath", "")
@@ -75,6 +80,9 @@ class TlsSettings:
             # RocketMQ takes an unknown mode for permissive: a misspelt `enforcing` would serve plain text.
             if value.lower() not in allowed:
                 raise ValueError(f"{key}={value}: expected one of {', '.join(allowed)}")
+        sources = certificate_accounts.SOURCES
+        if self.account_from.lower() not in {"", *map(str.lower, sources)}:
+            raise ValueError(f"tls.server.accountFrom={self.account_from}: expected one of {', '.join(sources)}")
 
     @property
     def server_identity(self) -> tuple[str, str, str]:
@@ -148,13 +156,22 @@ class ServerTls:
     Args:
         settings: see `TlsSettings`.
 
+    Attributes:
+        account_of: the account of a client's verified certificate, as `getpeercert` describes it; None without
+            `tls.server.accountFrom`.
+
     Raises:
-        ConfigError: a certificate or key is configured and cannot be used.
+        ConfigError: a certificate or key is configured and cannot be used, or certificates of clients are wanted and
+            would not be looked at.
     """
 
     def __init__(self, settings: TlsSettings) -> None:
+        _check_client_certificates(settings)
         mode = settings.server_mode.lower()
         self._settings = settings
+        self.account_of: Callable[[Mapping[str, Any]], str] | None = None
+        if settings.account_from.lower() not in certificate_accounts.OFF:
+            self.account_of = partial(certificate_accounts.account_of, source=settings.account_from)
         self._context: ssl.SSLContext | None = None
         self._stamps = self._stamped()
         self._digests = self._digested()
@@ -206,11 +223,6 @@ class ServerTls:
             wanted = _CLIENT_AUTH[settings.need_client_auth.lower()]
             context.verify_mode = wanted if wanted is not ssl.CERT_NONE else ssl.CERT_OPTIONAL
             _trust(context, "tls.server.trustCertPath", settings.server_trust_cert_path, ssl.Purpose.CLIENT_AUTH)
-        elif settings.need_client_auth.lower() == "require":
-            raise ConfigError(
-                "tls.server.need.client.auth=require: certificates of clients are only looked at with"
-                " tls.server.authClient=true; set that too, or remove the key"
-            )
         return context
 
     def _files(self) -> tuple[str, str, str]:
@@ -222,6 +234,35 @@ class ServerTls:
 
     def _digested(self) -> tuple[bytes | None, ...]:
         return tuple(_digest(path) for path in self._files())
+
+
+def _check_client_certificates(settings: TlsSettings) -> None:
+    """Refuse settings that name certificates of clients and would let in who shows none that is verified.
+
+    RocketMQ's `require` without `authClient` takes a certificate that anybody has signed, its test mode takes none at
+    all for enough, and its permissive port serves who speaks plain (broker.md §23).
+
+    Raises:
+        ConfigError: names the keys to set.
+    """
+    requires = settings.need_client_auth.lower() == "require"
+    named = settings.account_from.lower() not in certificate_accounts.OFF
+    mode = settings.server_mode.lower()
+    missing = []
+    if not settings.server_auth_client:
+        missing.append("tls.server.authClient=true")
+    if settings.test_mode_enable:
+        missing.append("tls.server.certPath and tls.server.keyPath, and tls.test.mode.enable=false")
+    if requires and mode != "enforcing":
+        missing.append("tls.server.mode=enforcing (optional leaves plain connections as they are)")
+    elif mode == "disabled":
+        missing.append("tls.server.mode=permissive or enforcing")
+    if missing and (requires or named):
+        key = "tls.server.need.client.auth=require" if requires else f"tls.server.accountFrom={settings.account_from}"
+        raise ConfigError(
+            f"{key}: certificates of clients would not be required and verified without {', '.join(missing)}; set"
+            " that too, or remove the key"
+        )
 
 
 def _stamp(path: str) -> tuple[int, int] | None:

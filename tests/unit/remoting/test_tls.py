@@ -164,6 +164,7 @@ async def test_a_server_requests_certificates_of_clients_when_configured(tmp_pat
     authority = Authority(tmp_path)
     asking = replace(
         certified(authority),
+        server_mode="enforcing",
         need_client_auth="require",
         server_auth_client=True,
         server_trust_cert_path=str(authority.path),
@@ -271,7 +272,13 @@ def test_keys_that_cannot_be_used_are_named(tmp_path: Path) -> None:
         (replace(good, server_key_path=""), "needs tls.server.certPath and tls.server.keyPath"),
         (replace(good, need_client_auth="require"), "tls.server.authClient=true"),
         (
-            replace(good, need_client_auth="require", server_auth_client=True, server_trust_cert_path=key),
+            replace(
+                good,
+                server_mode="enforcing",
+                need_client_auth="require",
+                server_auth_client=True,
+                server_trust_cert_path=key,
+            ),
             "tls.server.trustCertPath",
         ),
     ]:
