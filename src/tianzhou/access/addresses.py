@@ -1,0 +1,210 @@
+"""Patterns of addresses: white lists of RocketMQ 4.x (broker.md §22.1), and CIDR ranges of 5.3 (broker.md §22.2).
+
+A pattern is compiled when rules are loaded; a request then costs one look-up, or one parsed address. An IPv4 address
+that came through an IPv6 socket (`::ffff:10.0.0.1`) is the IPv4 address.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Final, Protocol, TypeAlias
+
+from tianzhou.errors import ConfigError
+from tianzhou.escaping import shown
+
+MAX_PATTERN: Final = 8192
+"""Characters a pattern may have, which is some hundred addresses."""
+_ANY: Final = ("*", "*.*.*.*", "*:*:*:*:*:*:*:*")
+_V4_PARTS: Final = 4
+_V6_PARTS: Final = 8
+_FORMS: Final = (
+    "expected an address, 10.0.0.*, 10.0.0.1-20, 10.0.0.{1,2}, the same of IPv6 such as fe80::1-20, a comma list of"
+    " addresses, or *"
+)
+_RANGE: Final = re.compile(r"\s*([0-9a-fA-F]{1,4})\s*-\s*([0-9a-fA-F]{1,4})\s*")
+
+_Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class AddressPattern(Protocol):
+    """A set of addresses."""
+
+    def matches(self, ip: str) -> bool:
+        """Whether an address, without port, is in it; text that is no address never is, except in "any"."""
+
+
+class _Any:
+    def matches(self, ip: str) -> bool:
+        return True
+
+
+class _None:
+    def matches(self, ip: str) -> bool:
+        return False
+
+
+class _Several:
+    def __init__(self, addresses: frozenset[_Address]) -> None:
+        self._texts = frozenset(str(address) for address in addresses)
+        self._addresses = addresses
+
+    def matches(self, ip: str) -> bool:
+        return ip in self._texts or (":" in ip and _parsed(ip) in self._addresses)
+
+
+class _Range:
+    """Addresses whose first parts are given, whose next part lies in a range, and whose last parts may be any."""
+
+    def __init__(self, version: int, head: tuple[int, ...], first: int, last: int) -> None:
+        self._version = version
+        bits, count = (8, _V4_PARTS) if version == 4 else (16, _V6_PARTS)
+        self._shift = bits * (count - len(head) - 1)
+        base = 0
+        for part in head:
+            base = base << bits | part
+        self._first = base << bits | first
+        self._last = base << bits | last
+
+    def matches(self, ip: str) -> bool:
+        address = _parsed(ip)
+        return (
+            address is not None
+            and address.version == self._version
+            and self._first <= int(address) >> self._shift <= self._last
+        )
+
+
+class _Network:
+    def __init__(self, network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> None:
+        self._network = network
+
+    def matches(self, ip: str) -> bool:
+        address = _parsed(ip)
+        return address is not None and address in self._network
+
+
+ANY: Final[AddressPattern] = _Any()
+"""Every address."""
+NONE: Final[AddressPattern] = _None()
+"""No address."""
+
+
+def parse_pattern(pattern: str) -> AddressPattern:
+    """The addresses that a pattern of RocketMQ 4.x means (broker.md §22.1).
+
+    An empty pattern means none, `*`, `*.*.*.*` and `*:*:*:*:*:*:*:*` mean any. Others are an address, a comma list of
+    addresses, a set in braces as the last part, or a range as one of the last parts, behind which only `*` follows.
+
+    Raises:
+        ConfigError: the pattern is of no such form; the text names it and the forms.
+    """
+    if not pattern.strip():
+        return NONE
+    if pattern in _ANY:
+        return ANY
+    if len(pattern) > MAX_PATTERN:
+        raise _wrong(pattern, f"it has {len(pattern)} characters, at most {MAX_PATTERN} are read")
+    if pattern.endswith("}"):
+        return _Several(frozenset(_address(one, pattern) for one in _in_braces(pattern)))
+    if "," in pattern:
+        return _Several(frozenset(_address(one, pattern) for one in pattern.split(",") if one))
+    if "*" in pattern or "-" in pattern:
+        return _range_of_v6(pattern) if ":" in pattern else _range_of_v4(pattern)
+    return _Several(frozenset((_address(pattern, pattern),)))
+
+
+def parse_network(text: str) -> AddressPattern:
+    """The addresses of a source IP of RocketMQ 5.3: an address or a CIDR range (broker.md §22.2).
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    try:
+        return _Network(ipaddress.ip_network(text.strip(), strict=False))
+    except ValueError as error:
+        raise ConfigError(
+            f"source IP {shown(text)!r}: expected an address or a CIDR range such as 10.0.0.0/8 or fe80::/10"
+        ) from error
+
+
+def _parsed(ip: str) -> _Address | None:
+    try:
+        address = ipaddress.ip_address(ip.partition("%")[0])
+    except ValueError:
+        return None
+    return (address.ipv4_mapped or address) if isinstance(address, ipaddress.IPv6Address) else address
+
+
+def _address(text: str, pattern: str) -> _Address:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError as error:
+        raise _wrong(pattern, f"{shown(text)!r} is no address") from error
+    return (address.ipv4_mapped or address) if isinstance(address, ipaddress.IPv6Address) else address
+
+
+def _in_braces(pattern: str) -> list[str]:
+    head, brace, inner = pattern[:-1].partition("{")
+    if not brace or head[-1:] not in (".", ":") or "{" in inner:
+        raise _wrong(pattern, "a set in braces is the whole last part")
+    return [head + one for one in inner.split(",") if one]
+
+
+def _range_of_v4(pattern: str) -> AddressPattern:
+    parts = [part.strip() for part in pattern.split(".")]
+    if len(parts) != _V4_PARTS:
+        raise _wrong(pattern, f"an IPv4 pattern has four parts, not {len(parts)}")
+    index = next((number for number, part in enumerate(parts) if "*" in part or "-" in part), 0)
+    if not index:
+        raise _wrong(pattern, "the first part has to be a number, or all are *")
+    head = []
+    for part in parts[:index]:
+        if not part.isascii() or not part.isdigit() or len(part) > 3 or int(part) > 0xFF:
+            raise _wrong(pattern, f"{shown(part)!r} is no number from 0 to 255")
+        head.append(int(part))
+    first, last = _bounds(parts[index], 10, 0xFF, pattern)
+    _check_rest(parts[index + 1 :], pattern)
+    return _Range(4, tuple(head), first, last)
+
+
+def _range_of_v6(pattern: str) -> AddressPattern:
+    given = [part.strip() for part in pattern.split(":")]
+    index = next(number for number, part in enumerate(given) if "*" in part or "-" in part)
+    rest = given[index + 1 :]
+    if not index or len(rest) > 1:
+        raise _wrong(pattern, "a range is the last part, or the one before a last *")
+    wanted = _V6_PARTS - 1 - len(rest)
+    head = ":".join(given[:index])
+    # `fe80::1-20` is `fe80::` with a last part; the parser of addresses knows how many zeros that leaves out.
+    try:
+        filled = ipaddress.IPv6Address(f"{head}{':0' * (1 + len(rest))}")
+    except ValueError as error:
+        raise _wrong(pattern, f"{shown(head)!r} is no beginning of an IPv6 address") from error
+    parts = [int(part, 16) for part in filled.exploded.split(":")][:wanted]
+    first, last = _bounds(given[index], 16, 0xFFFF, pattern)
+    _check_rest(rest, pattern)
+    return _Range(6, tuple(parts), first, last)
+
+
+def _bounds(part: str, base: int, most: int, pattern: str) -> tuple[int, int]:
+    if part == "*":
+        return 0, most
+    match = _RANGE.fullmatch(part)
+    try:
+        first, last = (int(match[1], base), int(match[2], base)) if match else (1, 0)
+    except ValueError:
+        first, last = 1, 0
+    if not first <= last <= most:
+        raise _wrong(pattern, f"{shown(part)!r} is no range from a lower number to a higher one")
+    return first, last
+
+
+def _check_rest(rest: list[str], pattern: str) -> None:
+    # RocketMQ takes no notice of them; a number there would look like a condition and be none.
+    if any(part != "*" for part in rest):
+        raise _wrong(pattern, "behind the part that varies only * may follow")
+
+
+def _wrong(pattern: str, why: str) -> ConfigError:
+    return ConfigError(f"address pattern {shown(pattern)!r}: {why}; {_FORMS}")
