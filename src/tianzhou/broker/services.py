@@ -9,6 +9,7 @@ from tianzhou.broker.replication.replication import Replication
 from tianzhou.broker.state import Tables
 from tianzhou.broker.stats.stats import BrokerStats
 from tianzhou.clock import Clock
+from tianzhou.remoting.gates.access_gate import AccessGate
 from tianzhou.remoting.turns import Turns
 from tianzhou.store.store import MessageStore
 from tianzhou.supervision import Supervisor
@@ -29,6 +30,7 @@ class Services:
         replication: its part in its group, the argument `part`; by default that of a master without slaves.
         turns: allowance of requests that take long.
         rng: source of randomness.
+        access: decides who may ask for what; None where everybody may.
     """
 
     tables: Tables
@@ -42,6 +44,7 @@ class Services:
     replication: Replication = field(init=False)
     turns: Turns = field(init=False)
     rng: random.Random = field(default_factory=random.Random)
+    access: AccessGate | None = None
 
     def __post_init__(self, part: Replication | None) -> None:
         self.replication = part or Replication(self.store, self.tables.settings, self.clock, self.host[1])

@@ -30,6 +30,7 @@ class SendBackHandler(Handler):
     def __init__(self, services: Services) -> None:
         super().__init__(services)
         self._rng = services.rng
+        self._guarded = services.access is not None
 
     @serves(RequestCode.CONSUMER_SEND_MSG_BACK)
     async def send_back(self, connection: Connection, command: Command) -> Reply:
@@ -53,6 +54,12 @@ class SendBackHandler(Handler):
         if not topic.writable:
             raise BrokerError(ResponseCode.NO_PERMISSION, f"the topic[{topic.topic_name}] sending message is forbidden")
         record = await self._load(header.offset)
+        if self._guarded and record.topic not in (topic.topic_name, header.origin_topic):
+            # What the account may consume was decided by the topic it has named.
+            raise BrokerError(
+                ResponseCode.NO_PERMISSION,
+                f"the message at offset {header.offset} is not of topic {header.origin_topic}; name the topic it is of",
+            )
         limit = limit_of(group.retry_max_times, header.max_reconsume_times, command.version)
         decision = after_send_back(record.reconsume_times, header.delay_level, limit)
         if isinstance(decision, DeadLetter):

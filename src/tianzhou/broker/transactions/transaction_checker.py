@@ -23,6 +23,7 @@ from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header
 from tianzhou.wire.ids import offset_msg_id
+from tianzhou.wire.properties import decode_properties
 
 TICK_S = 1.0
 ROUND_LIMIT_S = 60.0
@@ -55,6 +56,7 @@ class TransactionChecker:
         self._store = services.store
         self._clock = services.clock
         self._host = services.host
+        self._access = services.access
         self._turns: dict[str, int] = {}
         self._written_at = self._clock.monotonic()
         self._marking = NextTurn(self._write_marks)  # roll-backs of one turn share a message
@@ -297,10 +299,11 @@ class TransactionChecker:
             return False
         self._ledger.copied(half, result.queue_offset, result.physical_offset, checked=checked)
         if checked:
-            self._ask(half, records.question(record, copy, half.offset, half.place))
+            question = records.question(record, copy, half.offset, half.place)
+            self._ask(half, question, decode_properties(copy.properties)[names.REAL_TOPIC])
         return True
 
-    def _ask(self, half: Half, body: bytes) -> None:
+    def _ask(self, half: Half, body: bytes, topic: str) -> None:
         group = half.identity.group
         clients = list(self._tables.clients.producers.get(group, {}).values())
         count = self._turns[group] = self._turns.get(group, -1) + 1
@@ -316,6 +319,9 @@ class TransactionChecker:
         )
         for connection in rotated(clients, count):
             assert isinstance(connection, Connection)
+            if self._access is not None and not self._access.may_send(connection, topic):
+                # The question has the message in it, and anybody can say that it is of the group.
+                continue
             try:
                 connection.invoke_oneway(Command(RequestCode.CHECK_TRANSACTION_STATE, fields=fields, body=body))
             except ConnectionLost:

@@ -12,13 +12,14 @@ from tianzhou.escaping import shown
 from tianzhou.limits import Refusals
 from tianzhou.remoting.connection import Connection
 from tianzhou.repeats import Once
-from tianzhou.wire.codes import request_name
+from tianzhou.wire.codes import RequestCode, request_name
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import HotFields
 
 COUNTED: Final = "access"
 """The name that refusals are counted under: `refused_access` in the runtime figures."""
 
+_ACCOUNT: Final = "access.account"
 Reply = TypeVar("Reply")
 Serve = Callable[[Connection, Command], Reply]
 _log = logging.getLogger(__name__)
@@ -55,17 +56,39 @@ class AccessGate:
 
     def door(self, code: int, handle: Serve[Reply]) -> Serve[Reply]:
         """A handler that sees only requests of accounts."""
-        return self._behind(self._rules.identify if code in self._by_body else self._rules.check, handle)
+        if code == RequestCode.HEART_BEAT:
+            return self._behind(self._remember, handle)
+        return self._behind(self._identify if code in self._by_body else self._check, handle)
+
+    def may_send(self, connection: Connection, topic: str) -> bool:
+        """Whether the account that a connection's last heartbeat was signed by may send to a topic."""
+        account = connection.account or connection.attributes.get(_ACCOUNT, "")
+        try:
+            self._rules.check(
+                AccessRequest(RequestCode.SEND_MESSAGE, {"topic": topic}, ip=connection.remote_ip, account=account)
+            )
+        except AccessDenied:
+            return False
+        return True
 
     def inner(self, code: int, handle: Serve[Reply]) -> Serve[Reply]:
         """A handler that sees only requests whose decoded bodies name nothing the account may not use."""
-        return self._behind(self._rules.check, handle) if code in self._by_body else handle
+        return self._behind(self._check, handle) if code in self._by_body else handle
 
-    def _behind(self, check: Callable[[AccessRequest], object], handle: Serve[Reply]) -> Serve[Reply]:
+    def _check(self, connection: Connection, command: Command) -> None:
+        self._rules.check(access_request(connection, command))
+
+    def _identify(self, connection: Connection, command: Command) -> object:
+        return self._rules.identify(access_request(connection, command))
+
+    def _remember(self, connection: Connection, command: Command) -> None:
+        connection.attributes[_ACCOUNT] = self._identify(connection, command)
+
+    def _behind(self, check: Callable[[Connection, Command], object], handle: Serve[Reply]) -> Serve[Reply]:
         @wraps(handle)
         def serve(connection: Connection, command: Command) -> Reply:
             try:
-                check(access_request(connection, command))
+                check(connection, command)
             except AccessDenied as error:
                 self._refused(connection, command, error)
                 raise
