@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from tianzhou.access.requests import AccessRequest
 from tianzhou.access.resources import Action, Need, Permission, PlainNeed, Resource, ResourceType
@@ -22,11 +22,17 @@ from tianzhou.model.names import RETRY_PREFIX, retry_topic
 from tianzhou.wire.bodies.clients import LOCK_REQUEST
 from tianzhou.wire.bodies.groups import SUBSCRIPTION_GROUP, SUBSCRIPTION_GROUPS
 from tianzhou.wire.bodies.heartbeat import HEARTBEAT
+from tianzhou.wire.bodies.staging import ATTEMPTS, DECISION
 from tianzhou.wire.bodies.topics import TOPIC_CONFIGS
 from tianzhou.wire.staging import decode_unit
 
 ADMIN, ACCOUNT = "admin", "account"
 REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
+MOST_REMEMBERED: Final = 2_048
+"""Answers of a row that are remembered; above it all are forgotten."""
+LONGEST_REMEMBERED: Final = 300
+"""Characters of the names of a request, above which its answer is not remembered."""
+Found = TypeVar("Found")
 
 
 class Row(NamedTuple):
@@ -172,13 +178,10 @@ ROWS: Final[Mapping[int, Row]] = {
     313: Row(ACCOUNT, "Cluster Get", _ONLY_5),
     318: Row(ADMIN, "Cluster Update", _SETS),
     319: Row(ACCOUNT, "Cluster Get", _ONLY_5),
-    # Tianzhou's own (docs/adr/0006, docs/adr/0016)
-    31001: Row(ACCOUNT, ACCOUNT),
-    31002: Row("PUB body", "Pub body"),
-    31003: Row(ACCOUNT, ACCOUNT),
-    31004: Row(ACCOUNT, ACCOUNT),
-    31005: Row(ACCOUNT, ACCOUNT),
-    31006: Row(ACCOUNT, ACCOUNT),
+    # Tianzhou's own (docs/adr/0006, docs/adr/0016): a writer of staged messages is a group
+    31001: Row("SUB @writer", "Sub @writer"),
+    31002: Row("SUB @writer, PUB body", "Sub @writer, Pub body"),
+    **dict.fromkeys((31003, 31004, 31005, 31006), Row("SUB body", "Sub body")),
     31010: Row(ADMIN, "Cluster Get"),
     # Members of a DLedger group among themselves
     **dict.fromkeys((50000, 50001, 50002, *range(51001, 51006), 31101, 31102), Row(ADMIN, "Cluster Update")),
@@ -212,6 +215,8 @@ _BODIES: Final[Mapping[int, tuple[Callable[[Any], Any], Callable[[Any], Names]]]
     200: (SUBSCRIPTION_GROUP.loads, lambda group: ((), (group.group_name,))),
     225: (SUBSCRIPTION_GROUPS.loads, lambda groups: ((), (group.group_name for group in groups))),
     31002: (decode_unit, lambda messages: ({message.topic: None for message in messages}, ())),
+    **dict.fromkeys((31003, 31004), (DECISION.loads, lambda decision: ((), (decision.writer,)))),
+    **dict.fromkeys((31005, 31006), (ATTEMPTS.loads, lambda attempts: ((), (attempts.writer,)))),
 }
 BY_BODY: Final = frozenset(_BODIES)
 """Request codes whose bodies say what they need."""
@@ -259,15 +264,44 @@ def _is_reply(request: AccessRequest, topic: str) -> bool:
 # RocketMQ 4.x
 
 
-@functools.cache
-def _plain_row(code: int) -> tuple[_Item, ...] | bool:
-    """Parts of a row; else whether it needs an administrator."""
-    text = ROWS.get(code, _UNKNOWN).plain
-    return text == ADMIN if text in (ADMIN, ACCOUNT) else tuple(_items(text))
+class _Plain:
+    """A row for accounts of 4.x; answers for the same names are remembered."""
+
+    __slots__ = ("_cached", "_fixed", "_items", "_names")
+
+    def __init__(self, text: str) -> None:
+        self._items = () if text in (ADMIN, ACCOUNT) else tuple(_items(text))
+        self._fixed = PlainNeed({}, admin=text == ADMIN) if not self._items else None
+        self._names = _cached_names(self._items)
+        self._cached: dict[tuple[str | None, ...], PlainNeed] = {}
+
+    def need(self, request: AccessRequest) -> PlainNeed:
+        if self._fixed is not None:
+            return self._fixed
+        if not self._names:
+            return self._found(request)
+        get = request.fields.get
+        key = (*map(get, self._names), str(request.code))
+        found = self._cached.get(key)
+        if found is None:
+            found = _remember(self._cached, key, self._found(request))
+        return found
+
+    def _found(self, request: AccessRequest) -> PlainNeed:
+        permissions: dict[str, Permission] = {}
+        for item in self._items:
+            permission = Permission[item.words[0]]
+            topics, groups = _named(item, request)
+            for topic in topics:
+                if not _is_reply(request, topic):
+                    # A retry topic stands for its group, of which nobody needs the permission to send.
+                    permissions[topic] = Permission.SUB if topic.startswith(RETRY_PREFIX) else permission
+            for group in groups:
+                permissions[retry_topic(group)] = permission
+        return PlainNeed(permissions)
 
 
-_ADMIN_NEED: Final = PlainNeed({}, admin=True)
-_NO_NEED: Final = PlainNeed({})
+_plain_row = functools.cache(_Plain)
 
 
 def plain_needs(request: AccessRequest) -> PlainNeed:
@@ -276,31 +310,50 @@ def plain_needs(request: AccessRequest) -> PlainNeed:
     Raises:
         ProtocolError: the body cannot be read.
     """
-    row = _plain_row(request.code)
-    if row is True:
-        return _ADMIN_NEED
-    if row is False:
-        return _NO_NEED
-    permissions: dict[str, Permission] = {}
-    for item in row:
-        permission = Permission[item.words[0]]
-        topics, groups = _named(item, request)
-        for topic in topics:
-            if not _is_reply(request, topic):
-                # A retry topic stands for its group, of which nobody needs the permission to send.
-                permissions[topic] = Permission.SUB if topic.startswith(RETRY_PREFIX) else permission
-        for group in groups:
-            permissions[retry_topic(group)] = permission
-    return PlainNeed(permissions)
+    return _plain_row(ROWS.get(request.code, _UNKNOWN).plain).need(request)
 
 
 # RocketMQ 5.3
 
 
-@functools.cache
-def _policy_row(code: int) -> tuple[tuple[_Item, tuple[Action, ...]], ...]:
-    text = ROWS.get(code, _UNKNOWN).policy
-    return () if text == ACCOUNT else tuple((item, tuple(map(Action, item.words))) for item in _items(text))
+class _Policy:
+    """A row for users of 5.3; answers for the same names are remembered."""
+
+    __slots__ = ("_cached", "_items", "_names")
+
+    def __init__(self, text: str) -> None:
+        self._items = () if text == ACCOUNT else tuple((item, tuple(map(Action, item.words))) for item in _items(text))
+        self._names = _cached_names([item for item, _ in self._items])
+        self._cached: dict[tuple[str | None, ...], tuple[Need, ...]] = {}
+
+    def needs(self, request: AccessRequest, cluster: str) -> tuple[Need, ...]:
+        if not self._names:
+            return self._found(request, cluster)
+        get = request.fields.get
+        key = (*map(get, self._names), cluster, str(request.code))
+        found = self._cached.get(key)
+        if found is None:
+            found = _remember(self._cached, key, self._found(request, cluster))
+        return found
+
+    def _found(self, request: AccessRequest, cluster: str) -> tuple[Need, ...]:
+        found: list[Need] = []
+        for item, actions in self._items:
+            if not item.field:
+                found.append(Need(Resource(ResourceType.CLUSTER, cluster), actions))
+                continue
+            topics, groups = _named(item, request)
+            for topic in topics:
+                if topic.startswith(RETRY_PREFIX):
+                    wanted = (Action.SUB,) if actions == (Action.PUB,) else actions
+                    found.append(Need(Resource(ResourceType.GROUP, topic.removeprefix(RETRY_PREFIX)), wanted))
+                elif not _is_reply(request, topic):
+                    found.append(Need(Resource(ResourceType.TOPIC, topic), actions))
+            found += [Need(Resource(ResourceType.GROUP, group), actions) for group in groups]
+        return tuple(dict.fromkeys(found))
+
+
+_policy_row = functools.cache(_Policy)
 
 
 def needs(request: AccessRequest, cluster: str) -> tuple[Need, ...]:
@@ -313,17 +366,19 @@ def needs(request: AccessRequest, cluster: str) -> tuple[Need, ...]:
     Raises:
         ProtocolError: the body cannot be read.
     """
-    found: list[Need] = []
-    for item, actions in _policy_row(request.code):
-        if not item.field:
-            found.append(Need(Resource(ResourceType.CLUSTER, cluster), actions))
-            continue
-        topics, groups = _named(item, request)
-        for topic in topics:
-            if topic.startswith(RETRY_PREFIX):
-                wanted = (Action.SUB,) if actions == (Action.PUB,) else actions
-                found.append(Need(Resource(ResourceType.GROUP, topic.removeprefix(RETRY_PREFIX)), wanted))
-            elif not _is_reply(request, topic):
-                found.append(Need(Resource(ResourceType.TOPIC, topic), actions))
-        found += [Need(Resource(ResourceType.GROUP, group), actions) for group in groups]
-    return tuple(dict.fromkeys(found))
+    return _policy_row(ROWS.get(request.code, _UNKNOWN).policy).needs(request, cluster)
+
+
+def _cached_names(items: Iterable[_Item]) -> tuple[str, ...]:
+    """The fields that answers are remembered by; none where names come in a body, or several in a field."""
+    if any(item.field == "body" or item.between for item in items):
+        return ()
+    return tuple(item.field for item in items if item.field)
+
+
+def _remember(cache: dict[tuple[str | None, ...], Found], key: tuple[str | None, ...], found: Found) -> Found:
+    if sum(len(part) for part in key if part) <= LONGEST_REMEMBERED:
+        if len(cache) >= MOST_REMEMBERED:
+            cache.clear()
+        cache[key] = found
+    return found
