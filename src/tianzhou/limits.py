@@ -313,6 +313,25 @@ HEARTBEAT_GROUPS = Limit("maxGroupsPerHeartbeat", 4_096, "groups", "groups in a 
 GROUP_SUBSCRIPTIONS = Limit(
     "maxSubscriptionsPerGroup", 4_096, "subscriptions", "subscriptions of a group in a heartbeat", "code 29"
 )
+USERS = Limit("maxUsers", 10_000, "users", "users of access control", "code 29", server="both")
+POLICY_ENTRIES = Limit(
+    "maxPolicyEntries", 50_000, "entries", "entries of all users' policies together", "code 29", server="both"
+)
+SOURCE_IPS = Limit(
+    "maxSourceIps", 256, "addresses", "addresses and ranges of an entry of a policy", "code 29", server="both",
+    fixed=True,
+)
+CREDENTIAL_LENGTH = Limit(
+    "maxCredentialLength", 1_024, "characters", "the name or password of a user", "code 29", server="both", fixed=True
+)
+ACCESS_BODY = Limit(
+    "maxAccessBodyBytes", 262_144, "bytes", "the body of a change of users or policies", "code 29", server="both",
+    fixed=True,
+)
+ACCESS_BYTES = Limit(
+    "maxAccessBytes", 8_388_608, "bytes", "users and policies, as their file has them", "code 29", server="both",
+    fixed=True,
+)
 # fmt: on
 
 LIMITS: Final = {limit.name: limit for limit in list(vars().values()) if isinstance(limit, Limit)}

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from tianzhou.access.settings import FIXED as FIXED_OF_ACCESS
+from tianzhou.access.settings import auth_problems
 from tianzhou.broker.ignored_settings import IGNORED
 from tianzhou.broker.zero_loss import contradictions
 from tianzhou.client.cluster.identity import name_server_addresses
@@ -51,7 +53,8 @@ FIXED: Final[dict[str, tuple[str, ...]]] = {
         rocketmq.namesrv.domain rocketmq.namesrv.domain.subgroup storeFileMode metricsExporterType
         metricsGrpcExporterTarget metricsGrpcExporterHeader controllerAddr fetchControllerAddrByDnsLookup
         """
-    ),
+    )
+    + FIXED_OF_ACCESS,
     "this version would not start with it": _keys("enableControllerMode"),
     "it is read at the start only": _keys(
         """
@@ -195,6 +198,7 @@ def _across(values: Mapping[str, str]) -> Iterable[Problem]:
             yield Problem("namesrvAddr", values["namesrvAddr"], str(error))
     if not values["brokerName"].strip():
         yield Problem("brokerName", "", "give it a name, or remove the key for this machine's")
+    yield from auth_problems(values)
     yield from contradictions(values)
 
 

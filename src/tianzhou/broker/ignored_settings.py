@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from tianzhou.access.settings import IGNORED as IGNORED_OF_ACCESS
+
 
 def _keys(text: str) -> tuple[str, ...]:
     return tuple(text.split())
@@ -138,5 +140,6 @@ IGNORED: Final[dict[str, tuple[str, ...]]] = {
         """
     ),
     "no credentials are checked": _keys("aclEnable"),
+    **IGNORED_OF_ACCESS,
 }
 """Keys of a broker and its store without effect, by the reason."""

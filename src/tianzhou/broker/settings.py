@@ -11,6 +11,7 @@ import socket
 from dataclasses import dataclass, field
 
 from tianzhou import limits
+from tianzhou.access.settings import AuthSettings
 from tianzhou.settings import keyed, secret
 
 INT_MAX = 2_147_483_647
@@ -31,7 +32,7 @@ def _many_threads() -> int:
 
 
 @dataclass
-class BrokerSettings:
+class BrokerSettings(AuthSettings):
     """Everything broker.conf can say about a broker, except what is the store's.
 
     Times are milliseconds unless the key says otherwise. `broker_ip1` empty means this machine's first address

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from tianzhou.access.settings import FIXED as FIXED_OF_ACCESS
+from tianzhou.access.settings import auth_problems
 from tianzhou.limits import LIMITS
 from tianzhou.namesrv.settings import IGNORED
 from tianzhou.setting_rules import INT_MAX, Rules
@@ -11,7 +13,7 @@ from tianzhou.setting_rules import INT_MAX, Rules
 FIXED: Final[dict[str, tuple[str, ...]]] = {
     "where it is reached is settled at its start": ("bindAddress", "listenPort"),
     "a path is never taken from a request": ("kvConfigPath", "configStorePath", "rocketmqHome"),
-    "who is let in is never taken from a request": ("configBlackList", "enableRemoteAdmin"),
+    "who is let in is never taken from a request": ("configBlackList", "enableRemoteAdmin", *FIXED_OF_ACCESS),
     "this version has no controller": ("enableControllerInNamesrv",),
     "it is read at the start only": ("serverChannelMaxIdleTimeSeconds",),
 }
@@ -41,5 +43,6 @@ RULES: Final = Rules(
         "waitSecondsForService": (0, INT_MAX),
         "serverChannelMaxIdleTimeSeconds": (1, INT_MAX),
     },
+    across=auth_problems,
 )
 """Rules of a name server's settings."""

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from tianzhou import limits
+from tianzhou.access.settings import IGNORED as IGNORED_OF_ACCESS
+from tianzhou.access.settings import AuthSettings
 from tianzhou.settings import keyed
 
 ALWAYS_BLACK_LISTED = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
@@ -25,12 +27,13 @@ IGNORED: Final[dict[str, tuple[str, ...]]] = {
     ),
     "it steers the Java program: its folder": ("rocketmqHome",),
     "there is no controller": ("enableControllerInNamesrv",),
+    **IGNORED_OF_ACCESS,
 }  # fmt: skip
 """Accepted keys without effect, by the reason; see `tianzhou.settings.ignored_lines`."""
 
 
-@dataclass(frozen=True)
-class NamesrvSettings:
+@dataclass
+class NamesrvSettings(AuthSettings):
     """Keys of `namesrv.conf`.
 
     Those below the second heading are accepted, saved and shown, and have no effect; `IGNORED` says why.

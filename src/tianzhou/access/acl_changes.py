@@ -1,0 +1,187 @@
+"""Changes of policies as requests name them: what is checked, with RocketMQ 5.3's texts, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from tianzhou.access.policies import (
+    Acls,
+    Decision,
+    Entry,
+    Policies,
+    PolicyType,
+    ResourcePattern,
+    parse_resource,
+    parse_source,
+)
+from tianzhou.access.resources import Action
+from tianzhou.access.users import Users, invalid, named, refused
+from tianzhou.escaping import shown
+from tianzhou.limits import POLICY_ENTRIES, SOURCE_IPS, Bounds
+from tianzhou.wire.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo
+
+USER_PREFIX: Final = "User:"
+
+
+def subject_name(subject: str | None) -> str | None:
+    """User's name of a subject such as `User:alice`; None when it is none."""
+    kind, colon, name = (subject or "").partition(":")
+    return name if colon and name and kind.lower() == "user" else None
+
+
+def read_policies(infos: Iterable[PolicyInfo]) -> Policies:
+    """Policies of a request's body.
+
+    RocketMQ leaves out actions it does not know, and takes a type it does not know for `Custom`: a misspelt denial
+    would deny less than was meant. Both are refused.
+
+    Raises:
+        BrokerError: something is missing or cannot be read; code 16 with RocketMQ's text, or 29.
+        LimitExceeded: an entry has too many addresses.
+    """
+    found: dict[PolicyType, tuple[Entry, ...]] = {}
+    for info in infos:
+        kind = named(PolicyType, info.policy_type, "policyType") or PolicyType.CUSTOM
+        entries = tuple(_read_entry(entry) for entry in info.entries or ())
+        if entries:
+            found[kind] = found.get(kind, ()) + entries
+    if not found:
+        raise refused("The policies is empty.")
+    return found
+
+
+def _read_entry(info: PolicyEntryInfo) -> Entry:
+    resource = parse_resource(info.resource)
+    if resource is None:
+        raise refused("The resource is null.")
+    if not info.actions:
+        raise refused("The actions is empty.")
+    actions = tuple(dict.fromkeys(_read_action(text) for text in info.actions))
+    if Action.ANY in actions:
+        raise refused("The actions can not be Any.")
+    sources = tuple(dict.fromkeys(info.source_ips or ()))
+    if len(sources) > SOURCE_IPS.default:
+        raise SOURCE_IPS.error(len(sources), SOURCE_IPS.default, f"policy entry {resource}")
+    for text in sources:
+        if not text.strip():
+            raise refused("The source ip is empty.")
+        if parse_source(text) is None:
+            raise refused("The source ip is invalid.")
+    decision = next((one for one in Decision if one.lower() == (info.decision or "").lower()), None)
+    if decision is None:
+        raise refused("The decision is null or illegal.")
+    return Entry(resource, actions, sources, decision)
+
+
+def _read_action(text: str) -> Action:
+    action = named(Action, text, "action")
+    if action is None:
+        raise invalid(f"action is empty: expected {' or '.join(Action)}")
+    return action
+
+
+def shown_acl(username: str, policies: Policies) -> AclInfo:
+    """Policies of a user as servers answer them."""
+    return AclInfo(USER_PREFIX + username, [_shown_policy(kind, policies[kind]) for kind in policies])
+
+
+def _shown_policy(kind: PolicyType, entries: Iterable[Entry]) -> PolicyInfo:
+    return PolicyInfo(
+        kind.value,
+        [
+            PolicyEntryInfo(
+                str(entry.resource),
+                [action.value for action in entry.actions],
+                list(entry.source_ips) or None,
+                entry.decision.value,
+            )
+            for entry in entries
+        ],
+    )
+
+
+def entry_count(acls: Acls) -> int:
+    """Entries of all policies."""
+    return sum(len(entries) for policies in acls.values() for entries in policies.values())
+
+
+def put(acls: Acls, users: Users, username: str, policies: Policies, bounds: Bounds) -> Acls:
+    """Acls with a user's entries added; they take the place of its entries for the same resources.
+
+    Raises:
+        BrokerError: there is no such user.
+        LimitExceeded: there are too many entries (`maxPolicyEntries`).
+    """
+    if username not in users:
+        raise refused(f"The subject of {USER_PREFIX}{shown(username)} is not exist.")
+    merged = dict(acls.get(username, {}))
+    for kind, entries in policies.items():
+        replaced = {entry.resource for entry in entries}
+        merged[kind] = tuple(entry for entry in merged.get(kind, ()) if entry.resource not in replaced) + entries
+    result = {**acls, username: merged}
+    count = entry_count(result)
+    if count > entry_count(acls):
+        bounds.check(POLICY_ENTRIES, count, f"policies of user {username}")
+    return result
+
+
+def removed(
+    acls: Acls,
+    users: Users,
+    username: str,
+    kind: PolicyType = PolicyType.CUSTOM,
+    resource: ResourcePattern | None = None,
+) -> Acls:
+    """Acls without a user's entries.
+
+    Args:
+        acls: policies by user.
+        users: users there are.
+        username: whose entries.
+        kind: type of the policy that loses them, with `resource`.
+        resource: what they are for; None takes all policies of the user.
+
+    Raises:
+        BrokerError: there is no such user, or it has no policies.
+    """
+    if username not in users:
+        raise refused("The subject is not exist.")
+    if username not in acls:
+        raise refused("The acl is not exist.")
+    left: dict[PolicyType, tuple[Entry, ...]] = {}
+    if resource is not None:
+        left = dict(acls[username])
+        left[kind] = tuple(entry for entry in left.get(kind, ()) if entry.resource != resource)
+        left = {kind: entries for kind, entries in left.items() if entries}
+    return without(acls, username) if not left else {**acls, username: left}
+
+
+def without(acls: Acls, username: str) -> Acls:
+    """Acls without a user; the same when it has no policies."""
+    return {name: policies for name, policies in acls.items() if name != username}
+
+
+def listed(acls: Acls, subject_filter: str, resource_filter: str) -> Iterator[AclInfo]:
+    """Policies whose subjects and resources contain two texts, in the order of users.
+
+    As with RocketMQ, a subject that contains the text for resources is listed with all its entries.
+
+    Args:
+        acls: policies by user.
+        subject_filter: part of `User:` and the name; blank for all.
+        resource_filter: part of a resource's text; blank for all.
+    """
+    for username in sorted(acls):
+        subject = USER_PREFIX + username
+        if subject_filter.strip() and subject_filter not in subject:
+            continue
+        policies = acls[username]
+        if resource_filter.strip() and resource_filter not in subject:
+            policies = {
+                kind: found
+                for kind, entries in policies.items()
+                if (found := tuple(entry for entry in entries if resource_filter in str(entry.resource)))
+            }
+        if policies:
+            yield shown_acl(username, policies)

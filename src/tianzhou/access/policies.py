@@ -1,0 +1,207 @@
+"""Policies of RocketMQ 5.3: entries of a user, and which of them decides about a resource (broker.md §22.2).
+
+The most specific entry decides: one that names the resource, else the longest prefix, else `Topic:*`, else `*`; of
+several that are equally specific, one that denies. RocketMQ 5.3.3 means the same, but sorts by an order that
+contradicts itself, so that which entry it takes may depend on the order in which they were made.
+"""
+
+from __future__ import annotations
+
+import enum
+import ipaddress
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple, TypeAlias
+
+from tianzhou.access.resources import Action, Need, Resource, ResourceType
+
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+NO_POLICY: Final = "no matched policies."
+DENIED: Final = "the decision is deny."
+
+
+class Decision(enum.StrEnum):
+    """Decision of an entry."""
+
+    ALLOW = "Allow"
+    DENY = "Deny"
+
+
+class PolicyType(enum.StrEnum):
+    """Type of a policy; entries of `Default` count where none of `Custom` matches."""
+
+    CUSTOM = "Custom"
+    DEFAULT = "Default"
+
+
+class Pattern(enum.IntEnum):
+    """Kind of a name in an entry."""
+
+    LITERAL = 1
+    PREFIX = 2
+    ANY = 3
+
+
+class ResourcePattern(NamedTuple):
+    """Resources that an entry is for; `str` gives its text, such as `Topic:orders*`.
+
+    Attributes:
+        type: their type; `Any` stands for all.
+        pattern: what the name is.
+        name: the name or its beginning; empty for all.
+    """
+
+    type: ResourceType
+    pattern: Pattern
+    name: str = ""
+
+    def __str__(self) -> str:
+        if self.type is ResourceType.ANY:
+            return "*"
+        return f"{self.type}:{self.name}{'' if self.pattern is Pattern.LITERAL else '*'}"
+
+
+class Entry(NamedTuple):
+    """Entry of a policy.
+
+    Attributes:
+        resource: resources it is for.
+        actions: actions it is for; `All` for every one.
+        source_ips: addresses and CIDR ranges it is for; none for all.
+        decision: whether they are allowed.
+    """
+
+    resource: ResourcePattern
+    actions: tuple[Action, ...]
+    source_ips: tuple[str, ...]
+    decision: Decision
+
+
+Policies: TypeAlias = Mapping[PolicyType, tuple[Entry, ...]]
+"""Entries of one user by the type of their policy; a type without entries is not there."""
+Acls: TypeAlias = Mapping[str, Policies]
+"""Policies by the name of their user. A change makes another mapping."""
+
+EVERYTHING: Final = ResourcePattern(ResourceType.ANY, Pattern.ANY)
+
+
+def parse_resource(text: str | None) -> ResourcePattern | None:
+    """Pattern of a text such as `Topic:orders*`; None when it is none.
+
+    RocketMQ cuts a name at its first star and takes `Any:x` for everything; such texts are none here.
+    """
+    if not text:
+        return None
+    if text == "*":
+        return EVERYTHING
+    kind, _, name = text.partition(":")
+    found = next((one for one in ResourceType if one.lower() == kind.lower()), None)
+    if found is None or not name or "*" in name[:-1]:
+        return None
+    if found is ResourceType.ANY:
+        return EVERYTHING if name == "*" else None
+    if name == "*":
+        return ResourcePattern(found, Pattern.ANY)
+    if name.endswith("*"):
+        return ResourcePattern(found, Pattern.PREFIX, name[:-1])
+    return ResourcePattern(found, Pattern.LITERAL, name)
+
+
+def parse_source(text: str) -> Network | None:
+    """Range of a text such as `10.0.0.0/8` or `10.1.2.3`; None when it is none."""
+    try:
+        return None if "%" in text else ipaddress.ip_network(text.strip(), strict=False)
+    except ValueError:
+        return None
+
+
+def _address(text: str) -> Address | None:
+    try:
+        found = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    return found.ipv4_mapped or found if isinstance(found, ipaddress.IPv6Address) else found
+
+
+class _Matcher:
+    """An entry, its ranges read."""
+
+    __slots__ = ("_actions", "_networks", "denies")
+
+    def __init__(self, entry: Entry) -> None:
+        self.denies = entry.decision is Decision.DENY
+        self._actions = None if Action.ALL in entry.actions else frozenset(entry.actions)
+        self._networks = [network for text in entry.source_ips if (network := parse_source(text)) is not None]
+
+    def matches(self, actions: tuple[Action, ...], ip: str) -> bool:
+        if self._actions is not None and Action.ANY not in actions and self._actions.isdisjoint(actions):
+            return False
+        if not self._networks:
+            return True
+        address = _address(ip)
+        if address is None:
+            # Where somebody is cannot be said: whatever is forbidden anywhere is forbidden.
+            return self.denies
+        return any(address in network for network in self._networks)
+
+
+class _Policy:
+    """Entries of one policy, to be found by the resource they are for."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self._literal: defaultdict[tuple[str, str], list[_Matcher]] = defaultdict(list)
+        self._prefixes: defaultdict[str, defaultdict[int, dict[str, list[_Matcher]]]] = defaultdict(
+            lambda: defaultdict(dict)
+        )
+        self._any: defaultdict[str, list[_Matcher]] = defaultdict(list)
+        for entry in entries:
+            kind, pattern, name = entry.resource
+            if pattern is Pattern.LITERAL:
+                found = self._literal[kind.value, name]
+            elif pattern is Pattern.PREFIX:
+                found = self._prefixes[kind.value][len(name)].setdefault(name, [])
+            else:
+                found = self._any[kind.value]
+            found.append(_Matcher(entry))
+        self._lengths = {kind: sorted(by_length, reverse=True) for kind, by_length in self._prefixes.items()}
+
+    def _candidates(self, resource: Resource) -> Iterator[list[_Matcher]]:
+        """Matchers for a resource, those that are equally specific together, the most specific ones first."""
+        kind, name = resource.type.value, resource.name
+        yield self._literal.get((kind, name), [])
+        for length in self._lengths.get(kind, ()):
+            if length <= len(name):
+                yield self._prefixes[kind][length].get(name[:length], [])
+        yield self._any.get(kind, [])
+        if kind != ResourceType.ANY.value:
+            yield self._any.get(ResourceType.ANY.value, [])
+
+    def decide(self, need: Need, ip: str) -> bool | None:
+        """Whether a need is allowed; None when no entry matches."""
+        for equals in self._candidates(need.resource):
+            decisions = [matcher.denies for matcher in equals if matcher.matches(need.actions, ip)]
+            if decisions:
+                return not any(decisions)
+        return None
+
+
+class UserPolicies:
+    """What one user may do, ready to be looked up."""
+
+    def __init__(self, policies: Policies) -> None:
+        self._ordered = [_Policy(policies[kind]) for kind in PolicyType if policies.get(kind)]
+
+    def refusal(self, need: Need, ip: str) -> str:
+        """Why a need is refused, in RocketMQ's words; empty when it is allowed.
+
+        Args:
+            need: a resource, and actions of which one suffices.
+            ip: where the request comes from; empty when that is not known.
+        """
+        for policy in self._ordered:
+            decision = policy.decide(need, ip)
+            if decision is not None:
+                return "" if decision else DENIED
+        return NO_POLICY

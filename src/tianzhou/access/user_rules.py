@@ -1,0 +1,160 @@
+"""Rules of RocketMQ 5.3: who asks is a user, and may do what its policies allow (broker.md §22.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from tianzhou.access.policies import NO_POLICY, Acls, UserPolicies
+from tianzhou.access.requests import AccessDenied, AccessRequest
+from tianzhou.access.resources import Need
+from tianzhou.access.users import User, Users, authenticated
+from tianzhou.escaping import shown
+from tianzhou.wire.codes import ResponseCode
+
+MOST_DECISIONS: Final = 16_384
+"""Decisions that are remembered; above it all are forgotten."""
+LONGEST_NAME: Final = 255
+"""Characters of a resource's name, above which a decision about it is not remembered."""
+
+Needs = Callable[[AccessRequest], tuple[Need, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class AccessSwitches:
+    """What is checked at all.
+
+    Attributes:
+        authentication: requests have to be signed by a user.
+        authorization: users may do only what policies allow.
+        unsigned_codes: request codes that need no signature (`authenticationWhitelist`).
+        unrestricted_codes: request codes that need no policy (`authorizationWhitelist`).
+    """
+
+    authentication: bool = False
+    authorization: bool = False
+    unsigned_codes: frozenset[int] = frozenset()
+    unrestricted_codes: frozenset[int] = frozenset()
+
+    @property
+    def any(self) -> bool:
+        """Whether anything is checked."""
+        return self.authentication or self.authorization
+
+
+class UserRules:
+    """Decides about requests by users and their policies; `AccessRules` of RocketMQ 5.3.
+
+    RocketMQ believes whatever user a request names where only `authorizationEnabled` is set, or where the white list
+    of authentication has a code that policies are for, and lets requests without header fields pass. Here whatever
+    policies decide has to be signed.
+
+    Args:
+        switches: what is checked.
+        needs: resources and actions of a request.
+    """
+
+    def __init__(self, switches: AccessSwitches, needs: Needs) -> None:
+        self.switches = switches
+        self._needs = needs
+        self._users: Users = MappingProxyType({})
+        self._acls: Acls = MappingProxyType({})
+        self._compiled: dict[str, UserPolicies] = {}
+        self._decisions: dict[tuple[str, str, Need], str] = {}
+
+    def replace(self, users: Users, acls: Acls) -> None:
+        """Decide by other users and policies from now on."""
+        before = self._acls
+        self._users, self._acls = users, acls
+        self._compiled = {name: made for name, made in self._compiled.items() if acls.get(name) is before.get(name)}
+        self._decisions = {}
+
+    def identify(self, request: AccessRequest) -> str:
+        """Name of the user who asks; empty where nobody has to say it.
+
+        Raises:
+            AccessDenied: nobody known has signed the request, code 16.
+        """
+        user = self._authenticate(request)
+        return "" if user is None else user.username
+
+    def check(self, request: AccessRequest) -> str:
+        """As `identify`, and the user may do all that the request needs.
+
+        Raises:
+            AccessDenied: the user is not known or may not, code 16.
+        """
+        user = self._authenticate(request)
+        if not self._restricts(request):
+            return "" if user is None else user.username
+        if user is None:
+            raise AccessDenied(ResponseCode.NO_PERMISSION, "username cannot be null.")
+        if not user.is_super:
+            self.authorize(user.username, self._needs(request), request.ip)
+        return user.username
+
+    def is_admin(self, account: str) -> bool:
+        """Whether an account is an enabled super user."""
+        user = self._users.get(account)
+        return user is not None and user.is_super
+
+    def authorize(self, username: str, needs: tuple[Need, ...], ip: str) -> None:
+        """Return when the policies of a user allow all needs.
+
+        Args:
+            username: a user that has been identified.
+            needs: what it wants.
+            ip: where from.
+
+        Raises:
+            AccessDenied: they do not, code 16.
+        """
+        decisions = self._decisions
+        for need in needs:
+            refusal = decisions.get((username, ip, need))
+            if refusal is None:
+                refusal = self._decide(username, need, ip)
+            if refusal:
+                raise AccessDenied(
+                    ResponseCode.NO_PERMISSION,
+                    f"User:{shown(username)} has no permission to access {shown(str(need.resource))} from {ip}, "
+                    f"{refusal}",
+                )
+
+    def _decide(self, username: str, need: Need, ip: str) -> str:
+        policies = self._compiled.get(username)
+        if policies is None:
+            acl = self._acls.get(username)
+            if acl is None:
+                return NO_POLICY
+            policies = self._compiled[username] = UserPolicies(acl)
+        refusal = policies.refusal(need, ip)
+        if len(need.resource.name) <= LONGEST_NAME:
+            if len(self._decisions) >= MOST_DECISIONS:
+                self._decisions.clear()
+            self._decisions[username, ip, need] = refusal
+        return refusal
+
+    def _restricts(self, request: AccessRequest) -> bool:
+        return self.switches.authorization and request.code not in self.switches.unrestricted_codes
+
+    def _authenticate(self, request: AccessRequest) -> User | None:
+        switches = self.switches
+        if (switches.authentication and request.code not in switches.unsigned_codes) or self._restricts(request):
+            return authenticated(self._users, request)
+        return None
+
+
+def read_codes(text: str) -> frozenset[int]:
+    """Request codes of a white list, joined by commas.
+
+    Raises:
+        ValueError: one is no number.
+    """
+    codes = [part.strip() for part in text.split(",") if part.strip()]
+    for code in codes:
+        if not (code.isascii() and code.isdigit() and len(code) <= 9):
+            raise ValueError(f"{shown(code)} is no request code; write numbers joined by commas, as in 105,34")
+    return frozenset(map(int, codes))

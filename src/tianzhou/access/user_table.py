@@ -1,0 +1,137 @@
+"""Users with their policies as one value: every change gives another one, and it is one text in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Final
+
+from tianzhou.access import acl_changes, users
+from tianzhou.access.acl_changes import read_policies, shown_acl, subject_name
+from tianzhou.access.policies import Acls, Policies, PolicyType, ResourcePattern
+from tianzhou.access.users import User, Users
+from tianzhou.errors import ProtocolError, TianzhouError
+from tianzhou.limits import ACCESS_BYTES, Bounds
+from tianzhou.wire.bodies.access import ACL_INFO, USER_INFO, UserInfo
+from tianzhou.wire.bodies.beans import read_array, read_object
+from tianzhou.wire.json_dialect import dumps_pretty, loads
+
+VERSION: Final = 1
+"""Version of the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserTable:
+    """Users and policies.
+
+    Attributes:
+        users: by name.
+        acls: policies by user.
+    """
+
+    users: Users = field(default_factory=lambda: MappingProxyType({}))
+    acls: Acls = field(default_factory=lambda: MappingProxyType({}))
+
+    def create_user(self, info: UserInfo, bounds: Bounds) -> UserTable:
+        """With another user; see `users.created`."""
+        return replace(self, users=users.created(self.users, info, bounds))
+
+    def update_user(self, info: UserInfo) -> UserTable:
+        """With a user changed; see `users.updated`."""
+        return replace(self, users=users.updated(self.users, info))
+
+    def delete_user(self, username: str) -> UserTable:
+        """Without a user and its policies; the same when there is none."""
+        if username not in self.users and username not in self.acls:
+            return self
+        return UserTable(users.deleted(self.users, username), acl_changes.without(self.acls, username))
+
+    def put_acl(self, username: str, policies: Policies, bounds: Bounds) -> UserTable:
+        """With a user's entries added or replaced; see `acl_changes.put`."""
+        return replace(self, acls=acl_changes.put(self.acls, self.users, username, policies, bounds))
+
+    def delete_acl(self, username: str, kind: PolicyType, resource: ResourcePattern | None) -> UserTable:
+        """Without a user's entries; see `acl_changes.removed`."""
+        return replace(self, acls=acl_changes.removed(self.acls, self.users, username, kind, resource))
+
+
+def to_file(table: UserTable) -> bytes:
+    """Text of the file; it has the passwords.
+
+    Raises:
+        LimitExceeded: it is too long (`maxAccessBytes`).
+    """
+    text = dumps_pretty(
+        {
+            "version": VERSION,
+            "users": [USER_INFO.encode(_whole(user)) for _, user in sorted(table.users.items())],
+            "acls": [ACL_INFO.encode(shown_acl(name, acl)) for name, acl in sorted(table.acls.items())],
+        }
+    )
+    if len(text) > ACCESS_BYTES.default:
+        raise ACCESS_BYTES.error(len(text), ACCESS_BYTES.default)
+    return text
+
+
+def from_file(text: bytes) -> UserTable:
+    """Users and policies of a file.
+
+    Raises:
+        ProtocolError: it holds something else; the text shows no password.
+    """
+    try:
+        found = read_object(loads(text), "the file")
+    except (ProtocolError, RecursionError):
+        raise ProtocolError("it is no JSON object") from None
+    if found.get("version") != VERSION:
+        raise ProtocolError(f"its version is not {VERSION}; another version of tianzhou has written it")
+    table = UserTable()
+    unbounded = Bounds(_Unbounded())
+    for what, values, take in (
+        ("users", found.get("users", []), _take_user),
+        ("acls", found.get("acls", []), _take_acl),
+    ):
+        changes: dict[str, Any] = {}
+        for number, value in enumerate(read_array(values, what)):
+            try:
+                take(table, changes, value, unbounded)
+            except (TianzhouError, TypeError) as error:
+                raise ProtocolError(f"{what}[{number}] cannot be taken: {error}") from None
+        table = replace(table, **{what: changes})
+    return table
+
+
+class _Unbounded:
+    """Limits of what a file has: what was accepted once is served, however the settings have changed."""
+
+    max_users = max_policy_entries = 1 << 31
+
+
+def _take_user(table: UserTable, found: dict[str, Any], value: Any, bounds: Bounds) -> None:
+    info = USER_INFO.decode(value)
+    if info.username in found:
+        raise ProtocolError(f"user {info.username} is there twice")
+    # One by one: making the whole mapping again for each of many would take long.
+    found.update(users.created({}, info, bounds))
+
+
+def _take_acl(table: UserTable, found: dict[str, Any], value: Any, bounds: Bounds) -> None:
+    info = ACL_INFO.decode(value)
+    name = subject_name(info.subject)
+    if name is None or name not in table.users or name in found:
+        raise ProtocolError(f"subject {info.subject} is no user, or is there twice")
+    found[name] = dict(read_policies(info.policies or ()))
+
+
+def _whole(user: User) -> UserInfo:
+    return UserInfo(user.username, user.password, user.type.value, user.status.value)
+
+
+def differing(before: UserTable, after: UserTable) -> Mapping[str, str]:
+    """Names of users that a change has made, changed or removed, each with what happened, for the log."""
+    return {
+        name: "removed" if name not in after.users else "created" if name not in before.users else "changed"
+        for name in sorted({*before.users, *after.users})
+        if before.users.get(name) != after.users.get(name) or before.acls.get(name) != after.acls.get(name)
+    }

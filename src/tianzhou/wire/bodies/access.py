@@ -1,0 +1,102 @@
+"""Users and access lists of RocketMQ 5.3 (3001 to 3010, wire.md §11.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from tianzhou.errors import ProtocolError
+from tianzhou.records.checksum import Octets
+from tianzhou.wire.bodies.beans import TEXT, Bean, Kind, list_of, read_array, wrong
+from tianzhou.wire.json_dialect import dumps, loads
+
+T = TypeVar("T")
+
+
+def _read_secret(value: Any, where: str) -> str:
+    if isinstance(value, str):
+        return value
+    raise wrong(where, type(value).__name__, "text")
+
+
+SECRET: Final = Kind(lambda value: value, _read_secret)
+"""Text that no error shows."""
+
+
+@dataclass(slots=True)
+class UserInfo:
+    """A user; members that are None are not changed, and have defaults for a new one.
+
+    Attributes:
+        username: its name, the `AccessKey` of requests.
+        password: its secret key; None in what servers answer.
+        user_type: `Super` or `Normal`.
+        user_status: `enable` or `disable`.
+    """
+
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    user_type: str | None = None
+    user_status: str | None = None
+
+
+@dataclass(slots=True)
+class PolicyEntryInfo:
+    """What a user may do with a resource, or may not.
+
+    Attributes:
+        resource: `Topic:orders`, `Topic:orders*` (all that begin so), `Topic:*`, or `*`.
+        actions: `Pub`, `Sub`, `Create`, `Update`, `Delete`, `Get`, `List`, or `All`.
+        source_ips: addresses and CIDR ranges it holds for; None or empty for all.
+        decision: `Allow` or `Deny`.
+    """
+
+    resource: str | None = None
+    actions: list[str] | None = None
+    source_ips: list[str] | None = None
+    decision: str | None = None
+
+
+@dataclass(slots=True)
+class PolicyInfo:
+    """Entries of one type; those of type `Default` count where none of type `Custom` does."""
+
+    policy_type: str | None = None
+    entries: list[PolicyEntryInfo] | None = None
+
+
+@dataclass(slots=True)
+class AclInfo:
+    """Policies of a subject, `User:` and its name."""
+
+    subject: str | None = None
+    policies: list[PolicyInfo] | None = None
+
+
+USER_INFO: Final = Bean(UserInfo, password=SECRET)
+POLICY_ENTRY_INFO: Final = Bean(PolicyEntryInfo, actions=list_of(TEXT), source_ips=list_of(TEXT))
+POLICY_INFO: Final = Bean(PolicyInfo, entries=list_of(POLICY_ENTRY_INFO.kind))
+ACL_INFO: Final = Bean(AclInfo, policies=list_of(POLICY_INFO.kind))
+
+
+def dump_list(bean: Bean[T], values: Iterable[T]) -> bytes:
+    """An array of values as a body; empty when there are none, as servers answer."""
+    members = [bean.encode(value) for value in values]
+    return dumps(members, sort_keys=False) if members else b""
+
+
+def load_list(bean: Bean[T], data: Octets) -> list[T]:
+    """The values of a body that is an array; none of an absent one.
+
+    Raises:
+        ProtocolError: it is something else.
+    """
+    return [bean.decode(value, f"{bean.noun}[{n}]") for n, value in enumerate(_array(data, bean.noun))]
+
+
+def _array(data: Octets, noun: str) -> list[Any]:
+    try:
+        return read_array(loads(data), f"list of {noun}") if data else []
+    except ProtocolError as error:
+        raise ProtocolError(f"list of {noun}: no JSON array") from error
