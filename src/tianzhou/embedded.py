@@ -20,16 +20,19 @@ from tianzhou.clock import Clock, SystemClock
 from tianzhou.data_folder import FIRST_BROKER, claim
 from tianzhou.errors import ConfigError, StoreLocked
 from tianzhou.escaping import shown
+from tianzhou.limits import Bounds
 from tianzhou.namesrv.changeable_settings import RULES as NAME_SERVER_RULES
 from tianzhou.namesrv.routes import Registration
 from tianzhou.namesrv.server import NameServer
 from tianzhou.namesrv.settings import NamesrvSettings
+from tianzhou.remoting.gates.access_control import AccessControl, access_control, credentials_by_chance
 from tianzhou.remoting.tls import TlsSettings
 from tianzhou.setting_files import SavedSettings, read_settings
 from tianzhou.setting_rules import Rules, check
 from tianzhou.setting_updates import with_saved
 from tianzhou.settings import apply, dump
 from tianzhou.store.settings import StoreSettings
+from tianzhou.supervision import Supervisor
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +53,8 @@ DECIDED: Final[dict[tuple[str, ...], str]] = {
     ("namesrvAddr", "fetchNamesrvAddrByAddressServer"): "its brokers register at its own name server",
 }  # fmt: skip
 """Keys that an embedded server sets itself, and what to do instead."""
+ACCOUNTS: Final = "plain_acl.yml"
+"""Where the accounts of RocketMQ 4.x are, in the data folder; further files in the folder `acl` beside it."""
 EVERYWHERE = frozenset({"0.0.0.0", "::", ""})
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _THIS_NETWORK = ipaddress.ip_network("0.0.0.0/8")
@@ -142,8 +147,9 @@ class EmbeddedServer:
         one = self.settings
         claim(one.data)
         try:
+            access = await self._access_control()
             self.namesrv = await self._stack.enter_async_context(
-                make_name_server(one, clock=self._clock, tls=self._tls)
+                make_name_server(one, clock=self._clock, tls=self._tls, access=access)
             )
             self.broker = await enter_broker(
                 self._stack,
@@ -152,12 +158,28 @@ class EmbeddedServer:
                 advertised=self.advertised,
                 clock=self._clock,
                 tls=self._tls,
+                access=access,
             )
             await self.broker.ready()
         except BaseException:
             await self._stack.aclose()
             raise
         return self
+
+    async def _access_control(self) -> AccessControl | None:
+        """Access control of both servers: who is known to one is known to the other."""
+        one = self.settings
+        settings, store = _broker_settings(one, "", self.advertised)
+        folder, clock = store.root / "config", self._clock
+        access = access_control(
+            settings, folder, settings.broker_cluster_name, Bounds(settings), clock, credentials_by_chance()
+        )
+        if access is not None:
+            supervisor = Supervisor("access control", clock)
+            self._stack.push_async_callback(access.close)
+            self._stack.push_async_callback(supervisor.end)
+            await access.start(supervisor.own)
+        return access
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -171,6 +193,7 @@ def make_name_server(
     clock: Clock | None = None,
     tls: TlsSettings | None = None,
     on_register: Callable[[Registration], None] | None = None,
+    access: AccessControl | None = None,
 ) -> NameServer:
     """The name server of a data folder, not yet entered.
 
@@ -179,6 +202,7 @@ def make_name_server(
         clock: source of time.
         tls: see `TlsSettings`.
         on_register: see `NameServer`.
+        access: see `NameServer`.
     """
     home = one.data / "namesrv"
     settings = replace(
@@ -187,9 +211,12 @@ def make_name_server(
         listen_port=one.namesrv_port,
         kv_config_path=str(home / "kvConfig.json"),
         config_store_path=str(home / "namesrv.properties"),
+        acl_config_path=str(one.data / ACCOUNTS),
     )
     (settings,) = configured(NAME_SERVER_RULES, one.values, (settings,), settings.config_file)
-    return NameServer(settings, clock=clock, port_setting="--namesrv-port", tls=tls, on_register=on_register)
+    return NameServer(
+        settings, clock=clock, port_setting="--namesrv-port", tls=tls, on_register=on_register, access=access
+    )
 
 
 async def enter_broker(
@@ -200,6 +227,7 @@ async def enter_broker(
     advertised: str,
     clock: Clock | None = None,
     tls: TlsSettings | None = None,
+    access: AccessControl | None = None,
 ) -> Broker:
     """Start the broker of a name in a data folder; the stack ends it.
 
@@ -210,6 +238,7 @@ async def enter_broker(
         advertised: host for clients.
         clock: source of time.
         tls: see `TlsSettings`.
+        access: see `Broker`.
 
     Raises:
         ConfigError: a port is taken.
@@ -217,7 +246,7 @@ async def enter_broker(
     """
     settings, store = _broker_settings(one, namesrv, advertised)
     tls = client_tls_settings(tls or TlsSettings())
-    broker = Broker(settings, store, clock=clock, port_setting="--broker-port", tls=tls)
+    broker = Broker(settings, store, clock=clock, port_setting="--broker-port", tls=tls, access=access)
     try:
         return await stack.enter_async_context(broker)
     except StoreLocked as error:
@@ -249,6 +278,7 @@ def _broker_settings(one: EmbeddedSettings, namesrv: str, advertised: str) -> tu
         # Off by default as in RocketMQ, where operators decide; here nobody else is there to turn it on.
         enable_property_filter=True,
         linger_micros=one.linger_micros,
+        acl_config_path=str(one.data / ACCOUNTS),
     )
     store = replace(
         StoreSettings(),

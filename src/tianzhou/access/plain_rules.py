@@ -74,14 +74,12 @@ class PlainRules:
         account = self._accounts[access_key]
         need = self._needs(request)
         permissions = need.permissions
-        if permissions.get(TRACE_TOPIC) == Permission.PUB:
-            return access_key
         if not account.admin and (need.admin or request.code in ADMIN_CODES):
             raise _denied(f"Need admin permission for request code={request.code}, but accessKey={access_key} is not")
         if account.admin and not account.listed:
             return access_key
         for resource, needed in permissions.items():
-            if not account.may(resource, needed):
+            if not account.may(resource, needed) and not (resource == TRACE_TOPIC and needed == Permission.PUB):
                 raise _denied(f"No default permission for {_printed(resource)}")
         return access_key
 

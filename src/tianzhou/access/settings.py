@@ -44,8 +44,8 @@ IGNORED: Final[dict[str, tuple[str, ...]]] = {
 """Accepted keys without effect, by the reason."""
 
 FIXED: Final = (
-    "authConfigPath", "authenticationEnabled", "authenticationWhitelist", "authorizationEnabled",
-    "authorizationWhitelist", "initAuthenticationUser", "innerClientAuthenticationCredentials",
+    "aclEnable", "aclConfigPath", "authConfigPath", "authenticationEnabled", "authenticationWhitelist",
+    "authorizationEnabled", "authorizationWhitelist", "initAuthenticationUser", "innerClientAuthenticationCredentials",
     "migrateAuthFromV1Enabled", *(key for keys in IGNORED.values() for key in keys),
 )  # fmt: skip
 """Keys that no request may change: all of them."""
@@ -53,12 +53,16 @@ FIXED: Final = (
 
 @dataclass
 class AuthSettings:
-    """Keys of access control by users and policies.
+    """Keys of access control, by accounts of 4.x (the first ones) and by users and policies.
 
-    `authConfigPath` empty is the folder of the server's other state files. Those below the second heading have no
-    effect; `IGNORED` says why.
+    `aclConfigPath` is Tianzhou's own: where `plain_acl.yml` is, by default `conf/plain_acl.yml` in `rocketmqHome`, and
+    without one the folder of the server's other state files. `authConfigPath` empty is that folder, too. Those below
+    the second heading have no effect; `IGNORED` says why.
     """
 
+    acl_enable: bool = False
+    acl_config_path: str = ""
+    rocketmq_home: str = ""
     auth_config_path: str = ""
     authentication_enabled: bool = False
     authentication_whitelist: str = ""

@@ -49,7 +49,7 @@ FIXED: Final[dict[str, tuple[str, ...]]] = {
     ),
     "who is let in, and whom the broker trusts, is never taken from a request": _keys(
         """
-        enableRemoteAdmin configBlackList aclEnable useTLS socksProxyConfig fetchNamesrvAddrByAddressServer
+        enableRemoteAdmin configBlackList useTLS socksProxyConfig fetchNamesrvAddrByAddressServer
         rocketmq.namesrv.domain rocketmq.namesrv.domain.subgroup storeFileMode metricsExporterType
         metricsGrpcExporterTarget metricsGrpcExporterHeader controllerAddr fetchControllerAddrByDnsLookup
         """

@@ -139,7 +139,6 @@ IGNORED: Final[dict[str, tuple[str, ...]]] = {
         estimateAccumulation maxConsumeQueueScan sampleCountThreshold
         """
     ),
-    "no credentials are checked": _keys("aclEnable"),
     **IGNORED_OF_ACCESS,
 }
 """Keys of a broker and its store without effect, by the reason."""

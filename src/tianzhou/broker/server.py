@@ -20,12 +20,15 @@ from typing import Self
 
 from tianzhou.broker.delays.delay import DelayLedger
 from tianzhou.broker.duties import MasterDuties
+from tianzhou.broker.handlers.access_config import AccessConfigHandler
+from tianzhou.broker.handlers.access_users import AccessUsersHandler
 from tianzhou.broker.handlers.client_relay import ClientRelayHandler
 from tianzhou.broker.handlers.clients import ClientHandler
 from tianzhou.broker.handlers.cold_reads import ColdReadHandler
 from tianzhou.broker.handlers.config import ConfigHandler
 from tianzhou.broker.handlers.consume_stats import ConsumeStatsHandler
 from tianzhou.broker.handlers.groups import GroupHandler
+from tianzhou.broker.handlers.handler import Handler
 from tianzhou.broker.handlers.offset_resets import OffsetResetHandler
 from tianzhou.broker.handlers.offsets import OffsetHandler
 from tianzhou.broker.handlers.pull import PullHandler
@@ -77,6 +80,7 @@ from tianzhou.filter import BloomFilter
 from tianzhou.free_ports import free_port
 from tianzhou.limits import Bounds
 from tianzhou.remoting.client import RemotingClient
+from tianzhou.remoting.gates.access_control import AccessControl, access_control
 from tianzhou.remoting.gates.admin_gate import AdminGate, exposure_warning
 from tianzhou.remoting.loop_stall import caught_up, stalled
 from tianzhou.remoting.server import RemotingServer
@@ -108,6 +112,7 @@ class Broker:
         port_setting: what sets the port, for the error when it is taken.
         tls: see `TlsSettings`; by default TLS is spoken with who begins to.
         rng: source of randomness.
+        access: shared with the name server of this process, which has started it; None makes its own by the settings.
 
     Attributes:
         troubles: which of its tasks fail now.
@@ -128,7 +133,9 @@ class Broker:
         port_setting: str = "listenPort",
         tls: TlsSettings | None = None,
         rng: random.Random | None = None,
+        access: AccessControl | None = None,
     ) -> None:
+        self._access = access
         self._tls = tls or TlsSettings()
         self._rng = rng or random.Random()
         self.settings = settings
@@ -247,10 +254,17 @@ class Broker:
         self._stack.callback(self._files.close)
         self._stack.callback(self._write_metrics)
         await self._store.start()
+        folder, cluster = self.store_settings.root / "config", settings.broker_cluster_name
+        access = self._access or access_control(settings, folder, cluster, self._tables.bounds, clock)
+        if access is not None and self._access is None:
+            await access.start(self._supervisor.own)
+            self._stack.push_async_callback(access.close)
+        hooks = access.hooks if access else ()
+        gate = access.gate if access else None
         replication: Replication
         if self.store_settings.enable_d_leger_commit_log:
             chance = self._rng.random
-            replication = GroupReplication(self._store, settings, clock, self._port, self._reopen, chance)
+            replication = GroupReplication(self._store, settings, clock, self._port, self._reopen, chance, gate, hooks)
         else:
             replication = Replication(self._store, settings, clock, self._port, self._reopen)
         self.replication = replication
@@ -258,6 +272,7 @@ class Broker:
             RemotingClient(
                 connect_timeout_ms=settings.connect_timeout_millis,
                 clock=clock,
+                hooks=hooks,
                 tls=client_context(self._tls) if self._tls.enable or settings.use_tls else None,
             )
         )
@@ -271,9 +286,14 @@ class Broker:
             (host, self._port),
             replication,
             self._rng,
+            gate,
         )
         self._parts = make_parts(
-            services, client=client, written=self._files.settled, settings_changed=self._settings_changed
+            services,
+            client=client,
+            written=self._files.settled,
+            settings_changed=self._settings_changed,
+            access=access,
         )
         parts, own = self._parts, self._supervisor.own
         duties = MasterDuties(services, parts.transactions, parts.staging)
@@ -293,7 +313,8 @@ class Broker:
         self._repeat(lambda: SWEEP_MS, self._write_filters)
         self._repeat(lambda: SWEEP_MS, self._parts.housekeeping.sweep)
         self._repeat(lambda: PROTECT_MS, self._parts.housekeeping.protect)
-        if note := exposure_warning("broker", settings.bind_address, settings.enable_remote_admin):
+        note = exposure_warning("broker", settings.bind_address, settings.enable_remote_admin)
+        if note and access is None:
             _log.warning("%s", note)
         _log.info("broker %s listens on port %d, advertised as %s", settings.broker_name, self._port, self.address)
         self._started = True
@@ -379,6 +400,7 @@ def make_parts(
     client: RemotingClient,
     written: Callable[[], Awaitable[None]],
     settings_changed: Callable[[set[str]], None],
+    access: AccessControl | None = None,
 ) -> Parts:
     """Make the request handlers.
 
@@ -387,6 +409,7 @@ def make_parts(
         client: reaches name servers.
         written: waits until changed tables are on the disk.
         settings_changed: called with the keys after settings were changed by request.
+        access: who may ask for what; None serves everybody.
     """
     tables, store, stats, clock = services.tables, services.store, services.stats, services.clock
     settings, root = tables.settings, store.settings.root
@@ -410,6 +433,11 @@ def make_parts(
     transactions = TransactionChecker(services)
     staging = StagingPublisher(services, client)
     store.damage.repairs = LogRepairs(services.replication, GroupMembers(services, client, names), client)
+    rules: list[Handler] = []
+    if access is not None and access.files is not None:
+        rules.append(AccessConfigHandler(services, access.files))
+    if access is not None and access.users is not None:
+        rules.append(AccessUsersHandler(services, access.users))
     config_file = Path(settings.broker_config_path or root / "config" / "broker.properties")
     router = Router(
         send,
@@ -434,8 +462,11 @@ def make_parts(
         ReplicationHandler(services),
         RetentionHandler(services),
         ConfigHandler(services, config_file, settings_changed),
+        *rules,
         refuse=lambda code, waited_ms: waited_too_long(code, waited_ms, settings),
-        gate=AdminGate("broker", lambda: settings.enable_remote_admin),
+        # Accounts take the place of the machine a peer is on.
+        gate=AdminGate("broker", lambda: access is not None or settings.enable_remote_admin),
+        access=services.access,
         name_servers=lambda: " or ".join(names.addresses),
         around=NonUrgentRequests(services.turns, settings, tables.refusals, clock.monotonic).around,
     )

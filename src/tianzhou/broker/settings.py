@@ -281,7 +281,6 @@ class BrokerSettings(AuthSettings):
     client_async_semaphore_value: int = 65_535
 
     # keys Apache's broker shows besides; kept, not used
-    acl_enable: bool = False
     clean_offline_broker_interval: int = 30_000
     client_callback_executor_threads: int = field(default_factory=_cores)
     client_close_socket_if_timeout: bool = True

@@ -23,12 +23,13 @@ from tianzhou.namesrv.routes import UNIT, UNIT_SUBSCRIPTION, MinBrokerChange, Re
 from tianzhou.namesrv.settings import IGNORED, NamesrvSettings
 from tianzhou.namesrv.topic_order import TopicOrder
 from tianzhou.remoting.connection import Connection
-from tianzhou.remoting.gates.access_gate import AccessGate
+from tianzhou.remoting.gates.access_control import AccessControl
 from tianzhou.remoting.gates.admin_gate import AdminGate
 from tianzhou.remoting.settings_request import SettingsRequests, log_update
 from tianzhou.remoting.side_thread import ASIDE
 from tianzhou.remoting.turns import Slices, Turns
 from tianzhou.remoting.unserved import Unserved
+from tianzhou.remoting.users.user_requests import UserRequests
 from tianzhou.setting_updates import Update
 from tianzhou.settings import differing, dump, format_properties
 from tianzhou.wire.bodies.route import CLUSTER_INFO, ROUTE, STANDARD_ROUTE
@@ -87,7 +88,7 @@ class Handlers:
         on_register: Callable[[Registration], None] | None = None,
         elsewhere: OtherEnvironment | None = None,
         bounds: Bounds | None = None,
-        access: AccessGate | None = None,
+        access: AccessControl | None = None,
     ) -> None:
         self.settings = settings
         self._bounds = bounds = bounds or Bounds(settings)
@@ -107,10 +108,14 @@ class Handlers:
         self._ready_at = clock.monotonic() + settings.wait_seconds_for_service
         # Accounts take the place of the machine a peer is on.
         gate = AdminGate("name server", lambda: access is not None or self.settings.enable_remote_admin)
-        self._table: dict[int, Handler] = gate.guarded(self._routes())
+        table = self._routes()
+        if access is not None and access.users is not None:
+            table.update(UserRequests(access.users).routes())
+        self._table: dict[int, Handler] = gate.guarded(table)
         self._behind_names = {int(code): behind_names(int(code), handler) for code, handler in self._table.items()}
         if access is not None:
-            self._behind_names = {code: access.door(code, handler) for code, handler in self._behind_names.items()}
+            door = access.gate.door
+            self._behind_names = {code: door(code, handler) for code, handler in self._behind_names.items()}
 
     def _routes(self) -> dict[int, Handler]:
         return {

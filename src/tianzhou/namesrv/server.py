@@ -18,6 +18,7 @@ from tianzhou.namesrv.other_environment import OtherEnvironment
 from tianzhou.namesrv.routes import MinBrokerChange, Registration, RouteTable
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.remoting.client import RemotingClient
+from tianzhou.remoting.gates.access_control import AccessControl, access_control
 from tianzhou.remoting.gates.admin_gate import exposure_warning
 from tianzhou.remoting.loop_stall import StallAwareTimer
 from tianzhou.remoting.server import RemotingServer
@@ -45,6 +46,7 @@ class NameServer:
         tls: see `TlsSettings`; by default both TLS and plain connections are served.
         on_register: called with every accepted registration.
         rng: source of randomness.
+        access: shared with a broker of this process, which starts it; None makes its own by the settings.
 
     Attributes:
         left_undone: after the block, what was in trouble when it ended; empty when all is well.
@@ -62,13 +64,22 @@ class NameServer:
         tls: TlsSettings | None = None,
         on_register: Callable[[Registration], None] | None = None,
         rng: random.Random | None = None,
+        access: AccessControl | None = None,
     ) -> None:
         tls = tls or TlsSettings()
         settings = settings or NamesrvSettings()
         self._clock = clock or SystemClock()
         bounds = Bounds(settings)
         self._kv = KvConfig(settings.kv_config_file, bounds)
-        self._client = RemotingClient(clock=self._clock, tls=client_context(tls) if tls.enable else None)
+        self._own_access = None
+        if access is None:
+            access = self._own_access = access_control(settings, settings.config_file.parent, "", bounds, self._clock)
+        self._access = access
+        self._client = RemotingClient(
+            clock=self._clock,
+            hooks=self._access.hooks if self._access else (),
+            tls=client_context(tls) if tls.enable else None,
+        )
         self._elsewhere = OtherEnvironment(self._client, self._clock, rng or random.Random())
         self._handlers = Handlers(
             settings,
@@ -83,6 +94,7 @@ class NameServer:
             on_register,
             self._elsewhere,
             bounds,
+            self._access,
         )
         self._server = RemotingServer(
             settings.bind_address,
@@ -128,9 +140,12 @@ class NameServer:
     async def start(self) -> None:
         """Read the KV configuration, listen, begin to look after brokers."""
         self._kv.load()
+        if self._own_access is not None:
+            await self._own_access.start(self._supervisor.own)
         await self._server.start()
         self._scan_timer = StallAwareTimer(asyncio.get_running_loop(), FIRST_SCAN_S, self._scan)
-        if note := exposure_warning("name server", self._server.host, self.settings.enable_remote_admin):
+        note = exposure_warning("name server", self._server.host, self.settings.enable_remote_admin)
+        if note and self._access is None:
             _log.warning("%s", note)
         _log.info("name server listens on %s:%d", self._server.host, self.port)
 
@@ -139,7 +154,10 @@ class NameServer:
         if self._scan_timer is not None:
             self._scan_timer.cancel()
         await self._elsewhere.close()
+        await self._supervisor.end()
         await self._server.close()
+        if self._own_access is not None:
+            await self._own_access.close()
         await self._kv.close()
         for task in list(self._notices):
             task.cancel()

@@ -76,7 +76,6 @@ class NamesrvSettings(AuthSettings):
     enable_remote_admin: bool = False  # Tianzhou's own; see remoting/gates/admin_gate.py
 
     # Accepted for the sake of existing files and tools.
-    rocketmq_home: str = ""
     client_request_thread_pool_nums: int = 8
     client_request_thread_pool_queue_capacity: int = 50_000
     default_thread_pool_nums: int = 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final, NamedTuple, Self
@@ -13,8 +13,9 @@ from typing import Final, NamedTuple, Self
 from tianzhou.clock import Clock
 from tianzhou.errors import StoreError, TianzhouError
 from tianzhou.records.entry import decode_header
-from tianzhou.remoting.client import RemotingClient
+from tianzhou.remoting.client import RemotingClient, RpcHook
 from tianzhou.remoting.connection import Connection
+from tianzhou.remoting.gates.access_gate import AccessGate
 from tianzhou.remoting.server import RemotingServer
 from tianzhou.repeats import Repeats
 from tianzhou.replication.dledger.member import Member, Unsupported
@@ -88,6 +89,8 @@ class GroupNode:
         host: where to listen.
         broker_address: where this node's broker serves clients.
         chance: numbers by chance, at least 0 and below 1.
+        access: decides which members may speak; None lets all.
+        hooks: sign what this node says to others.
 
     Attributes:
         group: name of the group.
@@ -108,6 +111,8 @@ class GroupNode:
         host: str,
         broker_address: str,
         chance: Callable[[], float] = random.random,
+        access: AccessGate | None = None,
+        hooks: Iterable[RpcHook] = (),
     ) -> None:
         assert store.entries is not None
         settings = store.settings
@@ -118,7 +123,8 @@ class GroupNode:
         self._broker_address = broker_address
         self._chance = chance
         self._peers = parse_peers(settings.d_leger_peers)
-        self._client = RemotingClient(clock=clock)
+        self._access = access
+        self._client = RemotingClient(clock=clock, hooks=hooks)
         self._stack = AsyncExitStack()
         self._member: Member | None = None
         self._failed: asyncio.Future[None] | None = None
@@ -140,7 +146,8 @@ class GroupNode:
     async def __aenter__(self) -> Self:
         port = int(self._peers[self.id].rpartition(":")[2])
         await self._stack.enter_async_context(self._client)
-        server = RemotingServer(self._host, port, self._serve, clock=self._clock, port_setting="dLegerPeers")
+        serve = self._serve if self._access is None else self._access.guarded(self._serve)
+        server = RemotingServer(self._host, port, serve, clock=self._clock, port_setting="dLegerPeers")
         await self._stack.enter_async_context(server)
         return self
 

@@ -14,7 +14,7 @@ from tianzhou.access.requests import AccessRequest
 from tianzhou.access.resources import PlainNeed
 from tianzhou.broker.handlers.access_config import AccessConfigHandler
 from tianzhou.errors import BrokerError
-from tianzhou.remoting.plain_files import PlainFiles
+from tianzhou.remoting.gates.plain_files import PlainFiles
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header
 

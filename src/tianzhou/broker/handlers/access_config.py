@@ -13,7 +13,7 @@ from tianzhou.broker.services import Services
 from tianzhou.errors import BrokerError, ConfigError
 from tianzhou.model import DataVersion
 from tianzhou.remoting.connection import Connection, Reply
-from tianzhou.remoting.plain_files import PlainFiles
+from tianzhou.remoting.gates.plain_files import PlainFiles
 from tianzhou.wire.bodies.topics import LEGACY_DATA_VERSION
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, Self
 
 from tianzhou.broker.replication.metadata_sync import MetadataSync
@@ -13,7 +13,8 @@ from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.state import Tables
 from tianzhou.clock import Clock
 from tianzhou.errors import StoreError
-from tianzhou.remoting.client import RemotingClient
+from tianzhou.remoting.client import RemotingClient, RpcHook
+from tianzhou.remoting.gates.access_gate import AccessGate
 from tianzhou.replication.group_node import GroupNode
 from tianzhou.store.store import MessageStore
 from tianzhou.supervision import Supervisor
@@ -37,6 +38,8 @@ class GroupReplication(Replication):
         port: the broker's.
         reopen: called when the store has to be reopened.
         chance: numbers by chance, at least 0 and below 1.
+        access: decides which members may speak; None lets all.
+        hooks: sign what this member says to others.
 
     Attributes:
         node: takes part in the group.
@@ -50,12 +53,14 @@ class GroupReplication(Replication):
         port: int,
         reopen: Callable[[], None] = lambda: None,
         chance: Callable[[], float] = random.random,
+        access: AccessGate | None = None,
+        hooks: Iterable[RpcHook] = (),
     ) -> None:
         super().__init__(store, settings, clock, port, reopen)
         self.is_slave = True
         address = f"{settings.broker_ip1}:{port}"
         self._changes = Watermark()
-        self.node = GroupNode(store, clock, settings.bind_address, address, chance)
+        self.node = GroupNode(store, clock, settings.bind_address, address, chance, access, hooks)
 
     async def __aenter__(self) -> Self:
         return self

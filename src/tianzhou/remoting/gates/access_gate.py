@@ -60,6 +60,10 @@ class AccessGate:
             return self._behind(self._remember, handle)
         return self._behind(self._identify if code in self._by_body else self._check, handle)
 
+    def guarded(self, serve: Serve[Reply]) -> Serve[Reply]:
+        """What serves all requests of a port, of which none is decided by its body."""
+        return self._behind(self._check, serve)
+
     def may_send(self, connection: Connection, topic: str) -> bool:
         """Whether the account that a connection's last heartbeat was signed by may send to a topic."""
         account = connection.account or connection.attributes.get(_ACCOUNT, "")

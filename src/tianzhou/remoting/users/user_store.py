@@ -13,7 +13,7 @@ from tianzhou.access.migration import FormerAccount, migrated, white_addresses
 from tianzhou.access.settings import AuthSettings
 from tianzhou.access.user_rules import Needs, UserRules
 from tianzhou.access.user_table import UserTable, differing, from_file, to_file
-from tianzhou.access.users import UserType
+from tianzhou.access.users import User, UserType
 from tianzhou.errors import ConfigError, ProtocolError, TianzhouError
 from tianzhou.escaping import shown
 from tianzhou.file_modes import OWN_ONLY, make_folders, replace_file
@@ -37,6 +37,7 @@ class UserStore:
         needs: resources and actions of a request, for the rules.
         bounds: limits in force.
         accounts: accounts of RocketMQ 4.x that become users at the start, with `migrateAuthFromV1Enabled`.
+        own: a user of the server's own, which is in no file and no list.
 
     Attributes:
         rules: decide by what is stored.
@@ -50,11 +51,13 @@ class UserStore:
         needs: Needs,
         bounds: Bounds | None = None,
         accounts: Callable[[], Sequence[FormerAccount]] = list,
+        own: User | None = None,
     ) -> None:
         self._settings = settings
         self.path = (Path(settings.auth_config_path).expanduser() if settings.auth_config_path else folder) / FILE_NAME
         self._bounds = bounds or Bounds(settings)
         self._accounts = accounts
+        self._own = {} if own is None else {own.username: own}
         try:
             self.rules = UserRules(settings.access_switches, needs)
         except ValueError as error:
@@ -111,7 +114,7 @@ class UserStore:
 
     def _take(self, table: UserTable) -> None:
         self.table = table
-        self.rules.replace(table.users, table.acls)
+        self.rules.replace({**table.users, **self._own}, table.acls)
 
     def _with_named_users(self, table: UserTable) -> UserTable:
         for credentials in (self._settings.init_user, self._settings.inner_credentials):

@@ -48,6 +48,7 @@ class PlainFiles:
         folder: `conf/acl`; it need not be there.
         needs: what a request needs of an account.
         clock: time of changes, for the version of a file.
+        own: an account of the server's own, which is in no file.
 
     Raises:
         ConfigError: there is no file, no account in them, or one cannot be read. RocketMQ makes an empty file instead,
@@ -55,11 +56,17 @@ class PlainFiles:
     """
 
     def __init__(
-        self, file: Path, folder: Path, needs: Callable[[AccessRequest], PlainNeed], clock: Clock | None = None
+        self,
+        file: Path,
+        folder: Path,
+        needs: Callable[[AccessRequest], PlainNeed],
+        clock: Clock | None = None,
+        own: Account | None = None,
     ) -> None:
         self.file = file
         self._folder = folder
         self._needs = needs
+        self._own = PlainConfig(accounts=(own,)) if own is not None else PlainConfig()
         self._clock = clock or SystemClock()
         self._changing = asyncio.Lock()
         self._broken = ""
@@ -211,8 +218,8 @@ class PlainFiles:
             except UnicodeDecodeError as error:
                 raise ConfigError(f"{path}: byte {error.start} is no UTF-8; store the file as UTF-8") from None
             configs[path] = parse_config(text, str(path))
-        rules = PlainRules(configs.values(), self._needs)
-        if not rules.accounts:
+        rules = PlainRules([self._own, *configs.values()], self._needs)
+        if not any(config.accounts for config in configs.values()):
             raise ConfigError(f"{', '.join(map(str, contents)) or self.file}: no account; write one under accounts")
         return _Read(contents, configs, rules)
 

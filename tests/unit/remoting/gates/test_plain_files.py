@@ -12,7 +12,7 @@ import pytest
 from tianzhou.access.requests import AccessRequest
 from tianzhou.access.resources import PlainNeed
 from tianzhou.errors import ConfigError
-from tianzhou.remoting.plain_files import PlainFiles
+from tianzhou.remoting.gates.plain_files import PlainFiles
 
 ONE = "accounts: [{accessKey: appUser1, secretKey: hushhush, admin: true}]\n"
 TWO = "accounts: [{accessKey: appUser2, secretKey: hushhush}]\n"

@@ -1,0 +1,192 @@
+"""Access control of one server: its rules, the gate in front of its handlers, and the account it asks others with.
+
+`authenticationEnabled` chooses users and policies of RocketMQ 5.3, else `aclEnable` the accounts of 4.x; else there is
+none, and nothing is paid for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol, cast
+
+from tianzhou.access.migration import FormerAccount
+from tianzhou.access.needs import BY_BODY, needs, plain_needs
+from tianzhou.access.plain_config import Account
+from tianzhou.access.requests import AccessRequest, AccessRules
+from tianzhou.access.resources import PlainNeed
+from tianzhou.access.settings import AuthSettings
+from tianzhou.access.users import User, UserType
+from tianzhou.clock import Clock
+from tianzhou.errors import ConfigError
+from tianzhou.limits import Bounds
+from tianzhou.remoting.client import RpcHook
+from tianzhou.remoting.gates.access_gate import AccessGate
+from tianzhou.remoting.gates.plain_files import PlainFiles
+from tianzhou.remoting.signing import signing
+from tianzhou.remoting.users.user_store import UserStore
+
+FILE_NAME: Final = "plain_acl.yml"
+FOLDER_NAME: Final = "acl"
+"""Beside `plain_acl.yml`: further files."""
+_log = logging.getLogger(__name__)
+
+
+class Credentials(NamedTuple):
+    """Name and secret that a server signs its own requests with."""
+
+    access_key: str
+    secret_key: str
+
+    def __repr__(self) -> str:
+        return f"Credentials({self.access_key!r})"
+
+
+def credentials_by_chance() -> Credentials:
+    """Credentials of servers in one process, which nobody else can know."""
+    return Credentials(f"tianzhou-{secrets.token_hex(8)}", secrets.token_urlsafe(32))
+
+
+class Supervises(Protocol):
+    """Owns a task of the server."""
+
+    def __call__(self, name: str, work: Callable[[], Any]) -> object:
+        """Run it until the server ends."""
+
+
+class AccessControl:
+    """Access control of one server.
+
+    Args:
+        settings: of the server.
+        folder: where the server's state is.
+        cluster: the server's cluster, empty for a name server.
+        bounds: limits in force, and the counter of refusals.
+        clock: time of changes.
+        own: what the servers of this process sign with, where the settings name nobody.
+
+    Attributes:
+        files: the accounts; None with users.
+        users: the users; None with accounts.
+        gate: in front of the handlers.
+        hooks: sign the server's own requests.
+
+    Raises:
+        ConfigError: rules cannot be read; names the file or key, and what to do.
+    """
+
+    def __init__(
+        self,
+        settings: AuthSettings,
+        folder: Path,
+        cluster: str,
+        bounds: Bounds,
+        clock: Clock,
+        own: Credentials | None = None,
+    ) -> None:
+        self.files: PlainFiles | None = None
+        self.users: UserStore | None = None
+        configured = settings.inner_credentials
+        file = plain_file(settings, folder)
+        alone = own if configured is None else None
+        if settings.access_switches.any:
+            user = alone and User(*alone, UserType.SUPER)
+            accounts = partial(_former_accounts, file, clock)
+            self.users = UserStore(settings, folder, partial(needs, cluster=cluster), bounds, accounts, user)
+        else:
+            account = alone and Account(*alone, admin=True)
+            self.files = PlainFiles(file, file.parent / FOLDER_NAME, plain_needs, clock, account)
+        rules: AccessRules = self.users.rules if self.users is not None else cast("PlainFiles", self.files)
+        self.gate = AccessGate(rules, bounds.refusals, BY_BODY)
+        signs = configured or own
+        hook = signing(*signs) if signs else None
+        self.hooks: list[RpcHook] = [hook] if hook else []
+        if not signs:
+            _log.warning(
+                "innerClientAuthenticationCredentials is not set: requests of this server to name servers and other "
+                "brokers are not signed, and refused where they check who asks"
+            )
+
+    async def start(self, own: Supervises) -> None:
+        """Load users, or watch the files of accounts.
+
+        Raises:
+            ConfigError: the users cannot be read.
+        """
+        if self.users is not None:
+            await self.users.start()
+        elif self.files is not None:
+            own("access rules", self.files.watch)
+
+    async def close(self) -> None:
+        """Return when changes that have begun are on the disk."""
+        if self.users is not None:
+            await self.users.close()
+
+
+def access_control(
+    settings: AuthSettings,
+    folder: Path,
+    cluster: str,
+    bounds: Bounds,
+    clock: Clock,
+    own: Credentials | None = None,
+) -> AccessControl | None:
+    """Access control as the settings of a server ask for it; None where everybody may everything.
+
+    Raises:
+        ConfigError: see `AccessControl`, or policies would be checked of users that nobody has authenticated.
+    """
+    switches = settings.access_switches
+    if switches.authorization and not switches.authentication:
+        raise ConfigError(
+            "authorizationEnabled=true needs authenticationEnabled=true: otherwise anybody could name any user"
+        )
+    if not (switches.any or settings.acl_enable):
+        return None
+    if switches.any and settings.acl_enable:
+        _log.warning("aclEnable=true has no effect with authenticationEnabled=true: users and policies are checked")
+    return AccessControl(settings, folder, cluster, bounds, clock, own)
+
+
+def plain_file(settings: AuthSettings, folder: Path) -> Path:
+    """Where `plain_acl.yml` is: where `aclConfigPath` says, below `rocketmqHome`, or with the server's state."""
+    if settings.acl_config_path:
+        return Path(settings.acl_config_path).expanduser()
+    if settings.rocketmq_home:
+        return Path(settings.rocketmq_home).expanduser() / "conf" / FILE_NAME
+    return folder / FILE_NAME
+
+
+def _former_accounts(file: Path, clock: Clock) -> list[FormerAccount]:
+    """Accounts of 4.x that become users."""
+    try:
+        configs = PlainFiles(file, file.parent / FOLDER_NAME, _nothing, clock).configs
+    except ConfigError as error:
+        _log.warning("migrateAuthFromV1Enabled: no accounts become users: %s", error)
+        return []
+    return [
+        FormerAccount(
+            account.access_key,
+            account.secret_key,
+            account.admin,
+            account.default_topic_perm,
+            account.default_group_perm,
+            _words(account.topic_perms),
+            _words(account.group_perms),
+            account.white_remote_address,
+        )
+        for config in configs.values()
+        for account in config.accounts
+    ]
+
+
+def _words(items: tuple[str, ...]) -> Mapping[str, str]:
+    return {name: words for name, _, words in (item.rpartition("=") for item in items)}
+
+
+def _nothing(request: AccessRequest) -> PlainNeed:
+    return PlainNeed({})
