@@ -141,6 +141,12 @@ CONNECTIONS = Limit(
     "maxConnections", 65_536, "connections", "connections of a port; descriptors may run out before",
     "it is closed at once, with a line in the log", server="both",
 )
+ADDRESS_CONNECTIONS = Limit(
+    # A quarter of the port's: one machine cannot take all places, and thousands of clients behind one address (NAT, a
+    # tunnel, a test on loopback) get in. A load balancer that is trusted (proxyProtocolTrusted) counts as its clients.
+    "maxConnectionsPerAddress", 16_384, "connections", "connections of an IPv4 address, or an IPv6 /64, to a port",
+    "it is closed at once, with a line in the log", server="both",
+)
 FRAME_BYTES = Limit(
     "maxFrameBytes", 16_777_216, "bytes", "a request or reply with its length word",
     "the connection is closed, with a line in the log", server="both", fixed=True,

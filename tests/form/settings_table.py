@@ -118,6 +118,8 @@ BROKER: dict[str, str] = {
     "useTLS": "name servers are spoken to in TLS",
     "stagedMessageTimeOut": "Tianzhou's own: ms after which the coordinator of staged messages is queried",
     "stagedWriterReservedDays": "Tianzhou's own: days for which a writer's last batch is remembered",
+    "proxyProtocolTrusted": "Tianzhou's own: load balancers whose PROXY header says the address that access control and"
+    " limits go by; addresses and networks joined by `;`, nobody by default",
     "enableRemoteAdmin": "Tianzhou's own: requests that can lose messages or stop the service are taken from other"
     " machines, too",
     "lingerMicros": "Tianzhou's own: µs for which the broker stays awake for a client that asks one thing at a time",
@@ -223,6 +225,8 @@ NAMESRV: dict[str, str] = {
     "configBlackList": "keys updateNamesrvConfig may not change",
     "orderMessageEnable": "routes tell which topics are ordered",
     "returnOrderTopicConfigToBroker": "brokers get the list of ordered topics",
+    "proxyProtocolTrusted": "Tianzhou's own: load balancers whose PROXY header says the address that access control and"
+    " limits go by; addresses and networks joined by `;`, nobody by default",
     "enableRemoteAdmin": "Tianzhou's own: requests that change things for all are taken from other machines, too; a"
     " broker with a higher state version may take the place of a living one",
     "scanNotActiveBrokerInterval": "ms between two looks for silent brokers",

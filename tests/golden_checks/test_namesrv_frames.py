@@ -140,7 +140,7 @@ def prime(desk: Desk, request: Command, reply: Command) -> None:
         )
 
 
-OWN_KEYS = {"enableRemoteAdmin", *LIMITS}
+OWN_KEYS = {"enableRemoteAdmin", "proxyProtocolTrusted", *LIMITS}
 """Settings that are Tianzhou's own."""
 
 

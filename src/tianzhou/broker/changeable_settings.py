@@ -16,6 +16,7 @@ from tianzhou.broker.zero_loss import contradictions
 from tianzhou.client.cluster.identity import name_server_addresses
 from tianzhou.errors import ConfigError
 from tianzhou.limits import LIMITS
+from tianzhou.remoting.gates.peer_addresses import TrustedProxies
 from tianzhou.setting_rules import INT_MAX, LONG_MAX, Problem, Range, Rules
 from tianzhou.store.settings import SHORTEST_INTERVAL_MS, parse_delay_levels, parse_hours
 
@@ -49,7 +50,8 @@ FIXED: Final[dict[str, tuple[str, ...]]] = {
     ),
     "who is let in, and whom the broker trusts, is never taken from a request": _keys(
         """
-        enableRemoteAdmin configBlackList useTLS socksProxyConfig fetchNamesrvAddrByAddressServer
+        enableRemoteAdmin proxyProtocolTrusted configBlackList useTLS socksProxyConfig
+        fetchNamesrvAddrByAddressServer
         rocketmq.namesrv.domain rocketmq.namesrv.domain.subgroup storeFileMode metricsExporterType
         metricsGrpcExporterTarget metricsGrpcExporterHeader controllerAddr fetchControllerAddrByDnsLookup
         """
@@ -191,6 +193,10 @@ def _across(values: Mapping[str, str]) -> Iterable[Problem]:
             yield Problem(key, values[key], str(error).partition(": ")[2] or "cannot be read")
     if not values["messageDelayLevel"].split():
         yield Problem("messageDelayLevel", "", "give one level at least, as in 1s 5s 10s")
+    try:
+        TrustedProxies.parse(values["proxyProtocolTrusted"])
+    except ConfigError as error:
+        yield Problem("proxyProtocolTrusted", values["proxyProtocolTrusted"], str(error).partition(": ")[2])
     if values["namesrvAddr"].strip():
         try:
             name_server_addresses(values["namesrvAddr"])

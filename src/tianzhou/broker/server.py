@@ -82,6 +82,7 @@ from tianzhou.limits import Bounds
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.gates.access_control import AccessControl, access_control
 from tianzhou.remoting.gates.admin_gate import AdminGate, exposure_warning
+from tianzhou.remoting.gates.peer_addresses import TrustedProxies
 from tianzhou.remoting.loop_stall import caught_up, stalled
 from tianzhou.remoting.server import RemotingServer
 from tianzhou.remoting.tls import ServerTls, TlsSettings, client_context
@@ -340,6 +341,7 @@ class Broker:
                     on_connect=self._parts.channels.connected,
                     tls=tls,
                     bounds=self._tables.bounds,
+                    trusted_proxies=TrustedProxies.parse(settings.proxy_protocol_trusted),
                 )
             )
 

@@ -332,6 +332,7 @@ class BrokerSettings(AuthSettings):
     staged_writer_reserved_days: int = 30
     # Tianzhou's own: bounds on what peers can make grow (tianzhou/limits.py, docs/reference/limits.md)
     max_connections: int = limits.CONNECTIONS.default
+    max_connections_per_address: int = limits.ADDRESS_CONNECTIONS.default
     max_queues_per_topic: int = limits.QUEUES_OF_TOPIC.default
     max_filter_expression_length: int = limits.FILTER_LENGTH.default
     max_json_body_size: int = limits.JSON_SIZE.default
@@ -366,6 +367,8 @@ class BrokerSettings(AuthSettings):
     # Tianzhou's own: requests that can lose messages or stop the service are taken from other machines, too
     # (see remoting.gates.admin_gate)
     enable_remote_admin: bool = False
+    # Tianzhou's own: load balancers whose PROXY header is believed (remoting.gates.peer_addresses)
+    proxy_protocol_trusted: str = ""
     # Tianzhou's own: µs for which the loop stays awake for a client that asks one thing at a time; 0 never does, which
     # is right where other threads share the process (remoting/busy_poll.py)
     linger_micros: int = LINGER_MICROS

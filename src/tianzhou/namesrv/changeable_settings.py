@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from tianzhou.access.settings import FIXED as FIXED_OF_ACCESS
 from tianzhou.access.settings import auth_problems
+from tianzhou.errors import ConfigError
 from tianzhou.limits import LIMITS
 from tianzhou.namesrv.settings import IGNORED
-from tianzhou.setting_rules import INT_MAX, Rules
+from tianzhou.remoting.gates.peer_addresses import KEY, TrustedProxies
+from tianzhou.setting_rules import INT_MAX, Problem, Rules
 
 FIXED: Final[dict[str, tuple[str, ...]]] = {
     "where it is reached is settled at its start": ("bindAddress", "listenPort"),
     "a path is never taken from a request": ("kvConfigPath", "configStorePath", "rocketmqHome"),
-    "who is let in is never taken from a request": ("configBlackList", "enableRemoteAdmin", *FIXED_OF_ACCESS),
+    "who is let in is never taken from a request": (
+        "configBlackList",
+        "enableRemoteAdmin",
+        "proxyProtocolTrusted",
+        *FIXED_OF_ACCESS,
+    ),
     "this version has no controller": ("enableControllerInNamesrv",),
     "it is read at the start only": ("serverChannelMaxIdleTimeSeconds",),
 }
@@ -32,6 +40,16 @@ AT_ONCE: Final = _LIMITS | frozenset(
 )  # fmt: skip
 """Keys that take effect as soon as they are changed."""
 
+
+def across(values: Mapping[str, str]) -> Iterable[Problem]:
+    """What is wrong with values that have a form of their own."""
+    try:
+        TrustedProxies.parse(values[KEY])
+    except ConfigError as error:
+        yield Problem(KEY, values[KEY], str(error).partition(": ")[2])
+    yield from auth_problems(values)
+
+
 RULES: Final = Rules(
     "name server",
     AT_ONCE | {key for keys in IGNORED.values() for key in keys} - {key for keys in FIXED.values() for key in keys},
@@ -43,6 +61,6 @@ RULES: Final = Rules(
         "waitSecondsForService": (0, INT_MAX),
         "serverChannelMaxIdleTimeSeconds": (1, INT_MAX),
     },
-    across=auth_problems,
+    across=across,
 )
 """Rules of a name server's settings."""

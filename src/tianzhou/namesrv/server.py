@@ -20,6 +20,7 @@ from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.gates.access_control import AccessControl, access_control
 from tianzhou.remoting.gates.admin_gate import exposure_warning
+from tianzhou.remoting.gates.peer_addresses import TrustedProxies
 from tianzhou.remoting.loop_stall import StallAwareTimer
 from tianzhou.remoting.server import RemotingServer
 from tianzhou.remoting.tls import ServerTls, TlsSettings, client_context
@@ -105,6 +106,7 @@ class NameServer:
             port_setting=port_setting,
             tls=ServerTls(tls),
             bounds=bounds,
+            trusted_proxies=TrustedProxies.parse(settings.proxy_protocol_trusted),
         )
         self.left_undone: list[str] = []
         self._scan_timer: StallAwareTimer | None = None

@@ -60,6 +60,7 @@ class NamesrvSettings(AuthSettings):
     product_env_name: str = "center"
     # Tianzhou's own: bounds on what peers can make grow (tianzhou/limits.py, docs/reference/limits.md).
     max_connections: int = limits.CONNECTIONS.default
+    max_connections_per_address: int = limits.ADDRESS_CONNECTIONS.default
     max_queues_per_topic: int = limits.QUEUES_OF_TOPIC.default
     max_topics: int = limits.TOPICS.default
     max_unread_reply_bytes: int = limits.UNREAD_BYTES.default
@@ -73,6 +74,7 @@ class NamesrvSettings(AuthSettings):
     max_kv_value_bytes: int = limits.KV_VALUE.default
     max_kv_entries: int = limits.KV_ENTRIES.default
     max_kv_bytes: int = limits.KV_BYTES.default
+    proxy_protocol_trusted: str = ""  # Tianzhou's own; see remoting/gates/peer_addresses.py
     enable_remote_admin: bool = False  # Tianzhou's own; see remoting/gates/admin_gate.py
 
     # Accepted for the sake of existing files and tools.

@@ -81,12 +81,14 @@ class Connection(Requester, asyncio.BufferedProtocol):
         "remote_host_bytes",
         "remote_ip",
         "remote_port",
+        "verified_ip",
     )  # fmt: skip
 
     def __init__(self, group: ConnectionGroup[Connection]) -> None:
         super().__init__(group)
         self.remote_ip = self.remote_address = ""
         self.account = ""  # that of the verified certificate the peer has shown (tls.server.accountFrom)
+        self.verified_ip = ""  # what a peer cannot choose: see `use_proxy_header`
         self.remote_port = 0
         self.remote_host_bytes = b"\0\0\0\0"
         self.broken = False  # whether it ended by an error of the network, as a reset is
@@ -211,9 +213,13 @@ class Connection(Requester, asyncio.BufferedProtocol):
         else:
             self._transport.write(b"".join(pieces))
 
-    def use_proxy_header(self, header: ProxyHeader) -> None:
-        """Take the address of a PROXY header for logs and lists of clients; stored messages keep the socket's."""
+    def use_proxy_header(self, header: ProxyHeader, *, trusted: bool = False) -> None:
+        """Take the address of a PROXY header for logs and lists of clients; stored messages keep the socket's.
+
+        Only of a `trusted` sender it becomes `verified_ip`, too: the address that access control and limits go by.
+        """
         self._proxy_header = header
+        self.verified_ip = host_of(header.ip)[0] if trusted and header.ip else ""
 
     # transport events
 
@@ -228,6 +234,7 @@ class Connection(Requester, asyncio.BufferedProtocol):
         if isinstance(peer, tuple) and len(peer) >= 2:
             (self.remote_ip, self.remote_host_bytes), self.remote_port = host_of(peer[0]), peer[1]
             self.remote_address = f"{self.remote_ip}:{self.remote_port}"
+            self.verified_ip = self.verified_ip or self.remote_ip
         if (header := self._proxy_header) is not None:
             if header.source:
                 self.remote_ip, self.remote_address = header.ip, header.source
@@ -358,7 +365,7 @@ class Connection(Requester, asyncio.BufferedProtocol):
 
     def _reject(self, error: ProtocolError) -> None:
         if not self.closed:
-            self._group.rejected(self.remote_ip, self, error)
+            self._group.rejected(self.verified_ip, self, error)
             self.close()
 
     # serving

@@ -12,10 +12,11 @@ from typing import Self
 
 from tianzhou.clock import Clock
 from tianzhou.errors import ConfigError, ProtocolError
-from tianzhou.limits import CONNECTIONS, Bounds
+from tianzhou.limits import ADDRESS_CONNECTIONS, CONNECTIONS, Bounds
 from tianzhou.open_files import allow_more_files, ceiling
 from tianzhou.remoting import proxy
-from tianzhou.remoting.connection import Connection, LateProcessor, Processor
+from tianzhou.remoting.connection import Connection, LateProcessor, Processor, host_of
+from tianzhou.remoting.gates.peer_addresses import PeerCounts, TrustedProxies
 from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.remoting.handshakes import reason_of
 from tianzhou.remoting.tls import HANDSHAKE, HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S, WATCH_S, ServerTls
@@ -46,6 +47,7 @@ class RemotingServer:
         port_setting: the setting that chooses the port, named in the error when it is taken.
         tls: which connections speak TLS; None speaks plain only.
         bounds: see `ConnectionGroup`.
+        trusted_proxies: load balancers whose PROXY header is believed.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class RemotingServer:
         late_after_s: float = 0.2,
         tls: ServerTls | None = None,
         bounds: Bounds | None = None,
+        trusted_proxies: TrustedProxies | None = None,
     ) -> None:
         self.host = host
         self.port = port
@@ -86,6 +89,8 @@ class RemotingServer:
         self._watch: asyncio.TimerHandle | None = None
         self._refusing = False
         self._admitted = 0
+        self._trusted_proxies = trusted_proxies or TrustedProxies()
+        self._peers = PeerCounts()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -179,7 +184,7 @@ class RemotingServer:
             if listener is None:
                 return
             try:
-                accepted, _ = listener.accept()
+                accepted, peer = listener.accept()
             except (BlockingIOError, InterruptedError):
                 return
             except ConnectionAbortedError:
@@ -194,8 +199,13 @@ class RemotingServer:
                 accepted.close()
                 continue
             self._refusing = False
+            # A load balancer's connections are its clients', and counted once it has said whose.
+            counted = "" if self._trusted_proxies.trusts(peer[0]) else peer[0]
+            if counted and not self._count(counted):
+                accepted.close()
+                continue
             self._admitted += 1
-            task = self.group.loop.create_task(self._adopt(accepted))
+            task = self.group.loop.create_task(self._adopt(accepted, counted))
             self._adoptions.add(task)
             task.add_done_callback(self._adoptions.discard)
 
@@ -212,6 +222,16 @@ class RemotingServer:
                 "(ulimit -n), or have fewer connections"
             )
         return ""
+
+    def _count(self, host: str) -> bool:
+        """Count a connection of an address; False when the address has as many as it may."""
+        bounds = self.group.bounds
+        if not bounds.allows(ADDRESS_CONNECTIONS, self._peers.of(host) + 1):
+            most = bounds.most(ADDRESS_CONNECTIONS)
+            self.group.rejected(host, host, f"it has {most} connections, the most allowed ({ADDRESS_CONNECTIONS.name})")
+            return False
+        self._peers.add(host)
+        return True
 
     def _rest(self, error: OSError) -> None:
         # The socket stays readable while nothing can be accepted: without a pause the loop would spin.
@@ -230,7 +250,7 @@ class RemotingServer:
             self.group.loop.add_reader(self._socket, self._accept)
             self._accept()
 
-    async def _adopt(self, accepted: socket.socket) -> None:
+    async def _adopt(self, accepted: socket.socket, counted: str) -> None:
         host = peer = "a peer that went"
         try:
             host, port, *_ = accepted.getpeername()
@@ -240,17 +260,21 @@ class RemotingServer:
             connection = await self._connection(accepted)
         except BaseException as error:
             accepted.close()
-            self._admitted -= 1
+            self._dismiss(counted)
             if not isinstance(error, OSError | EOFError | ProtocolError):
                 raise
             why = str(error) if isinstance(error, ProtocolError) else f"it could not be set up: {reason_of(error)}"
             self.group.rejected(host, peer, why)
         else:
+            if connection is not None and not counted and connection.verified_ip != host_of(host)[0]:
+                counted = connection.verified_ip if self._count(connection.verified_ip) else ""
+                if not counted:
+                    connection.abort()
             if connection is None:
                 accepted.close()
-                self._admitted -= 1
+                self._dismiss(counted)
             else:
-                connection.on_close(self._dismiss)
+                connection.on_close(lambda _connection: self._dismiss(counted))
 
     async def _connection(self, accepted: socket.socket) -> Connection | None:
         """What speaks with the peer; None when it went, or sent nothing for the idle timeout."""
@@ -260,7 +284,8 @@ class RemotingServer:
         if self._sniffs:
             first = await self._first_byte(accepted)
             if first in proxy.FIRST_BYTES:
-                connection.use_proxy_header(await self._proxy_header(accepted))
+                trusted = self._trusted_proxies.trusts(accepted.getpeername()[0])
+                connection.use_proxy_header(await self._proxy_header(accepted), trusted=trusted)
                 first = await self._first_byte(accepted)
             if not first:
                 return None
@@ -324,5 +349,7 @@ class RemotingServer:
             self._watch = self.group.loop.call_later(WATCH_S, self._watch_certificates)
             self._tls.refresh()
 
-    def _dismiss(self, _connection: Connection) -> None:
+    def _dismiss(self, counted: str) -> None:
         self._admitted -= 1
+        if counted:
+            self._peers.remove(counted)

@@ -50,7 +50,7 @@ class Unserved:
             others: addresses of servers of the other kind, as far as this one knows them.
         """
         code = int(request.code)
-        if self._once.first((connection.remote_ip, code)):
+        if self._once.first((connection.verified_ip, code)):
             advice = ADVICE.get(code, "no server of this kind knows that code, or a newer client asks")
             if (wanted := server_of(code)) and wanted != self._server:
                 advice = f"it is served by a {wanted}; this {self._server}'s address was given as one's"

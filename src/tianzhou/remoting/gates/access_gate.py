@@ -32,7 +32,7 @@ def access_request(connection: Connection, command: Command) -> AccessRequest:
         command.fields if command.header is None else HotFields(command.code, command.header),
         command.body,
         command.version,
-        connection.remote_ip,
+        connection.verified_ip,
         signed=command.signed,
         decoded=getattr(command.body, "value", None),
     )
@@ -102,7 +102,7 @@ class AccessGate:
 
     def _refused(self, connection: Connection, command: Command, error: AccessDenied) -> None:
         self._refusals.counts[COUNTED] += 1
-        if self._once.first((connection.remote_ip, int(command.code))):
+        if self._once.first((connection.verified_ip, int(command.code))):
             _log.warning(
                 "refused %s (%d) of %s: %s", request_name(command.code), command.code, connection, shown(error.remark)
             )

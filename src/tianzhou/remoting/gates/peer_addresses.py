@@ -1,0 +1,109 @@
+"""Addresses of peers: which load balancers may speak for others, and how many connections each address has. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable
+from typing import Final, TypeAlias
+
+from tianzhou.errors import ConfigError
+from tianzhou.escaping import shown
+
+KEY: Final = "proxyProtocolTrusted"
+"""The setting that lists trusted load balancers."""
+MOST_RANGES: Final = 1_000
+_SEPARATORS: Final = re.compile(r"[;,\s]+")
+_Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+_Range: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def _address(host: str) -> _Address | None:
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return None
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address
+
+
+class TrustedProxies:
+    """Load balancers whose PROXY header is believed; nobody by default.
+
+    Anybody can send such a header. Believed from everybody, it would let a peer take an address that access control
+    lets in, or another one with each connection.
+
+    Args:
+        ranges: addresses and networks.
+    """
+
+    def __init__(self, ranges: Iterable[_Range] = ()) -> None:
+        self._ranges = tuple(ranges)
+
+    @classmethod
+    def parse(cls, text: str) -> TrustedProxies:
+        """Read the setting: addresses and networks in CIDR form, joined by `;` or `,`.
+
+        Raises:
+            ConfigError: one is neither, or there are more than 1000.
+        """
+        parts = [part for part in _SEPARATORS.split(text) if part]
+        if len(parts) > MOST_RANGES:
+            raise ConfigError(f"{KEY}: {len(parts)} addresses, at most {MOST_RANGES} are allowed; name their networks")
+        ranges = []
+        for part in parts:
+            try:
+                ranges.append(ipaddress.ip_network(part))
+            except ValueError as error:
+                raise ConfigError(
+                    f"{KEY}={shown(text)}: {shown(str(error))}; list addresses and networks, as in "
+                    "10.0.0.7;192.168.4.0/24"
+                ) from None
+        return cls(ranges)
+
+    def trusts(self, host: str) -> bool:
+        """Whether the PROXY header of a socket's peer is believed.
+
+        Args:
+            host: the address of the peer's socket.
+        """
+        if not self._ranges:
+            return False
+        address = _address(host)
+        return address is not None and any(address in one for one in self._ranges)
+
+
+class PeerCounts:
+    """Connections of each address; IPv6 by its first 64 bits, as one machine has all the addresses behind them."""
+
+    def __init__(self) -> None:
+        self._counts: dict[bytes, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def of(self, host: str) -> int:
+        """Connections an address has now."""
+        return self._counts.get(_key(host), 0)
+
+    def add(self, host: str) -> None:
+        """Count a new connection."""
+        key = _key(host)
+        self._counts[key] = self._counts.get(key, 0) + 1
+
+    def remove(self, host: str) -> None:
+        """Forget a connection that was counted."""
+        key = _key(host)
+        left = self._counts.get(key, 0) - 1
+        if left > 0:
+            self._counts[key] = left
+        else:
+            self._counts.pop(key, None)
+
+
+def _key(host: str) -> bytes:
+    address = _address(host)
+    if address is None:
+        return host.encode("utf-8", "replace")
+    return address.packed if address.version == 4 else address.packed[:8]
