@@ -61,15 +61,16 @@ DANGEROUS: Final[Mapping[int, str]] = {
 """Guarded request codes, and what each does; tests/form/test_changeable_settings.py lists those open to every peer."""
 
 
-def exposure_warning(server: str, host: str, opened: bool) -> str:
+def exposure_warning(server: str, host: str, opened: bool, *, checked: bool = False) -> str:
     """Warning for operators about a server that other machines can reach; empty for one that they cannot.
 
     Args:
         server: "broker" or "name server".
         host: the address it listens on.
         opened: whether the key lets other machines in.
+        checked: whether access control is on.
     """
-    if is_loopback(host):
+    if checked or is_loopback(host):
         return ""
     where = f"{server} listens on {host or '0.0.0.0'} without checking who asks"
     if opened:

@@ -95,3 +95,9 @@ def test_a_server_that_others_reach_says_what_they_may(host: str) -> None:
         "broker", host, False
     )
     assert "change settings and delete (enableRemoteAdmin=true)" in exposure_warning("name server", host, True)
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_a_server_that_checks_who_asks_is_not_warned_of(opened: bool) -> None:
+    assert exposure_warning("broker", "0.0.0.0", opened, checked=True) == ""
+    assert "without checking who asks" in exposure_warning("broker", "0.0.0.0", opened, checked=False)
