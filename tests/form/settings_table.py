@@ -276,10 +276,29 @@ def limits_in(settings: type) -> dict[str, str]:
     }
 
 
+ACCESS: dict[str, str] = {
+    "aclEnable": "requests have to be signed by an account of `plain_acl.yml` that may (RocketMQ 4.x); without effect "
+    "with authenticationEnabled",
+    "aclConfigPath": "Tianzhou's own: where `plain_acl.yml` is; empty: `conf/plain_acl.yml` in rocketmqHome, without one "
+    "the folder of the other state files; further files in the folder `acl` beside it",
+    "authConfigPath": "folder of `users.json`; empty: that of the other state files",
+    "authenticationEnabled": "requests have to be signed by a user (RocketMQ 5.3)",
+    "authenticationWhitelist": "request codes that need no signature, joined by `,`; with authorizationEnabled they"
+    " need one all the same, unless they are on its list, too",
+    "authorizationEnabled": "users may do only what their policies allow, and have to sign",
+    "authorizationWhitelist": "request codes that need no policy",
+    "initAuthenticationUser": "JSON with username and password of a super user that is made at the start, if there is"
+    " none of the name",
+    "innerClientAuthenticationCredentials": "JSON with accessKey and secretKey that requests to other servers are"
+    " signed with; made a super user, too",
+    "migrateAuthFromV1Enabled": "accounts of 4.x that are no users yet become users at the start",
+}
+
+
 SECTIONS: list[tuple[str, type, dict[str, str], dict[str, tuple[str, ...]]]] = [
-    ("Broker", BrokerSettings, BROKER | limits_in(BrokerSettings), ignored_settings.IGNORED),
+    ("Broker", BrokerSettings, BROKER | ACCESS | limits_in(BrokerSettings), ignored_settings.IGNORED),
     ("Store", StoreSettings, STORE | limits_in(StoreSettings), ignored_settings.IGNORED),
-    ("Name server", NamesrvSettings, NAMESRV | limits_in(NamesrvSettings), namesrv_settings.IGNORED),
+    ("Name server", NamesrvSettings, NAMESRV | ACCESS | limits_in(NamesrvSettings), namesrv_settings.IGNORED),
     ("TLS, of brokers and name servers", TlsSettings, TLS, {}),
 ]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from tianzhou.access.plain_config import Account
 from tianzhou.access.policies import Decision, Entry, Pattern, Policies, PolicyType, ResourcePattern
 from tianzhou.access.resources import Action, ResourceType
 from tianzhou.access.users import UserType
@@ -20,41 +20,16 @@ _ACTIONS: Final[Mapping[str, tuple[Action, ...]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class FormerAccount:
-    """An account as `plain_acl.yml` has it.
-
-    Attributes:
-        access_key: its name.
-        secret_key: its secret.
-        admin: whether it is an administrator, who becomes a super user.
-        default_topic_perm: permission for topics that are not listed; empty for none said.
-        default_group_perm: permission for groups that are not listed.
-        topic_perms: permissions by topic, as `PUB|SUB`.
-        group_perms: permissions by group.
-        white_remote_address: addresses that need no signature; users have nothing like it.
-    """
-
-    access_key: str
-    secret_key: str = field(repr=False)
-    admin: bool = False
-    default_topic_perm: str = ""
-    default_group_perm: str = ""
-    topic_perms: Mapping[str, str] = field(default_factory=dict)
-    group_perms: Mapping[str, str] = field(default_factory=dict)
-    white_remote_address: str = ""
-
-
-def migrated(account: FormerAccount) -> tuple[UserInfo, Policies]:
+def migrated(account: Account) -> tuple[UserInfo, Policies]:
     """User and policies that stand for an account.
 
     Permissions of named topics and groups become entries of its custom policy, defaults of its default policy. A
     permission other than PUB and SUB denies everything, where RocketMQ allows everything for a misspelt one.
     """
-    custom = [_entry(ResourceType.TOPIC, topic, perm) for topic, perm in account.topic_perms.items()]
+    custom = [_entry(ResourceType.TOPIC, topic, perm) for topic, perm in _pairs(account.topic_perms)]
     custom += [
         _entry(ResourceType.GROUP, group.removeprefix(names.RETRY_PREFIX), perm)
-        for group, perm in account.group_perms.items()
+        for group, perm in _pairs(account.group_perms)
     ]
     default = [
         _entry(kind, None, perm)
@@ -69,16 +44,21 @@ def migrated(account: FormerAccount) -> tuple[UserInfo, Policies]:
     return UserInfo(account.access_key, account.secret_key, kind.value), {k: v for k, v in policies.items() if v}
 
 
-def white_addresses(accounts: Sequence[FormerAccount]) -> list[str]:
+def white_addresses(accounts: Sequence[Account]) -> list[str]:
     """Names of accounts whose white list of addresses is lost when they become users."""
     return [account.access_key for account in accounts if account.white_remote_address.strip()]
 
 
+def _pairs(perms: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for text in perms:
+        name, sign, perm = text.partition("=")
+        if sign and name.strip() and "=" not in perm:
+            yield name.strip(), perm
+
+
 def _entry(kind: ResourceType, name: str | None, perm: str) -> Entry:
     actions = _ACTIONS.get(perm.replace(" ", ""))
-    pattern = (
-        ResourcePattern(kind, Pattern.ANY) if name is None else ResourcePattern(kind, Pattern.LITERAL, name.strip())
-    )
+    pattern = ResourcePattern(kind, Pattern.ANY) if name is None else ResourcePattern(kind, Pattern.LITERAL, name)
     if actions is None:
         return Entry(pattern, (Action.ALL,), (), Decision.DENY)
     return Entry(pattern, actions, (), Decision.ALLOW)

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, cast
 
-from tianzhou.access.migration import FormerAccount
 from tianzhou.access.needs import BY_BODY, needs, plain_needs
 from tianzhou.access.plain_config import Account
 from tianzhou.access.requests import AccessRequest, AccessRules
@@ -161,31 +160,14 @@ def plain_file(settings: AuthSettings, folder: Path) -> Path:
     return folder / FILE_NAME
 
 
-def _former_accounts(file: Path, clock: Clock) -> list[FormerAccount]:
+def _former_accounts(file: Path, clock: Clock) -> list[Account]:
     """Accounts of 4.x that become users."""
     try:
         configs = PlainFiles(file, file.parent / FOLDER_NAME, _nothing, clock).configs
     except ConfigError as error:
         _log.warning("migrateAuthFromV1Enabled: no accounts become users: %s", error)
         return []
-    return [
-        FormerAccount(
-            account.access_key,
-            account.secret_key,
-            account.admin,
-            account.default_topic_perm,
-            account.default_group_perm,
-            _words(account.topic_perms),
-            _words(account.group_perms),
-            account.white_remote_address,
-        )
-        for config in configs.values()
-        for account in config.accounts
-    ]
-
-
-def _words(items: tuple[str, ...]) -> Mapping[str, str]:
-    return {name: words for name, _, words in (item.rpartition("=") for item in items)}
+    return [account for config in configs.values() for account in config.accounts]
 
 
 def _nothing(request: AccessRequest) -> PlainNeed:

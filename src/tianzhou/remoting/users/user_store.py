@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from tianzhou.access.migration import FormerAccount, migrated, white_addresses
+from tianzhou.access.migration import migrated, white_addresses
+from tianzhou.access.plain_config import Account
 from tianzhou.access.settings import AuthSettings
 from tianzhou.access.user_rules import Needs, UserRules
 from tianzhou.access.user_table import UserTable, differing, from_file, to_file
@@ -50,7 +51,7 @@ class UserStore:
         folder: Path,
         needs: Needs,
         bounds: Bounds | None = None,
-        accounts: Callable[[], Sequence[FormerAccount]] = list,
+        accounts: Callable[[], Sequence[Account]] = list,
         own: User | None = None,
     ) -> None:
         self._settings = settings
