@@ -19,8 +19,6 @@ SHOWN_ONLY = {
     "ackThreadPoolQueueCapacity", "endTransactionPoolQueueCapacity", "cgColdReadThreshold", "globalColdReadThreshold",
     # Set from the filter's size.
     "bitMapLengthConsumeQueueExt",
-    # Refused at the start, by its key.
-    "aclEnable",
 }  # fmt: skip
 
 
