@@ -12,8 +12,8 @@ from tianzhou.access.policies import (
     Policies,
     PolicyType,
     ResourcePattern,
+    is_source,
     parse_resource,
-    parse_source,
 )
 from tianzhou.access.resources import Action
 from tianzhou.access.users import Users, invalid, named, refused
@@ -66,7 +66,7 @@ def _read_entry(info: PolicyEntryInfo) -> Entry:
     for text in sources:
         if not text.strip():
             raise refused("The source ip is empty.")
-        if parse_source(text) is None:
+        if not is_source(text):
             raise refused("The source ip is invalid.")
     decision = next((one for one in Decision if one.lower() == (info.decision or "").lower()), None)
     if decision is None:

@@ -13,10 +13,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
+from tianzhou.access.addresses import parse_network
 from tianzhou.access.resources import Action, Need, Resource, ResourceType
-
-Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
-Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+from tianzhou.errors import ConfigError
 
 NO_POLICY: Final = "no matched policies."
 DENIED: Final = "the decision is deny."
@@ -109,42 +108,40 @@ def parse_resource(text: str | None) -> ResourcePattern | None:
     return ResourcePattern(found, Pattern.LITERAL, name)
 
 
-def parse_source(text: str) -> Network | None:
-    """Range of a text such as `10.0.0.0/8` or `10.1.2.3`; None when it is none."""
+def is_source(text: str) -> bool:
+    """Whether a text is an address such as `10.1.2.3` or a range such as `10.0.0.0/8`."""
     try:
-        return None if "%" in text else ipaddress.ip_network(text.strip(), strict=False)
-    except ValueError:
-        return None
+        parse_network(text)
+    except ConfigError:
+        return False
+    return "%" not in text
 
 
-def _address(text: str) -> Address | None:
+def _is_address(text: str) -> bool:
     try:
-        found = ipaddress.ip_address(text.partition("%")[0])
+        ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
-        return None
-    return found.ipv4_mapped or found if isinstance(found, ipaddress.IPv6Address) else found
+        return False
+    return True
 
 
 class _Matcher:
     """An entry, its ranges read."""
 
-    __slots__ = ("_actions", "_networks", "denies")
+    __slots__ = ("_actions", "_sources", "denies")
 
     def __init__(self, entry: Entry) -> None:
         self.denies = entry.decision is Decision.DENY
         self._actions = None if Action.ALL in entry.actions else frozenset(entry.actions)
-        self._networks = [network for text in entry.source_ips if (network := parse_source(text)) is not None]
+        self._sources = [parse_network(text) for text in entry.source_ips]
 
     def matches(self, actions: tuple[Action, ...], ip: str) -> bool:
         if self._actions is not None and Action.ANY not in actions and self._actions.isdisjoint(actions):
             return False
-        if not self._networks:
+        if not self._sources or any(source.matches(ip) for source in self._sources):
             return True
-        address = _address(ip)
-        if address is None:
-            # Where somebody is cannot be said: whatever is forbidden anywhere is forbidden.
-            return self.denies
-        return any(address in network for network in self._networks)
+        # Where somebody is cannot be said: whatever is forbidden anywhere is forbidden.
+        return self.denies and not _is_address(ip)
 
 
 class _Policy:
