@@ -50,9 +50,11 @@ def white_addresses(accounts: Sequence[Account]) -> list[str]:
 
 
 def _pairs(perms: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Names and their permissions; a name that 4.x takes literally must not become a pattern."""
     for text in perms:
         name, sign, perm = text.partition("=")
-        if sign and name.strip() and "=" not in perm:
+        named = name.strip().removeprefix(names.RETRY_PREFIX)
+        if sign and named and "*" not in named and "=" not in perm:
             yield name.strip(), perm
 
 
