@@ -38,6 +38,7 @@ PAIRS = [
     (admin.Admin, sync.Admin, set()),
     (admin.Topics, blocking_admin.Topics, set()),
     (admin.Groups, blocking_admin.Groups, set()),
+    (admin.Access, blocking_admin.Access, set()),
     (admin.Cluster, blocking_admin.Cluster, set()),
     (admin.Messages, blocking_admin.Messages, set()),
 ]

@@ -1,4 +1,4 @@
-"""What mqadmin does, as methods: topics, groups, clusters, messages.
+"""What mqadmin does, as methods: topics, groups, clusters, messages, users.
 
 `Admin` is the way in; everything it offers works against RocketMQ 4.9 and 5.x as well as against Tianzhou.
 """
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tianzhou.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from tianzhou.admin.access import Access
     from tianzhou.admin.admin import Admin
     from tianzhou.admin.cluster import BrokerStatus, Cluster
     from tianzhou.admin.groups import GroupLag, Groups, OffsetChange, QueueLag
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from tianzhou.admin.topics import TopicDescription, Topics
 
 __all__ = [
+    "Access",
     "Admin",
     "BrokerStatus",
     "Cluster",
@@ -32,6 +34,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
+        "access": "Access",
         "admin": "Admin",
         "cluster": "BrokerStatus Cluster",
         "groups": "GroupLag Groups OffsetChange QueueLag",

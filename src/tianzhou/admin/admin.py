@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Unpack
 
+from tianzhou.admin.access import Access
 from tianzhou.admin.cluster import Cluster
 from tianzhou.admin.groups import Groups
 from tianzhou.admin.messages import Messages
@@ -29,6 +30,7 @@ class Admin(Startable):
         groups: consumer groups: list, create, delete, lag, reset.
         cluster: brokers and name servers: status, configuration, write permission, KV entries.
         messages: find messages.
+        access: users and policies.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Admin(Startable):
         self.topics = Topics(reach)
         self.groups = Groups(reach)
         self.messages = Messages(reach)
+        self.access = Access(reach)
 
     @property
     def instance(self) -> ClientInstance:

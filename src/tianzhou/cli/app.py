@@ -13,6 +13,7 @@ import typer
 
 from tianzhou import __version__
 from tianzhou.cli import (
+    access,
     bench,
     config,
     consume,
@@ -74,6 +75,8 @@ prove.register(app)
 app.add_typer(bench.app, name="bench")
 app.add_typer(topics.app, name="topic")
 app.add_typer(groups.app, name="group")
+app.add_typer(access.users_app, name="users")
+app.add_typer(access.acl_app, name="acl")
 app.add_typer(config.app, name="config")
 app.add_typer(store_files.app, name="store")
 app.add_typer(pipelines.app, name="pipeline")

@@ -17,6 +17,7 @@ from tianzhou.client.option_keywords import ClientKeywords
 from tianzhou.model import ClusterInfo, MessageExt, MessageQueue, SubscriptionGroupConfig, TopicConfig, TopicRoute
 from tianzhou.model.topic import PERM_READ, PERM_WRITE
 from tianzhou.sync.background import Blocking
+from tianzhou.wire.bodies.access import AclInfo, UserInfo
 from tianzhou.wire.bodies.clients import ConsumerConnection, ConsumerRunningInfo, DirectConsumption
 from tianzhou.wire.bodies.offsets import TopicStats
 from tianzhou.wire.bodies.replication import HaStatus
@@ -515,6 +516,212 @@ class Messages(Blocking):
         return self._run(self._async.by_offset(queue, offset))
 
 
+class Access(Blocking):
+    """Operations on users and policies.
+
+    Each server has its own: changes go to all brokers of a cluster, slaves included, and to those name servers that
+    have users, as Apache's have none.
+
+    Args:
+        asynchronous: the async one.
+    """
+
+    _async: admin.Access
+
+    def __init__(self, asynchronous: admin.Access) -> None:
+        super().__init__(asynchronous)
+
+    def create_user(
+        self,
+        username: str,
+        password: str,
+        *,
+        user_type: str = "Normal",
+        cluster: str | None = None,
+        broker_addr: str | None = None,
+    ) -> list[str]:
+        """Create a user.
+
+        Args:
+            username: its name, the access key of its clients.
+            password: its secret key.
+            user_type: `Normal`, or `Super` for one that may do everything.
+            cluster: the cluster whose brokers get it; None takes all clusters.
+            broker_addr: one server alone.
+
+        Returns:
+            Addresses of the servers that have it now.
+
+        Raises:
+            ClientError: there is no such cluster.
+            BrokerError: a server refuses, as one that has the user; others may have it now.
+        """
+        return self._run(
+            self._async.create_user(username, password, user_type=user_type, cluster=cluster, broker_addr=broker_addr)
+        )
+
+    def update_user(
+        self,
+        username: str,
+        *,
+        password: str | None = None,
+        user_type: str | None = None,
+        status: str | None = None,
+        cluster: str | None = None,
+        broker_addr: str | None = None,
+    ) -> list[str]:
+        """Change a user; what is None stays.
+
+        Args:
+            username: its name.
+            password: its new secret key; who signs with the old one is refused at once.
+            user_type: `Normal` or `Super`.
+            status: `enable` or `disable`.
+            cluster: see `create_user`.
+            broker_addr: see `create_user`.
+
+        Returns:
+            Addresses of the servers that changed it.
+
+        Raises:
+            ClientError: nothing is to be changed, or there is no such cluster.
+            BrokerError: a server refuses, as one that has no such user.
+        """
+        return self._run(
+            self._async.update_user(
+                username,
+                password=password,
+                user_type=user_type,
+                status=status,
+                cluster=cluster,
+                broker_addr=broker_addr,
+            )
+        )
+
+    def delete_user(self, username: str, *, cluster: str | None = None, broker_addr: str | None = None) -> list[str]:
+        """Delete a user with its policies; one that does not exist is no error.
+
+        Args:
+            username: its name.
+            cluster: see `create_user`.
+            broker_addr: see `create_user`.
+
+        Returns:
+            Addresses of the servers that do not have it now.
+
+        Raises:
+            BrokerError: a server refuses.
+        """
+        return self._run(self._async.delete_user(username, cluster=cluster, broker_addr=broker_addr))
+
+    def user(self, username: str, *, cluster: str | None = None, broker_addr: str | None = None) -> UserInfo | None:
+        """A user as one broker has it, without its password; None when there is none.
+
+        Args:
+            username: its name.
+            cluster: the cluster whose broker is queried.
+            broker_addr: the server to query.
+        """
+        return self._run(self._async.user(username, cluster=cluster, broker_addr=broker_addr))
+
+    def users(self, part: str = "", *, cluster: str | None = None, broker_addr: str | None = None) -> list[UserInfo]:
+        """Users as one broker has them, without their passwords.
+
+        Args:
+            part: what their names contain.
+            cluster: the cluster whose broker is queried.
+            broker_addr: the server to query.
+        """
+        return self._run(self._async.users(part, cluster=cluster, broker_addr=broker_addr))
+
+    def set_acl(
+        self,
+        username: str,
+        resources: Sequence[str],
+        actions: Sequence[str],
+        *,
+        decision: str = "Allow",
+        source_ips: Sequence[str] = (),
+        policy_type: str = "Custom",
+        cluster: str | None = None,
+        broker_addr: str | None = None,
+    ) -> list[str]:
+        """Allow or deny a user actions on resources; takes the place of what was said about these before.
+
+        Args:
+            username: the user.
+            resources: `Topic:orders`, `Topic:orders*` (all that begin so), `Group:*`, `Cluster:*`, or `*`.
+            actions: `Pub`, `Sub`, `Create`, `Update`, `Delete`, `Get`, `List`, or `All`.
+            decision: `Allow` or `Deny`.
+            source_ips: addresses and CIDR ranges it holds for; none for all.
+            policy_type: `Custom`, or `Default` for where no custom entry matches.
+            cluster: see `create_user`.
+            broker_addr: see `create_user`.
+
+        Returns:
+            Addresses of the servers that have it now.
+
+        Raises:
+            ClientError: there is no such cluster.
+            BrokerError: a server refuses: it has no such user, or a value cannot be read.
+        """
+        return self._run(
+            self._async.set_acl(
+                username,
+                resources,
+                actions,
+                decision=decision,
+                source_ips=source_ips,
+                policy_type=policy_type,
+                cluster=cluster,
+                broker_addr=broker_addr,
+            )
+        )
+
+    def delete_acl(
+        self,
+        username: str,
+        resource: str | None = None,
+        *,
+        policy_type: str = "Custom",
+        cluster: str | None = None,
+        broker_addr: str | None = None,
+    ) -> list[str]:
+        """Remove what was said about a resource, or all policies of a user.
+
+        Args:
+            username: the user.
+            resource: as in `set_acl`; None removes all policies.
+            policy_type: which policy has the entry.
+            cluster: see `create_user`.
+            broker_addr: see `create_user`.
+
+        Returns:
+            Addresses of the servers that do not have it now.
+
+        Raises:
+            BrokerError: a server refuses: it has no such user, or the user has no policies.
+        """
+        return self._run(
+            self._async.delete_acl(
+                username, resource, policy_type=policy_type, cluster=cluster, broker_addr=broker_addr
+            )
+        )
+
+    def acls(
+        self, subject: str = "", resource: str = "", *, cluster: str | None = None, broker_addr: str | None = None
+    ) -> list[AclInfo]:
+        """Policies as one broker has them.
+
+        Args:
+            subject: what their subjects, `User:` and a name, contain.
+            resource: what the resources of their entries contain.
+            cluster: the cluster whose broker is queried.
+            broker_addr: the server to query.
+        """
+        return self._run(self._async.acls(subject, resource, cluster=cluster, broker_addr=broker_addr))
+
+
 class Admin(Blocking):
     """Admin operations, sorted by noun; a context manager.
 
@@ -529,6 +736,7 @@ class Admin(Blocking):
         groups: consumer groups: list, create, delete, lag, reset.
         cluster: brokers and name servers: status, configuration, write permission, KV entries.
         messages: find messages.
+        access: users and policies.
     """
 
     _async: admin.Admin
@@ -546,6 +754,7 @@ class Admin(Blocking):
         self.topics = Topics(self._async.topics)
         self.groups = Groups(self._async.groups)
         self.messages = Messages(self._async.messages)
+        self.access = Access(self._async.access)
 
     def __enter__(self) -> Self:
         self.start()

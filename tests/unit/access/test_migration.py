@@ -11,7 +11,8 @@ from tianzhou.wire.bodies.access import USER_INFO
 def test_an_account_becomes_a_user_with_policies() -> None:
     account = Account(
         "appUser1", "appSecret1", "", False, "DENY", "SUB",
-        ("orders=PUB|SUB", "audit=SUB", "secret=DENY", "odd=PBU", "nothing", "=PUB", "star*=PUB"), ("%RETRY%readers=SUB", "writers=PUB", "%RETRY%=PUB"),
+        ("orders=PUB|SUB", "audit=SUB", "secret=DENY", "odd=PBU", "nothing", "=PUB", "star*=PUB"),
+        ("%RETRY%readers=SUB", "writers=PUB", "%RETRY%=PUB"),
     )  # fmt: skip
     info, policies = migrated(account)
     assert (info.username, info.password, info.user_type) == ("appUser1", "appSecret1", "Normal")

@@ -1,0 +1,271 @@
+"""Users and policies of RocketMQ 5.3: create, change, delete, list (broker.md §22.2, wire.md §11.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tianzhou.admin.reach import Reach, unless_absent
+from tianzhou.errors import ClientError
+from tianzhou.wire.bodies.access import (
+    ACL_INFO,
+    USER_INFO,
+    AclInfo,
+    PolicyEntryInfo,
+    PolicyInfo,
+    UserInfo,
+    load_list,
+)
+from tianzhou.wire.codes import RequestCode, ResponseCode
+
+
+class Access:
+    """Operations on users and policies.
+
+    Each server has its own: changes go to all brokers of a cluster, slaves included, and to those name servers that
+    have users, as Apache's have none.
+
+    Args:
+        reach: finds and asks the servers.
+    """
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+
+    # --- users -----------------------------------------------------------------------------------------------
+
+    async def create_user(
+        self,
+        username: str,
+        password: str,
+        *,
+        user_type: str = "Normal",
+        cluster: str | None = None,
+        broker_addr: str | None = None,
+    ) -> list[str]:
+        """Create a user.
+
+        Args:
+            username: its name, the access key of its clients.
+            password: its secret key.
+            user_type: `Normal`, or `Super` for one that may do everything.
+            cluster: the cluster whose brokers get it; None takes all clusters.
+            broker_addr: one server alone.
+
+        Returns:
+            Addresses of the servers that have it now.
+
+        Raises:
+            ClientError: there is no such cluster.
+            BrokerError: a server refuses, as one that has the user; others may have it now.
+        """
+        body = USER_INFO.dumps(UserInfo(username, password, user_type))
+        return await self._change(
+            RequestCode.AUTH_CREATE_USER, cluster, broker_addr, body, username=_named(username, "username")
+        )
+
+    async def update_user(
+        self,
+        username: str,
+        *,
+        password: str | None = None,
+        user_type: str | None = None,
+        status: str | None = None,
+        cluster: str | None = None,
+        broker_addr: str | None = None,
+    ) -> list[str]:
+        """Change a user; what is None stays.
+
+        Args:
+            username: its name.
+            password: its new secret key; who signs with the old one is refused at once.
+            user_type: `Normal` or `Super`.
+            status: `enable` or `disable`.
+            cluster: see `create_user`.
+            broker_addr: see `create_user`.
+
+        Returns:
+            Addresses of the servers that changed it.
+
+        Raises:
+            ClientError: nothing is to be changed, or there is no such cluster.
+            BrokerError: a server refuses, as one that has no such user.
+        """
+        if password is None and user_type is None and status is None:
+            raise ClientError(f"user {username}: give password, user_type or status")
+        body = USER_INFO.dumps(UserInfo(username, password, user_type, status))
+        return await self._change(
+            RequestCode.AUTH_UPDATE_USER, cluster, broker_addr, body, username=_named(username, "username")
+        )
+
+    async def delete_user(
+        self, username: str, *, cluster: str | None = None, broker_addr: str | None = None
+    ) -> list[str]:
+        """Delete a user with its policies; one that does not exist is no error.
+
+        Args:
+            username: its name.
+            cluster: see `create_user`.
+            broker_addr: see `create_user`.
+
+        Returns:
+            Addresses of the servers that do not have it now.
+
+        Raises:
+            BrokerError: a server refuses.
+        """
+        return await self._change(
+            RequestCode.AUTH_DELETE_USER, cluster, broker_addr, username=_named(username, "username")
+        )
+
+    async def user(
+        self, username: str, *, cluster: str | None = None, broker_addr: str | None = None
+    ) -> UserInfo | None:
+        """A user as one broker has it, without its password; None when there is none.
+
+        Args:
+            username: its name.
+            cluster: the cluster whose broker is queried.
+            broker_addr: the server to query.
+        """
+        address = await self._one(cluster, broker_addr)
+        code = RequestCode.AUTH_GET_USER
+        reply = await self._reach.call(address, code, username=_named(username, "username"))
+        return USER_INFO.loads(reply.body) if reply.body else None
+
+    async def users(
+        self, part: str = "", *, cluster: str | None = None, broker_addr: str | None = None
+    ) -> list[UserInfo]:
+        """Users as one broker has them, without their passwords.
+
+        Args:
+            part: what their names contain.
+            cluster: the cluster whose broker is queried.
+            broker_addr: the server to query.
+        """
+        address = await self._one(cluster, broker_addr)
+        reply = await self._reach.call(address, RequestCode.AUTH_LIST_USER, filter=part)
+        # A broker of Apache's sends passwords.
+        found = load_list(USER_INFO, reply.body)
+        return [UserInfo(one.username, None, one.user_type, one.user_status) for one in found]
+
+    # --- policies --------------------------------------------------------------------------------------------
+
+    async def set_acl(
+        self,
+        username: str,
+        resources: Sequence[str],
+        actions: Sequence[str],
+        *,
+        decision: str = "Allow",
+        source_ips: Sequence[str] = (),
+        policy_type: str = "Custom",
+        cluster: str | None = None,
+        broker_addr: str | None = None,
+    ) -> list[str]:
+        """Allow or deny a user actions on resources; takes the place of what was said about these before.
+
+        Args:
+            username: the user.
+            resources: `Topic:orders`, `Topic:orders*` (all that begin so), `Group:*`, `Cluster:*`, or `*`.
+            actions: `Pub`, `Sub`, `Create`, `Update`, `Delete`, `Get`, `List`, or `All`.
+            decision: `Allow` or `Deny`.
+            source_ips: addresses and CIDR ranges it holds for; none for all.
+            policy_type: `Custom`, or `Default` for where no custom entry matches.
+            cluster: see `create_user`.
+            broker_addr: see `create_user`.
+
+        Returns:
+            Addresses of the servers that have it now.
+
+        Raises:
+            ClientError: there is no such cluster.
+            BrokerError: a server refuses: it has no such user, or a value cannot be read.
+        """
+        entries = [PolicyEntryInfo(one, list(actions), list(source_ips) or None, decision) for one in resources]
+        subject = _subject(username)
+        body = ACL_INFO.dumps(AclInfo(subject, [PolicyInfo(policy_type, entries)]))
+        return await self._change(RequestCode.AUTH_UPDATE_ACL, cluster, broker_addr, body, subject=subject)
+
+    async def delete_acl(
+        self,
+        username: str,
+        resource: str | None = None,
+        *,
+        policy_type: str = "Custom",
+        cluster: str | None = None,
+        broker_addr: str | None = None,
+    ) -> list[str]:
+        """Remove what was said about a resource, or all policies of a user.
+
+        Args:
+            username: the user.
+            resource: as in `set_acl`; None removes all policies.
+            policy_type: which policy has the entry.
+            cluster: see `create_user`.
+            broker_addr: see `create_user`.
+
+        Returns:
+            Addresses of the servers that do not have it now.
+
+        Raises:
+            BrokerError: a server refuses: it has no such user, or the user has no policies.
+        """
+        return await self._change(
+            RequestCode.AUTH_DELETE_ACL,
+            cluster,
+            broker_addr,
+            subject=_subject(username),
+            policy_type=policy_type,
+            resource=resource,
+        )
+
+    async def acls(
+        self, subject: str = "", resource: str = "", *, cluster: str | None = None, broker_addr: str | None = None
+    ) -> list[AclInfo]:
+        """Policies as one broker has them.
+
+        Args:
+            subject: what their subjects, `User:` and a name, contain.
+            resource: what the resources of their entries contain.
+            cluster: the cluster whose broker is queried.
+            broker_addr: the server to query.
+        """
+        address = await self._one(cluster, broker_addr)
+        code = RequestCode.AUTH_LIST_ACL
+        reply = await self._reach.call(address, code, subject_filter=subject, resource_filter=resource)
+        return load_list(ACL_INFO, reply.body)
+
+    async def _one(self, cluster: str | None, broker_addr: str | None) -> str:
+        return broker_addr or next(iter((await self._reach.masters(cluster)).values()))
+
+    async def _change(
+        self, code: int, cluster: str | None, broker_addr: str | None, body: bytes = b"", **header: str | None
+    ) -> list[str]:
+        """Ask all servers for a change; returns their addresses."""
+        if broker_addr is not None:
+            await self._reach.call(broker_addr, code, body=body, **header)
+            return [broker_addr]
+        brokers = await self._reach.brokers(cluster)
+        addresses = [address for broker in brokers for _, address in sorted(broker.broker_addrs.items())]
+
+        async def at_broker(address: str) -> bool:
+            await self._reach.call(address, code, body=body, **header)
+            return True
+
+        async def at_name_server(address: str) -> bool:
+            return await unless_absent(at_broker(address), False, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+
+        changed = await self._reach.each(addresses, at_broker)
+        # Brokers first: one that refuses says why, and the name servers are not changed by halves.
+        changed |= await self._reach.each(self._reach.instance.name_servers, at_name_server)
+        return [address for address, done in changed.items() if done]
+
+
+def _named(name: str, what: str) -> str:
+    if not name.strip():
+        raise ClientError(f"{what} is empty; give a name")
+    return name
+
+
+def _subject(username: str) -> str:
+    return f"User:{_named(username, 'username')}"
