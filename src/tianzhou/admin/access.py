@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
-from tianzhou.admin.reach import Reach, unless_absent
-from tianzhou.errors import ClientError
+from tianzhou.admin.reach import Reach
+from tianzhou.errors import BrokerError, ClientError
 from tianzhou.wire.bodies.access import (
     ACL_INFO,
     USER_INFO,
@@ -16,6 +17,9 @@ from tianzhou.wire.bodies.access import (
     load_list,
 )
 from tianzhou.wire.codes import RequestCode, ResponseCode
+
+_USER_THERE: Final = "The user is existed"
+_ACL_GONE: Final = "The acl is not exist."
 
 
 class Access:
@@ -247,18 +251,29 @@ class Access:
             return [broker_addr]
         brokers = await self._reach.brokers(cluster)
         addresses = [address for broker in brokers for _, address in sorted(broker.broker_addrs.items())]
+        name_servers = set(self._reach.instance.name_servers)
 
-        async def at_broker(address: str) -> bool:
-            await self._reach.call(address, code, body=body, **header)
-            return True
+        async def one(address: str) -> list[BrokerError]:
+            try:
+                await self._reach.call(address, code, body=body, **header)
+            except BrokerError as error:
+                return [error]
+            return []
 
-        async def at_name_server(address: str) -> bool:
-            return await unless_absent(at_broker(address), False, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
-
-        changed = await self._reach.each(addresses, at_broker)
-        # Brokers first: one that refuses says why, and the name servers are not changed by halves.
-        changed |= await self._reach.each(self._reach.instance.name_servers, at_name_server)
-        return [address for address, done in changed.items() if done]
+        found = await self._reach.each([*addresses, *sorted(name_servers)], one)
+        changed = [address for address, errors in found.items() if not errors]
+        for address, errors in found.items():
+            for error in errors:
+                if address in name_servers and error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    continue
+                # Servers of one process have their users together, and a change that was made at some of them before
+                # a failure can be made again.
+                if not changed or error.remark not in (_USER_THERE, _ACL_GONE):
+                    raise error
+                if error.remark == _USER_THERE:
+                    await self._reach.call(address, RequestCode.AUTH_UPDATE_USER, body=body, **header)
+                changed.append(address)
+        return [address for address in found if address in changed]
 
 
 def _named(name: str, what: str) -> str:

@@ -28,7 +28,7 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ..
 
 
 EVERY_COMMAND = list(commands(typer.main.get_command(app)))
-FAMILIES = [("bench",), ("topic",), ("group",), ("config",), ("store",), ("pipeline",)]
+FAMILIES = [("bench",), ("topic",), ("group",), ("config",), ("store",), ("pipeline",), ("users",), ("acl",)]
 
 
 def test_the_commands_are_those_of_the_documentation() -> None:
@@ -37,6 +37,7 @@ def test_the_commands_are_those_of_the_documentation() -> None:
         "topic list", "topic describe", "topic create", "topic delete",
         "group list", "group describe", "group lag", "group reset",
         "config get", "config set",
+        "users list", "users create", "users update", "users delete", "acl list", "acl set", "acl delete",
         "pipeline archive", "pipeline dlq", "pipeline replay", "pipeline deduplicate", "pipeline trace",
         "pipeline rates", "pipeline timeouts", "pipeline cdc", "pipeline merge", "pipeline logs", "pipeline source",
         "store dump", "store check", "store repair", "store export", "store import",
