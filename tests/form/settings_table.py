@@ -279,8 +279,8 @@ def limits_in(settings: type) -> dict[str, str]:
 ACCESS: dict[str, str] = {
     "aclEnable": "requests have to be signed by an account of `plain_acl.yml` that may (RocketMQ 4.x); without effect "
     "with authenticationEnabled",
-    "aclConfigPath": "Tianzhou's own: where `plain_acl.yml` is; empty: `conf/plain_acl.yml` in rocketmqHome, without one "
-    "the folder of the other state files; further files in the folder `acl` beside it",
+    "aclConfigPath": "Tianzhou's own: where `plain_acl.yml` is; empty: `conf/plain_acl.yml` in rocketmqHome, without it"
+    " the folder of the other state files; further files in the folder `acl` beside it",
     "authConfigPath": "folder of `users.json`; empty: that of the other state files",
     "authenticationEnabled": "requests have to be signed by a user (RocketMQ 5.3)",
     "authenticationWhitelist": "request codes that need no signature, joined by `,`; with authorizationEnabled they"

@@ -51,7 +51,7 @@ SAME_MEANING = {
 
 
 # Made around an async object by another blocking class.
-INNER = {getattr(blocking_admin, name) for name in ("Topics", "Groups", "Cluster", "Messages")}
+INNER = {getattr(blocking_admin, name) for name in ("Topics", "Groups", "Access", "Cluster", "Messages")}
 INNER |= {blocking_reader.QueueReader}
 
 
