@@ -277,6 +277,7 @@ def limits_in(settings: type) -> dict[str, str]:
 
 
 ACCESS: dict[str, str] = {
+    "rocketmqHome": "with aclEnable: its folder `conf` has `plain_acl.yml`",
     "aclEnable": "requests have to be signed by an account of `plain_acl.yml` that may (RocketMQ 4.x); without effect "
     "with authenticationEnabled",
     "aclConfigPath": "Tianzhou's own: where `plain_acl.yml` is; empty: `conf/plain_acl.yml` in rocketmqHome, without it"

@@ -48,7 +48,7 @@ IGNORED: Final[dict[str, tuple[str, ...]]] = {
     ),
     "it steers the Java program: its folder, logs, classes and containers": _keys(
         """
-        rocketmqHome messageStorePlugIn isolateLogEnable printChannelGroups printChannelGroupsMinNum debugLockEnable
+        messageStorePlugIn isolateLogEnable printChannelGroups printChannelGroupsMinNum debugLockEnable
         isBrokerContainer isInBrokerContainer configManagerVersion
         """
     ),

@@ -25,7 +25,6 @@ IGNORED: Final[dict[str, tuple[str, ...]]] = {
         "serverSocketBacklog", "serverSocketRcvBufSize", "serverSocketSndBufSize", "writeBufferHighWaterMark",
         "writeBufferLowWaterMark", "enableShutdownGracefully", "shutdownWaitTimeSeconds",
     ),
-    "it steers the Java program: its folder": ("rocketmqHome",),
     "there is no controller": ("enableControllerInNamesrv",),
     **IGNORED_OF_ACCESS,
 }  # fmt: skip
