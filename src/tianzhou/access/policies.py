@@ -15,7 +15,6 @@ from typing import Final, NamedTuple, TypeAlias
 
 from tianzhou.access.addresses import parse_network
 from tianzhou.access.resources import Action, Need, Resource, ResourceType
-from tianzhou.errors import ConfigError
 
 NO_POLICY: Final = "no matched policies."
 DENIED: Final = "the decision is deny."
@@ -109,12 +108,16 @@ def parse_resource(text: str | None) -> ResourcePattern | None:
 
 
 def is_source(text: str) -> bool:
-    """Whether a text is an address such as `10.1.2.3` or a range such as `10.0.0.0/8`."""
+    """Whether a text is an address such as `10.1.2.3` or a range such as `10.0.0.0/8`.
+
+    IPv4 addresses in the form of IPv6 are none: requests never come from them, so that a denial would deny nothing.
+    """
     try:
-        parse_network(text)
-    except ConfigError:
+        network = ipaddress.ip_network(text.strip(), strict=False)
+    except ValueError:
         return False
-    return "%" not in text
+    mapped = isinstance(network, ipaddress.IPv6Network) and network.network_address.ipv4_mapped is not None
+    return "%" not in text and not mapped
 
 
 def _is_address(text: str) -> bool:

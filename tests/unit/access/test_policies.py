@@ -154,6 +154,8 @@ def test_what_is_no_pattern_is_not_widened_into_one(text: str) -> None:
         ("Topic:T", ["Pubb"], [], "Allow", 29, "action Pubb: expected " + " or ".join(Action)),
         ("Topic:T", ["Pub"], [" "], "Allow", 16, "The source ip is empty."),
         ("Topic:T", ["Pub"], ["10.0.0.*"], "Allow", 16, "The source ip is invalid."),
+        ("Topic:T", ["Pub"], ["::ffff:10.0.0.0/104"], "Deny", 16, "The source ip is invalid."),
+        ("Topic:T", ["Pub"], ["fe80::1%eth0"], "Deny", 16, "The source ip is invalid."),
         ("Topic:T", ["Pub"], [], "Maybe", 16, "The decision is null or illegal."),
         ("Topic:T", ["Pub"], [], None, 16, "The decision is null or illegal."),
     ],
