@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
+from tianzhou.access.further_topics import further_topics
 from tianzhou.access.requests import AccessRequest
 from tianzhou.access.resources import Action, Need, Permission, PlainNeed, Resource, ResourceType
-from tianzhou.model.names import RETRY_PREFIX, retry_topic
+from tianzhou.model.names import REPLY_TOPIC_SUFFIX, RETRY_PREFIX, reply_topic, retry_topic
 from tianzhou.wire.bodies.clients import LOCK_REQUEST
 from tianzhou.wire.bodies.groups import SUBSCRIPTION_GROUP, SUBSCRIPTION_GROUPS
 from tianzhou.wire.bodies.heartbeat import HEARTBEAT
@@ -27,7 +28,6 @@ from tianzhou.wire.bodies.topics import TOPIC_CONFIGS
 from tianzhou.wire.staging import decode_unit
 
 ADMIN, ACCOUNT = "admin", "account"
-REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
 MOST_REMEMBERED: Final = 2_048
 """Answers of a row that are remembered; above it all are forgotten."""
 LONGEST_REMEMBERED: Final = 300
@@ -109,11 +109,11 @@ ROWS: Final[Mapping[int, Row]] = {
     305: Row(ACCOUNT, ACCOUNT),
     307: Row(ACCOUNT, "Get @consumerGroup"),
     308: Row(ACCOUNT, "Get topic, Get @compareGroup, Get @filterGroups,"),
-    309: Row("SUB @consumerGroup", "Sub @consumerGroup, Sub topic", "it has a member of the group consume a message"),
+    309: Row(ADMIN, "Sub @consumerGroup, Sub topic, Cluster Get", _READS + ", and hands it to a member"),
     314: Row(ADMIN, "Get @srcGroup, Update @destGroup, Update topic", _LOSES),
     317: Row(ACCOUNT, "Cluster Get"),
     321: Row(ACCOUNT, "Get topic, Get @consumerGroup"),
-    323: Row(ADMIN, "Update topic", _LOSES),
+    323: Row(ADMIN, "Cluster Update, Update topic", _LOSES + ", by a message id, whatever topic is named"),
     328: Row(ACCOUNT, "Cluster Get"),
     343: Row(ACCOUNT, "Get @group"),
     345: Row(ACCOUNT, "Get @group, Get topic"),
@@ -198,6 +198,11 @@ ROWS: Final[Mapping[int, Row]] = {
 
 _UNKNOWN: Final = Row(ADMIN, "Cluster All")
 
+NAMELESS: Final = frozenset({34, 35, 37})
+"""Codes of which a request may name nothing that is looked at: a producer's heartbeat and its end, and the end of a
+transaction by a client that does not send the topic. Any other that names nothing needs an administrator, or the
+actions of its row on the cluster."""
+
 Names = tuple[Iterable[str], Iterable[str]]
 """Topics and groups."""
 
@@ -249,7 +254,8 @@ def _named(item: _Item, request: AccessRequest) -> Names:
         if not request.body:
             return (), ()
         decode, names = _BODIES[request.code]
-        return names(request.decoded if request.decoded is not None else decode(request.body))
+        topics, groups = names(request.decoded if request.decoded is not None else decode(request.body))
+        return dict.fromkeys(filter(None, topics)), dict.fromkeys(filter(None, groups))
     text = request.fields.get(item.field)
     if not text:
         return (), ()
@@ -257,8 +263,18 @@ def _named(item: _Item, request: AccessRequest) -> Names:
     return ((), texts) if item.is_group else (texts, ())
 
 
-def _is_reply(request: AccessRequest, topic: str) -> bool:
-    return request.code in (324, 325) and topic.endswith(REPLY_TOPIC_SUFFIX)
+def _is_reply(request: AccessRequest, topic: str, cluster: str = "") -> bool:
+    if request.code not in (324, 325):
+        return False
+    # Accounts of 4.x are of no cluster.
+    return topic == reply_topic(cluster) if cluster else topic.endswith(REPLY_TOPIC_SUFFIX)
+
+
+def fields_of(code: int) -> frozenset[str]:
+    """Header fields that a row names, of both kinds."""
+    row = ROWS[code]
+    texts = [text for text in (row.plain, row.policy) if text not in (ADMIN, ACCOUNT)]
+    return frozenset(item.field for text in texts for item in _items(text) if item.field not in ("", "body"))
 
 
 # RocketMQ 4.x
@@ -289,19 +305,25 @@ class _Plain:
 
     def _found(self, request: AccessRequest) -> PlainNeed:
         permissions: dict[str, Permission] = {}
+        named = request.code in NAMELESS
         for item in self._items:
             permission = Permission[item.words[0]]
             topics, groups = _named(item, request)
+            named = named or bool(topics or groups)
             for topic in topics:
                 if not _is_reply(request, topic):
-                    # A retry topic stands for its group, of which nobody needs the permission to send.
-                    permissions[topic] = Permission.SUB if topic.startswith(RETRY_PREFIX) else permission
+                    permissions[topic] = _plain_permission(topic, permission)
             for group in groups:
                 permissions[retry_topic(group)] = permission
-        return PlainNeed(permissions)
+        return PlainNeed(permissions, admin=not named)
 
 
 _plain_row = functools.cache(_Plain)
+
+
+def _plain_permission(topic: str, permission: Permission) -> Permission:
+    # A retry topic stands for its group, of which nobody needs the permission to send.
+    return Permission.SUB if topic.startswith(RETRY_PREFIX) else permission
 
 
 def plain_needs(request: AccessRequest) -> PlainNeed:
@@ -310,7 +332,12 @@ def plain_needs(request: AccessRequest) -> PlainNeed:
     Raises:
         ProtocolError: the body cannot be read.
     """
-    return _plain_row(ROWS.get(request.code, _UNKNOWN).plain).need(request)
+    need = _plain_row(ROWS.get(request.code, _UNKNOWN).plain).need(request)
+    further = further_topics(request)
+    if not further:
+        return need
+    permissions = {topic: _plain_permission(topic, Permission.PUB) for topic in further}
+    return PlainNeed({**permissions, **need.permissions}, need.admin)
 
 
 # RocketMQ 5.3
@@ -338,22 +365,28 @@ class _Policy:
 
     def _found(self, request: AccessRequest, cluster: str) -> tuple[Need, ...]:
         found: list[Need] = []
+        named = request.code in NAMELESS
         for item, actions in self._items:
             if not item.field:
                 found.append(Need(Resource(ResourceType.CLUSTER, cluster), actions))
                 continue
             topics, groups = _named(item, request)
-            for topic in topics:
-                if topic.startswith(RETRY_PREFIX):
-                    wanted = (Action.SUB,) if actions == (Action.PUB,) else actions
-                    found.append(Need(Resource(ResourceType.GROUP, topic.removeprefix(RETRY_PREFIX)), wanted))
-                elif not _is_reply(request, topic):
-                    found.append(Need(Resource(ResourceType.TOPIC, topic), actions))
+            named = named or bool(topics or groups)
+            found += [_topic_need(topic, actions) for topic in topics if not _is_reply(request, topic, cluster)]
             found += [Need(Resource(ResourceType.GROUP, group), actions) for group in groups]
+        if not found and not named:
+            found = [Need(Resource(ResourceType.CLUSTER, cluster), actions) for _, actions in self._items]
         return tuple(dict.fromkeys(found))
 
 
 _policy_row = functools.cache(_Policy)
+
+
+def _topic_need(topic: str, actions: tuple[Action, ...]) -> Need:
+    if topic.startswith(RETRY_PREFIX):
+        wanted = (Action.SUB,) if actions == (Action.PUB,) else actions
+        return Need(Resource(ResourceType.GROUP, topic.removeprefix(RETRY_PREFIX)), wanted)
+    return Need(Resource(ResourceType.TOPIC, topic), actions)
 
 
 def needs(request: AccessRequest, cluster: str) -> tuple[Need, ...]:
@@ -366,7 +399,11 @@ def needs(request: AccessRequest, cluster: str) -> tuple[Need, ...]:
     Raises:
         ProtocolError: the body cannot be read.
     """
-    return _policy_row(ROWS.get(request.code, _UNKNOWN).policy).needs(request, cluster)
+    found = _policy_row(ROWS.get(request.code, _UNKNOWN).policy).needs(request, cluster)
+    further = further_topics(request)
+    return (
+        tuple(dict.fromkeys((*found, *(_topic_need(topic, (Action.PUB,)) for topic in further)))) if further else found
+    )
 
 
 def _cached_names(items: Iterable[_Item]) -> tuple[str, ...]:

@@ -1,0 +1,48 @@
+"""Further topics that a sent message is put into: those its property INNER_MULTI_DISPATCH lists (store.md §7)."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from tianzhou.access.requests import AccessRequest
+from tianzhou.errors import ProtocolError
+from tianzhou.model import names
+from tianzhou.wire.batch import decode_batch
+from tianzhou.wire.properties import get_property
+
+SEPARATOR: Final = ","
+_FULL: Final = ("properties", "batch")
+_SHORT: Final = ("i", "m")
+SENDS: Final[Mapping[int, tuple[str, str]]] = {10: _FULL, 324: _FULL, 310: _SHORT, 320: _SHORT, 325: _SHORT}
+"""Codes that store messages of a producer, and their fields of the properties and of whether the body is a batch."""
+_NAMED: Final = re.compile(names.INNER_MULTI_DISPATCH.encode())
+
+
+def further_topics(request: AccessRequest) -> tuple[str, ...]:
+    """Topics and light queues, each once, that a send puts its messages into besides the topic it names.
+
+    They count whether or not the broker dispatches (`enableMultiDispatch`): the log may be read by one that does.
+    """
+    fields = SENDS.get(request.code)
+    if fields is None:
+        return ()
+    find = request.fields.get
+    properties = find(fields[0]) or ""
+    batch = (find(fields[1]) or "").lower() == "true"
+    if not batch and names.INNER_MULTI_DISPATCH not in properties:
+        return ()
+    found = _listed(properties.encode("utf-8", "surrogatepass"))
+    # Each message of a batch has properties of its own.
+    if batch and _NAMED.search(request.body) is not None:
+        # What is no batch is refused by the handler as a whole.
+        with contextlib.suppress(ProtocolError):
+            for _, _, own in decode_batch(request.body):
+                found += _listed(bytes(own))
+    return tuple(dict.fromkeys(filter(None, found)))
+
+
+def _listed(properties: bytes) -> list[str]:
+    return (get_property(properties, names.INNER_MULTI_DISPATCH) or "").split(SEPARATOR)

@@ -1,0 +1,92 @@
+"""What each request needs of an account: the page docs/reference/access.md.
+
+Rows come from `tianzhou.access.needs`; what is here is how they read. Print the page by
+`PYTHONPATH=src python tests/form/access_table.py > docs/reference/access.md`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tianzhou.access.needs import ACCOUNT, ADMIN, ROWS
+from tianzhou.wire.codes import DLedgerRequestCode, RequestCode
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "reference" / "access.md"
+
+BODIES: dict[int, str] = {
+    18: "every topic in the body",
+    34: "every consumer group in the body, and every topic it subscribes",
+    41: "the group in the body, and the topics of its queues",
+    42: "the group in the body, and the topics of its queues",
+    200: "the group in the body",
+    225: "every group in the body",
+    31002: "every topic of the messages",
+    31003: "the writer in the body",
+    31004: "the writer in the body",
+    31005: "the writer in the body",
+    31006: "the writer in the body",
+}
+"""What `body` stands for in a row."""
+_WORDS = {ACCOUNT: "any account", ADMIN: "administrator"}
+
+
+def needed(code: int, text: str) -> str:
+    """One side of a row as people read it."""
+    return _WORDS.get(text) or ", ".join(_part(code, part) for part in text.split(", "))
+
+
+def _part(code: int, part: str) -> str:
+    words, _, field = part.partition(" ")
+    if words == "Cluster":
+        return f"{field} on the cluster"
+    words = words.replace("|", " or ")
+    if field == "body":
+        return f"{words} on {BODIES[code]}"
+    kind, name = ("group", field[1:]) if field.startswith("@") else ("topic", field)
+    if name[-1] in ",;":
+        return f"{words} on each {kind} in `{name[:-1]}`"
+    return f"{words} on the {kind} `{name}`"
+
+
+def names() -> dict[int, str]:
+    """Every request code and its name."""
+    found = {int(code): code.name for code in RequestCode}
+    return found | {int(code): f"members: {code.name}" for code in DLedgerRequestCode}
+
+
+def page() -> str:
+    """docs/reference/access.md."""
+    lines = [
+        "# What a request needs",
+        "",
+        "With `aclEnable` (accounts of RocketMQ 4.x) or `authorizationEnabled` (users and policies of 5.3) every",
+        "request is compared with this table before its handler sees it. Names in code are header fields; `or` means",
+        "that one of the actions is enough; what is separated by commas is needed together. A field that a request",
+        "does not have needs nothing; where nothing at all is named that has to be, an administrator is needed (5.3:",
+        "the actions of the row on the cluster). A code that is not listed needs an administrator, and the action All",
+        "on the cluster.",
+        "",
+        "A retry topic (`%RETRY%` and a group) is its group, wherever a topic is named: sending to it, reading it and",
+        "subscribing it need SUB on the group. 4.x stores permissions of groups under that name. A dead-letter topic",
+        "is a topic. The cluster is the server's own, whatever a request names. Topics and light queues in a message's",
+        "property `INNER_MULTI_DISPATCH`, which it is put into as well, need what its own topic needs, and sending to",
+        "a retry topic needs its group, whatever group the request names as its sender's: Apache's servers look at",
+        "neither. A writer of batches that are published exactly once is a group by the name of the writer.",
+        "",
+        "The last column says where Apache's servers want less, and why ours want more. The page is printed by",
+        "`PYTHONPATH=src python tests/form/access_table.py`.",
+        "",
+        "| code | name | 4.x | 5.3 | stricter because |",
+        "|---|---|---|---|---|",
+    ]
+    known = names()
+    for code in sorted(ROWS):
+        row = ROWS[code]
+        name = known.get(code, "")
+        lines.append(f"| {code} | {name} | {needed(code, row.plain)} | {needed(code, row.policy)} | {row.differs} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(page(), end="")
