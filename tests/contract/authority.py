@@ -60,12 +60,16 @@ class Authority:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         return builder.sign(self._key, hashes.SHA256())
 
+    def sign(self, name: str, key: ec.EllipticCurvePrivateKey, hosts: Iterable[str] = HERE) -> bytes:
+        """A certificate for these hosts and this key, PEM."""
+        subject = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, name)])
+        return self._certificate(subject, key, hosts=hosts).public_bytes(serialization.Encoding.PEM)
+
     def issue(self, name: str, password: str = "", hosts: Iterable[str] = HERE) -> tuple[str, str]:
         """Paths of a certificate for these hosts and its key."""
         key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, name)])
         certificate, private = self.folder / f"{name}.crt", self.folder / f"{name}.key"
-        certificate.write_bytes(self._certificate(subject, key, hosts=hosts).public_bytes(serialization.Encoding.PEM))
+        certificate.write_bytes(self.sign(name, key, hosts))
         locked = serialization.BestAvailableEncryption(password.encode()) if password else serialization.NoEncryption()
         private.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, locked))
         return str(certificate), str(private)

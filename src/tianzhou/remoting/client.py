@@ -18,7 +18,7 @@ from tianzhou.clock import Clock
 from tianzhou.errors import ClientError, ConfigError, ConnectFailed, ConnectionLost, RequestTimeout
 from tianzhou.remoting.connection import Connection, Processor
 from tianzhou.remoting.group import ConnectionGroup
-from tianzhou.remoting.handshakes import OF_ANOTHER_HOST, advice, names_shown, reason_of
+from tianzhou.remoting.handshakes import OF_ANOTHER_HOST, advice, for_new_connection, names_shown, reason_of
 from tianzhou.remoting.proxy import ProxyHeader
 from tianzhou.remoting.socks import SocksProxies, SocksProxy, handshake
 from tianzhou.remoting.tls import SHUTDOWN_TIMEOUT_S
@@ -344,22 +344,23 @@ class RemotingClient:
             raise ConnectFailed(f"cannot connect to {address} within {max(timeout_ms, 0):.0f} ms") from None
 
     async def _dial(self, address: str, host: str, port: int) -> Connection:
-        shutdown_s = None if self._tls is None else SHUTDOWN_TIMEOUT_S
+        tls = for_new_connection(self._tls)
+        shutdown_s = None if tls is None else SHUTDOWN_TIMEOUT_S
         proxy = self._proxies.towards(host) if self._proxies is not None else None
         connection = Connection(self.group)
         try:
             async with asyncio.timeout(self.connect_timeout_ms / 1000):
                 if proxy is None:
                     await self.group.loop.create_connection(
-                        lambda: connection, host, port, ssl=self._tls, ssl_shutdown_timeout=shutdown_s
+                        lambda: connection, host, port, ssl=tls, ssl_shutdown_timeout=shutdown_s
                     )
                 else:
                     connection.use_proxy_header(ProxyHeader(address, host))
                     await self.group.loop.create_connection(
                         lambda: connection,
                         sock=await self._open_tunnel(proxy, host, port),
-                        ssl=self._tls,
-                        server_hostname=host if self._tls is not None else None,
+                        ssl=tls,
+                        server_hostname=host if tls is not None else None,
                         ssl_shutdown_timeout=shutdown_s,
                     )
         except TimeoutError:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 OF_ANOTHER_HOST: Final = frozenset({62, 64})
 """OpenSSL's codes for a certificate of another name or address, which Python does not name."""
 _ENDED: Final = (
-    "the other side ended the connection in the TLS handshake; it speaks no TLS here, or refuses our certificate"
+    "the other side ended the connection in the TLS handshake; it speaks no TLS here, or refuses our certificate or"
+    " version of TLS (1.2 at least is needed)"
 )
 _MEANINGS: Final = {
     "WRONG_VERSION_NUMBER": "the other side does not speak TLS here",
@@ -26,8 +28,34 @@ _MEANINGS: Final = {
 }
 
 
+ContextT = TypeVar("ContextT", bound=ssl.SSLContext)
+
+
 class KeyedContext(ssl.SSLContext):
-    """A context made of `tls.client.*` keys, so that errors name the keys; others are their owners' business."""
+    """A context made of `tls.client.*` keys, so that errors name the keys; others are their owners' business.
+
+    Attributes:
+        present: gives the context of the files as they are now; None where there are no files.
+    """
+
+    present: Callable[[], ssl.SSLContext] | None = None
+
+
+def for_new_connection(context: ssl.SSLContext | None) -> ssl.SSLContext | None:
+    """The context to connect with: of a keyed one, that of its files as they are now."""
+    if isinstance(context, KeyedContext) and context.present is not None:
+        return context.present()
+    return context
+
+
+def hardened(context: ContextT) -> ContextT:
+    """The same context, with TLS 1.2 at least, without compression and renegotiation.
+
+    That is what Python's builds mostly have by themselves; but OpenSSL's configuration of a system can say otherwise.
+    """
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    return context
 
 
 def reason_of(error: BaseException) -> str:
@@ -64,7 +92,7 @@ def advice(error: ssl.SSLCertVerificationError, context: ssl.SSLContext | None, 
 
 async def names_shown(host: str, port: int, timeout_s: float) -> list[str]:
     """The hosts a server's certificate is for; empty when that cannot be learnt. Nothing is sent to that server."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context = hardened(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     try:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tianzhou.access import certificate_accounts
 from tianzhou.errors import ConfigError
-from tianzhou.remoting.handshakes import KeyedContext
+from tianzhou.remoting.handshakes import KeyedContext, hardened
 from tianzhou.settings import apply, bind, key_of, keyed, parse_properties
 
 HANDSHAKE: Final = b"\x16"
@@ -133,12 +133,26 @@ def load_tls(values: Mapping[str, str] | None = None, *, source: str = "configur
 
 
 def client_context(settings: TlsSettings) -> ssl.SSLContext:
-    """What a client needs to speak TLS.
+    """What a client needs to speak TLS; `RemotingClient` uses new files for new connections.
 
     Raises:
         ConfigError: a certificate or key cannot be used.
     """
-    context = KeyedContext(ssl.PROTOCOL_TLS_CLIENT)
+    files = _Files(settings.client_cert_path, settings.client_key_path, settings.client_trust_cert_path)
+    context = latest = _client_context(settings)
+
+    def present() -> ssl.SSLContext:
+        nonlocal latest
+        latest = files.renewed(lambda: _client_context(settings)) or latest
+        return latest
+
+    if not settings.test_mode_enable:
+        context.present = present
+    return context
+
+
+def _client_context(settings: TlsSettings) -> KeyedContext:
+    context = hardened(KeyedContext(ssl.PROTOCOL_TLS_CLIENT))
     verifies = settings.client_auth_server and not settings.test_mode_enable
     context.check_hostname = verifies and settings.client_check_host_name
     if not verifies:
@@ -173,8 +187,7 @@ class ServerTls:
         if settings.account_from.lower() not in certificate_accounts.OFF:
             self.account_of = partial(certificate_accounts.account_of, source=settings.account_from)
         self._context: ssl.SSLContext | None = None
-        self._stamps = self._stamped()
-        self._digests = self._digested()
+        self._files = _Files(settings.server_cert_path, settings.server_key_path, settings.server_trust_cert_path)
         self.sniffs = mode == "permissive"
         self.offered = mode != "disabled"
         if self.offered and not settings.test_mode_enable:
@@ -189,27 +202,12 @@ class ServerTls:
 
     def refresh(self) -> None:
         """Use new certificates when their files have changed; a certificate waits for its key and the key for it."""
-        if self._settings.test_mode_enable or not self.offered:
-            return
-        stamps = self._stamped()
-        if stamps == self._stamps:
-            return
-        digests = self._digested()
-        certificate, key, trusted = (new != old for new, old in zip(digests, self._digests, strict=True))
-        if None in digests or certificate != key or not (certificate or trusted):
-            return
-        self._stamps = stamps
-        self._digests = digests
-        try:
-            self._context = self._build()
-        except ConfigError as error:
-            _log.error("new certificates are not used, the old ones stay in force: %s", error)
-        else:
-            _log.info("new certificates of %s are in force", self._settings.server_cert_path)
+        if not self._settings.test_mode_enable and self.offered:
+            self._context = self._files.renewed(self._build) or self._context
 
     def _build(self) -> ssl.SSLContext:
         settings = self._settings
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context = hardened(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
         if settings.test_mode_enable:
             _present_self_signed(context)
             return context
@@ -225,15 +223,54 @@ class ServerTls:
             _trust(context, "tls.server.trustCertPath", settings.server_trust_cert_path, ssl.Purpose.CLIENT_AUTH)
         return context
 
-    def _files(self) -> tuple[str, str, str]:
-        settings = self._settings
-        return settings.server_cert_path, settings.server_key_path, settings.server_trust_cert_path
 
-    def _stamped(self) -> tuple[tuple[int, int] | None, ...]:
-        return tuple(_stamp(path) for path in self._files())
+ContextT = TypeVar("ContextT", bound=ssl.SSLContext)
 
-    def _digested(self) -> tuple[bytes | None, ...]:
-        return tuple(_digest(path) for path in self._files())
+
+class _Files:
+    """Files of certificates and keys, as they were when they were used last.
+
+    Args:
+        paths: of the files; empty ones are none.
+    """
+
+    def __init__(self, *paths: str) -> None:
+        self._paths = [path for path in paths if path]
+        self._stamps = self._stamped()
+        self._digests = self._digested()
+
+    def renewed(self, build: Callable[[], ContextT]) -> ContextT | None:
+        """A context of the files when their content has changed and can be used; else None.
+
+        A key that stays for the next certificate is as good as another one, where RocketMQ waits for both to change. A
+        certificate without its key yet cannot be used, and is tried again with the next change.
+
+        Args:
+            build: makes the context.
+        """
+        stamps = self._stamped()
+        if stamps == self._stamps:
+            return None
+        digests = self._digested()
+        if None in digests:
+            return None  # one that is away is about to be replaced
+        self._stamps, before, self._digests = stamps, self._digests, digests
+        if digests == before:
+            return None
+        names = ", ".join(self._paths)
+        try:
+            context = build()
+        except ConfigError as error:
+            _log.error("new certificates are not used, the old ones stay in force: %s", error)
+            return None
+        _log.info("new certificates are in force for new connections: %s", names)
+        return context
+
+    def _stamped(self) -> list[tuple[int, int] | None]:
+        return [_stamp(path) for path in self._paths]
+
+    def _digested(self) -> list[bytes | None]:
+        return [_digest(path) for path in self._paths]
 
 
 def _check_client_certificates(settings: TlsSettings) -> None:
@@ -275,8 +312,6 @@ def _stamp(path: str) -> tuple[int, int] | None:
 
 def _digest(path: str) -> bytes | None:
     """Digest of a file's content; None while the file is away."""
-    if not path:
-        return b""
     try:
         return hashlib.sha256(Path(path).read_bytes()).digest()
     except OSError:

@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import ssl
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,8 @@ from typing import Any
 
 import pytest
 from authority import Authority, certified, trusting
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from tianzhou.errors import ConfigError, ConnectFailed, ConnectionLost
 from tianzhou.limits import Bounds
@@ -319,3 +322,109 @@ async def test_a_load_balancer_says_whom_it_speaks_for(mode: str) -> None:
         writer.close()
     home = bytes([127, 0, 0, 1])
     assert seen == [("203.0.113.9:4711", home, None), ("203.0.113.9:4711", home, "vpc")]
+
+
+OLD = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
+
+
+def outdated(context: ssl.SSLContext, version: ssl.TLSVersion) -> ssl.SSLContext:
+    """A context of one old version of TLS only, as this machine's OpenSSL can still speak it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.minimum_version = version
+        context.maximum_version = version
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    return context
+
+
+@pytest.mark.parametrize("version", OLD)
+async def test_old_versions_of_tls_are_refused_and_the_log_says_so(
+    version: ssl.TLSVersion, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with server(TlsSettings()) as to:
+        async with RemotingClient(tls=outdated(client_context(TlsSettings()), version)) as old:
+            with pytest.raises(
+                ConnectFailed, match=r"ended the connection in the TLS handshake.*1\.2|no version of TLS in common"
+            ):
+                await echoed(old, to)
+        for _ in range(100):
+            if "could not be set up" in caplog.text:
+                break
+            await asyncio.sleep(0.01)
+    assert "only speaks a version of TLS that is too old" in caplog.text
+
+
+@pytest.mark.parametrize("version", OLD)
+async def test_a_server_that_speaks_old_versions_only_is_refused(version: ssl.TLSVersion, tmp_path: Path) -> None:
+    certificate, key, _ = certified(Authority(tmp_path)).server_identity
+    context = outdated(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), version)
+    context.load_cert_chain(certificate, key)
+    old = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", 0, ssl=context)
+    async with old, client(TlsSettings()) as of:
+        with pytest.raises(ConnectFailed, match="TLS"):
+            await of.invoke(f"127.0.0.1:{old.sockets[0].getsockname()[1]}", Command(1), 5_000)
+
+
+def test_no_context_compresses_renegotiates_or_speaks_what_is_older_than_1_2(tmp_path: Path) -> None:
+    settings = certified(Authority(tmp_path))
+    for context in (
+        ServerTls(TlsSettings()).context(),
+        ServerTls(settings).context(),
+        client_context(TlsSettings()),
+        client_context(replace(settings, client_auth_server=True)),
+    ):
+        assert context.minimum_version == ssl.TLSVersion.TLSv1_2
+        assert context.options & ssl.OP_NO_COMPRESSION
+        assert context.options & ssl.OP_NO_RENEGOTIATION
+
+
+async def test_a_client_uses_new_files_for_new_connections(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Authority and certificate of its own change while it lives; what is broken changes nothing."""
+    old, new = Authority(tmp_path, "old"), Authority(tmp_path, "new")
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_bytes(old.path.read_bytes())
+    certificate, key = (Path(path) for path in old.issue("client"))
+    mine = replace(
+        trusting(old),
+        client_trust_cert_path=str(trusted),
+        client_cert_path=str(certificate),
+        client_key_path=str(key),
+    )
+
+    def asking(authority: Authority) -> TlsSettings:
+        return replace(
+            certified(authority),
+            server_mode="enforcing",
+            need_client_auth="require",
+            server_auth_client=True,
+            server_trust_cert_path=str(authority.path),
+        )
+
+    async with server(asking(old)) as before, server(asking(new)) as after, client(mine) as of:
+        await echoed(of, before)
+        with pytest.raises(ConnectFailed, match="not trusted"):
+            await echoed(of, after)
+
+        trusted.write_text("nonsense")
+        with pytest.raises(ConnectFailed, match="not trusted"):
+            await echoed(of, after)
+        assert "the old ones stay in force: tls.client.trustCertPath" in caplog.text
+        await echoed(of, before)
+
+        trusted.write_bytes(new.path.read_bytes())
+        for path, fresh in zip((certificate, key), new.issue("renewed"), strict=True):
+            path.write_bytes(Path(fresh).read_bytes())
+        await echoed(of, after)
+        await echoed(of, before)  # this connection was open
+
+
+def test_a_new_certificate_for_the_same_key_comes_into_force(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    settings = certified(authority)
+    tls = ServerTls(settings)
+    before = tls.context()
+    key = serialization.load_pem_private_key(Path(settings.server_key_path).read_bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    Path(settings.server_cert_path).write_bytes(authority.sign("server", key))
+    tls.refresh()
+    assert tls.context() is not before
