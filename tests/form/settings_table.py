@@ -120,6 +120,8 @@ BROKER: dict[str, str] = {
     "stagedWriterReservedDays": "Tianzhou's own: days for which a writer's last batch is remembered",
     "proxyProtocolTrusted": "Tianzhou's own: load balancers whose PROXY header says the address that access control and"
     " limits go by; addresses and networks joined by `;`, nobody by default",
+    "replicationAllowedAddresses": "Tianzhou's own: addresses and CIDR ranges, by commas, that may connect to the HA"
+    " port and to the port of a group's members; empty takes everybody",
     "enableRemoteAdmin": "Tianzhou's own: requests that can lose messages or stop the service are taken from other"
     " machines, too",
     "lingerMicros": "Tianzhou's own: µs for which the broker stays awake for a client that asks one thing at a time",

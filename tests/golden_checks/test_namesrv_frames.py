@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tianzhou.access.settings import AuthSettings
 from tianzhou.limits import LIMITS
 from tianzhou.model import BrokerData, DataVersion, QueueData, TopicConfig
 from tianzhou.namesrv.handlers import Handlers
@@ -24,7 +25,7 @@ from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.remoting.session import MAX_FRAME
-from tianzhou.settings import dump, parse_properties
+from tianzhou.settings import dump, key_of, parse_properties
 from tianzhou.testing.clock import VirtualClock
 from tianzhou.testing.memory import MemoryTransport
 from tianzhou.wire.bodies.register import RegisterCodec
@@ -140,8 +141,8 @@ def prime(desk: Desk, request: Command, reply: Command) -> None:
         )
 
 
-OWN_KEYS = {"enableRemoteAdmin", "proxyProtocolTrusted", *LIMITS}
-"""Settings that are Tianzhou's own."""
+OWN_KEYS = {"enableRemoteAdmin", "proxyProtocolTrusted", *LIMITS, *map(key_of, fields(AuthSettings))} - {"rocketmqHome"}
+"""Settings that are Tianzhou's own, and those of access control, which only a broker of Apache's shows."""
 
 
 def same(code: int, ours: Command, theirs: Command) -> None:

@@ -54,6 +54,7 @@ FIXED: Final[dict[str, tuple[str, ...]]] = {
         fetchNamesrvAddrByAddressServer
         rocketmq.namesrv.domain rocketmq.namesrv.domain.subgroup storeFileMode metricsExporterType
         metricsGrpcExporterTarget metricsGrpcExporterHeader controllerAddr fetchControllerAddrByDnsLookup
+        replicationAllowedAddresses
         """
     )
     + FIXED_OF_ACCESS,

@@ -369,6 +369,9 @@ class BrokerSettings(AuthSettings):
     enable_remote_admin: bool = False
     # Tianzhou's own: load balancers whose PROXY header is believed (remoting.gates.peer_addresses)
     proxy_protocol_trusted: str = ""
+    # Tianzhou's own: addresses and CIDR ranges, by commas, that may connect to the HA port and to the port of a
+    # group's members; empty takes everybody (replication/allowed_addresses.py)
+    replication_allowed_addresses: str = ""
     # Tianzhou's own: µs for which the loop stays awake for a client that asks one thing at a time; 0 never does, which
     # is right where other threads share the process (remoting/busy_poll.py)
     linger_micros: int = LINGER_MICROS

@@ -48,6 +48,7 @@ class RemotingServer:
         tls: which connections speak TLS; None speaks plain only.
         bounds: see `ConnectionGroup`.
         trusted_proxies: load balancers whose PROXY header is believed.
+        check_address: called with the socket's address of each peer; raises ProtocolError for one that is refused.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class RemotingServer:
         tls: ServerTls | None = None,
         bounds: Bounds | None = None,
         trusted_proxies: TrustedProxies | None = None,
+        check_address: Callable[[str], None] | None = None,
     ) -> None:
         self.host = host
         self.port = port
@@ -90,6 +92,7 @@ class RemotingServer:
         self._refusing = False
         self._admitted = 0
         self._trusted_proxies = trusted_proxies or TrustedProxies()
+        self._check_address = check_address
         self._peers = PeerCounts()
 
     async def __aenter__(self) -> Self:
@@ -255,6 +258,8 @@ class RemotingServer:
         try:
             host, port, *_ = accepted.getpeername()
             peer = f"{host}:{port}"
+            if self._check_address is not None:
+                self._check_address(host)
             accepted.setblocking(False)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection = await self._connection(accepted)

@@ -18,6 +18,7 @@ from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.gates.access_gate import AccessGate
 from tianzhou.remoting.server import RemotingServer
 from tianzhou.repeats import Repeats
+from tianzhou.replication.allowed_addresses import EVERYBODY, AllowedAddresses
 from tianzhou.replication.dledger.member import Member, Unsupported
 from tianzhou.replication.dledger.node import NO_DOUBT
 from tianzhou.replication.dledger.ready import HardState, Ready, Role, Send, Standing
@@ -91,6 +92,7 @@ class GroupNode:
         chance: numbers by chance, at least 0 and below 1.
         access: decides which members may speak; None lets all.
         hooks: sign what this node says to others.
+        allowed: from where members may come.
 
     Attributes:
         group: name of the group.
@@ -113,6 +115,7 @@ class GroupNode:
         chance: Callable[[], float] = random.random,
         access: AccessGate | None = None,
         hooks: Iterable[RpcHook] = (),
+        allowed: AllowedAddresses = EVERYBODY,
     ) -> None:
         assert store.entries is not None
         settings = store.settings
@@ -124,6 +127,7 @@ class GroupNode:
         self._chance = chance
         self._peers = parse_peers(settings.d_leger_peers)
         self._access = access
+        self._allowed = allowed
         self._client = RemotingClient(clock=clock, hooks=hooks)
         self._stack = AsyncExitStack()
         self._member: Member | None = None
@@ -147,7 +151,14 @@ class GroupNode:
         port = int(self._peers[self.id].rpartition(":")[2])
         await self._stack.enter_async_context(self._client)
         serve = self._serve if self._access is None else self._access.guarded(self._serve)
-        server = RemotingServer(self._host, port, serve, clock=self._clock, port_setting="dLegerPeers")
+        server = RemotingServer(
+            self._host,
+            port,
+            serve,
+            clock=self._clock,
+            port_setting="dLegerPeers",
+            check_address=self._allowed.check,
+        )
         await self._stack.enter_async_context(server)
         return self
 

@@ -10,6 +10,7 @@ from typing import Final, Self, cast
 from tianzhou.clock import Clock
 from tianzhou.errors import ConfigError, ProtocolError, StoreError
 from tianzhou.repeats import Repeats
+from tianzhou.replication.allowed_addresses import EVERYBODY, AllowedAddresses
 from tianzhou.replication.slaves import LogBounds, Send, Slave, Slaves
 from tianzhou.store.store import MessageStore
 from tianzhou.wire.ha import ReportReader, encode_head
@@ -33,14 +34,18 @@ class HaServer:
         clock: monotonic time.
         host: where to listen.
         port: likewise; 0 for any free one.
+        allowed: from where slaves may come.
 
     Attributes:
         slaves: those that are connected.
         links: their connections, the oldest first.
     """
 
-    def __init__(self, store: MessageStore, clock: Clock, host: str, port: int) -> None:
+    def __init__(
+        self, store: MessageStore, clock: Clock, host: str, port: int, allowed: AllowedAddresses = EVERYBODY
+    ) -> None:
         self._store = store
+        self._allowed = allowed
         self._clock = clock
         self._host = host
         self._port = port
@@ -95,6 +100,20 @@ class HaServer:
         store = self._store
         return LogBounds(store.begin_offset, store.end_offset, store.settings.mapped_file_size_commit_log)
 
+    def admits(self, host: str, address: str) -> bool:
+        """Whether a peer may connect from where it is.
+
+        Args:
+            host: its address, without its port.
+            address: with it, for the log.
+        """
+        try:
+            self._allowed.check(host)
+        except ProtocolError as error:
+            self.complain("refused", f"HA port {self.port}: closing {address}: {error}")
+            return False
+        return True
+
     def has_room(self) -> bool:
         """Whether one more connection may stay; one that has not reported yet goes for it."""
         if len(self.links) < MOST_SLAVES:
@@ -140,6 +159,9 @@ class _Link(asyncio.Protocol):
         self._transport = transport
         host, port, *_ = transport.get_extra_info("peername") or ("?", 0)
         self.slave = Slave(f"{host}:{port}", self._store.settings, self._now())
+        if not self._server.admits(host, self.slave.address):
+            transport.abort()
+            return
         if not self._server.has_room():
             self._server.complain("full", f"slave {self.slave.address} is refused: {MOST_SLAVES} are connected already")
             transport.abort()

@@ -15,6 +15,7 @@ from tianzhou.clock import Clock
 from tianzhou.errors import StoreError
 from tianzhou.remoting.client import RemotingClient, RpcHook
 from tianzhou.remoting.gates.access_gate import AccessGate
+from tianzhou.replication.allowed_addresses import AllowedAddresses
 from tianzhou.replication.group_node import GroupNode
 from tianzhou.store.store import MessageStore
 from tianzhou.supervision import Supervisor
@@ -59,8 +60,9 @@ class GroupReplication(Replication):
         super().__init__(store, settings, clock, port, reopen)
         self.is_slave = True
         address = f"{settings.broker_ip1}:{port}"
+        allowed = AllowedAddresses(settings.replication_allowed_addresses)
         self._changes = Watermark()
-        self.node = GroupNode(store, clock, settings.bind_address, address, chance, access, hooks)
+        self.node = GroupNode(store, clock, settings.bind_address, address, chance, access, hooks, allowed)
 
     async def __aenter__(self) -> Self:
         return self

@@ -18,6 +18,7 @@ from tianzhou.errors import ConfigError, LimitExceeded, TianzhouError
 from tianzhou.model import TopicConfig, names
 from tianzhou.records.walk import LogEntry
 from tianzhou.remoting.client import RemotingClient
+from tianzhou.replication.allowed_addresses import AllowedAddresses
 from tianzhou.replication.ha_client import WORK, HaClient
 from tianzhou.replication.ha_server import HaServer
 from tianzhou.store.store import MessageStore
@@ -104,7 +105,8 @@ class Replication:
         return self
 
     async def _listen(self, port: int) -> HaServer:
-        server = HaServer(self._store, self._clock, self._settings.bind_address, port)
+        allowed = AllowedAddresses(self._settings.replication_allowed_addresses)
+        server = HaServer(self._store, self._clock, self._settings.bind_address, port, allowed)
         return await self._stack.enter_async_context(server)
 
     async def __aexit__(self, *_: object) -> None:

@@ -9,7 +9,7 @@ from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.zero_loss import contradictions, described, with_profile
 from tianzhou.errors import ConfigError
 from tianzhou.setting_rules import check
-from tianzhou.settings import bind
+from tianzhou.settings import bind, dump
 from tianzhou.store.settings import StoreSettings
 
 ZERO_LOSS = {"durability": "zero-loss"}
@@ -87,7 +87,7 @@ def test_the_start_says_what_it_stands_for() -> None:
 
 def test_a_request_cannot_undo_it() -> None:
     assert "inSyncReplicas" in RULES.changeable
-    values = {"deleteWhen": "04", "messageDelayLevel": "1s", "namesrvAddr": "", "brokerName": "b"}
-    found = [problem.key for problem in RULES.across(with_profile(ZERO_LOSS) | values | {"inSyncReplicas": "1"})]
+    values = dump(BrokerSettings(), StoreSettings()) | with_profile(ZERO_LOSS) | {"inSyncReplicas": "1"}
+    found = [problem.key for problem in RULES.across(values)]
     assert found == ["inSyncReplicas"]
     assert "durability" not in RULES.changeable

@@ -1,0 +1,108 @@
+"""Accounts of RocketMQ 4.x at a name server and a broker: who signs and may is served, whatever else comes is not."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tianzhou.admin import Admin
+from tianzhou.client import Producer, PullConsumer, PushConsumer
+from tianzhou.embedded import EmbeddedServer, EmbeddedSettings
+from tianzhou.errors import BrokerError, ConfigError, TianzhouError
+from tianzhou.model import ConsumeFromWhere, Message
+from tianzhou.remoting.client import RemotingClient
+from tianzhou.remoting.signing import signing
+from tianzhou.wire.codes import RequestCode
+from tianzhou.wire.command import Command
+from waiting import until_async
+
+ADMIN = {"access_key": "administrator", "secret_key": "admin-secret"}
+WORKER = {"access_key": "worker-a", "secret_key": "worker-secret"}
+ACCOUNTS = """
+accounts:
+- accessKey: administrator
+  secretKey: admin-secret
+  admin: true
+- accessKey: worker-a
+  secretKey: worker-secret
+  topicPerms: [orders=PUB|SUB, audit=PUB]
+  groupPerms: [billing=SUB]
+"""
+
+
+@asynccontextmanager
+async def served(folder: Path, accounts: str = ACCOUNTS) -> AsyncIterator[EmbeddedServer]:
+    (folder / "plain_acl.yml").write_text(accounts)
+    settings = EmbeddedSettings(folder, namesrv_port=0, broker_port=0, values={"aclEnable": "true"})
+    async with EmbeddedServer(settings) as server:
+        async with Admin(server.namesrv_address, **ADMIN) as admin:
+            for topic in ("orders", "audit"):
+                await admin.topics.create(topic, read_queue_nums=1, write_queue_nums=1)
+        yield server
+
+
+async def refusal(server: EmbeddedServer, topic: str, **keys: str) -> str:
+    options = {"retry_times_when_send_failed": 0, **keys}
+    async with Producer("shop", server.namesrv_address, **options) as producer:  # type: ignore[arg-type]
+        with pytest.raises(TianzhouError) as caught:
+            await producer.send(Message(topic, b"x"))
+    return str(caught.value)
+
+
+async def test_who_signs_and_may_sends_and_consumes(tmp_path: Path) -> None:
+    async with served(tmp_path) as server:
+        where, seen = server.namesrv_address, []
+        consumer = PushConsumer(
+            "billing", where, consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, **WORKER
+        )
+        consumer.subscribe("orders", handler=lambda message: seen.append(message.body))
+        async with consumer, Producer("shop", where, **WORKER) as producer:
+            await producer.send(Message("orders", b"1"))
+            await producer.send_batch([Message("orders", b"2"), Message("orders", b"3")])
+            await producer.send(Message("audit", b"4"))
+            await until_async(lambda: sorted(seen) == [b"1", b"2", b"3"], "all orders are consumed", within_s=30)
+
+
+async def test_others_are_refused_with_rocketmqs_words(tmp_path: Path) -> None:
+    async with served(tmp_path) as server:
+        assert "No accessKey is configured" in await refusal(server, "orders")
+        assert "Check signature failed for accessKey=worker-a" in await refusal(
+            server, "orders", **WORKER | {"secret_key": "wrong-secret"}
+        )
+        assert "No acl config for nobody-knows" in await refusal(
+            server, "orders", **WORKER | {"access_key": "nobody-knows"}
+        )
+        assert "topic:elsewhere" in await refusal(server, "elsewhere", **WORKER)
+        async with PullConsumer("billing", server.namesrv_address, **WORKER) as reader:
+            queue = (await reader.queues("audit"))[0]
+            with pytest.raises(BrokerError, match="topic:audit"):
+                await reader.pull(queue, 0)
+        async with Admin(server.namesrv_address, **WORKER) as admin:
+            with pytest.raises(BrokerError, match="Need admin permission for request code=17"):
+                await admin.topics.create("mine")
+
+
+async def test_a_message_of_another_topic_is_not_had_by_sending_it_back(tmp_path: Path) -> None:
+    async with served(tmp_path) as server, RemotingClient(hooks=[signing(*WORKER.values())]) as client:  # type: ignore[list-item]
+        async with Producer("shop", server.namesrv_address, **WORKER) as producer:
+            place = await producer.send(Message("audit", b"secret"))
+        offset = str(int(place.offset_msg_id[16:], 16))
+        fields = {"group": "billing", "offset": offset, "delayLevel": "0", "originTopic": "orders"}
+        reply = await client.invoke(
+            server.broker_address, Command(RequestCode.CONSUMER_SEND_MSG_BACK, fields=fields), 5000
+        )
+        assert (reply.code, "not of topic orders" in (reply.remark or "")) == (16, True)
+
+
+async def test_a_server_does_not_start_without_rules(tmp_path: Path) -> None:
+    settings = EmbeddedSettings(tmp_path, namesrv_port=0, broker_port=0, values={"aclEnable": "true"})
+    with pytest.raises(ConfigError, match=r"plain_acl\.yml"):
+        async with EmbeddedServer(settings):
+            pass
+    settings = EmbeddedSettings(tmp_path, namesrv_port=0, broker_port=0, values={"authorizationEnabled": "true"})
+    with pytest.raises(ConfigError, match="authorizationEnabled=true needs authenticationEnabled=true"):
+        async with EmbeddedServer(settings):
+            pass
