@@ -43,6 +43,10 @@ from tianzhou.wire.ids import UniqueIdGenerator, address_bytes
 _log = logging.getLogger(__name__)
 
 INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
+ACCESS_KEY_VARIABLE = "TIANZHOU_ACCESS_KEY"
+SECRET_KEY_VARIABLE = "TIANZHOU_SECRET_KEY"
+"""Environment variables of what requests are signed with where no option says it, for commands above all: their
+arguments are seen by everybody on the machine."""
 MISSING_ROUTE_INTERVAL_S = 2.0
 """Pause between requests for the routes of subscribed topics that do not exist yet."""
 
@@ -388,7 +392,10 @@ def _request_hooks(options: ClientOptions) -> list[RpcHook]:
     hooks = list(options.rpc_hooks)
     if options.namespace_v2:
         hooks.insert(0, _namespace_hook(options.namespace_v2))
-    sign = signing(options.access_key, options.secret_key, options.security_token)
+    access_key, secret_key = options.access_key, options.secret_key
+    if not (access_key or secret_key):
+        access_key, secret_key = os.environ.get(ACCESS_KEY_VARIABLE), os.environ.get(SECRET_KEY_VARIABLE)
+    sign = signing(access_key, secret_key, options.security_token)
     if sign is not None:
         hooks.append(sign)  # the last one, because it signs what the others have added
     return hooks

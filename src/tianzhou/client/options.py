@@ -52,7 +52,8 @@ class ClientOptions:
         socks_proxy_config: SOCKS 5 proxies by network, as an object or as RocketMQ's JSON:
             `{"10.0.0.0/8": {"addr": "proxy:1080", "username": "", "password": ""}}`; `0.0.0.0/0` is everywhere.
         access_key: signs requests, with `secret_key`, for brokers that check that (ACL); see
-            `tianzhou.remoting.signing`.
+            `tianzhou.remoting.signing`. None for both asks the environment's `TIANZHOU_ACCESS_KEY` and
+            `TIANZHOU_SECRET_KEY`, as commands do.
         secret_key: never sent.
         security_token: goes with each signed request, where a cloud service wants one.
         clock: source of time.

@@ -77,3 +77,20 @@ def test_half_of_it_is_refused(options):
     with pytest.raises(ConfigError, match="requests cannot be signed without"):
         ClientInstance("127.0.0.1:9876", **options)
     assert signing(None, None) is None
+
+
+def test_the_environment_says_who_signs_where_no_option_does(monkeypatch: pytest.MonkeyPatch):
+    def signer(**options: str) -> str | None:
+        request = Command(10, fields={"topic": "T"})
+        instance = ClientInstance("127.0.0.1:9876", **options)
+        return instance.remoting.prepare("h:1", request).fields.get("AccessKey")
+
+    monkeypatch.setenv("TIANZHOU_ACCESS_KEY", ACCESS)
+    with pytest.raises(ConfigError, match="without secret_key"):
+        signer()
+    monkeypatch.setenv("TIANZHOU_SECRET_KEY", SECRET)
+    assert signer() == ACCESS
+    assert signer(access_key="another", secret_key="its-secret") == "another"
+    monkeypatch.delenv("TIANZHOU_ACCESS_KEY")
+    monkeypatch.delenv("TIANZHOU_SECRET_KEY")
+    assert signer() is None
