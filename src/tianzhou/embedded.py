@@ -36,6 +36,8 @@ from tianzhou.supervision import Supervisor
 
 log = logging.getLogger(__name__)
 
+DEFAULT_PORT: Final = 10_911
+"""A broker's port, as RocketMQ has it."""
 SEGMENT_BYTES = 64 * 1024 * 1024
 ENOUGH_FREE_BYTES = 5 * 1024**3
 READ_AT_ONCE = 1024
@@ -83,7 +85,7 @@ class EmbeddedSettings:
     host: str = "127.0.0.1"
     advertise: str = ""
     namesrv_port: int = 9876
-    broker_port: int = 10911
+    broker_port: int = DEFAULT_PORT
     broker_name: str = FIRST_BROKER
     cluster: str = "DefaultCluster"
     flush: str = ""
@@ -168,7 +170,8 @@ class EmbeddedServer:
 
     async def _access_control(self) -> AccessControl | None:
         """Access control of both servers: who is known to one is known to the other."""
-        one = self.settings
+        # A port is looked for when the broker starts, behind the name server's.
+        one = replace(self.settings, broker_port=self.settings.broker_port or DEFAULT_PORT)
         settings, store = _broker_settings(one, "", self.advertised)
         folder, clock = store.root / "config", self._clock
         access = access_control(

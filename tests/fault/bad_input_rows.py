@@ -340,8 +340,7 @@ COMMANDS = [
     ),
     Command(
         "broker -c acl.conf",
-        "acl.conf: aclEnable=true: this version checks no credentials, everybody would be let in; "
-        "remove the key to go on without it",
+        "acl.conf: authorizationEnabled=true: needs authenticationEnabled=true: otherwise anybody could name any user",
     ),
     Command(
         "broker -c variable.conf",

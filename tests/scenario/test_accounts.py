@@ -103,6 +103,6 @@ async def test_a_server_does_not_start_without_rules(tmp_path: Path) -> None:
         async with EmbeddedServer(settings):
             pass
     settings = EmbeddedSettings(tmp_path, namesrv_port=0, broker_port=0, values={"authorizationEnabled": "true"})
-    with pytest.raises(ConfigError, match="authorizationEnabled=true needs authenticationEnabled=true"):
+    with pytest.raises(ConfigError, match="authorizationEnabled=true: needs authenticationEnabled=true"):
         async with EmbeddedServer(settings):
             pass

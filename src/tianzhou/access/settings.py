@@ -51,6 +51,10 @@ FIXED: Final = (
 """Keys that no request may change: all of them."""
 
 
+UNAUTHENTICATED: Final = "needs authenticationEnabled=true: otherwise anybody could name any user"
+"""Why policies alone are refused."""
+
+
 @dataclass
 class AuthSettings:
     """Keys of access control, by accounts of 4.x (the first ones) and by users and policies.
@@ -155,6 +159,8 @@ def auth_problems(values: Mapping[str, str]) -> Iterator[Problem]:
     for key, classes in PROVIDERS.items():
         if values[key].strip() and values[key].strip() not in classes:
             yield Problem(key, values[key], f"expected nothing or {' or '.join(classes)}; other classes cannot be run")
+    if values["authorizationEnabled"] == "true" and values["authenticationEnabled"] != "true":
+        yield Problem("authorizationEnabled", "true", UNAUTHENTICATED)
     for key in ("authenticationWhitelist", "authorizationWhitelist"):
         try:
             read_codes(values[key])

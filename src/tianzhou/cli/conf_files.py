@@ -23,9 +23,6 @@ _NOT_TEXT: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _REFUSED: Final = {
     ("enableControllerMode", "true"): "this version has no controller",
     ("enableControllerInNamesrv", "true"): "this version has no controller",
-    ("aclEnable", "true"): "this version checks no credentials, everybody would be let in",
-    ("authenticationEnabled", "true"): "this version checks no credentials, everybody would be let in",
-    ("authorizationEnabled", "true"): "this version checks no permissions, everybody would be let in",
     ("storeType", "defaultRocksDB"): "this version keeps RocketMQ's default store only",
 }
 

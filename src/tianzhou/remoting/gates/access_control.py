@@ -17,7 +17,7 @@ from tianzhou.access.needs import BY_BODY, needs, plain_needs
 from tianzhou.access.plain_config import Account
 from tianzhou.access.requests import AccessRequest, AccessRules
 from tianzhou.access.resources import PlainNeed
-from tianzhou.access.settings import AuthSettings
+from tianzhou.access.settings import UNAUTHENTICATED, AuthSettings
 from tianzhou.access.users import User, UserType
 from tianzhou.clock import Clock
 from tianzhou.errors import ConfigError
@@ -141,9 +141,7 @@ def access_control(
     """
     switches = settings.access_switches
     if switches.authorization and not switches.authentication:
-        raise ConfigError(
-            "authorizationEnabled=true needs authenticationEnabled=true: otherwise anybody could name any user"
-        )
+        raise ConfigError(f"authorizationEnabled=true: {UNAUTHENTICATED}")
     if not (switches.any or settings.acl_enable):
         return None
     if switches.any and settings.acl_enable:
