@@ -66,8 +66,7 @@ ROWS: Final[Mapping[int, Row]] = {
     325: Row("PUB b", "Pub b", _WRITES + "; replies to the cluster's reply topic need an account only"),
     11: Row("SUB topic, SUB @consumerGroup", "Sub topic, Sub @consumerGroup"),
     361: Row("SUB topic, SUB @consumerGroup", "Sub topic, Sub @consumerGroup", "it is a pull by another number"),
-    36: Row("SUB @group, SUB originTopic", "Sub @group, Sub originTopic",
-            "a message of another topic could be had by sending it back"),
+    36: Row("SUB @group", "Sub @group"),
     37: Row("PUB topic", "Pub topic"),
     370: Row("PUB topic", "Pub topic", _LOSES),
     12: Row("SUB topic", "Sub|Get topic"),
@@ -119,7 +118,7 @@ ROWS: Final[Mapping[int, Row]] = {
     345: Row(ACCOUNT, "Get @group, Get topic"),
     315: Row(ACCOUNT, "Cluster Get"),
     354: Row(ACCOUNT, "Get topic"),
-    355: Row(ADMIN, "Cluster Get", "it writes files"),
+    355: Row(ADMIN, "Cluster Update", "it writes files"),
     402: Row(ACCOUNT, "Cluster Get", _ONLY_5),
     # Settings, files and figures of a broker
     25: Row(ADMIN, "Cluster Update", _ONLY_5),
@@ -182,7 +181,7 @@ ROWS: Final[Mapping[int, Row]] = {
     31001: Row("SUB @writer", "Sub @writer"),
     31002: Row("SUB @writer, PUB body", "Sub @writer, Pub body"),
     **dict.fromkeys((31003, 31004, 31005, 31006), Row("SUB body", "Sub body")),
-    31010: Row(ADMIN, "Cluster Get"),
+    31010: Row(ADMIN, "Cluster Update"),
     # Members of a DLedger group among themselves
     **dict.fromkeys((50000, 50001, 50002, *range(51001, 51006), 31101, 31102), Row(ADMIN, "Cluster Update")),
     # Served by clients: what they answer goes to the connection that was asked alone

@@ -41,8 +41,8 @@ class AccessDenied(BrokerError):
 class AccessRules(Protocol):
     """Rules of one kind: accounts of RocketMQ 4.x, or users and policies of 5.3."""
 
-    def identify(self, request: AccessRequest) -> object:
-        """Return when it is known who asks, whatever for; the body is not read.
+    def identify(self, request: AccessRequest) -> str:
+        """Account of who asks, whatever for; empty for those everything is served to. The body is not read.
 
         Raises:
             AccessDenied: nobody the rules know has signed the request.

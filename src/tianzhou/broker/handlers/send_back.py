@@ -30,7 +30,7 @@ class SendBackHandler(Handler):
     def __init__(self, services: Services) -> None:
         super().__init__(services)
         self._rng = services.rng
-        self._guarded = services.access is not None
+        self._access = services.access
 
     @serves(RequestCode.CONSUMER_SEND_MSG_BACK)
     async def send_back(self, connection: Connection, command: Command) -> Reply:
@@ -54,11 +54,10 @@ class SendBackHandler(Handler):
         if not topic.writable:
             raise BrokerError(ResponseCode.NO_PERMISSION, f"the topic[{topic.topic_name}] sending message is forbidden")
         record = await self._load(header.offset)
-        if self._guarded and record.topic not in (topic.topic_name, header.origin_topic):
-            # What the account may consume was decided by the topic it has named.
+        if record.topic != topic.topic_name and not self._may_read(connection, command, record.topic):
+            # A message of any topic could be had by sending it back to the group's own.
             raise BrokerError(
-                ResponseCode.NO_PERMISSION,
-                f"the message at offset {header.offset} is not of topic {header.origin_topic}; name the topic it is of",
+                ResponseCode.NO_PERMISSION, f"the message at offset {header.offset} is of a topic you may not read"
             )
         limit = limit_of(group.retry_max_times, header.max_reconsume_times, command.version)
         decision = after_send_back(record.reconsume_times, header.delay_level, limit)
@@ -84,6 +83,9 @@ class SendBackHandler(Handler):
             owner=command.fields.get("Owner", "null"),
         )
         return command.reply(ResponseCode.SUCCESS)
+
+    def _may_read(self, connection: Connection, command: Command, topic: str) -> bool:
+        return self._access is None or self._access.may_read(connection, command, topic)
 
     async def _load(self, offset: int) -> Record:
         view = await self._store.find(self._store.lookups.record_steps(offset))

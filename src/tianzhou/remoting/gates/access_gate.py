@@ -33,8 +33,9 @@ def access_request(connection: Connection, command: Command) -> AccessRequest:
         command.body,
         command.version,
         connection.verified_ip,
-        signed=command.signed,
-        decoded=getattr(command.body, "value", None),
+        connection.account,
+        command.signed,
+        getattr(command.body, "value", None),
     )
 
 
@@ -67,10 +68,16 @@ class AccessGate:
     def may_send(self, connection: Connection, topic: str) -> bool:
         """Whether the account that a connection's last heartbeat was signed by may send to a topic."""
         account = connection.account or connection.attributes.get(_ACCOUNT, "")
+        return self._may(RequestCode.SEND_MESSAGE, topic, connection, account)
+
+    def may_read(self, connection: Connection, command: Command, topic: str) -> bool:
+        """Whether the account that has signed a request may read a topic that it does not name."""
+        account = self._rules.identify(access_request(connection, command))
+        return self._may(RequestCode.QUERY_MESSAGE, topic, connection, account)
+
+    def _may(self, code: int, topic: str, connection: Connection, account: str) -> bool:
         try:
-            self._rules.check(
-                AccessRequest(RequestCode.SEND_MESSAGE, {"topic": topic}, ip=connection.remote_ip, account=account)
-            )
+            self._rules.check(AccessRequest(code, {"topic": topic}, ip=connection.verified_ip, account=account))
         except AccessDenied:
             return False
         return True
@@ -82,7 +89,7 @@ class AccessGate:
     def _check(self, connection: Connection, command: Command) -> None:
         self._rules.check(access_request(connection, command))
 
-    def _identify(self, connection: Connection, command: Command) -> object:
+    def _identify(self, connection: Connection, command: Command) -> str:
         return self._rules.identify(access_request(connection, command))
 
     def _remember(self, connection: Connection, command: Command) -> None:

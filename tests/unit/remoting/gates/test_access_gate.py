@@ -97,6 +97,13 @@ def test_the_rules_see_what_handlers_see(door: Door) -> None:
     assert (request.fields["b"], request.fields["AccessKey"]) == ("t", "boss")
 
 
+def test_the_account_of_a_certificate_is_seen(door: Door) -> None:
+    door.connection.account = "boss"
+    door.receive(send(None))
+    (request,) = door.rules.seen
+    assert request.account == "boss"
+
+
 def test_a_peer_that_is_refused_again_and_again_writes_one_line(door: Door, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         for _ in range(100):
