@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from authority import Authority, certified, trusting
 
 from tianzhou.admin import Admin
 from tianzhou.client import Producer, PullConsumer, PushConsumer
@@ -15,6 +17,7 @@ from tianzhou.errors import BrokerError, ConfigError, TianzhouError
 from tianzhou.model import ConsumeFromWhere, Message
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.signing import signing
+from tianzhou.remoting.tls import TlsSettings
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
 from waiting import until_async
@@ -106,3 +109,35 @@ async def test_a_server_does_not_start_without_rules(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="authorizationEnabled=true: needs authenticationEnabled=true"):
         async with EmbeddedServer(settings):
             pass
+
+
+async def test_a_certificate_is_an_account_and_a_signature_goes_before_it(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "plain_acl.yml").write_text(ACCOUNTS)
+    at_server = replace(
+        certified(authority),
+        server_mode="enforcing",
+        server_auth_client=True,
+        need_client_auth="require",
+        server_trust_cert_path=str(authority.path),
+        account_from="CN",
+    )
+    settings = EmbeddedSettings(tmp_path / "data", namesrv_port=0, broker_port=0, values={"aclEnable": "true"})
+
+    def shows(name: str) -> TlsSettings:
+        certificate, key = authority.issue(name)
+        return replace(trusting(authority), client_cert_path=certificate, client_key_path=key)
+
+    # Its broker shows the server's certificate, which is no account, and signs.
+    async with EmbeddedServer(settings, tls=at_server) as server:
+        where = server.namesrv_address
+        async with Admin(where, tls=shows("somebody"), **ADMIN) as admin:
+            await admin.topics.create("orders", read_queue_nums=1, write_queue_nums=1)
+        async with Producer("shop", where, tls=shows("worker-a")) as producer:
+            assert (await producer.send(Message("orders", b"x"))).msg_id
+            with pytest.raises(BrokerError, match="topic:elsewhere"):
+                await producer.send(Message("elsewhere", b"x"))
+        async with Admin(where, tls=shows("nobody-knows")) as admin:
+            with pytest.raises(BrokerError, match="No acl config for nobody-knows"):
+                await admin.topics.create("mine")

@@ -85,7 +85,7 @@ class PlainRules:
 
     def _identified(self, request: AccessRequest) -> tuple[str, bool]:
         """Account, and whether its permissions do not matter."""
-        if request.account:
+        if request.account and not request.fields.get(ACCESS_KEY):
             # Who has shown a certificate is known; a white list would only widen what it may.
             if request.account not in self._accounts:
                 raise _denied(f"No acl config for {shown(request.account)}")

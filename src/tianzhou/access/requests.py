@@ -19,7 +19,8 @@ class AccessRequest(msgspec.Struct, frozen=True, gc=False):
         body: the body as it was sent.
         version: the sender's version ordinal (wire.md §1.6).
         ip: the peer's address, without its port.
-        account: the account of the certificate the peer has shown; with one no signature is needed.
+        account: the account of the certificate the peer has shown; with one no signature is needed. One that is there
+            goes before it.
         signed: what a signature is over but for the body, where that is known; empty takes it from the fields.
         decoded: what the body says, where it has been read already.
     """

@@ -156,12 +156,13 @@ def shown_user(user: User) -> UserInfo:
 
 
 def authenticated(users: Users, request: AccessRequest) -> User:
-    """The user who has signed a request, or whose certificate the peer has shown.
+    """The user who has signed a request, or, where nobody has, whose certificate the peer has shown.
 
     Raises:
         AccessDenied: there is none, it is disabled, or the signature is another's; code 16 with RocketMQ's text.
     """
-    username = request.account or request.fields.get(ACCESS_KEY, "")
+    signs = request.fields.get(ACCESS_KEY, "")
+    username = signs or request.account
     if not username:
         raise AccessDenied(ResponseCode.NO_PERMISSION, "username cannot be null.")
     user = users.get(username)
@@ -169,6 +170,6 @@ def authenticated(users: Users, request: AccessRequest) -> User:
         raise AccessDenied(ResponseCode.NO_PERMISSION, f"User:{shown(username)} is not found.")
     if user.status is not UserStatus.ENABLE:
         raise AccessDenied(ResponseCode.NO_PERMISSION, f"User:{shown(username)} is disabled.")
-    if not request.account and not is_signed(request, user.password):
+    if signs and not is_signed(request, user.password):
         raise AccessDenied(ResponseCode.NO_PERMISSION, "check signature failed.")
     return user

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from tianzhou.access.requests import AccessDenied, AccessRequest
 from tianzhou.access.signatures import signature
@@ -78,6 +79,8 @@ def test_no_password_is_shown() -> None:
 
 def test_who_has_signed_is_known() -> None:
     assert authenticated(USERS, signed()).username == "alice"
+    # Brokers show the certificate of their machine and sign as themselves.
+    assert authenticated(USERS, structs.replace(signed(), account="mallory")).username == "alice"
     assert authenticated(USERS, AccessRequest(10, {}, account="alice")).username == "alice"
 
 
@@ -89,7 +92,8 @@ def test_who_has_signed_is_known() -> None:
         (signed(name="bob"), "User:bob is not found."),
         (signed("other"), "check signature failed."),
         (AccessRequest(10, {"AccessKey": "alice"}), "check signature failed."),
-        (AccessRequest(10, signed().fields, account="mallory"), "User:mallory is not found."),
+        (AccessRequest(10, {}, account="mallory"), "User:mallory is not found."),
+        (AccessRequest(10, {"AccessKey": "alice"}, account="alice"), "check signature failed."),
     ],
 )
 def test_who_has_not_is_refused_with_the_reason(request_: AccessRequest, text: str) -> None:
