@@ -6,6 +6,7 @@
     .venv/bin/python benchmarks/compare.py --before ../before --sides tianzhou --lines put64x1,pull8x4 --rounds 9
     .venv/bin/python benchmarks/compare.py --markdown docs/performance.md --json compare.json
     .venv/bin/python benchmarks/compare.py --pin --markdown docs/performance.md --json compare-pinned.json
+    .venv/bin/python benchmarks/compare.py --sides tianzhou --lines put64x1,accounts64x1,users64x1 --rounds 7
     .venv/bin/python benchmarks/compare.py --groups --sides apache,tianzhou --markdown docs/performance.md
 
 Needs gcc, Java and Maven (Apache's jars come from Maven into the tests' cache). Each round restarts each server for
@@ -29,6 +30,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from accounts import SIGNS
 from lines import FIGURES, GROUPS, LINES, SERVERS, START, Line, Setting, chosen
 from machine import Stolen, describe, disk_limit, in_words, touch_memory
 from replicas import HEAP as REPLICAS_HEAP
@@ -91,7 +93,10 @@ class Run:
     def _group(self, side: str, name: str, program: Path) -> None:
         """One server, and the lines that run on it."""
         setting, lines = SERVERS[name], [line for line in self.lines if line.server == name]
+        signs = SIGNS if setting.access else ""
         try:
+            if setting.access and side == "apache":
+                raise CannotRunError("access control is measured against our own broker without it")
             self._check_space(setting)
             before = disk_limit(self.work, 10, syncs=50) if name == "sustained" else None
             server = self._server(side, setting)
@@ -106,7 +111,7 @@ class Run:
                 self._keep(side, name, start_s=server.start_s, idle_anon_mb=server.idle_anon_mb)
             loads = [line for line in lines if line.options]
             if loads:
-                self._load(program, "-c 64 -w 1 -W 0", server, self.arguments.warm * setting.warmed)
+                self._load(program, "-c 64 -w 1 -W 0" + signs, server, self.arguments.warm * setting.warmed)
             prepared: set[str] = set()
             for line in loads:
                 try:
@@ -137,6 +142,7 @@ class Run:
             self.work,
             setting.flush,
             copies=setting.copies,
+            access=setting.access,
             pin=self.arguments.pin,
             fill=(lambda store: fill(store, segments)) if segments else None,
             patience_s=300 if segments else 60,
@@ -157,7 +163,8 @@ class Run:
             if line.server == "topics":
                 self._keep(side, line.name, made_s=time.monotonic() - began)
             server.settle()
-        result = self._load(program, line.options, server, line.seconds or self.arguments.secs)
+        signs = SIGNS if SERVERS[line.server].access else ""
+        result = self._load(program, line.options + signs, server, line.seconds or self.arguments.secs)
         if result["bad"]:
             self._note(f"{line.name}, {SIDES[side]}: {result['bad']} replies were no success; {result['said']}")
         if result["late"]:

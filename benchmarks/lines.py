@@ -55,10 +55,12 @@ class Setting:
         free_gib: disk space without which its lines are not run.
         once: in the first round only.
         short: also with `--short`.
+        access: which of `accounts.ACCESS` decides who may send; empty for none. The load tool signs.
     """
 
     flush: str = "async"
     copies: str = ""
+    access: str = ""
     warmed: int = 1
     segments: int = 0
     free_gib: int = 8
@@ -73,6 +75,8 @@ SERVERS: Final = {
     "apair": Setting(copies="async_pair", warmed=2, free_gib=24),
     "group": Setting(copies="group", warmed=3, free_gib=36),
     "topics": Setting(),
+    "accounts": Setting(access="accounts"),
+    "users": Setting(access="users"),
     "stored1g": Setting(segments=1),
     "stored100g": Setting(segments=100),
     "sustained": Setting(free_gib=16, once=True, short=False),
@@ -155,6 +159,8 @@ LINES: Final = {
             )
             for count in (10, 100, 1000)
         ),
+        Line("accounts64x1", "aclEnable, PUT 64 x 1", "-c 64 -w 1", "accounts"),
+        Line("users64x1", "users and policies, PUT 64 x 1", "-c 64 -w 1", "users"),
         Line("stored1g", "PUT 64 x 1, 1 GiB stored", "-c 64 -w 1", "stored1g"),
         Line("stored100g", "PUT 64 x 1, 100 GiB stored", "-c 64 -w 1", "stored100g"),
         Line("sustained", "PUT 8 x 32 for a minute", "-c 8 -w 32", "sustained", seconds=60),
@@ -164,23 +170,26 @@ GROUPS: Final = ("put64x1", "put8x32", *(name for name, line in LINES.items() if
 """Lines of the table of masters with slaves and of groups."""
 FLAT: Final = 1.5
 A_SLAVE: Final = 1.1
+SIGNED: Final = 1 / 0.85
 # The second line's figure against the first's, and how many times worse it may be.
 GROWTH: Final = (
     ("topics10", "topics1000", FLAT),
     ("stored1g", "stored100g", FLAT),
     ("put64x1", "apair64x1", A_SLAVE),
     ("put8x32", "apair8x32", A_SLAVE),
+    ("put64x1", "accounts64x1", SIGNED),
+    ("put64x1", "users64x1", SIGNED),
 )
 
 
 def chosen(names: str, *, short: bool) -> tuple[list[Line], list[str]]:
-    """The lines of a comma list (empty: all with one broker), and what is left out of them and why.
+    """The lines of a comma list (empty: all with one broker and no access control), and what is left out and why.
 
     Raises:
         ValueError: there is no line of that name.
     """
     asked = [name.strip() for name in names.split(",") if name.strip()] or [
-        name for name, line in LINES.items() if not SERVERS[line.server].copies
+        name for name, line in LINES.items() if not SERVERS[line.server].copies and not SERVERS[line.server].access
     ]
     unknown = [name for name in asked if name not in LINES]
     if unknown:

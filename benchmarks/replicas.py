@@ -129,8 +129,8 @@ class Replicas(Server):
         return True
 
 
-def server(kind: str, work: Path, flush: str, *, copies: str, **more: object) -> Server:
+def server(kind: str, work: Path, flush: str, *, copies: str, access: str = "", **more: object) -> Server:
     """One broker, or several; see `Server` and `Replicas`."""
     if copies:
         return Replicas(kind, work, flush, copies=copies, **more)  # type: ignore[arg-type]
-    return Server(kind, work, flush, **more)  # type: ignore[arg-type]
+    return Server(kind, work, flush, access=access, **more)  # type: ignore[arg-type]

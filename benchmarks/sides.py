@@ -16,6 +16,9 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from accounts import make_users
+from accounts import settings as access_settings
+
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "tests" / "interop"))
 
@@ -48,6 +51,7 @@ class Server:
         kind: one of `SIDES`.
         work: scratch folder.
         flush: `async` or `sync`.
+        access: who decides who may send, see `accounts.settings`.
         pin: the broker on `BROKER_CORE`, the name server where the load tool is.
         fill: called with the folder of the store before the broker starts.
         patience_s: how long the start may take.
@@ -72,6 +76,7 @@ class Server:
         work: Path,
         flush: str = "async",
         *,
+        access: str = "",
         pin: bool = False,
         fill: Callable[[Path], object] | None = None,
         patience_s: float = 60,
@@ -88,7 +93,7 @@ class Server:
             fill(self.store)
         (self.work / "namesrv.conf").write_text(f"listenPort={namesrv_port}\n")
         self._flush = flush
-        self._write_conf("broker.conf", self.port, self.store, {"brokerId": 0})
+        self._write_conf("broker.conf", self.port, self.store, {"brokerId": 0, **access_settings(access, self.work)})
         namesrv, broker, extra = self._commands(kind)
         self._log = (self.work / "out.log").open("w")
         self._env = {**os.environ, **extra}
@@ -97,6 +102,8 @@ class Server:
             self._start(on_core(LOAD_CORE if pin else None) + namesrv, namesrv_port, 60)
             self._broker = on_core(BROKER_CORE if pin else None) + broker
             self._start_brokers(patience_s)
+            if access == "users":
+                make_users(self.port)
         except BaseException:
             self.stop()
             raise
