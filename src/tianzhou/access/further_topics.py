@@ -44,5 +44,18 @@ def further_topics(request: AccessRequest) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, found)))
 
 
+def has_further(properties: str | None, batch: bool, body: bytes | memoryview) -> bool:
+    """Whether `further_topics` has to be asked about a send.
+
+    Args:
+        properties: of the message, as in its header.
+        batch: whether the body is a batch, whose messages have properties of their own.
+        body: the body.
+    """
+    if properties and names.INNER_MULTI_DISPATCH in properties:
+        return True
+    return batch and _NAMED.search(body) is not None
+
+
 def _listed(properties: bytes) -> list[str]:
     return (get_property(properties, names.INNER_MULTI_DISPATCH) or "").split(SEPARATOR)

@@ -42,6 +42,13 @@ class AccessDenied(BrokerError):
 class AccessRules(Protocol):
     """Rules of one kind: accounts of RocketMQ 4.x, or users and policies of 5.3."""
 
+    @property
+    def epoch(self) -> object:
+        """Object that is another one as soon as anything about the rules has changed."""
+
+    def secret_of(self, account: str) -> str | None:
+        """Secret that an account signs with; None when there is no such account."""
+
     def identify(self, request: AccessRequest) -> str:
         """Account of who asks, whatever for; empty for those everything is served to. The body is not read.
 
@@ -49,8 +56,8 @@ class AccessRules(Protocol):
             AccessDenied: nobody the rules know has signed the request.
         """
 
-    def check(self, request: AccessRequest) -> object:
-        """Return when the request is allowed.
+    def check(self, request: AccessRequest) -> str:
+        """Account of a request that is allowed; empty where nobody has to say it.
 
         Raises:
             AccessDenied: it is not, with the response code and the text of RocketMQ.

@@ -7,12 +7,12 @@ read a signed request can send it again, so that requests belong into TLS where 
 
 from __future__ import annotations
 
-import base64
 import functools
 import hashlib
 import hmac
+from binascii import b2a_base64 as _base64
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 from tianzhou.access.requests import AccessRequest
 from tianzhou.wire.codes import UNSIGNED_UNIQUE_KEY_QUERY_UNTIL
@@ -24,6 +24,8 @@ UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 """Mark of a query by unique key, which old clients and all servers before 5.0 leave out of what is signed."""
 
 
+HmacStart: TypeAlias = "tuple[hashlib._Hash, hashlib._Hash]"
+"""Inner and outer hash of an HMAC-SHA1 with the secret in, to be copied."""
 _BLOCK: Final = 64
 _INNER: Final = bytes(byte ^ 0x36 for byte in range(256))
 _OUTER: Final = bytes(byte ^ 0x5C for byte in range(256))
@@ -37,7 +39,7 @@ def signature(fields: Mapping[str, str], body: bytes | memoryview, secret_key: s
         body: its body.
         secret_key: the secret.
     """
-    return base64.b64encode(_digest(_content(fields, marked=False), body, secret_key)).decode()
+    return _base64(_digest(begin_hmac(secret_key), _content(fields, marked=False), body), newline=False).decode()
 
 
 def is_signed(request: AccessRequest, secret_key: str) -> bool:
@@ -46,15 +48,27 @@ def is_signed(request: AccessRequest, secret_key: str) -> bool:
     The mark of a query by unique key may be part of what is signed, or not: servers before 5.0 never count it, later
     ones do for clients after 4.9.3.
     """
-    fields = request.fields
-    claimed = fields.get(SIGNATURE, "").encode("utf-8", "replace")
-    content = request.signed or _content(fields, marked=False)
-    if hmac.compare_digest(claimed, base64.b64encode(_digest(content, request.body, secret_key))):
+    fields, start = request.fields, begin_hmac(secret_key)
+    claimed = fields.get(SIGNATURE, "")
+    if is_hmac(start, request.signed or _content(fields, marked=False), request.body, claimed):
         return True
     if UNIQUE_KEY_QUERY not in fields or request.version <= UNSIGNED_UNIQUE_KEY_QUERY_UNTIL:
         return False
-    marked = _digest(_content(fields, marked=True), request.body, secret_key)
-    return hmac.compare_digest(claimed, base64.b64encode(marked))
+    return is_hmac(start, _content(fields, marked=True), request.body, claimed)
+
+
+def is_hmac(start: HmacStart, content: bytes, body: bytes | memoryview, claimed: str) -> bool:
+    """Whether a text is the HMAC-SHA1, in base64, of a content and the body behind it; compared in constant time.
+
+    Args:
+        start: of the secret, see `begin_hmac`.
+        content: what comes before the body.
+        body: the body.
+        claimed: what the peer says it is.
+    """
+    return hmac.compare_digest(
+        claimed.encode("utf-8", "replace"), _base64(_digest(start, content, body), newline=False)
+    )
 
 
 def _content(fields: Mapping[str, str], *, marked: bool) -> bytes:
@@ -64,8 +78,8 @@ def _content(fields: Mapping[str, str], *, marked: bool) -> bytes:
     return "".join(values).encode("utf-8", "replace")
 
 
-def _digest(content: bytes, body: bytes | memoryview, secret_key: str) -> bytes:
-    inner, outer = _begun(secret_key)
+def _digest(start: HmacStart, content: bytes, body: bytes | memoryview) -> bytes:
+    inner, outer = start
     hashed, keyed = inner.copy(), outer.copy()
     hashed.update(content)
     hashed.update(body)
@@ -74,7 +88,7 @@ def _digest(content: bytes, body: bytes | memoryview, secret_key: str) -> bytes:
 
 
 @functools.lru_cache(1024)
-def _begun(secret_key: str) -> tuple[hashlib._Hash, hashlib._Hash]:
+def begin_hmac(secret_key: str) -> HmacStart:
     """The two hashes of an HMAC-SHA1, the secret already in: `hmac` would begin each of them with every request."""
     key = secret_key.encode("utf-8", "replace")
     key = (key if len(key) <= _BLOCK else hashlib.sha1(key).digest()).ljust(_BLOCK, b"\0")

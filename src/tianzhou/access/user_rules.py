@@ -54,6 +54,9 @@ class UserRules:
     Args:
         switches: what is checked.
         needs: resources and actions of a request.
+
+    Attributes:
+        epoch: another object after each change (`AccessRules.epoch`).
     """
 
     def __init__(self, switches: AccessSwitches, needs: Needs) -> None:
@@ -63,6 +66,7 @@ class UserRules:
         self._acls: Acls = MappingProxyType({})
         self._compiled: dict[str, UserPolicies] = {}
         self._decisions: dict[tuple[str, str, Need], str] = {}
+        self.epoch: object = object()
 
     def replace(self, users: Users, acls: Acls) -> None:
         """Decide by other users and policies from now on."""
@@ -70,6 +74,12 @@ class UserRules:
         self._users, self._acls = users, acls
         self._compiled = {name: made for name, made in self._compiled.items() if acls.get(name) is before.get(name)}
         self._decisions = {}
+        self.epoch = object()
+
+    def secret_of(self, account: str) -> str | None:
+        """Password of a user; None when there is none of that name."""
+        user = self._users.get(account)
+        return None if user is None else user.password
 
     def identify(self, request: AccessRequest) -> str:
         """Name of the user who asks; empty where nobody has to say it.

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Final, TypeVar
 
+from tianzhou.access.grants import Grants
 from tianzhou.access.requests import AccessDenied, AccessRequest, AccessRules
 from tianzhou.escaping import shown
 from tianzhou.limits import Refusals
@@ -14,7 +15,7 @@ from tianzhou.remoting.connection import Connection
 from tianzhou.repeats import Once
 from tianzhou.wire.codes import RequestCode, request_name
 from tianzhou.wire.command import Command
-from tianzhou.wire.fields import HotFields
+from tianzhou.wire.fields import HOT_CODES, HotFields
 
 COUNTED: Final = "access"
 """The name that refusals are counted under: `refused_access` in the runtime figures."""
@@ -54,12 +55,15 @@ class AccessGate:
         self._refusals = refusals
         self._by_body = by_body
         self._once = Once()
+        self._grants = Grants(rules)
 
     def door(self, code: int, handle: Serve[Reply]) -> Serve[Reply]:
         """A handler that sees only requests of accounts."""
         if code == RequestCode.HEART_BEAT:
             return self._behind(self._remember, handle)
-        return self._behind(self._identify if code in self._by_body else self._check, handle)
+        if code in self._by_body:
+            return self._behind(self._identify, handle)
+        return self._behind(self._check_hot if code in HOT_CODES else self._check, handle)
 
     def guarded(self, serve: Serve[Reply]) -> Serve[Reply]:
         """What serves all requests of a port, of which none is decided by its body."""
@@ -88,6 +92,12 @@ class AccessGate:
 
     def _check(self, connection: Connection, command: Command) -> None:
         self._rules.check(access_request(connection, command))
+
+    def _check_hot(self, connection: Connection, command: Command) -> None:
+        ip = connection.verified_ip
+        if not self._grants.covers(ip, command):
+            account = self._rules.check(access_request(connection, command))
+            self._grants.remember(ip, command, account)
 
     def _identify(self, connection: Connection, command: Command) -> str:
         return self._rules.identify(access_request(connection, command))

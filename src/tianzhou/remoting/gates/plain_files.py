@@ -94,6 +94,15 @@ class PlainFiles:
         """Why the files as they are now are not in force; empty when they are."""
         return self._broken
 
+    @property
+    def epoch(self) -> object:
+        """See `AccessRules.epoch`: the rules in force."""
+        return self._read.rules
+
+    def secret_of(self, account: str) -> str | None:
+        """See `PlainRules.secret_of`."""
+        return self._read.rules.secret_of(account)
+
     def identify(self, request: AccessRequest) -> str:
         """See `PlainRules.identify`."""
         return self._read.rules.identify(request)
