@@ -6,7 +6,7 @@
     .venv/bin/python benchmarks/compare.py --before ../before --sides tianzhou --lines put64x1,pull8x4 --rounds 9
     .venv/bin/python benchmarks/compare.py --markdown docs/performance.md --json compare.json
     .venv/bin/python benchmarks/compare.py --pin --markdown docs/performance.md --json compare-pinned.json
-    .venv/bin/python benchmarks/compare.py --sides tianzhou --lines put64x1,accounts64x1,users64x1 --rounds 7
+    .venv/bin/python benchmarks/compare.py --sides tianzhou --lines put64x1,signed64x1,accounts64x1,users64x1
     .venv/bin/python benchmarks/compare.py --groups --sides apache,tianzhou --markdown docs/performance.md
 
 Needs gcc, Java and Maven (Apache's jars come from Maven into the tests' cache). Each round restarts each server for
@@ -163,8 +163,7 @@ class Run:
             if line.server == "topics":
                 self._keep(side, line.name, made_s=time.monotonic() - began)
             server.settle()
-        signs = SIGNS if SERVERS[line.server].access else ""
-        result = self._load(program, line.options + signs, server, line.seconds or self.arguments.secs)
+        result = self._load(program, line.options, server, line.seconds or self.arguments.secs)
         if result["bad"]:
             self._note(f"{line.name}, {SIDES[side]}: {result['bad']} replies were no success; {result['said']}")
         if result["late"]:
