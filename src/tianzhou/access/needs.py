@@ -19,7 +19,17 @@ from typing import Any, Final, NamedTuple, TypeVar
 from tianzhou.access.further_topics import further_topics
 from tianzhou.access.requests import AccessRequest
 from tianzhou.access.resources import Action, Need, Permission, PlainNeed, Resource, ResourceType
-from tianzhou.model.names import REPLY_TOPIC_SUFFIX, RETRY_PREFIX, reply_topic, retry_topic
+from tianzhou.model.names import (
+    CHECK_MAX_TIME_TOPIC,
+    HALF_TOPIC,
+    OP_HALF_TOPIC,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    STAGED_OP_TOPIC,
+    STAGED_TOPIC,
+    reply_topic,
+    retry_topic,
+)
 from tianzhou.wire.bodies.clients import LOCK_REQUEST
 from tianzhou.wire.bodies.groups import SUBSCRIPTION_GROUP, SUBSCRIPTION_GROUPS
 from tianzhou.wire.bodies.heartbeat import HEARTBEAT
@@ -195,6 +205,14 @@ ROWS: Final[Mapping[int, Row]] = {
 """Rows by request code; docs/reference/access.md is printed from them."""
 # fmt: on
 
+OF_ALL_TOPICS: Final = frozenset(
+    {SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC, STAGED_TOPIC, STAGED_OP_TOPIC}
+)
+"""Topics of the system in which messages of all others wait. Who may read most topics, but not one, would find its
+messages there: besides the topic itself, reading needs an administrator, and the action All on the cluster."""
+READS: Final = frozenset({11, 12, 361})
+"""Codes that are answered with messages of the topic they name."""
+
 _UNKNOWN: Final = Row(ADMIN, "Cluster All")
 
 NAMELESS: Final = frozenset({34, 35, 37})
@@ -262,11 +280,13 @@ def _named(item: _Item, request: AccessRequest) -> Names:
     return ((), texts) if item.is_group else (texts, ())
 
 
-def _is_reply(request: AccessRequest, topic: str, cluster: str = "") -> bool:
-    if request.code not in (324, 325):
-        return False
-    # Accounts of 4.x are of no cluster.
-    return topic == reply_topic(cluster) if cluster else topic.endswith(REPLY_TOPIC_SUFFIX)
+def _is_reply(request: AccessRequest, topic: str, cluster: str) -> bool:
+    return request.code in (324, 325) and topic == reply_topic(cluster)
+
+
+def _holds_others(request: AccessRequest, topics: Iterable[str], cluster: str) -> bool:
+    """Whether what is read has messages of other topics, or replies to other clients, in it."""
+    return request.code in READS and any(topic in OF_ALL_TOPICS or topic == reply_topic(cluster) for topic in topics)
 
 
 def fields_of(code: int) -> frozenset[str]:
@@ -290,31 +310,32 @@ class _Plain:
         self._names = _cached_names(self._items)
         self._cached: dict[tuple[str | None, ...], PlainNeed] = {}
 
-    def need(self, request: AccessRequest) -> PlainNeed:
+    def need(self, request: AccessRequest, cluster: str) -> PlainNeed:
         if self._fixed is not None:
             return self._fixed
         if not self._names:
-            return self._found(request)
+            return self._found(request, cluster)
         get = request.fields.get
-        key = (*map(get, self._names), str(request.code))
+        key = (*map(get, self._names), cluster, str(request.code))
         found = self._cached.get(key)
         if found is None:
-            found = _remember(self._cached, key, self._found(request))
+            found = _remember(self._cached, key, self._found(request, cluster))
         return found
 
-    def _found(self, request: AccessRequest) -> PlainNeed:
+    def _found(self, request: AccessRequest, cluster: str) -> PlainNeed:
         permissions: dict[str, Permission] = {}
-        named = request.code in NAMELESS
+        named, hidden = request.code in NAMELESS, False
         for item in self._items:
             permission = Permission[item.words[0]]
             topics, groups = _named(item, request)
             named = named or bool(topics or groups)
+            hidden = hidden or _holds_others(request, topics, cluster)
             for topic in topics:
-                if not _is_reply(request, topic):
+                if not _is_reply(request, topic, cluster):
                     permissions[topic] = _plain_permission(topic, permission)
             for group in groups:
                 permissions[retry_topic(group)] = permission
-        return PlainNeed(permissions, admin=not named)
+        return PlainNeed(permissions, admin=hidden or not named)
 
 
 _plain_row = functools.cache(_Plain)
@@ -325,13 +346,17 @@ def _plain_permission(topic: str, permission: Permission) -> Permission:
     return Permission.SUB if topic.startswith(RETRY_PREFIX) else permission
 
 
-def plain_needs(request: AccessRequest) -> PlainNeed:
+def plain_needs(request: AccessRequest, cluster: str) -> PlainNeed:
     """What a request needs of an account of RocketMQ 4.x (broker.md §22.1).
+
+    Args:
+        request: the request.
+        cluster: the server's own cluster.
 
     Raises:
         ProtocolError: the body cannot be read.
     """
-    need = _plain_row(ROWS.get(request.code, _UNKNOWN).plain).need(request)
+    need = _plain_row(ROWS.get(request.code, _UNKNOWN).plain).need(request, cluster)
     further = further_topics(request)
     if not further:
         return need
@@ -371,6 +396,8 @@ class _Policy:
                 continue
             topics, groups = _named(item, request)
             named = named or bool(topics or groups)
+            if _holds_others(request, topics, cluster):
+                found.append(Need(Resource(ResourceType.CLUSTER, cluster), (Action.ALL,)))
             found += [_topic_need(topic, actions) for topic in topics if not _is_reply(request, topic, cluster)]
             found += [Need(Resource(ResourceType.GROUP, group), actions) for group in groups]
         if not found and not named:

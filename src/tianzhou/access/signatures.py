@@ -1,8 +1,9 @@
 """Signatures of requests: what is signed, and whether a signature is right (wire.md §11.1).
 
 The content is the values of all header fields in the order of their names, without anything between them, and the body
-behind them; the signature is its HMAC-SHA1 with the secret of the account. Nothing in it says when it was made: who can
-read a signed request can send it again, so that requests belong into TLS where others share the network.
+behind them; the signature is its HMAC-SHA1 with the secret of the account. Nothing in it says when it was made, for which
+request code, or where one value ends: who can read a signed request can send it again, and other requests whose values
+read the same in a row. So requests belong into TLS where others share the network, and signatures are never handed on.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from tianzhou.wire.codes import UNSIGNED_UNIQUE_KEY_QUERY_UNTIL
 ACCESS_KEY: Final = "AccessKey"
 SECURITY_TOKEN: Final = "SecurityToken"
 SIGNATURE: Final = "Signature"
+CREDENTIALS: Final = frozenset({ACCESS_KEY, SECURITY_TOKEN, SIGNATURE})
+"""Header fields that say who asks; they are for the server that was asked alone."""
 UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 """Mark of a query by unique key, which old clients and all servers before 5.0 leave out of what is signed."""
 

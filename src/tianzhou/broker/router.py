@@ -49,7 +49,9 @@ class Router:
         access: AccessGate | None = None,
     ) -> None:
         self._refuse = refuse
+        self._access = access
         self._unserved = Unserved("broker")
+        self._unknown: Serve = self._answer_unknown if access is None else access.signed(self._answer_unknown)
         self._name_servers = name_servers
         self._handlers: dict[int, Serve] = {}
         # Plain integers as keys: hashing an enum member costs more than the look-up.
@@ -78,7 +80,7 @@ class Router:
 
     def without(self, codes: Iterable[int]) -> Router:
         """A router without some codes."""
-        other = Router(refuse=self._refuse, name_servers=self._name_servers)
+        other = Router(refuse=self._refuse, name_servers=self._name_servers, access=self._access)
         refused = set(map(int, codes))
         other._handlers.update((code, handle) for code, handle in self._handlers.items() if code not in refused)
         other._table.update((code, handle) for code, handle in self._table.items() if code not in refused)
@@ -93,7 +95,7 @@ class Router:
 
     def serve(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
         """Serve one request; see `tianzhou.remoting.connection.Processor`."""
-        handle = self._find(command.code)
-        if handle is None:
-            return self._unserved.answer(connection, command, self._name_servers())
-        return handle(connection, command)
+        return (self._find(command.code) or self._unknown)(connection, command)
+
+    def _answer_unknown(self, connection: Connection, command: Command) -> Command:
+        return self._unserved.answer(connection, command, self._name_servers())

@@ -113,8 +113,10 @@ class Handlers:
             table.update(UserRequests(access.users).routes())
         self._table: dict[int, Handler] = gate.guarded(table)
         self._behind_names = {int(code): behind_names(int(code), handler) for code, handler in self._table.items()}
+        self._unknown: Handler = self._answer_unknown
         if access is not None:
             door = access.gate.door
+            self._unknown = access.gate.signed(self._answer_unknown)
             self._behind_names = {code: door(code, handler) for code, handler in self._behind_names.items()}
 
     def _routes(self) -> dict[int, Handler]:
@@ -155,14 +157,15 @@ class Handlers:
 
     def serve(self, connection: Connection, request: Command) -> Command | Awaitable[Command]:
         """Serve a request, at once or in its turn; errors are raised (see `tianzhou.remoting.error_codes`)."""
-        handler = self._behind_names.get(request.code)
-        if handler is None:
-            return self._unserved.answer(connection, request, " or ".join(self.routes.some_masters()))
+        handler = self._behind_names.get(request.code, self._unknown)
         if len(request.body) <= SMALL_BODY:
             reply = handler(connection, request)
             return self._sliced(reply) if isinstance(reply, Generator) else reply
         serve = self._measured if self._turns.free() else self._in_turn
         return serve(handler, connection, request)
+
+    def _answer_unknown(self, connection: Connection, request: Command) -> Command:
+        return self._unserved.answer(connection, request, " or ".join(self.routes.some_masters()))
 
     def _sliced(self, work: Slices[Command]) -> Command | Awaitable[Command]:
         """Answer in slices; those who ask for much wait for each other."""

@@ -20,12 +20,6 @@ _EVER: Final = (1 << 63) - 1
 _QUERIES: Final = 2
 
 
-def _hashes(record: memoryview) -> list[int]:
-    """Hashes of a whole record's keys."""
-    found = decode_record(record)
-    return key_hashes(found.topic, found.properties)
-
-
 class LookUps:
     """Finds single messages. Each look-up says what it is going to look at, and is run by one of three.
 
@@ -46,7 +40,7 @@ class LookUps:
             index.store_time_steps = self.record_time_steps
 
     def key_steps(self, topic: str, key: str, max_num: int, begin: int = 0, end: int = _EVER) -> Steps[QueryResult]:
-        """Records whose topic and a key have the given ones' hash, in log order (store.md §8.6).
+        """Records of a topic with a key of the given one's hash, in log order (store.md §8.6).
 
         Entries of the index that lead to other records are passed over.
 
@@ -90,9 +84,12 @@ class LookUps:
         for offset in sorted(offsets):
             record = yield from self._log.record_steps(offset)
             is_ours = sources[offset].own and offset >= self._log.checked.trusted_from
-            if record is not None and (is_ours or key_hash in _hashes(record)):
-                parts.append(record)
-                found.append(offset)
+            whole = None if record is None else decode_record(record)
+            if whole is not None and (is_ours or key_hash in key_hashes(whole.topic, whole.properties)):
+                # A key whose hash with one topic is that of a key of another topic is easily made.
+                if whole.topic == topic:
+                    parts.append(record)
+                    found.append(offset)
             elif record is not None or not self._log.had_record(offset):
                 wrong = sources[offset]
         return parts, found, wrong

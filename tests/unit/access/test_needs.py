@@ -31,7 +31,7 @@ def shown(request: AccessRequest) -> list[str]:
 
 
 def plainly(request: AccessRequest) -> str:
-    need = plain_needs(request)
+    need = plain_needs(request, "C")
     return "admin" if need.admin else ", ".join(f"{value.name} {name}" for name, value in need.permissions.items())
 
 
@@ -48,7 +48,7 @@ def test_what_only_this_machine_may_without_accounts_takes_more_than_an_account(
 
 @pytest.mark.parametrize("code", sorted(ROWS))
 def test_every_row_can_be_read_and_asks_for_nothing_of_what_is_not_there(code: int) -> None:
-    plain_needs(asked(code))
+    plain_needs(asked(code), "C")
     needs(asked(code), "C")
 
 

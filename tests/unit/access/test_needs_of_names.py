@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from tianzhou.access import needs as table
-from tianzhou.access.needs import BY_BODY, NAMELESS, ROWS, fields_of, needs, plain_needs
+from tianzhou.access.needs import BY_BODY, NAMELESS, OF_ALL_TOPICS, READS, ROWS, fields_of, needs, plain_needs
 from tianzhou.access.requests import AccessRequest
 from tianzhou.access.resources import Permission, ResourceType
 from tianzhou.model.names import RETRY_PREFIX
@@ -48,7 +48,7 @@ def test_names_are_those_of_the_header_the_handler_reads(code: int, data: st.Dat
     used |= {text.removeprefix(RETRY_PREFIX) for text in used} | {RETRY_PREFIX + text for text in used}
     found = {need.resource.name for need in needs(AccessRequest(code, fields), "the cluster")}
     assert found - {"the cluster"} <= used
-    assert set(plain_needs(AccessRequest(code, fields)).permissions) <= used
+    assert set(plain_needs(AccessRequest(code, fields), "the cluster").permissions) <= used
 
 
 @pytest.mark.parametrize("code", [10, 310, 320, 324, 11, 15, 14])
@@ -58,18 +58,18 @@ def test_what_is_remembered_is_what_the_row_says(code: int, data: st.DataObject)
     for name in data.draw(st.sets(st.sampled_from(sorted(fields)))):
         fields[name] = data.draw(st.just("") | NAMES | st.just(MORE.format("u,%RETRY%v")))
     request, cluster = AccessRequest(code, fields), data.draw(st.sampled_from(["C", "D", "x"]))
-    found, plain = needs(request, cluster), plain_needs(request)
+    found, plain = needs(request, cluster), plain_needs(request, cluster)
     table._plain_row.cache_clear()
     table._policy_row.cache_clear()
     assert needs(request, cluster) == found
-    assert plain_needs(request) == plain
+    assert plain_needs(request, cluster) == plain
 
 
 @pytest.mark.parametrize("code", sorted(ROWS))
 def test_who_names_nothing_is_not_let_in_for_that(code: int) -> None:
     row, request = ROWS[code], AccessRequest(code, {})
     if row.plain != "account" and code not in NAMELESS:
-        assert plain_needs(request).admin
+        assert plain_needs(request, "C").admin
     if row.policy != "account" and code not in NAMELESS:
         assert {need.resource.type for need in needs(request, "C")} == {ResourceType.CLUSTER}
 
@@ -82,7 +82,7 @@ def test_a_message_needs_all_topics_it_is_put_into(code: int, topic: str, proper
     further = "TAGS\x01a\x02" + MORE.format("x,%LMQ%y,,t,%RETRY%v")
     request = AccessRequest(code, {topic: "t", properties: further})
     assert {str(need.resource) for need in needs(request, "C")} == {"Topic:t", "Topic:x", "Topic:%LMQ%y", "Group:v"}
-    assert plain_needs(request).permissions == {
+    assert plain_needs(request, "C").permissions == {
         "t": Permission.PUB, "x": Permission.PUB, "%LMQ%y": Permission.PUB, "%RETRY%v": Permission.SUB,
     }  # fmt: skip
 
@@ -93,7 +93,7 @@ def test_a_batch_needs_the_topics_of_each_of_its_messages(wrap: type) -> None:
     for flag, topics in (("true", {"Topic:t", "Topic:x"}), ("TRUE", {"Topic:t", "Topic:x"}), ("false", {"Topic:t"})):
         request = AccessRequest(320, {"b": "t", "m": flag, "i": ""}, wrap(batch))
         assert {str(need.resource) for need in needs(request, "C")} == topics
-        assert {f"Topic:{name}" for name in plain_needs(request).permissions} == topics
+        assert {f"Topic:{name}" for name in plain_needs(request, "C").permissions} == topics
     broken = AccessRequest(320, {"b": "t", "m": "true"}, batch[:-1] + b"INNER_MULTI_DISPATCH")
     assert [str(need.resource) for need in needs(broken, "C")] == ["Topic:t"]
 
@@ -106,6 +106,8 @@ def test_a_hot_request_needs_the_same_as_its_fields() -> None:
 
 def test_replies_go_to_the_reply_topic_of_the_servers_own_cluster_freely() -> None:
     assert needs(AccessRequest(325, {"b": "C_REPLY_TOPIC"}), "C") == ()
+    assert plain_needs(AccessRequest(325, {"b": "C_REPLY_TOPIC"}), "C").permissions == {}
+    assert set(plain_needs(AccessRequest(324, {"topic": "DC_REPLY_TOPIC"}), "C").permissions) == {"DC_REPLY_TOPIC"}
     assert [str(need.resource) for need in needs(AccessRequest(325, {"b": "DC_REPLY_TOPIC"}), "C")] == [
         "Topic:DC_REPLY_TOPIC"
     ]
@@ -115,7 +117,7 @@ def test_staged_messages_need_their_topics_and_the_writer() -> None:
     unit = encode_unit([StagedMessage(topic, 0, 0, 0, b"", b"x") for topic in ("t", "u", "t")])
     request = AccessRequest(31002, {"writer": "w"}, unit)
     assert {str(need.resource) for need in needs(request, "C")} == {"Topic:t", "Topic:u", "Group:w"}
-    assert plain_needs(request).permissions == {
+    assert plain_needs(request, "C").permissions == {
         "t": Permission.PUB, "u": Permission.PUB, "%RETRY%w": Permission.SUB,
     }  # fmt: skip
 
@@ -124,11 +126,19 @@ def test_staged_messages_need_their_topics_and_the_writer() -> None:
 def test_a_batch_is_decided_by_who_has_its_writer(code: int) -> None:
     request = AccessRequest(code, {}, b'{"writer":"w","batch":1,"coordinator":"b","attempts":[]}')
     assert [(str(need.resource), need.actions) for need in needs(request, "C")] == [("Group:w", ("Sub",))]
-    assert plain_needs(request).permissions == {"%RETRY%w": Permission.SUB}
+    assert plain_needs(request, "C").permissions == {"%RETRY%w": Permission.SUB}
 
 
 def test_messages_by_place_need_more_than_the_topic_that_is_claimed() -> None:
     for code in (33, 309, 323):
         request = AccessRequest(code, {"topic": "mine", "consumerGroup": "mine"})
         assert ResourceType.CLUSTER in {need.resource.type for need in needs(request, "C")}
-        assert plain_needs(request).admin
+        assert plain_needs(request, "C").admin
+
+
+@pytest.mark.parametrize("topic", [*sorted(OF_ALL_TOPICS), "C_REPLY_TOPIC"])
+@pytest.mark.parametrize("code", sorted(READS))
+def test_topics_with_messages_of_all_others_are_read_by_administrators(code: int, topic: str) -> None:
+    request = AccessRequest(code, {"topic": topic, "consumerGroup": "g"})
+    assert plain_needs(request, "C").admin
+    assert ("Cluster:C", ("All",)) in [(str(need.resource), need.actions) for need in needs(request, "C")]

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
+from tianzhou.access.signatures import CREDENTIALS
 from tianzhou.broker.handlers.handler import Handler, serves
 from tianzhou.broker.tables.clients import Client
 from tianzhou.errors import BrokerError, ConnectionLost, ProtocolError, RemotingError, RequestTimeout, TooBusy
@@ -30,7 +31,7 @@ class ClientRelayHandler(Handler):
     async def running_info(self, connection: Connection, command: Command) -> Reply:
         """Running info of a consumer."""
         header = read_header(command)
-        return await self._ask(command, header.consumer_group, header.client_id, command.fields)
+        return await self._ask(command, header.consumer_group, header.client_id, _relayed(command))
 
     @serves(RequestCode.CONSUME_MESSAGE_DIRECTLY)
     async def consume_directly(self, connection: Connection, command: Command) -> Reply:
@@ -41,7 +42,7 @@ class ClientRelayHandler(Handler):
                 ResponseCode.SYSTEM_ERROR,
                 "msgId is missing; give the offset message id of the message to be consumed, its bytes are not taken",
             )
-        fields = dict(command.fields) | {"brokerName": self._tables.settings.broker_name}
+        fields = _relayed(command) | {"brokerName": self._tables.settings.broker_name}
         body = await self._record(header.msg_id)
         topic = self._tables.topics.get(header.topic or "")
         if topic is not None:
@@ -114,6 +115,11 @@ class ClientRelayHandler(Handler):
         except (RemotingError, ProtocolError, TooBusy) as error:
             _log.warning("consumer %s of group %s did not say how far it is: %s", client.client_id, group, error)
             return None
+
+
+def _relayed(command: Command) -> dict[str, str]:
+    """The fields of a request without its signature: who got that could send the request again, even as another."""
+    return {name: value for name, value in command.fields.items() if name not in CREDENTIALS}
 
 
 def refuse_old(members: Iterable[Client]) -> None:

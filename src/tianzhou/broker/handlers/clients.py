@@ -48,6 +48,7 @@ class ClientHandler(Handler):
 
     def __init__(self, services: Services) -> None:
         super().__init__(services)
+        self._access = services.access
         self._waiting_groups: set[str] = set()
         self._notifier = RebalanceNotifier(self._listeners)
 
@@ -97,7 +98,10 @@ class ClientHandler(Handler):
             TianzhouError: of the first group that was refused; all others were added.
         """
         now = self._clock.now_ms()
-        client = Client(connection, data.client_id, command.language, command.version, now, self._clock.monotonic())
+        account = self._access.account_of(connection) if self._access is not None else ""
+        client = Client(
+            connection, data.client_id, command.language, command.version, now, self._clock.monotonic(), account
+        )
         if _ATTRIBUTE not in connection.attributes:
             connection.attributes[_ATTRIBUTE] = data.client_id
             connection.on_close(self._closed)
@@ -125,6 +129,8 @@ class ClientHandler(Handler):
                 self._take_producer(group, client)
             except LimitExceeded as error:
                 refusal, full = refusal or error, True
+            except BrokerError as error:
+                refusal = refusal or error
             self._registered("PRODUCER_REGISTER_TIME", began)
             yield ""
         if refusal is not None:

@@ -23,6 +23,7 @@ from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header
 from tianzhou.wire.ids import parse_offset_msg_id
+from tianzhou.wire.properties import decode_properties
 
 _NOT_FOUND = "Find prepared transaction message failed"
 _OUTCOMES = {COMMIT: Outcome.COMMITTED, ROLLBACK: Outcome.ROLLED_BACK}
@@ -41,6 +42,7 @@ class TransactionHandler(Handler):
         super().__init__(services)
         self._ledger = self._tables.transactions
         self._checker = checker
+        self._access = services.access
 
     @serves(RequestCode.END_TRANSACTION)
     def end(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
@@ -48,10 +50,11 @@ class TransactionHandler(Handler):
         header = read_header(command)
         refuse_as_slave(self._replication, "transactions are ended")
         outcome = _OUTCOMES.get(header.commit_or_rollback)
-        return None if outcome is None else self._store.take(self._end(command, header, outcome))
+        return None if outcome is None else self._store.take(self._end(connection, command, header, outcome))
 
-    def _end(self, command: Command, header: Any, outcome: Outcome) -> Steps[Reply]:
+    def _end(self, connection: Connection, command: Command, header: Any, outcome: Outcome) -> Steps[Reply]:
         record = yield from self._half_message(header)
+        self._check_account(connection, command, header, record)
         identity = records.identity_of(record)
         newest, newest_at = record, header.commit_log_offset
         while True:
@@ -97,6 +100,16 @@ class TransactionHandler(Handler):
                 f" the message is at {record.queue_offset}",
             )
         return record
+
+    def _check_account(self, connection: Connection, command: Command, header: Any, record: Record) -> None:
+        # Clients need not name the topic, and whoever names one may name its own.
+        topic = decode_properties(record.properties).get(names.REAL_TOPIC, "")
+        if self._access is None or topic == header.topic or self._access.may_write(connection, command, topic):
+            return
+        raise BrokerError(
+            ResponseCode.NO_PERMISSION,
+            f"the half message at offset {header.commit_log_offset} is of a topic you may not send to",
+        )
 
     def _ended_before(self, command: Command, record: Record, outcome: Outcome) -> Reply:
         before = self._ledger.outcome(record.queue_offset)

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from tianzhou.errors import FilterSyntaxError
+from tianzhou.errors import BrokerError, FilterSyntaxError
+from tianzhou.escaping import shown
 from tianzhou.filter import parse_tags
 from tianzhou.limits import GROUPS_OF_CLIENT, MEMBERS, MEMBERS_OF_GROUP, PULLED_TEXT, SUBSCRIPTIONS, Bounds
 from tianzhou.model import (
@@ -20,6 +21,7 @@ from tianzhou.model import (
     MessageModel,
     SubscriptionData,
 )
+from tianzhou.wire.codes import ResponseCode
 
 TAG = "TAG"
 _ENTRY_OVERHEAD = 40
@@ -39,6 +41,7 @@ class Client:
         version: its version ordinal.
         seen_ms: wall-clock time of its last heartbeat, for tools.
         last_heartbeat_s: monotonic time of the same, for timeouts.
+        account: account its last heartbeat was of; empty without access control, and for peers that need none.
     """
 
     connection: Hashable
@@ -47,6 +50,7 @@ class Client:
     version: int
     seen_ms: int
     last_heartbeat_s: float
+    account: str = ""
 
 
 class Subscription(NamedTuple):
@@ -199,9 +203,23 @@ class ClientTable:
     def add_producer(self, group: str, client: Client) -> None:
         """Add or refresh a producer.
 
+        Replies go to the connection of the last heartbeat with a client id, but never to another account than that of
+        the connection that has it.
+
         Raises:
+            BrokerError: NO_PERMISSION, the client id is another account's, who is connected.
             LimitExceeded: there are too many members.
         """
+        holder = self._producers_by_id.get(client.client_id)
+        if (
+            holder is not None
+            and holder.connection is not client.connection
+            and holder.account != client.account
+        ):
+            raise BrokerError(
+                ResponseCode.NO_PERMISSION,
+                f"client id {shown(client.client_id)} is in use by another account; choose another instance name",
+            )
         clients = self.producers.get(group, {})
         former = clients.get(client.connection)
         if former is None:

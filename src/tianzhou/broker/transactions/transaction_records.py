@@ -18,7 +18,7 @@ from tianzhou.wire.properties import decode_properties, encode_properties
 
 CHECK_GROUP = "CID_RMQ_SYS_TRANS"
 """The group whose offsets say how far half and op queue are done with."""
-GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+GIVEN_UP_TOPIC = names.CHECK_MAX_TIME_TOPIC
 QUEUE = 0
 """Half messages and marks are in one queue each."""
 

@@ -69,15 +69,26 @@ class AccessGate:
         """What serves all requests of a port, of which none is decided by its body."""
         return self._behind(self._check, serve)
 
+    def signed(self, serve: Serve[Reply]) -> Serve[Reply]:
+        """What serves requests of every account, whatever they are for."""
+        return self._behind(self._identify, serve)
+
+    @staticmethod
+    def account_of(connection: Connection) -> str:
+        """Account that a connection's last heartbeat was of; empty for a peer that need not say who it is."""
+        return str(connection.attributes.get(_ACCOUNT, ""))
+
     def may_send(self, connection: Connection, topic: str) -> bool:
-        """Whether the account that a connection's last heartbeat was signed by may send to a topic."""
-        account = connection.account or connection.attributes.get(_ACCOUNT, "")
-        return self._may(RequestCode.SEND_MESSAGE, topic, connection, account)
+        """Whether the account that a connection's last heartbeat was of may send to a topic."""
+        return self._may(RequestCode.SEND_MESSAGE, topic, connection, self.account_of(connection))
 
     def may_read(self, connection: Connection, command: Command, topic: str) -> bool:
         """Whether the account that has signed a request may read a topic that it does not name."""
-        account = self._rules.identify(access_request(connection, command))
-        return self._may(RequestCode.QUERY_MESSAGE, topic, connection, account)
+        return self._may(RequestCode.QUERY_MESSAGE, topic, connection, self._identify(connection, command))
+
+    def may_write(self, connection: Connection, command: Command, topic: str) -> bool:
+        """Whether the account that has signed a request may send to a topic that it does not name."""
+        return self._may(RequestCode.SEND_MESSAGE, topic, connection, self._identify(connection, command))
 
     def _may(self, code: int, topic: str, connection: Connection, account: str) -> bool:
         try:

@@ -61,6 +61,13 @@ DANGEROUS: Final[Mapping[int, str]] = {
 """Guarded request codes, and what each does; tests/form/test_changeable_settings.py lists those open to every peer."""
 
 
+_OPEN: Final = {
+    "broker": "send, read any topic, by offset too, create topics, reset offsets",
+    "name server": "see all routes, register as a broker, and take the name of one that is gone",
+}
+_FIX: Final = "to know who asks, set aclEnable or authenticationEnabled (docs/howto/access-control.md)"
+
+
 def exposure_warning(server: str, host: str, opened: bool, *, checked: bool = False) -> str:
     """Warning for operators about a server that other machines can reach; empty for one that they cannot.
 
@@ -72,10 +79,10 @@ def exposure_warning(server: str, host: str, opened: bool, *, checked: bool = Fa
     """
     if checked or is_loopback(host):
         return ""
-    where = f"{server} listens on {host or '0.0.0.0'} without checking who asks"
+    where, open_to_all = f"{server} listens on {host or '0.0.0.0'} without checking who asks", _OPEN[server]
     if opened:
-        return f"{where}: whoever reaches it may send, read, change settings and delete ({KEY}=true)"
-    return f"{where}: whoever reaches it may send and read; settings and deletions need this machine, or {KEY}=true"
+        return f"{where}: whoever reaches it may {open_to_all}, change settings and delete ({KEY}=true); {_FIX}"
+    return f"{where}: whoever reaches it may {open_to_all}; settings and deletions need this machine, or {KEY}=true; {_FIX}"
 
 
 class AdminGate:

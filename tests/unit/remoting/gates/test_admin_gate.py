@@ -95,6 +95,10 @@ def test_a_server_that_others_reach_says_what_they_may(host: str) -> None:
         "broker", host, False
     )
     assert "change settings and delete (enableRemoteAdmin=true)" in exposure_warning("name server", host, True)
+    assert "read any topic, by offset too, create topics, reset offsets" in exposure_warning("broker", host, False)
+    assert "take the name of one that is gone" in exposure_warning("name server", host, False)
+    for server in ("broker", "name server"):
+        assert "set aclEnable or authenticationEnabled" in exposure_warning(server, host, False)
 
 
 @pytest.mark.parametrize("opened", [False, True])
