@@ -1,9 +1,10 @@
 """Signatures of requests: what is signed, and whether a signature is right (wire.md §11.1).
 
 The content is the values of all header fields in the order of their names, without anything between them, and the body
-behind them; the signature is its HMAC-SHA1 with the secret of the account. Nothing in it says when it was made, for which
-request code, or where one value ends: who can read a signed request can send it again, and other requests whose values
-read the same in a row. So requests belong into TLS where others share the network, and signatures are never handed on.
+behind them; the signature is its HMAC-SHA1 with the secret of the account. Nothing in it says when it was made, for
+which request code, or where one value ends: who can read a signed request can send it again, and other requests whose
+values read the same in a row. So requests belong into TLS where others share the network, and no signature is handed
+on.
 """
 
 from __future__ import annotations

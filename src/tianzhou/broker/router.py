@@ -51,7 +51,7 @@ class Router:
         self._refuse = refuse
         self._access = access
         self._unserved = Unserved("broker")
-        self._unknown: Serve = self._answer_unknown if access is None else access.signed(self._answer_unknown)
+        self._unknown: Processor = self._answer_unknown if access is None else access.signed(self._answer_unknown)
         self._name_servers = name_servers
         self._handlers: dict[int, Serve] = {}
         # Plain integers as keys: hashing an enum member costs more than the look-up.

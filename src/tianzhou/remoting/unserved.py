@@ -16,7 +16,9 @@ _log = logging.getLogger(__name__)
 _POP: Final = (
     "POP consumers get no messages here; use push or pull consumers (Java: setClientRebalance(true), the default)"
 )
-_ACL: Final = "accounts are managed with aclEnable=true, users with authenticationEnabled=true; here neither is so, or the other"
+_ACL: Final = (
+    "accounts are managed with aclEnable=true, users with authenticationEnabled=true; here neither is so, or the other"
+)
 _CONTROLLER: Final = "there is no controller here; this version replicates nothing"
 
 ADVICE: Final[dict[int, str]] = {

@@ -84,14 +84,17 @@ class LookUps:
         for offset in sorted(offsets):
             record = yield from self._log.record_steps(offset)
             is_ours = sources[offset].own and offset >= self._log.checked.trusted_from
-            whole = None if record is None else decode_record(record)
-            if whole is not None and (is_ours or key_hash in key_hashes(whole.topic, whole.properties)):
-                # A key whose hash with one topic is that of a key of another topic is easily made.
-                if whole.topic == topic:
-                    parts.append(record)
-                    found.append(offset)
-            elif record is not None or not self._log.had_record(offset):
+            if record is None:
+                if not self._log.had_record(offset):
+                    wrong = sources[offset]
+                continue
+            whole = decode_record(record)
+            if not is_ours and key_hash not in key_hashes(whole.topic, whole.properties):
                 wrong = sources[offset]
+            elif whole.topic == topic:
+                # A key whose hash with one topic is that of a key of another topic is easily made.
+                parts.append(record)
+                found.append(offset)
         return parts, found, wrong
 
     def record_steps(self, physical_offset: int) -> Steps[memoryview | None]:

@@ -1,5 +1,7 @@
 """Whether a request was signed with a secret, and that nothing of it can be changed afterwards."""
 
+import hmac
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import assume, given
@@ -56,3 +58,13 @@ def test_the_mark_of_a_query_by_unique_key_may_be_signed_by_newer_clients(versio
     claimed = signature({"AccessKey": "rocketmq2", "_": "true", "topic": "T"} if in_it else fields, b"", SECRET)
     request = AccessRequest(12, fields | mark | {"Signature": claimed}, b"", version)
     assert is_signed(request, SECRET) is right
+
+
+def test_signatures_are_compared_in_constant_time(monkeypatch):
+    compared = []
+    compare = hmac.compare_digest
+    monkeypatch.setattr(hmac, "compare_digest", lambda one, other: compared.append((one, other)) or compare(one, other))
+    right = signature({"a": "b"}, b"x", "secret")
+    for claimed in (right, "", right[:-1], right + "=", "ß"):
+        assert is_signed(AccessRequest(10, {"a": "b", "Signature": claimed}, b"x"), "secret") is (claimed == right)
+        assert compared[-1] == (claimed.encode(), right.encode())

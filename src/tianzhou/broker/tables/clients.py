@@ -211,11 +211,7 @@ class ClientTable:
             LimitExceeded: there are too many members.
         """
         holder = self._producers_by_id.get(client.client_id)
-        if (
-            holder is not None
-            and holder.connection is not client.connection
-            and holder.account != client.account
-        ):
+        if holder is not None and holder.connection is not client.connection and holder.account != client.account:
             raise BrokerError(
                 ResponseCode.NO_PERMISSION,
                 f"client id {shown(client.client_id)} is in use by another account; choose another instance name",

@@ -97,7 +97,9 @@ class AccessControl:
             self.users = UserStore(settings, folder, partial(needs, cluster=cluster), bounds, accounts, user)
         else:
             account = alone and Account(*alone, admin=True)
-            self.files = PlainFiles(file, file.parent / FOLDER_NAME, partial(plain_needs, cluster=cluster), clock, account)
+            self.files = PlainFiles(
+                file, file.parent / FOLDER_NAME, partial(plain_needs, cluster=cluster), clock, account
+            )
         rules: AccessRules = self.users.rules if self.users is not None else cast("PlainFiles", self.files)
         self.gate = AccessGate(rules, bounds.refusals, BY_BODY)
         signs = configured or own

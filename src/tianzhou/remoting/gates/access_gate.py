@@ -76,7 +76,8 @@ class AccessGate:
     @staticmethod
     def account_of(connection: Connection) -> str:
         """Account that a connection's last heartbeat was of; empty for a peer that need not say who it is."""
-        return str(connection.attributes.get(_ACCOUNT, ""))
+        account: str = connection.attributes.get(_ACCOUNT, "")
+        return account
 
     def may_send(self, connection: Connection, topic: str) -> bool:
         """Whether the account that a connection's last heartbeat was of may send to a topic."""

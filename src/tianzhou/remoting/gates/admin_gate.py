@@ -82,7 +82,8 @@ def exposure_warning(server: str, host: str, opened: bool, *, checked: bool = Fa
     where, open_to_all = f"{server} listens on {host or '0.0.0.0'} without checking who asks", _OPEN[server]
     if opened:
         return f"{where}: whoever reaches it may {open_to_all}, change settings and delete ({KEY}=true); {_FIX}"
-    return f"{where}: whoever reaches it may {open_to_all}; settings and deletions need this machine, or {KEY}=true; {_FIX}"
+    here = f"settings and deletions need this machine, or {KEY}=true"
+    return f"{where}: whoever reaches it may {open_to_all}; {here}; {_FIX}"
 
 
 class AdminGate:

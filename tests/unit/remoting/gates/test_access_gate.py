@@ -117,3 +117,38 @@ def test_a_peer_that_is_refused_again_and_again_writes_one_line(door: Door, capl
             door.receive(send(None))
     lines = [record.getMessage() for record in caplog.records]
     assert lines == ["refused SEND_MESSAGE_V2 (310) of 10.0.0.6:4000: No accessKey is configured"]
+
+
+def test_rules_that_change_in_between_count(door: Door) -> None:
+    rules = door.rules
+    identify = rules.identify
+
+    def once(request: AccessRequest) -> None:
+        identify(request)
+        rules.check = lambda _: refuse()  # as when an account is deleted while a large body waits for its turn
+
+    def refuse() -> None:
+        raise AccessDenied(16, "worker is gone")
+
+    rules.identify = once
+    door.receive(send("boss", HEARTBEAT))
+    assert not door.served
+    assert b"worker is gone" in bytes(door.transport.written)
+
+
+def test_codes_nobody_serves_need_an_account(door: Door) -> None:
+    gate = AccessGate(door.rules, door.refusals)
+    door.table[4711] = gate.signed(lambda _, command: command.reply(3, "not supported"))
+    for account in (None, "worker"):
+        door.receive(send(account, 4711))
+    replies = bytes(door.transport.written)
+    assert replies.count(b"not supported") == replies.count(b"No accessKey is configured") == 1
+
+
+def test_the_account_of_a_heartbeat_is_that_of_its_signature(door: Door) -> None:
+    door.rules.identify = lambda request: request.fields.get("AccessKey") or request.account
+    door.connection.account = "machine"
+    assert AccessGate.account_of(door.connection) == ""
+    for account in ("boss", None):
+        door.receive(send(account, HEARTBEAT))
+        assert AccessGate.account_of(door.connection) == (account or "machine")
