@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from pathlib import Path
 from typing import Final
 
@@ -106,7 +105,8 @@ def replace_file(path: Path, text: bytes, *, mode: int | None = None, backup: Pa
             file.flush()
             os.fsync(fd)
         if backup is not None and path.exists():
-            shutil.copy(path, backup)
+            # As the file itself: a copy that gets its permissions afterwards can be read until then.
+            replace_file(backup, path.read_bytes(), mode=path.stat().st_mode & 0o777)
         fresh.replace(path)
     except OSError:
         # On a full disk, the half that was written is space that somebody needs.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 
@@ -37,6 +38,7 @@ ORDERS = SHORT | {"b": "orders"}
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
 
+@functools.cache
 def clashing_key(topic: str, other: str, key: str) -> str:
     """A key that has, with one topic, the hash that another key has with another topic."""
     wanted, modulus = index_hash(other, key), 1 << 32

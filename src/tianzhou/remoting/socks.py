@@ -70,9 +70,9 @@ class SocksProxies:
             try:
                 proxies = json.loads(config)
             except ValueError as error:
-                raise _wrong(f"{config!r} is no JSON ({error})") from None
+                raise _wrong(f"it is no JSON ({error})") from None  # what it is may hold a password
         if not isinstance(proxies, Mapping):
-            raise _wrong(f"{config!r} is no object")
+            raise _wrong(f"it is no object, but of type {type(proxies).__name__}")
         self._by_network = [(_network(network), _proxy(network, proxy)) for network, proxy in proxies.items()]
 
     def towards(self, host: str) -> SocksProxy | None:

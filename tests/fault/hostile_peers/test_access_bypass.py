@@ -16,12 +16,19 @@ from authority import Authority, certified
 from small_broker import small_broker
 
 from tianzhou.admin import Admin
+from tianzhou.broker.changeable_settings import RULES as BROKER_RULES
+from tianzhou.broker.settings import BrokerSettings
 from tianzhou.client import Producer
 from tianzhou.embedded import EmbeddedServer, EmbeddedSettings
 from tianzhou.free_ports import free_port
 from tianzhou.model import Message
+from tianzhou.namesrv.changeable_settings import RULES as NAME_SERVER_RULES
+from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.signing import signing
+from tianzhou.remoting.tls import TlsSettings
+from tianzhou.settings import keys_of, parse_properties
+from tianzhou.store.settings import StoreSettings
 from tianzhou.sync.background import background
 from tianzhou.wire import command as wire
 from tianzhou.wire.codes import FLAG_RESPONSE, RequestCode
@@ -51,9 +58,11 @@ accounts:
   topicPerms: [orders=PUB|SUB]
   groupPerms: [billing=SUB]
 """.replace("- &worker\n  ", "- ")
+OPEN = {"enableRemoteAdmin": "true", "configBlackList": "maxMsgsNumBatch;productEnvName"}
 VALUES = {
-    "4.x": {"aclEnable": "true"},
-    "5.3": {
+    "4.x": OPEN | {"aclEnable": "true"},
+    "5.3": OPEN
+    | {
         "authenticationEnabled": "true",
         "authorizationEnabled": "true",
         "initAuthenticationUser": json.dumps({"username": bypass.ROOT_USER, "password": ROOT["secret_key"]}),
@@ -140,6 +149,36 @@ def test_the_administrator_finds_what_nobody_else_did(stage: bypass.Stage) -> No
         == bypass.SERVED
     )
     assert requests.end_transaction(stage, {}, who=bypass.ROOT_USER) == bypass.SERVED
+
+
+SETTINGS = {
+    "broker": (25, 26, BROKER_RULES, (BrokerSettings, StoreSettings), "maxMsgsNumBatch"),
+    "namesrv": (318, 319, NAME_SERVER_RULES, (NamesrvSettings,), "productEnvName"),
+}
+
+
+@pytest.mark.parametrize("to", SETTINGS)
+def test_no_administrator_changes_paths_ports_roles_or_security_from_afar(stage: bypass.Stage, to: str) -> None:
+    change, show, rules, classes, black = SETTINGS[to]
+    fixed = sorted(keys_of(*classes) - rules.changeable)
+    assert {"listenPort", "bindAddress", "configBlackList", "enableRemoteAdmin", "aclEnable", "authConfigPath"} <= {
+        *fixed
+    }
+    before = shown(stage, show, to)
+    for key in (*fixed, black, *sorted(keys_of(TlsSettings))):
+        value = before.get(key, "")
+        other = {"true": "false", "false": "true"}.get(value, "7" if value != "7" else "8")
+        for text in {other, "/tmp/elsewhere", "127.0.0.1"} - {value}:
+            answer = stage.asks(change, {}, f"{key}={text}".encode(), who=bypass.ROOT_USER, to=to)
+            # Keys that are not the server's, as those of TLS, are passed over as by Apache's.
+            assert key not in before or answer != bypass.SERVED, (key, text)
+    assert shown(stage, show, to) == before
+
+
+def shown(stage: bypass.Stage, code: int, to: str) -> dict[str, str]:
+    stage.bodies.clear()
+    assert stage.asks(code, who=bypass.ROOT_USER, to=to) == bypass.SERVED
+    return parse_properties(stage.bodies[0].decode())
 
 
 def test_the_reference_page_says_what_is_tested() -> None:
