@@ -51,7 +51,7 @@ def test_every_key_is_classed_once(module: Any, idle: Any, classes: tuple[type, 
 def test_paths_ports_names_and_secrets_are_never_changed(module: Any, idle: Any, classes: tuple[type, ...]) -> None:
     dangerous = re.compile(
         r"path|home|port$|host|address$|ip[12]$|^(broker|cluster)name|role$|black|white|plugin|tls|^acl|auth|credential"
-        r"|secret|password|token|header|proxy|certificate|directory|file(name|mode)?$|remoteadmin",
+        r"|secret|password|token|header|proxy|certificate|domain|clustertest|envname|target|peers|controlleraddr|directory|file(name|mode)?$|remoteadmin",
         re.IGNORECASE,
     )
     # The last three are two numbers and a switch: none names an address or a file.

@@ -22,6 +22,7 @@ FIXED: Final[dict[str, tuple[str, ...]]] = {
         "proxyProtocolTrusted",
         *FIXED_OF_ACCESS,
     ),
+    "whose routes it hands on is never taken from a request": ("clusterTest", "productEnvName"),
     "this version has no controller": ("enableControllerInNamesrv",),
     "it is read at the start only": ("serverChannelMaxIdleTimeSeconds",),
 }
@@ -35,7 +36,7 @@ AT_ONCE: Final = _LIMITS | frozenset(
     {
         "orderMessageEnable", "returnOrderTopicConfigToBroker", "scanNotActiveBrokerInterval", "supportActingMaster",
         "notifyMinBrokerIdChanged", "enableTopicList", "enableAllTopicList", "deleteTopicWithBrokerRegistration",
-        "needWaitForService", "waitSecondsForService", "clusterTest", "productEnvName",
+        "needWaitForService", "waitSecondsForService",
     }
 )  # fmt: skip
 """Keys that take effect as soon as they are changed."""

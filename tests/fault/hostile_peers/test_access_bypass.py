@@ -1,4 +1,4 @@
-"""Every attempt in `bypass_rows` to get around access control, made at servers of both kinds."""
+"""Every attempt in `bypass.rows` to get around access control, made at servers of both kinds."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import bypass_requests as requests
-import bypass_rows as rows
-import bypass_stage as bypass
 import pytest
 from authority import Authority, certified
+from bypass import requests, rows
+from bypass import stage as bypass
 from small_broker import small_broker
 
 from tianzhou.admin import Admin
@@ -58,7 +57,7 @@ accounts:
   topicPerms: [orders=PUB|SUB]
   groupPerms: [billing=SUB]
 """.replace("- &worker\n  ", "- ")
-OPEN = {"enableRemoteAdmin": "true", "configBlackList": "maxMsgsNumBatch;productEnvName"}
+OPEN = {"enableRemoteAdmin": "true", "configBlackList": "maxMsgsNumBatch;orderMessageEnable"}
 VALUES = {
     "4.x": OPEN | {"aclEnable": "true"},
     "5.3": OPEN
@@ -153,7 +152,7 @@ def test_the_administrator_finds_what_nobody_else_did(stage: bypass.Stage) -> No
 
 SETTINGS = {
     "broker": (25, 26, BROKER_RULES, (BrokerSettings, StoreSettings), "maxMsgsNumBatch"),
-    "namesrv": (318, 319, NAME_SERVER_RULES, (NamesrvSettings,), "productEnvName"),
+    "namesrv": (318, 319, NAME_SERVER_RULES, (NamesrvSettings,), "orderMessageEnable"),
 }
 
 
@@ -182,7 +181,7 @@ def shown(stage: bypass.Stage, code: int, to: str) -> dict[str, str]:
 
 
 def test_the_reference_page_says_what_is_tested() -> None:
-    how = "print it again: PYTHONPATH=src python tests/fault/bypass_rows.py > docs/reference/bypass.md"
+    how = "print it again: PYTHONPATH=src:tests/fault python -m bypass.rows > docs/reference/bypass.md"
     assert rows.PAGE.read_text(encoding="utf-8") == rows.page(), how
     for row in rows.elsewhere():
         path, _, name = row.test.partition("::")

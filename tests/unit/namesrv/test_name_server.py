@@ -272,7 +272,7 @@ async def test_keys_without_effect_are_named_in_the_log_when_they_are_set(
     ]
     caplog.clear()
     with caplog.at_level(logging.WARNING):
-        for same in (b"clusterTest=true\n", b"clusterTest=false\n"):
+        for same in (b"orderMessageEnable=true\n", b"orderMessageEnable=false\n"):
             assert (await desk.ask(318, same)).code == 0
     assert not caplog.records
 

@@ -25,9 +25,10 @@ async def test_a_test_environment_asks_the_other_one_for_routes_it_does_not_know
         assert b'{0:"10.0.0.1:10911"}' in (await test.ask(105, topic="Theirs", version=317)).body
         assert await test.route("Nobodys") == 17
         assert await product.route("Ours") == 17, "only the test environment asks"
-        # Whoever changes the setting by request need not start it again.
-        assert (await test.ask(318, b"clusterTest=false\n")).code == 0
-        assert await test.route("Theirs") == 17
+        # Whose routes are handed on is a matter of trust, which no request changes.
+        for change in (b"clusterTest=false\n", b"productEnvName=elsewhere\n"):
+            assert (await test.ask(318, change)).code == 16
+        assert (await test.route("Theirs")).broker_datas[0].broker_addrs == {0: BROKER}
 
 
 async def test_environments_that_ask_each_other_come_to_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

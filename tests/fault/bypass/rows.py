@@ -1,7 +1,7 @@
 """Attempts to get around access control, and what comes of them: the rows of docs/reference/bypass.md.
 
 Nothing here is a test: the rows are run by test_access_bypass.py at servers with accounts of 4.x and at servers with
-users of 5.3, and `PYTHONPATH=src python tests/fault/bypass_rows.py` prints the page.
+users of 5.3, and `PYTHONPATH=src:tests/fault python -m bypass.rows` prints the page.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from bypass_requests import FORGED, PORTS, REQUESTS
-from bypass_stage import (
+from bypass.requests import FORGED, PORTS, REQUESTS
+from bypass.stage import (
     CLOSED,
     PASSWORDS,
     PULL,
@@ -38,7 +38,7 @@ from bypass_stage import (
 from tianzhou.access.signatures import signature
 from tianzhou.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "reference" / "bypass.md"
 
 ORDERS = SHORT | {"b": "orders"}
@@ -221,7 +221,7 @@ def page() -> str:
         "no answer had its message in it. *Refused* is code 1 (4.x) or 16 (5.3), and nothing of what was asked for is",
         "done. What access control leaves open is in the [threat model](threat-model.md).",
         "",
-        "The page is printed by `PYTHONPATH=src python tests/fault/bypass_rows.py`.",
+        "The page is printed by `PYTHONPATH=src:tests/fault python -m bypass.rows`.",
     ]
     for title, rows in SECTIONS.items():
         lines += ["", f"## {title}", "", "| attempt | what comes of it | |", "|---|---|---|"]

@@ -1,4 +1,4 @@
-"""Attempts of bypass_rows.py that are requests: for what others have, at every port, and answers that are forged."""
+"""Attempts of rows.py that are requests: for what others have, at every port, and answers that are forged."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import itertools
 import json
 
-from bypass_stage import (
+from bypass.stage import (
     CLOSED,
     KEY,
     LEAVER,

@@ -1,4 +1,4 @@
-"""Who attacks access control, with what frames, and what comes of them; the attempts are in bypass_rows.py."""
+"""Who attacks access control, with what frames, and what comes of them; the attempts are in rows.py."""
 
 from __future__ import annotations
 
