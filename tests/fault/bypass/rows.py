@@ -46,6 +46,9 @@ MADE = signed(ORDERS, b"x")
 """A send to `orders` as it may be."""
 _REPLAY = "as with RocketMQ: nothing in a signature says when, where or for what it was made; TLS keeps it from others"
 _LAST = "the last one is signed, checked and used"
+_GOOD = frame(310, MADE, b"x")
+_SECOND = f"{SERVED}, {REFUSED}"
+_DISPATCHED = signed(ORDERS | {"i": "INNER_MULTI_DISPATCH\x01secret\x02"}, b"x")
 
 
 def _query_of_an_old_client() -> bytes:
@@ -89,6 +92,10 @@ SIGNATURES: Section = (
         frame(216, signed({"topic": "orders"})), to="namesrv"),
     sent("values of a captured request moved into other fields", _moved(), SERVED,
         _REPLAY + "; what its account may not is still refused", "namesrv"),
+    sent("a request like one just allowed, with another body", _GOOD + frame(310, MADE, b"y"), _SECOND),
+    sent("a request like one just allowed, put into a further topic", _GOOD + frame(310, _DISPATCHED, b"x"), _SECOND),
+    sent("a request like one just allowed, of another account",
+        _GOOD + frame(310, MADE | {"AccessKey": "leaver-a"}, b"x"), _SECOND),
     Elsewhere("guessing a signature by the time its comparison takes", "compared in constant time",
         "tests/unit/access/test_signatures.py::test_signatures_are_compared_in_constant_time"),
 )  # fmt: skip
@@ -176,7 +183,7 @@ def _byte_by_byte(stage: Stage) -> Outcome:
 
 _UNSIGNED = frame(310, SHORT, b"x")
 FRAMES: Section = (
-    sent("an unsigned request before a signed one in one write", _UNSIGNED + frame(310, MADE, b"x"),
+    sent("an unsigned request before a signed one in one write", _UNSIGNED + _GOOD,
         f"{REFUSED}, {SERVED}"),
     sent("an unsigned request behind one that was refused", _UNSIGNED * 2, f"{REFUSED}, {REFUSED}"),
     Attempt("an unsigned pull cut at each of its bytes", _cut_everywhere),
