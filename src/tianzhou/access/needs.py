@@ -346,12 +346,12 @@ def _plain_permission(topic: str, permission: Permission) -> Permission:
     return Permission.SUB if topic.startswith(RETRY_PREFIX) else permission
 
 
-def plain_needs(request: AccessRequest, cluster: str) -> PlainNeed:
+def plain_needs(request: AccessRequest, cluster: str = "") -> PlainNeed:
     """What a request needs of an account of RocketMQ 4.x (broker.md §22.1).
 
     Args:
         request: the request.
-        cluster: the server's own cluster.
+        cluster: the server's own cluster; empty for a name server.
 
     Raises:
         ProtocolError: the body cannot be read.

@@ -16,7 +16,6 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -252,9 +251,7 @@ def test_files_that_are_wrong_and_settings_that_are_shown(place: Place) -> None:
     )):  # fmt: skip
         meant.add(str(place.write(f"data{number}/plain_acl.yml", text).relative_to(place.folder)))
         file = place.folder / f"data{number}" / "plain_acl.yml"
-        place.said.append(
-            _raised(lambda file=file: PlainFiles(file, file.parent / "acl", partial(plain_needs, cluster=""))).encode()
-        )
+        place.said.append(_raised(lambda file=file: PlainFiles(file, file.parent / "acl", plain_needs)).encode())
     place.check(meant)
 
 
