@@ -16,6 +16,7 @@ from tianzhou.cli import (
     access,
     bench,
     config,
+    console,
     consume,
     flights,
     groups,
@@ -80,5 +81,6 @@ app.add_typer(access.acl_app, name="acl")
 app.add_typer(config.app, name="config")
 app.add_typer(store_files.app, name="store")
 app.add_typer(pipelines.app, name="pipeline")
+console.register(app)
 flights.register(app)
 simulate.register(app)

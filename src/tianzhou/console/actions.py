@@ -1,0 +1,87 @@
+"""The one way in which the console changes a cluster: allowed, written down, done, answered with words."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tianzhou.console.audit import AuditLog
+from tianzhou.console.sessions import Visitor
+from tianzhou.errors import TianzhouError
+from tianzhou.escaping import shown
+
+VIEWER: Final = "viewers may not change anything; ask for the role admin"
+OVER: Final = "the session has ended; log in again"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of an action.
+
+    Attributes:
+        error: why it failed, in words; empty when it is done.
+        value: what it returned.
+    """
+
+    error: str = ""
+    value: Any = None
+
+    @property
+    def done(self) -> bool:
+        """Whether it is done."""
+        return not self.error
+
+
+class Actions:
+    """Runs actions of visitors.
+
+    Args:
+        audit: where each is written down before it begins, and how it ended.
+        is_open: whether a visitor's session is still good.
+        now: the time, with its zone.
+    """
+
+    def __init__(self, audit: AuditLog, is_open: Callable[[Visitor], bool], now: Callable[[], dt.datetime]) -> None:
+        self._audit = audit
+        self._is_open = is_open
+        self._now = now
+
+    async def run(
+        self, visitor: Visitor, address: str, action: str, subject: str, work: Callable[[], Awaitable[object]]
+    ) -> Outcome:
+        """Do something for a visitor.
+
+        Args:
+            visitor: who.
+            address: from where.
+            action: what, such as `delete topic`.
+            subject: to what.
+            work: does it.
+        """
+        refusal = OVER if not self._is_open(visitor) else "" if visitor.may_change else VIEWER
+        begun = await self._write(visitor, address, action, subject, f"refused: {refusal}" if refusal else "begun")
+        if refusal or begun:
+            return Outcome(refusal or begun)
+        try:
+            value = await work()
+        except (TianzhouError, ValueError, OSError) as error:
+            text = str(error) or type(error).__name__
+            await self._write(visitor, address, action, subject, f"failed: {text}")
+            return Outcome(text)
+        await self._write(visitor, address, action, subject, "done")
+        return Outcome(value=value)
+
+    async def _write(self, visitor: Visitor, address: str, action: str, subject: str, outcome: str) -> str:
+        """Why the audit log cannot be written; empty when it was."""
+        time = self._now().isoformat(timespec="milliseconds")
+        try:
+            await asyncio.to_thread(self._audit.write, time, visitor.name, address, action, subject, outcome)
+        except OSError as error:
+            _log.error("the audit log cannot be written: %s", shown(str(error)))
+            return f"nothing is changed without its line in the audit log, which cannot be written: {error}"
+        return ""

@@ -1,0 +1,86 @@
+"""One console: what its pages share."""
+
+from __future__ import annotations
+
+import datetime as dt
+import secrets
+import time
+
+from tianzhou.admin import Admin
+from tianzhou.console import accounts, audit
+from tianzhou.console.actions import Actions
+from tianzhou.console.door import host_name, is_named_here
+from tianzhou.console.sessions import Sessions, Tries, Visitor
+from tianzhou.console.settings import ConsoleSettings
+from tianzhou.console.snapshot import Watcher
+from tianzhou.remoting.gates.locality import is_loopback
+
+
+class Console:
+    """What pages share.
+
+    Args:
+        settings: of the console.
+        admin: asks and changes the cluster; nothing else of the console does.
+
+    Attributes:
+        settings: of the console.
+        admin: the cluster.
+        watcher: what was seen of it.
+        actions: the way to change it.
+        sessions: who is logged in.
+        tries: wrong passwords.
+        audit_log: what was changed.
+        needs_login: whether everybody has to log in.
+    """
+
+    def __init__(self, settings: ConsoleSettings, admin: Admin) -> None:
+        self.settings = settings
+        self.admin = admin
+        self.watcher = Watcher(admin, settings.refresh_s)
+        self.sessions = Sessions(settings.idle_minutes * 60, settings.session_hours * 3600, secrets.token_urlsafe)
+        self.tries = Tries()
+        self.audit_log = audit.AuditLog(settings.data / audit.FILE_NAME)
+        self.actions = Actions(self.audit_log, self.is_open, lambda: dt.datetime.now().astimezone())
+        self.needs_login = settings.login or not is_loopback(settings.host)
+        self._accounts_at = 0
+        self._known: accounts.Accounts = {}
+        self._everybody = Visitor("", accounts.Role.ADMIN, form_token=secrets.token_urlsafe())
+
+    @property
+    def accounts(self) -> accounts.Accounts:
+        """Who may log in, as the file is now.
+
+        Raises:
+            ConfigError: it cannot be read.
+        """
+        return accounts.load_accounts(self.settings.data / accounts.FILE_NAME)
+
+    def visitor(self, token: str) -> Visitor | None:
+        """Who has a session token; on loopback without log-in, everybody is the same."""
+        if not self.needs_login:
+            return self._everybody
+        self._end_sessions_of_changed()
+        return self.sessions.find(token, time.monotonic())
+
+    def _end_sessions_of_changed(self) -> None:
+        """Who is deleted, or has another role or password, has to log in again."""
+        try:
+            at = (self.settings.data / accounts.FILE_NAME).stat().st_mtime_ns
+        except FileNotFoundError:
+            at = 0
+        if at == self._accounts_at:
+            return
+        before, self._known = self._known, self.accounts
+        self._accounts_at = at
+        for name, account in before.items():
+            if self._known.get(name) != account:
+                self.sessions.end_all_of(name)
+
+    def is_open(self, visitor: Visitor) -> bool:
+        """Whether a visitor's session is still good."""
+        return visitor is self._everybody or self.sessions.is_open(visitor, time.monotonic())
+
+    def is_named(self, host: str) -> bool:
+        """Whether a Host header names this console."""
+        return is_named_here(host_name(host), self.settings.host_names)

@@ -1,0 +1,201 @@
+"""The frame of every page, and the small parts that pages are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from fastapi import Request
+from nicegui import background_tasks, ui
+
+from tianzhou.console import texts
+from tianzhou.console.actions import Outcome
+from tianzhou.console.console import Console
+from tianzhou.console.door import STATE
+from tianzhou.console.sessions import Visitor
+
+LIVE_S: Final = 5.0
+"""Seconds between two refreshes of what is live on a page."""
+
+
+@dataclass(slots=True)
+class View:
+    """One visit of a page.
+
+    Attributes:
+        console: what pages share.
+        visitor: who looks.
+        address: from where.
+        language: theirs.
+        query: what is behind the question mark of the address.
+        path: values of the path's blanks.
+    """
+
+    console: Console
+    visitor: Visitor
+    address: str
+    language: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    path: Mapping[str, str] = field(default_factory=dict)
+
+    def text(self, key: str, **values: object) -> str:
+        """A text in the visitor's language (`texts.TEXTS`)."""
+        return texts.text(self.language, key, **values)
+
+    async def act(self, action: str, subject: str, work: Callable[[], Awaitable[object]], done: str = "") -> Outcome:
+        """Change something, and tell the visitor what became of it (`Actions.run`).
+
+        Args:
+            action: what, in English, as the audit log has it.
+            subject: to what.
+            work: does it.
+            done: what to say when it is done; empty for the word alone.
+        """
+        outcome = await self.console.actions.run(self.visitor, self.address, action, subject, work)
+        if outcome.done:
+            ui.notify(done or self.text("done"), type="positive")
+        else:
+            ui.notify(outcome.error, type="negative", multi_line=True, timeout=0, close_button=True)
+        return outcome
+
+
+Show = Callable[[View], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page of the console.
+
+    Attributes:
+        path: its address; `{name}` is a blank.
+        title: key of its title.
+        icon: of the menu; empty for pages that are not in it.
+        show: fills it.
+    """
+
+    path: str
+    title: str
+    icon: str
+    show: Show
+
+
+PAGES: Final[list[Page]] = []
+"""All pages, in the order of the menu."""
+
+
+def page(path: str, title: str, icon: str = "") -> Callable[[Show], Show]:
+    """Register a function as what fills a page; see `Page`."""
+
+    def register(show: Show) -> Show:
+        PAGES.append(Page(path, title, icon, show))
+        return show
+
+    return register
+
+
+def view_of(console: Console, request: Request) -> View:
+    """The visit that a request is."""
+    language = texts.choose(request.cookies.get(texts.COOKIE), request.headers.get("accept-language", ""))
+    visitor: Visitor = getattr(request.state, STATE)
+    address = request.client.host if request.client is not None else ""
+    return View(console, visitor, address, language, dict(request.query_params), dict(request.path_params))
+
+
+async def show_page(console: Console, page: Page, request: Request) -> None:
+    """Fill a page: its frame, and what is inside."""
+    view = view_of(console, request)
+    title = view.text(page.title)
+    ui.page_title(f"{title} · {view.text('title')}")
+    ui.colors(primary="#1f5f8b")
+    with ui.header().classes("items-center gap-2 q-py-xs"):
+        drawer_button = ui.button(icon="menu").props("flat round dense color=white aria-label=menu")
+        ui.link(view.text("title"), "/").classes("text-white text-lg no-underline")
+        ui.space()
+        ui.label(console.settings.namesrv_addr).classes("text-sm gt-xs")
+        other = "en" if view.language == "zh" else "zh"
+        name = "English" if other == "en" else "中文"
+        ui.link(name, f"/language/{other}?to={request.url.path}").classes("text-white").props('data-test="language"')
+        if view.visitor.name:
+            ui.label(view.visitor.name)
+            with ui.element("form").props('method="post" action="/logout"'):
+                ui.element("input").props(f'type="hidden" name="form" value="{view.visitor.form_token}"')
+                ui.html(f'<button type="submit" class="text-white">{view.text("logout")}</button>', sanitize=False)
+    with ui.left_drawer(value=None).props("bordered breakpoint=900 width=220") as drawer, ui.list().classes("w-full"):
+        for one in PAGES:
+            if one.icon:
+                with ui.item(on_click=lambda path=one.path: ui.navigate.to(path)).props(
+                    f'href="{one.path}"' + (" active" if one.path == page.path else "")
+                ):
+                    with ui.item_section().props("avatar"):
+                        ui.icon(one.icon)
+                    with ui.item_section():
+                        ui.label(view.text(one.title))
+    drawer_button.on_click(drawer.toggle)
+    with ui.column().classes("w-full gap-4"):
+        ui.label(title).classes("text-2xl").props('role="heading" aria-level="1"')
+        if console.watcher.now.error:
+            ui.label(view.text("unseen", why=console.watcher.now.error)).classes("text-negative")
+        await page.show(view)
+
+
+def live(refresh: Callable[[], object], every_s: float = LIVE_S) -> None:
+    """Call a function again and again while the page is open."""
+    ui.timer(every_s, refresh, immediate=False)
+
+
+def table(
+    columns: Sequence[tuple[str, str]],
+    rows: Iterable[dict[str, Any]],
+    *,
+    key: str,
+    links: Mapping[str, str] | None = None,
+    filter_text: str = "",
+) -> ui.table:
+    """A table that is sorted and filtered in the browser, twenty rows at a time.
+
+    Args:
+        columns: name of the value, and its heading.
+        rows: the values.
+        key: of the column that tells rows apart.
+        links: address by column; `{value}` in it stands for the cell's value, as it is in an address.
+        filter_text: words of the filter's field; none leaves it out.
+    """
+    shown = [
+        {"name": name, "label": label, "field": name, "sortable": True, "align": "left"} for name, label in columns
+    ]
+    found = ui.table(columns=shown, rows=list(rows), row_key=key, pagination=20).classes("w-full")
+    found.props("dense wrap-cells")
+    for column, address in (links or {}).items():
+        before, _, behind = address.partition("{value}")
+        found.add_slot(
+            f"body-cell-{column}",
+            f'<q-td :props="props"><a class="text-primary" :href="\'{before}\' + encodeURIComponent(props.value) + '
+            f"'{behind}'\">{{{{ props.value }}}}</a></q-td>",
+        )
+    if filter_text:
+        with found.add_slot("top-right"):
+            ui.input(placeholder=filter_text).props("dense clearable debounce=200 type=search").bind_value(
+                found, "filter"
+            )
+    return found
+
+
+async def confirmed(view: View, name: str) -> bool:
+    """Whether a visitor has typed a name to confirm what cannot be undone."""
+    with ui.dialog() as dialog, ui.card():
+        ui.label(view.text("confirm", name=name))
+        typed = ui.input().props("autofocus outlined dense")
+        with ui.row():
+            ui.button(view.text("cancel"), on_click=lambda: dialog.submit(False)).props("flat")
+            ui.button(view.text("delete"), on_click=lambda: dialog.submit(True)).props(
+                "color=negative"
+            ).bind_enabled_from(typed, "value", lambda value: value == name)
+    result = await dialog
+    dialog.delete()
+    return bool(result)
+
+
+def in_background(work: Awaitable[Any], name: str) -> None:
+    """Run something beside the page until it is done."""
+    background_tasks.create(work, name=name)

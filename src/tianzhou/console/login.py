@@ -1,0 +1,122 @@
+"""Logging in and out: plain forms, so that passwords never pass through the toolkit's web socket."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import logging
+import time
+from typing import Final
+from urllib.parse import parse_qs, urlsplit
+
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+
+from tianzhou.console import texts
+from tianzhou.console.accounts import check_password
+from tianzhou.console.console import Console
+from tianzhou.console.door import COOKIE, LOGIN, STATE
+from tianzhou.console.sessions import same_token
+from tianzhou.escaping import shown
+
+LONGEST_FORM: Final = 8_192
+_log = logging.getLogger(__name__)
+
+
+def local_path(wanted: str) -> str:
+    """Where to go after logging in: a path of this console, never another site."""
+    parts = urlsplit(wanted)
+    inside = not parts.scheme and not parts.netloc and wanted.startswith("/") and not wanted.startswith(("//", "/\\"))
+    return wanted if inside and wanted.isprintable() else "/"
+
+
+async def read_form(request: Request) -> dict[str, str]:
+    """The fields of a posted form; empty when it is too large."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > LONGEST_FORM:
+            return {}
+    try:
+        found = parse_qs(body.decode(), max_num_fields=10)
+    except ValueError:
+        return {}
+    return {name: values[0] for name, values in found.items()}
+
+
+def login_page(language: str, to: str, error: str = "") -> str:
+    """The log-in page as HTML."""
+
+    def text(key: str) -> str:
+        return html.escape(texts.text(language, key))
+
+    alert = f'<p role="alert">{html.escape(error)}</p>' if error else ""
+    return f"""<!doctype html>
+<html lang="{language}"><head><meta charset="utf-8"><title>{text("login")} · {text("title")}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<style>body{{font:16px system-ui,sans-serif;display:grid;place-items:center;min-height:90vh;margin:0}}
+form{{display:grid;gap:.75rem;width:min(20rem,90vw)}}input,button{{font:inherit;padding:.5rem}}
+[role=alert]{{color:#b00020}}</style></head>
+<body><form method="post" action="{LOGIN}"><h1>{text("title")}</h1>{alert}
+<input type="hidden" name="to" value="{html.escape(to)}">
+<label>{text("login.name")}<br><input name="name" autocomplete="username" autofocus required></label>
+<label>{text("login.password")}<br>
+<input name="password" type="password" autocomplete="current-password" required></label>
+<button type="submit">{text("login")}</button></form></body></html>"""
+
+
+def add_login(app: FastAPI, console: Console) -> None:
+    """Add the routes of logging in and out, of the language, and of health checks."""
+
+    def language_of(request: Request) -> str:
+        return texts.choose(request.cookies.get(texts.COOKIE), request.headers.get("accept-language", ""))
+
+    @app.get(LOGIN)
+    async def form(request: Request) -> Response:
+        language = language_of(request)
+        error = "" if await asyncio.to_thread(lambda: console.accounts) else texts.text(language, "login.none")
+        return HTMLResponse(login_page(language, local_path(request.query_params.get("to", "/")), error))
+
+    @app.post(LOGIN)
+    async def login(request: Request) -> Response:
+        language, fields = language_of(request), await read_form(request)
+        name, to = fields.get("name", ""), local_path(fields.get("to", "/"))
+        address = request.client.host if request.client is not None else ""
+        keys, now = (f"address {address}", f"name {name[:64]}"), time.monotonic()
+        if wait_s := console.tries.wait_s(keys, now):
+            error = texts.text(language, "login.wait", seconds=int(wait_s) + 1)
+            return HTMLResponse(login_page(language, to, error), 429, {"retry-after": str(int(wait_s) + 1)})
+        # Counted before it is looked at: many at once are not more tries.
+        console.tries.failed(keys, now)
+        account = await asyncio.to_thread(lambda: check_password(console.accounts, name, fields.get("password", "")))
+        if account is None:
+            _log.warning("wrong password for %s from %s", shown(name[:64]), address)
+            return HTMLResponse(login_page(language, to, texts.text(language, "login.wrong")), 403)
+        console.tries.succeeded(keys)
+        visitor = console.sessions.begin(account.name, account.role, time.monotonic())
+        _log.info("%s has logged in from %s", account.name, address)
+        answer = RedirectResponse(to, 303)
+        secure = console.settings.certificate is not None
+        answer.set_cookie(COOKIE, visitor.token, httponly=True, samesite="strict", secure=secure, path="/")
+        return answer
+
+    @app.post("/logout")
+    async def logout(request: Request) -> Response:
+        visitor, fields = getattr(request.state, STATE), await read_form(request)
+        if not same_token(fields.get("form", ""), visitor.form_token):
+            return JSONResponse({"error": "this form is too old; load the page again"}, 403)
+        console.sessions.end(visitor.token)
+        answer = RedirectResponse(LOGIN, 303)
+        answer.delete_cookie(COOKIE, path="/")
+        return answer
+
+    @app.get("/language/{language}")
+    async def language(request: Request, language: str) -> Response:
+        answer = RedirectResponse(local_path(request.query_params.get("to", "/")), 303)
+        if language in texts.LANGUAGES:
+            answer.set_cookie(texts.COOKIE, language, max_age=365 * 86_400, samesite="strict", path="/")
+        return answer
+
+    @app.get("/healthz")
+    async def health() -> Response:
+        return JSONResponse({"status": "ok"})

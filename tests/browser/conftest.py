@@ -1,0 +1,117 @@
+"""A cluster with data, the console beside it, and a real browser: as processes, shared by the tests of a file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import Tianzhou, serve
+
+from tianzhou import sync
+from tianzhou.model import Message
+
+PASSWORD = "correct horse battery"
+# A root's Chromium has no sandbox, and must not look for its maker's hosts.
+FLAGS = (
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
+)  # fmt: skip
+HEADING = "[role=heading][aria-level='1']"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker("lengthy")
+
+
+@dataclass
+class Site:
+    """A console with its cluster.
+
+    Attributes:
+        url: of the console.
+        namesrv: of the cluster.
+        folder: where the processes run.
+    """
+
+    url: str
+    namesrv: str
+    folder: Path
+
+    def tianzhou(self, *args: object) -> Tianzhou:
+        """Start another command against the cluster."""
+        return Tianzhou(self.folder, *args, namesrv=self.namesrv)
+
+
+@dataclass
+class Browser:
+    """A page of the browser, and what it complained of."""
+
+    page: Any
+    site: Site
+    complaints: list[str] = field(default_factory=list)
+
+    def open(self, path: str) -> Any:
+        """Open an address of the console, and wait for its heading."""
+        self.page.goto(self.site.url + path)
+        self.page.wait_for_selector(HEADING)
+        # Events reach the page's functions once its web socket is connected.
+        self.page.wait_for_function("() => window.socket && window.socket.connected")
+        return self.page
+
+    @property
+    def heading(self) -> str:
+        return str(self.page.locator(HEADING).inner_text())
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    program = os.environ.get("TIANZHOU_CHROMIUM") or shutil.which("chromium")
+    if program is None:
+        pytest.skip("chromium is not installed: apt-get install chromium")
+    with playwright.sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=program, args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A cluster with a topic of ten messages, of which a group has consumed some."""
+    pytest.importorskip("nicegui", reason="the console's packages are not installed")
+    folder = tmp_path_factory.mktemp("site")
+    with serve(folder) as server:
+        namesrv = server.ready()["namesrv"]
+        fill(namesrv)
+        with Tianzhou(folder, "console", "--port", 0, "--refresh-s", 1, "-o", "json", namesrv=namesrv) as console:
+            yield Site(console.ready()["url"], namesrv, folder)
+
+
+def fill(namesrv: str) -> None:
+    with sync.Admin(namesrv) as admin:
+        admin.topics.create("orders", read_queue_nums=2, write_queue_nums=2)
+        admin.groups.create("billing")
+    with sync.Producer("shop", namesrv) as producer:
+        for number in range(10):
+            producer.send(Message("orders", b'{"id": %d}' % number, tags="paid", keys=f"order-{number}"))
+
+
+@pytest.fixture
+def browser(chromium: Any, site: Site) -> Iterator[Browser]:
+    """A fresh page; a test fails when the browser has complained of anything."""
+    context = chromium.new_context(viewport={"width": 1280, "height": 800}, locale="en-US")
+    page = context.new_page()
+    found = Browser(page, site)
+    page.set_default_timeout(30_000)
+    page.on("console", lambda line: found.complaints.append(line.text) if line.type == "error" else None)
+    page.on("pageerror", lambda error: found.complaints.append(str(error)))
+    yield found
+    context.close()
+    assert found.complaints == []

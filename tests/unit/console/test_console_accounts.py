@@ -1,0 +1,125 @@
+"""Accounts, actions and the audit log of the console."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import string
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("nicegui", reason="the console's packages are not installed")
+
+from tianzhou.console.accounts import Role, check_password, load_accounts, make_account, save_accounts
+from tianzhou.console.actions import OVER, VIEWER, Actions
+from tianzhou.console.audit import AuditLog
+from tianzhou.console.sessions import Visitor
+from tianzhou.console.texts import TEXTS, choose, text
+from tianzhou.errors import ConfigError, TianzhouError
+
+PASSWORD = "correct horse battery"
+
+
+def test_passwords_are_hashed_and_the_file_is_the_owners(tmp_path: Path) -> None:
+    path = tmp_path / "console" / "accounts.json"
+    save_accounts(path, {"alice": make_account("alice", PASSWORD, Role.ADMIN)})
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert PASSWORD not in path.read_text()
+    accounts = load_accounts(path)
+    assert PASSWORD not in repr(accounts)
+    found = check_password(accounts, "alice", PASSWORD)
+    assert found is not None
+    assert found.role is Role.ADMIN
+    assert check_password(accounts, "alice", PASSWORD + "!") is None
+    assert check_password(accounts, "bob", PASSWORD) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "password", "says"),
+    [("", PASSWORD, "is no name"), ("a b", PASSWORD, "is no name"), ("alice", "short", "10 or more")],
+)
+def test_names_and_passwords_that_cannot_be(name: str, password: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        make_account(name, password, Role.VIEWER)
+
+
+@pytest.mark.parametrize("content", [b"{}", b"[{}]", b"\xff", b"[" * 100])
+def test_a_file_that_is_none_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "accounts.json"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"accounts\.json"):
+        load_accounts(path)
+
+
+async def act(
+    tmp_path: Path, role: Role, open_: bool = True, error: Exception | None = None
+) -> tuple[str, list[str], int]:
+    """Error of an action, outcomes in the audit log, and how often it was done."""
+    log, done = AuditLog(tmp_path / "audit.log"), []
+
+    async def work() -> None:
+        done.append(1)
+        if error is not None:
+            raise error
+
+    actions = Actions(log, lambda _: open_, lambda: dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
+    outcome = await actions.run(Visitor("alice", role), "10.0.0.6", "delete topic", "orders", work)
+    return outcome.error, [entry["outcome"] for entry in log.tail(10)], len(done)
+
+
+async def test_what_an_admin_does_is_written_down_before_and_after(tmp_path: Path) -> None:
+    assert await act(tmp_path, Role.ADMIN) == ("", ["done", "begun"], 1)
+
+
+async def test_what_fails_is_said_and_written_down(tmp_path: Path) -> None:
+    found = await act(tmp_path, Role.ADMIN, error=TianzhouError("no such topic"))
+    assert found == ("no such topic", ["failed: no such topic", "begun"], 1)
+
+
+async def test_viewers_and_ended_sessions_change_nothing(tmp_path: Path) -> None:
+    assert await act(tmp_path, Role.VIEWER) == (VIEWER, [f"refused: {VIEWER}"], 0)
+    assert (await act(tmp_path, Role.ADMIN, open_=False))[::2] == (OVER, 0)
+
+
+async def test_without_its_line_in_the_audit_log_nothing_is_done(tmp_path: Path) -> None:
+    (tmp_path / "audit.log").mkdir()
+    log, done = AuditLog(tmp_path / "audit.log"), []
+    actions = Actions(log, lambda _: True, lambda: dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
+
+    async def work() -> None:
+        done.append(1)
+
+    outcome = await actions.run(Visitor("alice", Role.ADMIN), "", "delete topic", "orders", work)
+    assert "audit log" in outcome.error
+    assert not done
+
+
+def test_the_audit_log_is_bounded_and_one_line_an_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tianzhou.console.audit.MOST_BYTES", 2_000)
+    log = AuditLog(tmp_path / "audit.log")
+    for number in range(40):
+        log.write("2026-01-01", "alice\n", "::1", "create topic", "x" * 10_000, str(number))
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 6_000
+    for path in tmp_path.iterdir():
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert all(line.startswith("{") and line.endswith("}") for line in path.read_text().splitlines())
+
+
+def test_every_text_has_the_same_blanks_in_both_languages() -> None:
+    for key, (english, chinese) in TEXTS.items():
+        blanks = [{name for _, name, _, _ in string.Formatter().parse(one) if name} for one in (english, chinese)]
+        assert blanks[0] == blanks[1], key
+        assert text("zh", key, **dict.fromkeys(blanks[0], "1")), key
+
+
+def test_the_language_is_what_was_chosen_or_what_the_browser_prefers() -> None:
+    assert choose("zh", "en-US") == "zh"
+    assert choose(None, "zh-CN,zh;q=0.9") == "zh"
+    assert choose("xx", "de,zh;q=0.5") == "en"
+    assert choose(None, "") == "en"
+
+
+async def test_many_actions_at_once_are_all_written(tmp_path: Path) -> None:
+    await asyncio.gather(*(act(tmp_path, Role.ADMIN) for _ in range(20)))
+    assert len(AuditLog(tmp_path / "audit.log").tail(100)) == 40
