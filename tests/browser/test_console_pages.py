@@ -17,7 +17,7 @@ def paths() -> list[str]:
     import tianzhou.console.pages  # noqa: F401
     from tianzhou.console.layout import PAGES
 
-    names = {"topic": "orders", "group": "billing", "broker": "broker-a"}
+    names = {"topic": "orders", "group": "billing", "broker": "broker-a", "member": "nobody"}
     return [re.sub(r"{(\w+)}", lambda blank: names[blank[1]], page.path) for page in PAGES]
 
 
@@ -43,3 +43,45 @@ def test_a_topic_is_made(browser: Any) -> None:
     assert (config.read_queue_nums, config.write_queue_nums) == (3, 3)
     browser.open("/audit")
     browser.page.get_by_text("create topic").first.wait_for()
+
+
+def test_a_message_is_sent_from_a_topics_page(browser: Any) -> None:
+    page = browser.open("/topics/orders")
+    page.get_by_label("Keys").fill("from-the-console")
+    page.get_by_label("Body").fill("hello")
+    page.get_by_role("button", name="Send a message").click()
+    page.get_by_text(re.compile("SEND_OK in queue")).wait_for()
+    with sync.Admin(browser.site.namesrv) as admin:
+        (found,) = until(lambda: admin.messages.by_key("orders", "from-the-console"))
+    assert found.body == b"hello"
+
+
+def test_offsets_of_a_group_are_reset(browser: Any) -> None:
+    with sync.PullConsumer("billing", browser.site.namesrv) as consumer:
+        consumer.subscribe("orders")
+        until(lambda: [consumer.poll(timeout_ms=200)], within_s=20)
+        consumer.commit()
+    page = browser.open("/groups/billing")
+    page.get_by_label("To", exact=True).click()
+    page.get_by_role("option", name="the first message").click()
+    page.get_by_role("button", name="Reset offsets").click()
+    page.get_by_text("2 queues of orders are reset.").wait_for()
+    with sync.Admin(browser.site.namesrv) as admin:
+        assert {one.consumer_offset for one in admin.groups.lag("billing", "orders").queues} == {0}
+
+
+def test_a_topic_is_deleted_once_its_name_is_typed(browser: Any) -> None:
+    with sync.Admin(browser.site.namesrv) as admin:
+        admin.topics.create("temporary")
+        page = browser.open("/topics/temporary")
+        page.get_by_role("button", name="Delete the topic").click()
+        dialog = page.get_by_role("dialog")
+        assert dialog.get_by_role("button", name="Delete").is_disabled()
+        dialog.get_by_role("textbox").fill("temporary")
+        dialog.get_by_role("button", name="Delete").click()
+        page.wait_for_url("**/topics")
+        until(lambda: not admin.topics.exists("temporary"))
+
+
+def test_what_is_not_there_is_said(browser: Any) -> None:
+    browser.open("/topics/nothing-like-it").get_by_text("nothing-like-it does not exist").wait_for()

@@ -7,7 +7,7 @@ import datetime as dt
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final, Generic, TypeVar
 
 from tianzhou.console.audit import AuditLog
 from tianzhou.console.sessions import Visitor
@@ -16,11 +16,13 @@ from tianzhou.escaping import shown
 
 VIEWER: Final = "viewers may not change anything; ask for the role admin"
 OVER: Final = "the session has ended; log in again"
+DEFECT: Final = "this is a defect of the console; its log has the details"
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Generic[T]):
     """What became of an action.
 
     Attributes:
@@ -29,7 +31,7 @@ class Outcome:
     """
 
     error: str = ""
-    value: Any = None
+    value: T | None = None
 
     @property
     def done(self) -> bool:
@@ -52,8 +54,8 @@ class Actions:
         self._now = now
 
     async def run(
-        self, visitor: Visitor, address: str, action: str, subject: str, work: Callable[[], Awaitable[object]]
-    ) -> Outcome:
+        self, visitor: Visitor, address: str, action: str, subject: str, work: Callable[[], Awaitable[T]]
+    ) -> Outcome[T]:
         """Do something for a visitor.
 
         Args:
@@ -73,6 +75,10 @@ class Actions:
             text = str(error) or type(error).__name__
             await self._write(visitor, address, action, subject, f"failed: {text}")
             return Outcome(text)
+        except Exception:
+            _log.exception("%s of %s", action, shown(subject))
+            await self._write(visitor, address, action, subject, f"failed: {DEFECT}")
+            return Outcome(DEFECT)
         await self._write(visitor, address, action, subject, "done")
         return Outcome(value=value)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from fastapi import Request
 from nicegui import background_tasks, ui
@@ -14,7 +15,10 @@ from tianzhou.console.actions import Outcome
 from tianzhou.console.console import Console
 from tianzhou.console.door import STATE
 from tianzhou.console.sessions import Visitor
+from tianzhou.console.snapshot import Point
+from tianzhou.errors import TianzhouError
 
+T = TypeVar("T")
 LIVE_S: Final = 5.0
 """Seconds between two refreshes of what is live on a page."""
 
@@ -43,7 +47,7 @@ class View:
         """A text in the visitor's language (`texts.TEXTS`)."""
         return texts.text(self.language, key, **values)
 
-    async def act(self, action: str, subject: str, work: Callable[[], Awaitable[object]], done: str = "") -> Outcome:
+    async def act(self, action: str, subject: str, work: Callable[[], Awaitable[T]], done: str = "") -> Outcome[T]:
         """Change something, and tell the visitor what became of it (`Actions.run`).
 
         Args:
@@ -105,7 +109,7 @@ def view_of(console: Console, request: Request) -> View:
 async def show_page(console: Console, page: Page, request: Request) -> None:
     """Fill a page: its frame, and what is inside."""
     view = view_of(console, request)
-    title = view.text(page.title)
+    title = view.text(page.title, **view.path)
     ui.page_title(f"{title} · {view.text('title')}")
     ui.colors(primary="#1f5f8b")
     with ui.header().classes("items-center gap-2 q-py-xs"):
@@ -136,7 +140,66 @@ async def show_page(console: Console, page: Page, request: Request) -> None:
         ui.label(title).classes("text-2xl").props('role="heading" aria-level="1"')
         if console.watcher.now.error:
             ui.label(view.text("unseen", why=console.watcher.now.error)).classes("text-negative")
-        await page.show(view)
+        try:
+            await page.show(view)
+        except (TianzhouError, OSError) as error:
+            ui.label(view.text("failed", why=str(error) or type(error).__name__)).classes("text-negative")
+
+
+def section(title: str) -> ui.card:
+    """A part of a page under a heading; to be used as a context."""
+    found = ui.card().classes("w-full")
+    with found:
+        ui.label(title).classes("text-lg").props('role="heading" aria-level="2"')
+    return found
+
+
+def local_time(timestamp_ms: int) -> str:
+    """A time in the console's zone, to the second; empty for 0 or less."""
+    if timestamp_ms <= 0:
+        return ""
+    return dt.datetime.fromtimestamp(timestamp_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def chart_options(title: str, lines: Mapping[str, Sequence[Point]]) -> dict[str, Any]:
+    """Options of a line chart over time.
+
+    Args:
+        title: of the chart.
+        lines: points by the name of their line.
+    """
+    series = [
+        {"name": name, "type": "line", "showSymbol": False, "data": [[point.at_ms, point.value] for point in points]}
+        for name, points in lines.items()
+    ]
+    return {
+        "title": {"text": title, "textStyle": {"fontSize": 14}},
+        "tooltip": {"trigger": "axis"},
+        "grid": {"left": 60, "right": 24, "top": 40, "bottom": 24},
+        "xAxis": {"type": "time", "axisLabel": {"hideOverlap": True}},
+        "yAxis": {"type": "value", "min": 0},
+        "animation": False,
+        "series": series,
+    }
+
+
+class Chart:
+    """A line chart over time.
+
+    Args:
+        title: of the chart.
+        lines: points by the name of their line.
+    """
+
+    def __init__(self, title: str, lines: Mapping[str, Sequence[Point]]) -> None:
+        self._title = title
+        self._chart = ui.echart(chart_options(title, lines)).classes("h-64 grow basis-80")
+
+    def show(self, lines: Mapping[str, Sequence[Point]]) -> None:
+        """Draw other points."""
+        self._chart.options.clear()
+        self._chart.options.update(chart_options(self._title, lines))
+        self._chart.update()
 
 
 def live(refresh: Callable[[], object], every_s: float = LIVE_S) -> None:

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("nicegui", reason="the console's packages are not installed")
 
 from tianzhou.console.accounts import Role, check_password, load_accounts, make_account, save_accounts
-from tianzhou.console.actions import OVER, VIEWER, Actions
+from tianzhou.console.actions import DEFECT, OVER, VIEWER, Actions
 from tianzhou.console.audit import AuditLog
 from tianzhou.console.sessions import Visitor
 from tianzhou.console.texts import TEXTS, choose, text
@@ -75,6 +75,11 @@ async def test_what_an_admin_does_is_written_down_before_and_after(tmp_path: Pat
 async def test_what_fails_is_said_and_written_down(tmp_path: Path) -> None:
     found = await act(tmp_path, Role.ADMIN, error=TianzhouError("no such topic"))
     assert found == ("no such topic", ["failed: no such topic", "begun"], 1)
+
+
+async def test_a_defect_is_logged_and_said_to_be_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert (await act(tmp_path, Role.ADMIN, error=AttributeError("no such thing")))[0] == DEFECT
+    assert "no such thing" in caplog.text
 
 
 async def test_viewers_and_ended_sessions_change_nothing(tmp_path: Path) -> None:

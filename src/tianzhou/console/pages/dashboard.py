@@ -2,39 +2,12 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import Any
 
 from nicegui import ui
 
-from tianzhou.console.layout import View, live, page, table
-from tianzhou.console.snapshot import Point, Snapshot
-
-
-def chart_options(title: str, lines: dict[str, list[Point]]) -> dict[str, Any]:
-    """Options of a line chart over time.
-
-    Args:
-        title: of the chart.
-        lines: points by the name of their line.
-    """
-    return {
-        "title": {"text": title, "textStyle": {"fontSize": 14}},
-        "tooltip": {"trigger": "axis"},
-        "grid": {"left": 60, "right": 16, "top": 40, "bottom": 24},
-        "xAxis": {"type": "time"},
-        "yAxis": {"type": "value", "min": 0},
-        "animation": False,
-        "series": [
-            {
-                "name": name,
-                "type": "line",
-                "showSymbol": False,
-                "data": [[point.at_ms, point.value] for point in points],
-            }
-            for name, points in lines.items()
-        ],
-    }
+from tianzhou.console.layout import Chart, View, live, local_time, page, table
+from tianzhou.console.snapshot import Snapshot
 
 
 def broker_rows(now: Snapshot) -> list[dict[str, Any]]:
@@ -62,7 +35,7 @@ async def show(view: View) -> None:
     counts = ui.row().classes("w-full gap-4")
     with ui.row().classes("w-full gap-4"):
         charts = {
-            name: ui.echart(chart_options(view.text(title), {})).classes("h-64 grow basis-80")
+            name: Chart(view.text(title), {})
             for name, title in (("in", "messages.in"), ("out", "messages.out"), ("lag", "backlog"))
         }
     columns = [
@@ -94,14 +67,10 @@ async def show(view: View) -> None:
                 with ui.card().classes("grow"):
                     ui.label(f"{number:,}").classes("text-2xl")
                     ui.label(view.text(key)).classes("text-grey")
-        for name, chart in charts.items():
-            title = chart.options["title"]["text"]
-            chart.options.clear()
-            chart.options.update(chart_options(title, {title: watcher.series.of(name)}))
-            chart.update()
+        for name, graph in charts.items():
+            graph.show({name: watcher.series.of(name)})
         brokers.rows = broker_rows(now)
-        time = dt.datetime.fromtimestamp(now.at_ms / 1000).astimezone().strftime("%H:%M:%S")
-        seen.text = view.text("seen.at", time=time)
+        seen.text = view.text("seen.at", time=local_time(now.at_ms))
 
     refresh()
     live(refresh)

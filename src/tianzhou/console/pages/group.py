@@ -1,0 +1,231 @@
+"""One consumer group: progress by queue and over time, members with their stacks, settings, reset of offsets."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from typing import Any, Final
+
+from nicegui import ui
+
+from tianzhou.admin.groups import GroupLag, OffsetChange
+from tianzhou.console.layout import Chart, View, confirmed, live, local_time, page, section, table
+from tianzhou.model.names import RETRY_PREFIX
+from tianzhou.model.topic import SubscriptionGroupConfig
+from tianzhou.wire.bodies.clients import ConsumerConnection, ConsumerRunningInfo
+
+DESTINATIONS: Final = ("earliest", "latest", "time", "offset")
+
+
+def lag_rows(lag: GroupLag) -> list[dict[str, Any]]:
+    """Rows of the table of progress."""
+    return [
+        {
+            "key": f"{one.queue.topic}:{one.queue.broker_name}:{one.queue.queue_id}",
+            "topic": one.queue.topic,
+            "broker": one.queue.broker_name,
+            "queue": one.queue.queue_id,
+            "max": one.broker_offset,
+            "consumed": one.consumer_offset,
+            "lag": one.lag,
+            "last": local_time(one.last_timestamp),
+            "member": one.client_id or "",
+        }
+        for one in lag.queues
+    ]
+
+
+def destination(kind: str, value: str) -> dict[str, Any]:
+    """Arguments of `Groups.reset` for what a form says.
+
+    Args:
+        kind: one of `DESTINATIONS`.
+        value: of a time, as `2026-01-31T12:00`; of an offset, a number.
+
+    Raises:
+        ValueError: the value is no time, or no offset.
+    """
+    if kind == "time":
+        return {"to_time_ms": int(dt.datetime.fromisoformat(value).astimezone().timestamp() * 1000)}
+    if kind == "offset":
+        return {"to_offset": int(value)}
+    return {f"to_{kind}": True}
+
+
+@page("/groups/{group}", "page.group")
+async def show(view: View) -> None:
+    """Fill the page."""
+    group, admin = view.path["group"], view.console.admin
+    configs, lag, members = await asyncio.gather(
+        admin.groups.config(group), admin.groups.lag(group, clients=True), admin.groups.connections(group)
+    )
+    with section(view.text("group.progress")):
+        _progress(view, group, lag)
+    with section(view.text("group.members")):
+        _members(view, group, members)
+    if not view.visitor.may_change:
+        return
+    with section(view.text("group.reset")):
+        _reset(
+            view, group, sorted({one.queue.topic for one in lag.queues if not one.queue.topic.startswith(RETRY_PREFIX)})
+        )
+    if configs:
+        with section(view.text("group.settings")):
+            _settings(view, next(iter(configs.values())))
+    _deletion(view, group)
+
+
+def _progress(view: View, group: str, lag: GroupLag) -> None:
+    title = view.text("group.lag")
+    graph = Chart(title, {})
+    names = ("topic", "broker", "queue", "topic.max", "group.consumed", "group.lag", "group.last", "group.member")
+    columns = [(name.rpartition(".")[2], view.text(name)) for name in names]
+    found = table(
+        columns, lag_rows(lag), key="key", links={"topic": "/topics/{value}"}, filter_text=view.text("filter")
+    )
+
+    async def refresh() -> None:
+        now = await view.console.admin.groups.lag(group)
+        owners = {row["key"]: row["member"] for row in found.rows}
+        found.rows = [{**row, "member": owners.get(row["key"], "")} for row in lag_rows(now)]
+        graph.show({title: view.console.watcher.series.of(f"lag:{group}")})
+
+    graph.show({title: view.console.watcher.series.of(f"lag:{group}")})
+    live(refresh)
+
+
+def _members(view: View, group: str, members: ConsumerConnection | None) -> None:
+    if members is None or not members.connection_set:
+        ui.label(view.text("group.nobody"))
+        return
+    rows = [
+        {"member": one.client_id, "address": one.client_addr, "language": one.language, "version": one.version}
+        for one in members.connection_set
+    ]
+    columns = [("member", view.text("group.member")), ("address", view.text("address"))]
+    columns += [("language", view.text("group.language")), ("version", view.text("version"))]
+    table(columns, rows, key="member", links={"member": f"/groups/{group}/members/{{value}}"})
+    subscribed = [
+        {"topic": one.topic, "expression": one.sub_string, "type": one.expression_type}
+        for one in members.subscription_table.values()
+    ]
+    ui.label(view.text("group.subscriptions")).classes("text-md")
+    table(
+        [("topic", view.text("topic")), ("expression", view.text("group.expression")), ("type", "")],
+        subscribed,
+        key="topic",
+    )
+
+
+@page("/groups/{group}/members/{member}", "page.member")
+async def show_member(view: View) -> None:
+    """Fill the page of one member: what it reports of itself, with the stacks of its threads."""
+    group, member = view.path["group"], view.path["member"]
+    info = await view.console.admin.groups.running_info(group, member, stack=True)
+    with section(view.text("group.info")):
+        _running_info(info)
+
+
+def _running_info(info: ConsumerRunningInfo) -> None:
+    queues = [
+        {
+            "key": f"{queue.topic}:{queue.broker_name}:{queue.queue_id}",
+            "topic": queue.topic,
+            "queue": f"{queue.broker_name}:{queue.queue_id}",
+            "cached": found.cached_msg_count,
+            "commit": found.commit_offset,
+            "locked": found.locked,
+        }
+        for queue, found in info.mq_table.items()
+    ]
+    table([(name, name) for name in ("topic", "queue", "cached", "commit", "locked")], queues, key="key")
+    rates = [
+        {
+            "topic": topic,
+            "rt": f"{one.consume_rt:.1f}",
+            "ok": f"{one.consume_ok_tps:.1f}",
+            "failed": f"{one.consume_failed_tps:.1f}",
+        }
+        for topic, one in info.status_table.items()
+    ]
+    table([("topic", "topic"), ("rt", "ms"), ("ok", "ok / s"), ("failed", "failed / s")], rates, key="topic")
+    table(
+        [("name", "name"), ("value", "value")],
+        [{"name": k, "value": v} for k, v in sorted(info.properties.items())],
+        key="name",
+    )
+    if info.jstack:
+        ui.code(info.jstack, language=None).classes("w-full")
+
+
+def _reset(view: View, group: str, topics: list[str]) -> None:
+    with ui.row().classes("items-center w-full"):
+        topic = ui.select(
+            topics, value=topics[0] if topics else None, label=view.text("topic"), new_value_mode="add-unique"
+        )
+        topic.props("use-input").classes("w-64")
+        options = {kind: view.text(f"group.to.{kind}") for kind in DESTINATIONS}
+        kind = ui.select(options, value="latest", label=view.text("group.to")).classes("w-64")
+        value = ui.input("2026-01-31T12:00").bind_visibility_from(kind, "value", lambda now: now in ("time", "offset"))
+
+        async def run(dry_run: bool) -> None:
+            chosen, where = topic.value or "", f"{kind.value} {value.value or ''}".strip()
+
+            async def work() -> list[OffsetChange]:
+                return await view.console.admin.groups.reset(
+                    group, chosen, dry_run=dry_run, **destination(kind.value, value.value or "")
+                )
+
+            name = "preview reset of offsets" if dry_run else "reset offsets"
+            outcome = await view.act(name, f"{group} in {chosen} to {where}", work, " ")
+            if outcome.value is None:
+                return
+            shown.rows = [
+                {"key": str(one.queue), "queue": str(one.queue), "before": one.before, "after": one.after}
+                for one in outcome.value
+            ]
+            if not dry_run:
+                ui.notify(view.text("group.moved", queues=len(outcome.value), topic=chosen), type="positive")
+
+        ui.button(view.text("group.preview"), on_click=lambda: run(True)).props("outline")
+        ui.button(view.text("group.reset"), on_click=lambda: run(False))
+    names = ("queue", "group.before", "group.after")
+    shown = table([(name.rpartition(".")[2], view.text(name)) for name in names], (), key="key")
+
+
+def _settings(view: View, config: SubscriptionGroupConfig) -> None:
+    with ui.row().classes("items-center"):
+        enabled = ui.switch(view.text("group.enabled"), value=config.consume_enable)
+        broadcast = ui.switch(view.text("group.broadcast"), value=config.consume_broadcast_enable)
+        retries = ui.number(view.text("group.retries"), value=config.retry_max_times, min=-1, max=1_000, precision=0)
+
+        async def save() -> None:
+            settings = {
+                "consume_enable": enabled.value,
+                "consume_broadcast_enable": broadcast.value,
+                "retry_max_times": int(retries.value),
+            }
+            await view.act(
+                "change group",
+                f"{config.group_name}: {settings}",
+                lambda: view.console.admin.groups.update(config.group_name, **settings),
+            )
+
+        ui.button(view.text("save"), on_click=save)
+
+
+def _deletion(view: View, group: str) -> None:
+    async def delete() -> None:
+        if not await confirmed(view, group):
+            return
+        outcome = await view.act(
+            "delete group",
+            group,
+            lambda: view.console.admin.groups.delete(group),
+            view.text("group.deleted", name=group),
+        )
+        if outcome.done:
+            await view.console.watcher.look()
+            ui.navigate.to("/groups")
+
+    ui.button(view.text("group.delete"), icon="delete", on_click=delete).props("color=negative outline")

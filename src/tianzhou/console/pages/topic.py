@@ -1,0 +1,147 @@
+"""One topic: its queues, route, settings and groups; send a message, delete it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import quote
+
+from nicegui import ui
+
+from tianzhou.admin.topics import TopicDescription
+from tianzhou.client import Producer
+from tianzhou.console.layout import View, confirmed, local_time, page, section, table
+from tianzhou.model import Message, SendResult
+
+SENDER: Final = "tianzhou-console"
+"""Producer group of messages that are sent from pages."""
+PERMISSIONS: Final = (6, 4, 2)
+
+
+def queue_rows(found: TopicDescription) -> list[dict[str, Any]]:
+    """Rows of the table of queues."""
+    return [
+        {
+            "key": f"{queue.broker_name}:{queue.queue_id}",
+            "broker": queue.broker_name,
+            "queue": queue.queue_id,
+            "min": offset.min_offset,
+            "max": offset.max_offset,
+            "messages": offset.max_offset - offset.min_offset,
+            "stored": local_time(offset.last_update_timestamp),
+        }
+        for queue, offset in found.offsets.items()
+    ]
+
+
+def route_rows(found: TopicDescription) -> list[dict[str, Any]]:
+    """Rows of the table of brokers that have the topic."""
+    addresses = {data.broker_name: data.broker_addrs for data in found.route.broker_datas}
+    return [
+        {
+            "broker": data.broker_name,
+            "read": data.read_queue_nums,
+            "write": data.write_queue_nums,
+            "perm": data.perm,
+            "addresses": ", ".join(f"{key}: {value}" for key, value in addresses.get(data.broker_name, {}).items()),
+        }
+        for data in found.route.queue_datas
+    ]
+
+
+@page("/topics/{topic}", "page.topic")
+async def show(view: View) -> None:
+    """Fill the page.
+
+    Raises:
+        ClientError: there is no such topic.
+    """
+    topic = view.path["topic"]
+    found = await view.console.admin.topics.describe(topic)
+    with section(view.text("topic.queues")):
+        names = ("broker", "queue", "topic.min", "topic.max", "topic.messages", "topic.stored")
+        columns = [(name.removeprefix("topic."), view.text(name)) for name in names]
+        table(columns, queue_rows(found), key="key")
+        ui.link(view.text("open"), f"/messages?topic={quote(topic)}")
+    with section(view.text("topic.route")):
+        columns = [
+            ("broker", view.text("broker")),
+            ("read", view.text("topic.read")),
+            ("write", view.text("topic.write")),
+        ]
+        table(
+            [*columns, ("perm", view.text("topic.perm")), ("addresses", view.text("address"))],
+            route_rows(found),
+            key="broker",
+        )
+    with section(view.text("topic.groups")):
+        groups = [{"group": name} for name in found.groups]
+        table([("group", view.text("group"))], groups, key="group", links={"group": "/groups/{value}"})
+    if view.visitor.may_change:
+        with section(view.text("topic.settings")):
+            _settings(view, found)
+        with section(view.text("topic.send")):
+            _sender(view, topic)
+        _deletion(view, topic)
+
+
+def _settings(view: View, found: TopicDescription) -> None:
+    config = next(iter(found.configs.values()), None)
+    if config is None:
+        return
+    with ui.row().classes("items-center"):
+        read = ui.number(view.text("topic.read"), value=config.read_queue_nums, min=1, max=65_535, precision=0)
+        write = ui.number(view.text("topic.write"), value=config.write_queue_nums, min=1, max=65_535, precision=0)
+        options = {perm: view.text(f"topic.perm.{perm}") for perm in PERMISSIONS}
+        perm = ui.select(options, value=config.perm & 6 or 6, label=view.text("topic.perm"))
+
+        async def save() -> None:
+            outcome = await view.act(
+                "change topic",
+                f"{found.topic}: read {read.value:g}, write {write.value:g}, perm {perm.value}",
+                lambda: view.console.admin.topics.update(
+                    found.topic, read_queue_nums=int(read.value), write_queue_nums=int(write.value), perm=perm.value
+                ),
+            )
+            if outcome.done:
+                ui.navigate.reload()
+
+        ui.button(view.text("save"), on_click=save)
+
+
+def _sender(view: View, topic: str) -> None:
+    with ui.row().classes("w-full items-start"):
+        tags = ui.input(view.text("topic.tags")).props("dense outlined")
+        keys = ui.input(view.text("topic.keys")).props("dense outlined")
+        body = ui.textarea(view.text("topic.body")).props("outlined autogrow").classes("grow")
+
+        async def send() -> None:
+            message = Message(topic, body.value.encode(), tags=tags.value or None, keys=keys.value or ())
+            outcome = await view.act("send message", topic, lambda: _send(view, message), " ")
+            if (sent := outcome.value) is not None:
+                place = f"{sent.queue.broker_name}:{sent.queue.queue_id}"
+                text = view.text("topic.sent", status=sent.status.name, queue=place, offset=sent.queue_offset)
+                ui.notify(text, type="positive")
+
+        ui.button(view.text("topic.send"), icon="send", on_click=send)
+
+
+async def _send(view: View, message: Message) -> SendResult:
+    async with Producer(SENDER, instance=view.console.admin.instance) as producer:
+        return await producer.send(message)
+
+
+def _deletion(view: View, topic: str) -> None:
+    async def delete() -> None:
+        if not await confirmed(view, topic):
+            return
+        outcome = await view.act(
+            "delete topic",
+            topic,
+            lambda: view.console.admin.topics.delete(topic),
+            view.text("topic.deleted", name=topic),
+        )
+        if outcome.done:
+            await view.console.watcher.look()
+            ui.navigate.to("/topics")
+
+    ui.button(view.text("topic.delete"), icon="delete", on_click=delete).props("color=negative outline")

@@ -1,0 +1,44 @@
+"""The console's words in English and Chinese: a key a text, both languages side by side."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tianzhou.console.texts import frame, groups, overview, topics
+
+LANGUAGES: Final = ("en", "zh")
+COOKIE: Final = "tianzhou_language"
+TEXTS: Final[dict[str, tuple[str, str]]] = {}
+for _words in (frame, overview, topics, groups):
+    if _twice := TEXTS.keys() & _words.TEXTS.keys():
+        raise ValueError(f"{_words.__name__}: {', '.join(sorted(_twice))} stand elsewhere, too")
+    TEXTS.update(_words.TEXTS)
+
+
+def text(language: str, key: str, **values: object) -> str:
+    """A text in a language, with its blanks filled in.
+
+    Args:
+        language: one of `LANGUAGES`; any other is taken for English.
+        key: of `TEXTS`.
+        values: of the blanks.
+
+    Raises:
+        KeyError: there is no such text, or a blank has no value.
+    """
+    english, chinese = TEXTS[key]
+    found = chinese if language == "zh" else english
+    return found.format(**values) if values else found
+
+
+def choose(cookie: str | None, accepted: str) -> str:
+    """The language of a visitor: what they chose, else what their browser prefers.
+
+    Args:
+        cookie: value of `COOKIE`.
+        accepted: the header Accept-Language.
+    """
+    if cookie in LANGUAGES:
+        return str(cookie)
+    first = accepted.split(",", 1)[0].strip().lower()
+    return "zh" if first.startswith("zh") else "en"

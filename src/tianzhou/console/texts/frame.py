@@ -1,0 +1,49 @@
+"""Words of the frame, the log-in and of several pages."""
+
+from __future__ import annotations
+
+from typing import Final
+
+TEXTS: Final = {
+    "title": ("Tianzhou console", "天舟控制台"),
+    # Log-in
+    "login": ("Log in", "登录"),
+    "logout": ("Log out", "退出"),
+    "login.name": ("Name", "用户名"),
+    "login.password": ("Password", "密码"),
+    "login.wrong": ("The name or the password is wrong.", "用户名或密码错误。"),
+    "login.wait": (
+        "Too many wrong passwords; try again in {seconds} s.",
+        "密码错误次数过多，请在 {seconds} 秒后重试。",
+    ),
+    "login.none": (
+        "There is no account yet. On this machine: tianzhou console-user add NAME --role admin",
+        "还没有账号。请在本机执行：tianzhou console-user add NAME --role admin",
+    ),
+    # Words
+    "filter": ("Filter", "筛选"),
+    "create": ("Create", "新建"),
+    "delete": ("Delete", "删除"),
+    "cancel": ("Cancel", "取消"),
+    "done": ("Done", "完成"),
+    "viewer": ("You may look, and change nothing.", "您只有查看权限。"),
+    "confirm": ("Type the name to confirm: {name}", "请输入名称确认：{name}"),
+    "not.yet": ("The cluster has not been seen yet.", "尚未获取到集群信息。"),
+    "unseen": ("The cluster cannot be looked at: {why}", "无法获取集群信息：{why}"),
+    "seen.at": ("as of {time}", "截至 {time}"),
+    "broker": ("Broker", "Broker"),
+    "brokers": ("Brokers", "Broker"),
+    "topic": ("Topic", "主题"),
+    "topics": ("Topics", "主题"),
+    "group": ("Consumer group", "消费组"),
+    "groups": ("Consumer groups", "消费组"),
+    "address": ("Address", "地址"),
+    "role": ("Role", "角色"),
+    "version": ("Version", "版本"),
+    "time": ("Time", "时间"),
+    "queue": ("Queue", "队列"),
+    "open": ("Open", "打开"),
+    "save": ("Save", "保存"),
+    "failed": ("This cannot be shown: {why}", "无法显示：{why}"),
+    "none": ("There is nothing here.", "暂无数据。"),
+}
