@@ -75,7 +75,7 @@ class Actions:
             text = str(error) or type(error).__name__
             await self._write(visitor, address, action, subject, f"failed: {text}")
             return Outcome(text)
-        except Exception:
+        except Exception:  # noqa: BLE001 - a defect of a page must not end without a word to the visitor
             _log.exception("%s of %s", action, shown(subject))
             await self._write(visitor, address, action, subject, f"failed: {DEFECT}")
             return Outcome(DEFECT)
