@@ -14,17 +14,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tianzhou.access.settings import AuthSettings
 from tianzhou.broker.server import make_parts, make_tables
 from tianzhou.broker.services import Services
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.stats.stats import BrokerStats
 from tianzhou.client.cluster import broker_requests
 from tianzhou.clock import SystemClock
+from tianzhou.limits import Bounds
 from tianzhou.namesrv.handlers import Handlers
 from tianzhou.namesrv.kv import KvConfig
 from tianzhou.namesrv.routes import RouteTable
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.remoting.client import RemotingClient
+from tianzhou.remoting.gates.access_control import AccessControl, access_control, credentials_by_chance
 from tianzhou.store.settings import StoreSettings
 from tianzhou.store.store import MessageStore
 from tianzhou.supervision import Supervisor
@@ -33,16 +36,12 @@ from tianzhou.wire.codes import RequestCode
 ROOT = Path(__file__).resolve().parents[2]
 SECTIONS = ("3.1", "3.2", "3.3", "3.4", "3.5")
 _POP = "POP consumption is not served yet"
-_ACL = "users and access lists are not served yet"
-_ACL_4 = "4.9 only; gone in 5.3.3, which answers 3"
+_WITH_ACCOUNTS = "with `aclEnable`; gone in 5.3.3, which answers 3"
+_WITH_USERS = "with `authenticationEnabled`"
 _CONTAINER = "broker container only; a 5.3.3 broker answers 3"
 _ROCKSDB = "needs RocksDB, which this store does not use"
 
 REASONS: dict[int, str] = {
-    50: _ACL_4,
-    51: _ACL_4,
-    52: _ACL_4,
-    53: _ACL_4,
     60: "the timer wheel is not served yet",
     61: "the timer wheel is not served yet",
     355: _ROCKSDB,
@@ -52,7 +51,6 @@ REASONS: dict[int, str] = {
     902: _CONTAINER,
     903: _CONTAINER,
     **dict.fromkeys((200050, 200051, 200052, 200053, 200054, 200055, 200056, 200151), _POP),
-    **dict.fromkeys(range(3001, 3011), _ACL),
 }
 """Why a code of wire.md §3.1 to §3.5 is served by nobody here."""
 
@@ -62,6 +60,8 @@ NOTES: dict[int, str] = {
     300: "names groups only, where 5.3.3 lists the topic itself as one",
     308: "groups left out keep their offsets, which 5.3.3 deletes",
     **dict.fromkeys((2001, 2002, 2003), _COLD),
+    **dict.fromkeys(range(50, 55), _WITH_ACCOUNTS),
+    **dict.fromkeys(range(3001, 3011), _WITH_USERS),
 }
 """What is to be known of a code that is served."""
 
@@ -83,6 +83,11 @@ TESTS: dict[int, str] = {
         _ADMIN + "topics_are_made_changed_shown_and_deleted": (17, 21, 215, 351),
         _ADMIN + "several_topics_are_one_change": (18,),
         _ADMIN + "every_key_is_shown_and_an_update_rewrites_the_whole_file": (25, 26),
+        "unit/broker/test_broker_access_config.py::test_account_is_made_changed_and_deleted": (50, 51, 52, 53),
+        "unit/broker/test_broker_access_config.py::test_accounts_are_shown_without_their_secrets": (54,),
+        "scenario/test_users_and_policies.py::test_a_user_does_what_it_was_allowed_and_that_outlives_a_restart": tuple(
+            range(3001, 3011)
+        ),
         _ADMIN + "runtime_figures_are_those_tools_read": (28,),
         _OFFSETS + "bounds_and_times": (29, 30, 31, 32),
         _CLIENTS + "a_heartbeat_makes_group_and_retry_topic": (34,),
@@ -170,19 +175,36 @@ def broker_handlers() -> dict[int, str]:
         settings = replace(BrokerSettings(), broker_name="broker-a", broker_ip1="127.0.0.1", namesrv_addr="")
         store_settings = replace(StoreSettings(), store_path_root_dir=folder)
         clock = SystemClock()
-        services = Services(
-            make_tables(settings, store_settings, 0),
-            MessageStore(store_settings, clock),
-            BrokerStats(0),
-            clock,
-            Supervisor("broker", clock),
-            "127.0.0.1:10911",
-            (b"\x7f\x00\x00\x01", 10911),
-        )
-        router = make_parts(
-            services, client=RemotingClient(clock=clock), written=_nothing, settings_changed=lambda _: None
-        ).router
-        return {code: _name(router.handler(code)) for code in router.codes}
+        found = {}
+        for access in access_controls(Path(folder)):
+            services = Services(
+                make_tables(settings, store_settings, 0),
+                MessageStore(store_settings, clock),
+                BrokerStats(0),
+                clock,
+                Supervisor("broker", clock),
+                "127.0.0.1:10911",
+                (b"\x7f\x00\x00\x01", 10911),
+            )
+            client = RemotingClient(clock=clock)
+            router = make_parts(
+                services, client=client, written=_nothing, settings_changed=lambda _: None, access=access
+            ).router
+            found.update({code: _name(router.handler(code)) for code in router.codes})
+        return found
+
+
+def access_controls(folder: Path) -> Iterator[AccessControl | None]:
+    """Access control of both kinds, and without any: each serves requests of its own."""
+    file = folder / "plain_acl.yml"
+    file.write_text("accounts: [{accessKey: administrator, secretKey: a-long-secret, admin: true}]")
+    file.chmod(0o600)
+    for settings in (
+        AuthSettings(acl_enable=True, acl_config_path=str(file)),
+        AuthSettings(authentication_enabled=True),
+        AuthSettings(),
+    ):
+        yield access_control(settings, folder, "DefaultCluster", Bounds(), SystemClock(), credentials_by_chance())
 
 
 async def _nothing() -> None:
@@ -192,10 +214,14 @@ async def _nothing() -> None:
 def namesrv_handlers() -> dict[int, str]:
     """Code to handler of a name server."""
     with tempfile.TemporaryDirectory() as folder:
-        handlers = Handlers(
-            NamesrvSettings(), RouteTable(), KvConfig(Path(folder) / "kv.json"), SystemClock(), lambda _: None
-        )
-        return {code: _name(handlers.handler(code)) for code in handlers.codes}
+        found = {}
+        for access in access_controls(Path(folder)):
+            kv = KvConfig(Path(folder) / "kv.json")
+            handlers = Handlers(
+                NamesrvSettings(), RouteTable(), kv, SystemClock(), lambda _: None, access=access
+            )
+            found.update({code: _name(handlers.handler(code)) for code in handlers.codes})
+        return found
 
 
 def client_handlers() -> dict[int, str]:

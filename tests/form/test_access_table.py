@@ -14,7 +14,6 @@ from tianzhou.wire.codes import DLedgerRequestCode, RequestCode
 from tianzhou.wire.fields import request_fields
 
 PRINT = "print it again: PYTHONPATH=src python tests/form/access_table.py > docs/reference/access.md"
-OLD = {54: "gone before 4.9; listed so that it is not mistaken for one that needs nothing"}
 
 
 def test_the_page_is_what_the_rows_say() -> None:
@@ -34,8 +33,7 @@ def test_every_code_that_is_served_has_a_row(server: str) -> None:
 
 def test_rows_are_of_codes_there_are() -> None:
     known = {*map(int, RequestCode), *map(int, DLedgerRequestCode)}
-    assert known - ROWS.keys() == set()
-    assert ROWS.keys() - known == OLD.keys()
+    assert known == ROWS.keys()
 
 
 @pytest.mark.parametrize("code", sorted(ROWS))

@@ -20,6 +20,7 @@ from tianzhou.remoting.signing import signing
 from tianzhou.remoting.tls import TlsSettings
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
+from tianzhou.wire.fields import read_reply
 from waiting import until_async
 
 ADMIN = {"access_key": "administrator", "secret_key": "admin-secret"}
@@ -98,6 +99,42 @@ async def test_a_message_of_another_topic_is_not_had_by_sending_it_back(tmp_path
             server.broker_address, Command(RequestCode.CONSUMER_SEND_MSG_BACK, fields=fields), 5000
         )
         assert (reply.code, "of a topic you may not read" in (reply.remark or "")) == (16, True)
+
+
+async def test_a_transaction_is_ended_by_who_may_send_its_message_whatever_topic_is_named(tmp_path: Path) -> None:
+    async with served(tmp_path) as server, RemotingClient(hooks=[signing(*ADMIN.values())]) as owner:
+        where = server.broker_address
+        sent = {
+            "producerGroup": "shop", "topic": "secrets", "defaultTopic": "TBW102", "defaultTopicQueueNums": "1",
+            "queueId": "0", "sysFlag": "4", "bornTimestamp": "1", "flag": "0",
+            "properties": "TRAN_MSG\x01true\x02PGROUP\x01shop\x02UNIQ_KEY\x01u\x02",
+        }  # fmt: skip
+        reply = await owner.invoke(where, Command(RequestCode.SEND_MESSAGE, fields=sent, body=b"x"), 5000)
+        place = read_reply(RequestCode.SEND_MESSAGE, reply)
+        end = {
+            "producerGroup": "shop", "tranStateTableOffset": str(place.queue_offset), "commitOrRollback": "12",
+            "commitLogOffset": str(int(place.msg_id[16:], 16)), "msgId": "u", "transactionId": "u",
+        }  # fmt: skip
+
+        async def ended(client: RemotingClient, **more: str) -> tuple[int, str]:
+            reply = await client.invoke(where, Command(RequestCode.END_TRANSACTION, fields=end | more), 5000)
+            return reply.code, reply.remark or ""
+
+        async with RemotingClient(hooks=[signing(*WORKER.values())]) as worker:
+            for more in ({}, {"topic": "orders"}, {"producerGroup": "guess"}):
+                code, remark = await ended(worker, **more)
+                assert (code, "of a topic you may not send to" in remark, "shop" in remark) == (16, True, False)
+        assert await ended(owner) == (0, "")
+
+
+async def test_what_nobody_serves_is_told_to_accounts_alone(tmp_path: Path) -> None:
+    async with served(tmp_path) as server:
+        for address in (server.namesrv_address, server.broker_address):
+            async with RemotingClient() as stranger, RemotingClient(hooks=[signing(*WORKER.values())]) as worker:
+                reply = await stranger.invoke(address, Command(4711, fields={}), 5000)
+                assert (reply.code, "No accessKey is configured" in (reply.remark or "")) == (1, True)
+                assert "127.0.0.1" not in (reply.remark or "")
+                assert (await worker.invoke(address, Command(4711, fields={}), 5000)).code == 3
 
 
 async def test_a_server_does_not_start_without_rules(tmp_path: Path) -> None:

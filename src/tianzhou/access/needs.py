@@ -162,7 +162,7 @@ ROWS: Final[Mapping[int, Row]] = {
     51: Row(ADMIN, "Cluster Update", "Apache's 4.x lets every account delete accounts"),
     52: Row(ACCOUNT, "Cluster Get"),
     53: Row(ADMIN, "Cluster Update", "Apache's 4.x lets every account let in addresses"),
-    54: Row(ADMIN, "Cluster Get", "it lists accounts"),
+    54: Row(ADMIN, "Cluster Get", "Apache's 4.9 shows every account the secrets of all"),
     **dict.fromkeys((3001, 3002, 3003, 3006, 3007, 3008), Row(ADMIN, "Cluster Update")),
     **dict.fromkeys((3004, 3005, 3009, 3010), Row(ADMIN, "Cluster Get")),
     # Name servers

@@ -16,14 +16,14 @@ _log = logging.getLogger(__name__)
 _POP: Final = (
     "POP consumers get no messages here; use push or pull consumers (Java: setClientRebalance(true), the default)"
 )
-_ACL: Final = (
-    "accounts are managed with aclEnable=true, users with authenticationEnabled=true; here neither is so, or the other"
-)
+_ACCOUNTS: Final = "there are no accounts, as aclEnable is not set here"
+_USERS: Final = "there are no users, as authenticationEnabled is not set here"
 _CONTROLLER: Final = "there is no controller here; this version replicates nothing"
 
 ADVICE: Final[dict[int, str]] = {
     **dict.fromkeys((200050, 200051, 200052, 200053, 200054, 200055, 200056, 200151, 400, 401), _POP),
-    **dict.fromkeys((50, 51, 52, 53, *range(3001, 3011)), _ACL),
+    **dict.fromkeys(range(50, 55), _ACCOUNTS),
+    **dict.fromkeys(range(3001, 3011), _USERS),
     **dict.fromkeys(range(1001, 1014), _CONTROLLER),
     RequestCode.GET_TIMER_CHECK_POINT: "this version has no timers; use delay levels",
     RequestCode.GET_TIMER_METRICS: "this version has no timers; use delay levels",

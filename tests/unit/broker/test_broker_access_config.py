@@ -57,6 +57,31 @@ async def test_account_is_made_changed_and_deleted(tmp_path: Path) -> None:
     assert talk.files.rules.accounts == {"theAdmin"}
 
 
+async def test_accounts_are_shown_without_their_secrets(tmp_path: Path) -> None:
+    (tmp_path / "acl").mkdir()
+    further = tmp_path / "acl" / "more.yml"
+    further.write_text(
+        "globalWhiteRemoteAddresses: [10.0.0.*]\n"
+        "accounts: [{accessKey: appUser1, secretKey: hushhush, topicPerms: [a=PUB], defaultGroupPerm: SUB},"
+        " {accessKey: theAdmin, secretKey: hushhush2}]"
+    )
+    reply = await Talk(tmp_path).ask(54)
+    assert b"hush" not in reply.body
+    assert json.loads(reply.body) == {
+        "globalWhiteAddrs": ["10.0.0.*"],
+        "plainAccessConfigs": [
+            {
+                "accessKey": "appUser1", "admin": False, "defaultGroupPerm": "SUB", "defaultTopicPerm": "",
+                "groupPerms": [], "secretKey": "******", "topicPerms": ["a=PUB"], "whiteRemoteAddress": "",
+            },
+            {
+                "accessKey": "theAdmin", "admin": False, "defaultGroupPerm": "", "defaultTopicPerm": "",
+                "groupPerms": [], "secretKey": "******", "topicPerms": [], "whiteRemoteAddress": "",
+            },
+        ],
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("code", "values", "refused"),
     [

@@ -1,4 +1,4 @@
-"""Accounts of RocketMQ 4.x: changed (50, 51, 53), and the versions of their files (52) (wire.md §11.3)."""
+"""Accounts of RocketMQ 4.x: changed (50, 51, 53) and shown (54), and the versions of their files (52) (wire.md §11.3)."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from tianzhou.errors import BrokerError, ConfigError
 from tianzhou.model import DataVersion
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.gates.plain_files import PlainFiles
+from tianzhou.settings import MASK
+from tianzhou.wire.bodies.access import PLAIN_ACCOUNTS, PlainAccountInfo, PlainAccounts
 from tianzhou.wire.bodies.topics import LEGACY_DATA_VERSION
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
@@ -102,6 +104,29 @@ class AccessConfigHandler(Handler):
             cluster_name=settings.broker_cluster_name,
         )
         return command.reply(ResponseCode.SUCCESS, None, fields)
+
+    @serves(RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
+    def accounts(self, connection: Connection, command: Command) -> Reply:
+        """White lists and accounts of all files, an access key once; secrets are masked, which RocketMQ shows."""
+        configs = self._files.configs.values()
+        found: dict[str, PlainAccountInfo] = {}
+        for account in (account for config in configs for account in config.accounts):
+            found.setdefault(account.access_key, _shown(account))
+        white = [pattern for config in configs for pattern in config.global_white_remote_addresses]
+        return command.reply(ResponseCode.SUCCESS, body=PLAIN_ACCOUNTS.dumps(PlainAccounts(white, [*found.values()])))
+
+
+def _shown(account: Account) -> PlainAccountInfo:
+    return PlainAccountInfo(
+        account.access_key,
+        MASK,
+        account.white_remote_address,
+        account.admin,
+        account.default_topic_perm,
+        account.default_group_perm,
+        list(account.topic_perms),
+        list(account.group_perms),
+    )
 
 
 def _split(text: str | None) -> tuple[str, ...] | None:

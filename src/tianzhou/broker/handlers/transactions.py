@@ -53,8 +53,7 @@ class TransactionHandler(Handler):
         return None if outcome is None else self._store.take(self._end(connection, command, header, outcome))
 
     def _end(self, connection: Connection, command: Command, header: Any, outcome: Outcome) -> Steps[Reply]:
-        record = yield from self._half_message(header)
-        self._check_account(connection, command, header, record)
+        record = yield from self._half_message(connection, command, header)
         identity = records.identity_of(record)
         newest, newest_at = record, header.commit_log_offset
         while True:
@@ -80,12 +79,20 @@ class TransactionHandler(Handler):
             self._checker.ended(half, outcome)
         return command.reply(ResponseCode.SUCCESS)
 
-    def _half_message(self, header: Any) -> Steps[Record]:
+    def _half_message(self, connection: Connection, command: Command, header: Any) -> Steps[Record]:
         record = yield from self._load(header.commit_log_offset, names.HALF_TOPIC)
         if record is None:
             raise BrokerError(
                 ResponseCode.SYSTEM_ERROR,
                 f"{_NOT_FOUND}: no half message is at commit-log offset {header.commit_log_offset}",
+            )
+        topic = decode_properties(record.properties).get(names.REAL_TOPIC, "")
+        # Clients need not name the topic, and whoever names one may name its own.
+        named = topic == header.topic
+        if self._access is not None and not named and not self._access.may_write(connection, command, topic):
+            raise BrokerError(
+                ResponseCode.NO_PERMISSION,
+                f"the half message at offset {header.commit_log_offset} is of a topic you may not send to",
             )
         group = records.identity_of(record).group
         if group != header.producer_group:
@@ -100,16 +107,6 @@ class TransactionHandler(Handler):
                 f" the message is at {record.queue_offset}",
             )
         return record
-
-    def _check_account(self, connection: Connection, command: Command, header: Any, record: Record) -> None:
-        # Clients need not name the topic, and whoever names one may name its own.
-        topic = decode_properties(record.properties).get(names.REAL_TOPIC, "")
-        if self._access is None or topic == header.topic or self._access.may_write(connection, command, topic):
-            return
-        raise BrokerError(
-            ResponseCode.NO_PERMISSION,
-            f"the half message at offset {header.commit_log_offset} is of a topic you may not send to",
-        )
 
     def _ended_before(self, command: Command, record: Record, outcome: Outcome) -> Reply:
         before = self._ledger.outcome(record.queue_offset)

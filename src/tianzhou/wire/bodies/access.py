@@ -1,4 +1,4 @@
-"""Users and access lists of RocketMQ 5.3 (3001 to 3010, wire.md §11.4)."""
+"""Accounts of RocketMQ 4.x (54, wire.md §11.3), users and access lists of 5.3 (3001 to 3010, §11.4)."""
 
 from __future__ import annotations
 
@@ -22,6 +22,39 @@ def _read_secret(value: Any, where: str) -> str:
 
 SECRET: Final = Kind(lambda value: value, _read_secret)
 """Text that no error shows."""
+
+
+@dataclass(slots=True)
+class PlainAccountInfo:
+    """An account of 4.x as servers answer it.
+
+    Attributes:
+        access_key: its name.
+        secret_key: what stands for its secret.
+        white_remote_address: addresses that need no signature.
+        admin: whether it is an administrator.
+        default_topic_perm: for topics that are not listed.
+        default_group_perm: for groups that are not listed.
+        topic_perms: `topic=PUB|SUB`.
+        group_perms: `group=SUB`.
+    """
+
+    access_key: str | None = None
+    secret_key: str | None = field(default=None, repr=False)
+    white_remote_address: str | None = None
+    admin: bool = False
+    default_topic_perm: str | None = None
+    default_group_perm: str | None = None
+    topic_perms: list[str] | None = None
+    group_perms: list[str] | None = None
+
+
+@dataclass(slots=True)
+class PlainAccounts:
+    """What all files of access control of 4.x say together."""
+
+    global_white_addrs: list[str] = field(default_factory=list)
+    plain_access_configs: list[PlainAccountInfo] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -74,6 +107,7 @@ class AclInfo:
     policies: list[PolicyInfo] | None = None
 
 
+PLAIN_ACCOUNTS: Final = Bean(PlainAccounts, plain_access_configs=list_of(Bean(PlainAccountInfo, secret_key=SECRET).kind))
 USER_INFO: Final = Bean(UserInfo, password=SECRET)
 POLICY_ENTRY_INFO: Final = Bean(PolicyEntryInfo, actions=list_of(TEXT), source_ips=list_of(TEXT))
 POLICY_INFO: Final = Bean(PolicyInfo, entries=list_of(POLICY_ENTRY_INFO.kind))
