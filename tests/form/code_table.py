@@ -217,9 +217,7 @@ def namesrv_handlers() -> dict[int, str]:
         found = {}
         for access in access_controls(Path(folder)):
             kv = KvConfig(Path(folder) / "kv.json")
-            handlers = Handlers(
-                NamesrvSettings(), RouteTable(), kv, SystemClock(), lambda _: None, access=access
-            )
+            handlers = Handlers(NamesrvSettings(), RouteTable(), kv, SystemClock(), lambda _: None, access=access)
             found.update({code: _name(handlers.handler(code)) for code in handlers.codes})
         return found
 

@@ -156,6 +156,7 @@ class ApacheNamesrv(_JavaServer):
         home: Where configuration and logs go; a temporary directory, removed at the end, when None.
         version: Which of `toolchain.SERVERS`.
         properties: System properties of the process, as those of TLS.
+        conf: Entries of its configuration besides ours.
     """
 
     main_class = "org.apache.rocketmq.namesrv.NamesrvStartup"
@@ -168,12 +169,16 @@ class ApacheNamesrv(_JavaServer):
         home: Path | str | None = None,
         version: str = SERVERS[0],
         properties: Mapping[str, object] | None = None,
+        conf: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__(free_ports() if port is None else port, home, version, properties)
+        self.conf: dict[str, object] = {
+            "listenPort": self.port, "rocketmqHome": self.home, "kvConfigPath": self.home / "kv.json", **(conf or {}),
+        }  # fmt: skip
 
     def start(self) -> None:
         """Start it and wait until it accepts connections."""
-        self._launch({"listenPort": self.port, "rocketmqHome": self.home, "kvConfigPath": self.home / "kv.json"})
+        self._launch(self.conf)
 
         def accepting() -> bool:
             self._check_alive()

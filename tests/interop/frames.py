@@ -47,6 +47,7 @@ class Connection:
         self._socket = socket.create_connection((host, int(port)), timeout=timeout)
         # A request leaves in one piece and is answered before the next one: nothing is gained by waiting for more.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._opaque = 0
 
     def __enter__(self) -> Self:
         return self
@@ -57,13 +58,14 @@ class Connection:
     def call(
         self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"", language: str = "OTHER"
     ) -> Reply:
-        """Send one request and return the reply."""
+        """Send one request and return the reply; what the server asks meanwhile is passed over."""
+        self._opaque += 1
         header = json.dumps(
             {
                 "code": code,
                 "flag": 0,
                 "language": language,
-                "opaque": 1,
+                "opaque": self._opaque,
                 "version": 453,
                 "serializeTypeCurrentRPC": "JSON",
                 "extFields": {name: str(value) for name, value in (fields or {}).items()},
@@ -71,10 +73,13 @@ class Connection:
         ).encode()
         frame = struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body
         self._socket.sendall(frame)
-        (length,) = struct.unpack(">i", _exactly(self._socket, 4))
-        reply = _exactly(self._socket, length)
-        header_length = struct.unpack(">i", reply[:4])[0] & 0xFFFFFF
-        parsed = json.loads(reply[4 : 4 + header_length])
+        while True:
+            (length,) = struct.unpack(">i", _exactly(self._socket, 4))
+            reply = _exactly(self._socket, length)
+            header_length = struct.unpack(">i", reply[:4])[0] & 0xFFFFFF
+            parsed = json.loads(reply[4 : 4 + header_length])
+            if parsed["flag"] & 1 and parsed["opaque"] == self._opaque:
+                break
         remark = parsed.get("remark") or ""
         return Reply(parsed["code"], remark, parsed.get("extFields") or {}, reply[4 + header_length :])
 

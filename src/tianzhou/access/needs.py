@@ -59,26 +59,32 @@ class Row(NamedTuple):
     differs: str = ""
 
 
-_LOSES = "it deletes or changes what others rely on, and Apache's servers take it from every account"
+_LOSES = "it deletes or changes what others rely on, and Apache's brokers take it from every account"
+_LOSES_4 = "it deletes or changes what others rely on, and Apache's 4.x takes it from every account"
 _READS = "it reads messages of any topic"
-_LOCKS = "it keeps other members of the group from their queues"
-_WRITES = "it writes to the topic, and Apache's 4.x takes it from every account"
+_LOCKS = "it keeps other members of the group from their queues, and Apache's 4.x takes it from every account"
+_WRITES_4 = "it writes to the topic, and Apache's 4.x takes it from every account"
+_REPLIES = (
+    "it writes to the topic, and Apache's brokers take it from every account; replies to the cluster's reply topic need"
+    " an account only"
+)
 _ONLY_5 = "Apache's 5.3 takes it from every user"
-_SETS = "it changes a server, and Apache's servers take it from every account"
+_ALL_OPEN = "Apache's name servers ask nobody, whatever is set"
+_SPEAKS = "it speaks for a broker, and Apache's name servers ask nobody"
 
 # fmt: off
 ROWS: Final[Mapping[int, Row]] = {
     # Messages
     10: Row("PUB topic", "Pub topic"),
     310: Row("PUB b", "Pub b"),
-    320: Row("PUB b", "Pub b", _WRITES),
-    324: Row("PUB topic", "Pub topic", _WRITES + "; replies to the cluster's reply topic need an account only"),
-    325: Row("PUB b", "Pub b", _WRITES + "; replies to the cluster's reply topic need an account only"),
+    320: Row("PUB b", "Pub b", _WRITES_4),
+    324: Row("PUB topic", "Pub topic", _REPLIES),
+    325: Row("PUB b", "Pub b", _REPLIES),
     11: Row("SUB topic, SUB @consumerGroup", "Sub topic, Sub @consumerGroup"),
     361: Row("SUB topic, SUB @consumerGroup", "Sub topic, Sub @consumerGroup", "it is a pull by another number"),
     36: Row("SUB @group", "Sub @group"),
-    37: Row("PUB topic", "Pub topic"),
-    370: Row("PUB topic", "Pub topic", _LOSES),
+    37: Row("PUB topic", "Pub topic", "it decides about a message of the topic, and Apache's 4.x takes it from every account"),
+    370: Row("PUB topic", "Pub topic"),
     12: Row("SUB topic", "Sub|Get topic"),
     33: Row(ADMIN, "Cluster Get", _READS + ", by its offset"),
     29: Row(ACCOUNT, "Get|Sub topic"),
@@ -96,22 +102,22 @@ ROWS: Final[Mapping[int, Row]] = {
     42: Row("SUB body", "Sub body", _LOCKS),
     # Topics and groups
     17: Row(ADMIN, "Create topic"),
-    18: Row(ADMIN, "Create body", _SETS),
-    513: Row(ADMIN, "Create topic", _SETS),
+    18: Row(ADMIN, "Create body", _ONLY_5),
+    513: Row(ADMIN, "Create topic", _ONLY_5),
     215: Row(ADMIN, "Delete topic"),
     21: Row(ACCOUNT, "Cluster Get", "it lists what all others have"),
     202: Row(ACCOUNT, "Get topic"),
     351: Row(ACCOUNT, "Get topic"),
     200: Row(ADMIN, "Create body", _ONLY_5),
-    225: Row(ADMIN, "Create body", _SETS),
+    225: Row(ADMIN, "Create body", _ONLY_5),
     207: Row(ADMIN, "Delete @groupName"),
     201: Row(ACCOUNT, "Cluster Get", "it lists what all others have"),
     352: Row(ACCOUNT, "Get @group"),
-    353: Row(ADMIN, "Update @group, Update topic", _LOSES),
+    353: Row(ADMIN, "Update @group, Update topic"),
     203: Row(ACCOUNT, "Get @consumerGroup"),
     204: Row(ACCOUNT, "Cluster Get"),
     208: Row(ACCOUNT, "Get @consumerGroup, Get topic, Get topicList;"),
-    222: Row("SUB @group, SUB topic", "Update @group, Update topic", _LOSES),
+    222: Row("SUB @group, SUB topic", "Update @group, Update topic", _LOSES_4),
     223: Row(ACCOUNT, "Get @group, Get topic"),
     300: Row(ACCOUNT, "Get topic"),
     303: Row(ACCOUNT, "Get topic, Get @group"),
@@ -119,44 +125,44 @@ ROWS: Final[Mapping[int, Row]] = {
     307: Row(ACCOUNT, "Get @consumerGroup"),
     308: Row(ACCOUNT, "Get topic, Get @compareGroup, Get @filterGroups,"),
     309: Row(ADMIN, "Sub @consumerGroup, Sub topic, Cluster Get", _READS + ", and hands it to a member"),
-    314: Row(ADMIN, "Get @srcGroup, Update @destGroup, Update topic", _LOSES),
+    314: Row(ADMIN, "Get @srcGroup, Update @destGroup, Update topic", _LOSES_4),
     317: Row(ACCOUNT, "Cluster Get"),
     321: Row(ACCOUNT, "Get topic, Get @consumerGroup"),
-    323: Row(ADMIN, "Cluster Update, Update topic", _LOSES + ", by a message id, whatever topic is named"),
+    323: Row(ADMIN, "Cluster Update, Update topic", _LOSES_4 + ", by a message id, whatever topic is named"),
     328: Row(ACCOUNT, "Cluster Get"),
     343: Row(ACCOUNT, "Get @group"),
     345: Row(ACCOUNT, "Get @group, Get topic"),
     315: Row(ACCOUNT, "Cluster Get"),
     354: Row(ACCOUNT, "Get topic"),
-    355: Row(ADMIN, "Cluster Update", "it writes files"),
+    355: Row(ADMIN, "Cluster Update"),
     402: Row(ACCOUNT, "Cluster Get", _ONLY_5),
     # Settings, files and figures of a broker
     25: Row(ADMIN, "Cluster Update", _ONLY_5),
     26: Row(ACCOUNT, "Cluster Get", _ONLY_5),
     28: Row(ACCOUNT, "Cluster Get", _ONLY_5),
-    27: Row(ADMIN, "Cluster Update", _LOSES),
+    27: Row(ADMIN, "Cluster Update"),
     306: Row(ADMIN, "Cluster Update", _LOSES),
     316: Row(ADMIN, "Cluster Update", _LOSES),
     329: Row(ADMIN, "Cluster Update", _LOSES),
-    2001: Row(ADMIN, "Cluster Update", _SETS),
-    2002: Row(ADMIN, "Cluster Update", _SETS),
+    2001: Row(ADMIN, "Cluster Update", _ONLY_5),
+    2002: Row(ADMIN, "Cluster Update", _ONLY_5),
     2003: Row(ACCOUNT, "Cluster Get", _ONLY_5),
-    2004: Row(ADMIN, "Cluster Update", _SETS),
+    2004: Row(ADMIN, "Cluster Update", _ONLY_5),
     60: Row(ACCOUNT, "Cluster Get", _ONLY_5),
     61: Row(ACCOUNT, "Cluster Get", _ONLY_5),
     # Brokers among themselves
     43: Row(ACCOUNT, "Cluster Get", "it lists what all others have"),
     45: Row(ACCOUNT, "Cluster Get", "it lists what all others have"),
-    901: Row(ACCOUNT, "Cluster Get"),
-    902: Row(ADMIN, "Cluster Update", _SETS),
-    903: Row(ADMIN, "Cluster Update", _SETS),
-    904: Row(ADMIN, "Cluster Update", "it speaks for a broker"),
-    905: Row(ADMIN, "Cluster Update", _SETS),
-    906: Row(ADMIN, "Cluster Update", _SETS),
+    901: Row(ACCOUNT, "Cluster Get", _ALL_OPEN),
+    902: Row(ADMIN, "Cluster Update"),
+    903: Row(ADMIN, "Cluster Update"),
+    904: Row(ADMIN, "Cluster Update", _SPEAKS),
+    905: Row(ADMIN, "Cluster Update"),
+    906: Row(ADMIN, "Cluster Update"),
     907: Row(ACCOUNT, "Cluster Get", _ONLY_5),
-    908: Row(ADMIN, "Cluster Update", _SETS),
+    908: Row(ADMIN, "Cluster Update"),
     1007: Row(ACCOUNT, "Cluster Get", _ONLY_5),
-    1008: Row(ADMIN, "Cluster Update", _SETS),
+    1008: Row(ADMIN, "Cluster Update"),
     # Accounts, users and policies
     50: Row(ADMIN, "Cluster Update", "Apache's 4.x lets every account make itself an administrator"),
     51: Row(ADMIN, "Cluster Update", "Apache's 4.x lets every account delete accounts"),
@@ -166,27 +172,27 @@ ROWS: Final[Mapping[int, Row]] = {
     **dict.fromkeys((3001, 3002, 3003, 3006, 3007, 3008), Row(ADMIN, "Cluster Update")),
     **dict.fromkeys((3004, 3005, 3009, 3010), Row(ADMIN, "Cluster Get")),
     # Name servers
-    105: Row(ACCOUNT, "Pub|Sub|Get topic"),
-    106: Row(ACCOUNT, ACCOUNT),
-    100: Row(ADMIN, "Cluster Update", _SETS),
-    102: Row(ADMIN, "Cluster Update", _SETS),
-    101: Row(ACCOUNT, "Cluster Get"),
-    219: Row(ACCOUNT, "Cluster Get"),
-    103: Row(ADMIN, "Cluster Update", "it speaks for a broker, and Apache's name server of 4.x asks nobody"),
-    104: Row(ADMIN, "Cluster Update", "it speaks for a broker, and Apache's name server of 4.x asks nobody"),
-    322: Row(ADMIN, "Cluster Get", "it speaks for a broker, and Apache's name server of 4.x asks nobody"),
-    205: Row(ADMIN, "Cluster Update", _LOSES),
-    327: Row(ADMIN, "Cluster Update", _SETS),
-    216: Row(ADMIN, "Cluster Update", _LOSES),
-    217: Row(ADMIN, "Cluster Update", _SETS),
-    206: Row(ACCOUNT, "Cluster Get", _ONLY_5),
-    224: Row(ACCOUNT, "Cluster Get", _ONLY_5),
-    304: Row(ACCOUNT, ACCOUNT),
-    311: Row(ACCOUNT, "Cluster Get", _ONLY_5),
-    312: Row(ACCOUNT, "Cluster Get", _ONLY_5),
-    313: Row(ACCOUNT, "Cluster Get", _ONLY_5),
-    318: Row(ADMIN, "Cluster Update", _SETS),
-    319: Row(ACCOUNT, "Cluster Get", _ONLY_5),
+    105: Row(ACCOUNT, "Pub|Sub|Get topic", _ALL_OPEN),
+    106: Row(ACCOUNT, ACCOUNT, _ALL_OPEN),
+    100: Row(ADMIN, "Cluster Update", _ALL_OPEN),
+    102: Row(ADMIN, "Cluster Update", _ALL_OPEN),
+    101: Row(ACCOUNT, "Cluster Get", _ALL_OPEN),
+    219: Row(ACCOUNT, "Cluster Get", _ALL_OPEN),
+    103: Row(ADMIN, "Cluster Update", _SPEAKS),
+    104: Row(ADMIN, "Cluster Update", _SPEAKS),
+    322: Row(ADMIN, "Cluster Get", _SPEAKS),
+    205: Row(ADMIN, "Cluster Update", _ALL_OPEN),
+    327: Row(ADMIN, "Cluster Update", _ALL_OPEN),
+    216: Row(ADMIN, "Cluster Update", _ALL_OPEN),
+    217: Row(ADMIN, "Cluster Update", _ALL_OPEN),
+    206: Row(ACCOUNT, "Cluster Get", _ALL_OPEN),
+    224: Row(ACCOUNT, "Cluster Get", _ALL_OPEN),
+    304: Row(ACCOUNT, ACCOUNT, _ALL_OPEN),
+    311: Row(ACCOUNT, "Cluster Get", _ALL_OPEN),
+    312: Row(ACCOUNT, "Cluster Get", _ALL_OPEN),
+    313: Row(ACCOUNT, "Cluster Get", _ALL_OPEN),
+    318: Row(ADMIN, "Cluster Update", _ALL_OPEN),
+    319: Row(ACCOUNT, "Cluster Get", _ALL_OPEN),
     # Tianzhou's own (docs/adr/0006, docs/adr/0016): a writer of staged messages is a group
     31001: Row("SUB @writer", "Sub @writer"),
     31002: Row("SUB @writer, PUB body", "Sub @writer, Pub body"),
@@ -195,7 +201,7 @@ ROWS: Final[Mapping[int, Row]] = {
     # Members of a DLedger group among themselves
     **dict.fromkeys((50000, 50001, 50002, *range(51001, 51006), 31101, 31102), Row(ADMIN, "Cluster Update")),
     # Served by clients: what they answer goes to the connection that was asked alone
-    **dict.fromkeys((39, 40, 220, 221, 326), Row(ADMIN, "Cluster All", _SETS)),
+    **dict.fromkeys((39, 40, 220, 221, 326), Row(ADMIN, "Cluster All")),
     # Served by nobody here
     **dict.fromkeys((13, 22, 23, 47, *range(209, 215), 301, 302, 400, 401), Row(ADMIN, "Cluster All")),
     **dict.fromkeys((*range(200050, 200057), 200151), Row(ADMIN, "Cluster All")),

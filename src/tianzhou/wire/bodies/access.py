@@ -107,7 +107,9 @@ class AclInfo:
     policies: list[PolicyInfo] | None = None
 
 
-PLAIN_ACCOUNTS: Final = Bean(PlainAccounts, plain_access_configs=list_of(Bean(PlainAccountInfo, secret_key=SECRET).kind))
+PLAIN_ACCOUNTS: Final = Bean(
+    PlainAccounts, plain_access_configs=list_of(Bean(PlainAccountInfo, secret_key=SECRET).kind)
+)
 USER_INFO: Final = Bean(UserInfo, password=SECRET)
 POLICY_ENTRY_INFO: Final = Bean(PolicyEntryInfo, actions=list_of(TEXT), source_ips=list_of(TEXT))
 POLICY_INFO: Final = Bean(PolicyInfo, entries=list_of(POLICY_ENTRY_INFO.kind))

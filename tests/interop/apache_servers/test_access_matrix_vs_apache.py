@@ -1,0 +1,41 @@
+"""Apache's servers let in whom docs/reference/access-matrix.md says: 4.9.7 with accounts, 5.3.3 with users."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import access_matrix
+import pytest
+from access_answers import Guarded, guarded
+from access_requests import REQUESTS
+from apache import TlsConnection
+from frames import Connection
+from toolchain import ToolchainMissingError
+
+OVER_TLS = (10, 11, 12, 17, 25, 34, 37, 41, 50, 215, 3001)
+"""Codes that are asked over TLS, too: of each kind of need, with a body and without."""
+
+
+@pytest.fixture(scope="module", params=access_matrix.KINDS)
+def apache(request: pytest.FixtureRequest) -> Iterator[tuple[str, Guarded]]:
+    try:
+        with guarded(request.param) as servers:
+            yield request.param, servers
+    except ToolchainMissingError as error:
+        pytest.skip(str(error))
+
+
+def test_what_was_recorded_is_what_they_do(apache: tuple[str, Guarded]) -> None:
+    version, servers = apache
+    assert servers.let_in() == access_matrix.recorded()[version]
+
+
+def test_tls_makes_no_difference(apache: tuple[str, Guarded]) -> None:
+    version, servers = apache
+
+    def connect(address: str, timeout: float) -> Connection:
+        return TlsConnection(address)
+
+    asked = [request for request in REQUESTS if request.code in OVER_TLS]
+    recorded = access_matrix.recorded()[version]
+    assert servers.let_in(asked, connect) == {code: recorded[code] for code in OVER_TLS}
