@@ -19,7 +19,7 @@ from tianzhou.access.needs import needs, plain_needs
 from tianzhou.access.requests import AccessRequest
 from tianzhou.access.resources import Need, Permission
 from tianzhou.model.names import RETRY_PREFIX
-from tianzhou.wire.bodies.dledger import Entry, PushRequest, StretchRequest, encode, stretch_fields
+from tianzhou.wire.bodies.dledger import PushRequest, StretchRequest, encode, stretch_fields
 from tianzhou.wire.bodies.staging import ATTEMPTS, DECISION, AttemptList, BatchDecision
 from tianzhou.wire.staging import StagedMessage, encode_unit
 
@@ -169,7 +169,7 @@ REQUESTS: tuple[Asked, ...] = (
         },
         answer=1,
         says="no half message is at",
-    ),  # fmt: skip
+    ),
     Asked(370, fields={**_T, "producerGroup": GROUP, "recallHandle": "x"}, answer=16, says="recall failed"),
     Asked(12, fields={**_T, "key": "nokey", "maxNum": 5, "beginTimestamp": 0, "endTimestamp": 1 << 60}, answer=22),
     Asked(33, fields={"offset": 1 << 40}, answer=1, says="can not find message"),
@@ -207,7 +207,7 @@ REQUESTS: tuple[Asked, ...] = (
                 }
             ]
         ),
-    ),  # fmt: skip
+    ),
     Asked(513, NOBODY, _MADE_TOPIC, b"{}"),
     Asked(215, fields={"topic": "never-there"}),
     Asked(21),
@@ -336,7 +336,7 @@ REQUESTS: tuple[Asked, ...] = (
             "last": "true",
         },
         body=encode_unit([StagedMessage(TOPIC, 0, 0, 0, b"UNIQ_KEY\x01u\x02", b"x")]),
-    ),  # fmt: skip
+    ),
     Asked(31003, body=DECISION.dumps(BatchDecision(WRITER, 0, "broker-a"))),
     Asked(31004, body=DECISION.dumps(BatchDecision(WRITER, 0, "broker-a"))),
     Asked(31005, body=ATTEMPTS.dumps(AttemptList(WRITER, 0, "broker-a", ["0~never"]))),

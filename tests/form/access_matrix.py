@@ -1,7 +1,7 @@
 """Who is let in with each request, here and by Apache's servers: the page docs/reference/access-matrix.md.
 
-What ours do comes from `tianzhou.access.needs`, and tests/scenario/test_access_matrix.py proves it; what Apache's do was
-recorded by tests/interop/access_answers.py. Print the page by
+What ours do comes from `tianzhou.access.needs`, and tests/scenario/test_access_matrix.py proves it; what Apache's do
+was recorded by tests/interop/access_answers.py. Print the page by
 `PYTHONPATH=src:tests:tests/contract python tests/form/access_matrix.py > docs/reference/access-matrix.md`.
 """
 
@@ -60,25 +60,25 @@ def page() -> str:
     lines = [
         "# Who is let in with each request",
         "",
-        "Every request code was sent with no credentials, with a wrong secret, as an account without permission, and as",
-        "one that has what [the table of needs](access.md) names and no more. The cells say what the least of these was",
-        "that access control let through: `everybody` (no credentials), `any account`, or `permitted`. Ours let nobody",
+        "Every request code was sent with no credentials, with a wrong secret, as an account without permission, and",
+        "as one that has what [the table of needs](access.md) names and no more. The cells say the least of these that",
+        "access control let through: `everybody` (no credentials), `any account`, or `permitted`. Ours let nobody",
         "in without an account, and refuse each wrong secret.",
         "",
         "| | ours | Apache's |",
         "|---|---|---|",
-        "| kinds | 4.x (`aclEnable`, `plain_acl.yml`) and 5.3 (`authenticationEnabled`, `authorizationEnabled`) | 4.9.7"
-        " with the same `plain_acl.yml`; 5.3.3 with the same users and policies |",
+        "| 4.x | `aclEnable`, accounts in `plain_acl.yml` | 4.9.7, the same file |",
+        "| 5.3 | `authenticationEnabled`, `authorizationEnabled` | 5.3.3, the same users and policies |",
         "| ports | broker, fast port, name server, members of a DLedger group | broker, name server |",
-        "| transports | plain, TLS, TLS with a client's certificate, each with all codes (members: plain) | plain with"
-        " all codes, TLS with some |",
+        "| plain | all codes | all codes |",
+        "| TLS | all codes, but for members | some codes |",
+        "| TLS with a client's certificate | all codes, but for members | |",
         "| test | `scenario/test_access_matrix.py` | `interop/apache_servers/test_access_matrix_vs_apache.py` |",
         "",
-        "A code is asked of the server that serves it. Every other port of ours answers it to any account that it is not",
-        "served there (3), and so do Apache's brokers. Members take each request by its row, and Apache's members ask",
-        "nobody. `aclEnable` has no effect in 5.3.3. Apache's name servers ask nobody, in 5.3.3 with the settings of",
-        "users either. `otherwise permitted` is a code that is not served here, so that its row is only the strictest",
-        "there is, and Apache's server wants another permission.",
+        "A code is asked of the server that serves it. Every other port of ours tells any account that the code is not",
+        "served there (3), as Apache's brokers do. Members take each request by its row. `aclEnable` has no effect in",
+        "5.3.3. Apache's name servers ask nobody, and settings of users change nothing about that. With a code that is",
+        "not served here `otherwise permitted` means that Apache's server wants something else than its row.",
         "",
         "The page is printed by `PYTHONPATH=src:tests:tests/contract python tests/form/access_matrix.py`.",
         "",

@@ -177,7 +177,7 @@ FILLED = [
 ]
 
 _POP = "POP consumption is not served"
-_USERS = "users and access lists are not served"
+_USERS = "users are served with authenticationEnabled only"
 _TIMER = "the timer wheel is not served"
 DIFFERENT: dict[int, str] = {
     15: "a missing field is 29, as wire.md §7.3 says, also when it is the group",

@@ -68,6 +68,7 @@ _REPLIES = (
     "it writes to the topic, and Apache's brokers take it from every account; replies to the cluster's reply topic need"
     " an account only"
 )
+_DECIDES_4 = "it decides about a message of the topic, and Apache's 4.x takes it from every account"
 _ONLY_5 = "Apache's 5.3 takes it from every user"
 _ALL_OPEN = "Apache's name servers ask nobody, whatever is set"
 _SPEAKS = "it speaks for a broker, and Apache's name servers ask nobody"
@@ -83,7 +84,7 @@ ROWS: Final[Mapping[int, Row]] = {
     11: Row("SUB topic, SUB @consumerGroup", "Sub topic, Sub @consumerGroup"),
     361: Row("SUB topic, SUB @consumerGroup", "Sub topic, Sub @consumerGroup", "it is a pull by another number"),
     36: Row("SUB @group", "Sub @group"),
-    37: Row("PUB topic", "Pub topic", "it decides about a message of the topic, and Apache's 4.x takes it from every account"),
+    37: Row("PUB topic", "Pub topic", _DECIDES_4),
     370: Row("PUB topic", "Pub topic"),
     12: Row("SUB topic", "Sub|Get topic"),
     33: Row(ADMIN, "Cluster Get", _READS + ", by its offset"),

@@ -1,4 +1,4 @@
-"""Accounts of RocketMQ 4.x: changed (50, 51, 53) and shown (54), and the versions of their files (52) (wire.md §11.3)."""
+"""Accounts of RocketMQ 4.x: changed (50, 51, 53), shown (54), and the versions of their files (52) (wire.md §11.3)."""
 
 from __future__ import annotations
 
