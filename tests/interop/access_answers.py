@@ -83,6 +83,12 @@ class Guarded:
             found |= {one.code: self._least(address, one, connect) for one in asked}
         return found
 
+    def shown(self, one: Asked) -> Reply:
+        """What the broker answers an account that may ask."""
+        reply = self._asked(self._broker, one, Who.PERMITTED, Connection)
+        assert reply is not None
+        return reply
+
     def _least(self, address: str, one: Asked, connect: Callable[[str, float], Connection]) -> str:
         permitted = self._asked(address, one, Who.PERMITTED, connect)
         if permitted is None or permitted.code == 3:

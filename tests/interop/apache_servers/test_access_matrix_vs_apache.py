@@ -7,10 +7,13 @@ from collections.abc import Iterator
 import access_matrix
 import pytest
 from access_answers import Guarded, guarded
-from access_requests import REQUESTS
+from access_requests import ACCOUNTS, REQUESTS
 from apache import TlsConnection
 from frames import Connection
 from toolchain import ToolchainMissingError
+
+from tianzhou.wire.bodies.access import PLAIN_ACCOUNTS
+from tianzhou.wire.codes import RequestCode
 
 OVER_TLS = (10, 11, 12, 17, 25, 34, 37, 41, 50, 215, 3001)
 """Codes that are asked over TLS, too: of each kind of need, with a body and without."""
@@ -39,3 +42,12 @@ def test_tls_makes_no_difference(apache: tuple[str, Guarded]) -> None:
     asked = [request for request in REQUESTS if request.code in OVER_TLS]
     recorded = access_matrix.recorded()[version]
     assert servers.let_in(asked, connect) == {code: recorded[code] for code in OVER_TLS}
+
+
+def test_accounts_are_shown_in_the_form_of_apaches(apache: tuple[str, Guarded]) -> None:
+    version, servers = apache
+    if access_matrix.KINDS[version] != ACCOUNTS:
+        return
+    reply = servers.shown(next(one for one in REQUESTS if one.code == RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG))
+    assert reply.code == 0
+    assert PLAIN_ACCOUNTS.dumps(PLAIN_ACCOUNTS.loads(reply.body)) == reply.body
