@@ -34,8 +34,10 @@ from frames import Connection, Reply, accepts
 
 from waiting import until
 
-UNANSWERED_S = 0.5
-"""Seconds after which a request is one that is not answered: 4.9.7's name server leaves unknown codes so."""
+UNANSWERED = {"4.9.7": frozenset({217, 901, 904}), "5.3.3": frozenset[int]()}
+"""Codes that a version's name server does not know, and leaves without an answer."""
+UNANSWERED_S, ANSWERED_S = 0.5, 30.0
+"""Seconds to wait for an answer that does not come, and for one that does."""
 _LET_IN = {
     (True, True, True, True): EVERYBODY,
     (False, False, True, True): ANY_ACCOUNT,
@@ -64,12 +66,14 @@ class Guarded:
         namesrv: address of the name server.
         broker: of the broker.
         credentials: accounts that it has.
+        unanswered: request codes that the name server does not answer.
     """
 
-    def __init__(self, namesrv: str, broker: str, credentials: Credentials) -> None:
+    def __init__(self, namesrv: str, broker: str, credentials: Credentials, unanswered: frozenset[int]) -> None:
         self._namesrv = namesrv
         self._broker = broker
         self._credentials = credentials
+        self._unanswered = unanswered
 
     def let_in(
         self, requests: Iterable[Asked] = REQUESTS, connect: Callable[[str, float], Connection] = Connection
@@ -99,7 +103,8 @@ class Guarded:
 
     def _asked(self, address: str, one: Asked, who: Who, connect: Callable[[str, float], Connection]) -> Reply | None:
         fields, body = one.numbered(next(_numbers))
-        with connect(address, 20.0 if one.to != NAMESRV else UNANSWERED_S) as connection, suppress(TimeoutError):
+        wait_s = UNANSWERED_S if one.code in self._unanswered else ANSWERED_S
+        with connect(address, wait_s) as connection, suppress(TimeoutError):
             return connection.call(one.code, self._credentials.sign(one, who, fields, body), body)
         return None
 
@@ -128,7 +133,7 @@ def guarded(version: str) -> Iterator[Guarded]:
                 fields = {name: str(value) for name, value in request.fields.items()}
                 reply = connection.call(request.code, signed(fields, request.body, ADMINISTRATOR), request.body)
                 assert reply.code == 0, (request, reply)
-        yield Guarded(namesrv.address, address, credentials)
+        yield Guarded(namesrv.address, address, credentials, UNANSWERED[version])
     finally:
         for server in (broker, namesrv):
             if server is not None:

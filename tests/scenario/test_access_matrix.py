@@ -168,16 +168,6 @@ async def test_who_is_let_in_is_what_the_rows_say_at_every_port_over_every_trans
                         wrong[f"{name}, {transport}"] = cells
         assert wrong == {}
 
-    asked = REQUESTS + TO_MEMBERS
-    credentials = Credentials(kind, asked)
-    peers = ";".join(f"n{number}-127.0.0.1:{free_port('127.0.0.1')}" for number in range(3))
-    store = {
-        "enable_d_leger_commit_log": True, "d_leger_group": "broker-a", "d_leger_peers": peers,
-        "d_leger_self_id": "n0",
-    }  # fmt: skip
-    _ = store
-    _ = small_broker, asked, credentials
-
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_the_port_of_members_is_for_who_may_speak_for_a_broker(tmp_path: Path, kind: str) -> None:
