@@ -51,6 +51,7 @@ class Feature(NamedTuple):
 STRANGERS, WAYS, PLACES = "test_strangers.py::", "test_stranger_ways.py::", "test_stranger_places.py::"
 RETRIES, FILTERS, PULLS = "test_stranger_retries.py::", "test_stranger_filters.py::", "test_stranger_pulls.py::"
 TRANSACTIONS, RESETS = "test_stranger_transactions.py::", "test_stranger_resets.py::"
+ACCESS = "test_stranger_access.py::"
 BESIDE, MIXED, SHARES = "test_apache_beside_ours.py::", "test_mixed_groups.py::", "test_shares.py::"
 CLIENT, CONSUMER, PRODUCING, SQL = "client_suite.py::", "consumer_suite.py::", "producing_suite.py::", "sql_suite.py::"
 NEITHER = {CPP: WHEEL, NODE: NO_API}
@@ -154,6 +155,14 @@ FEATURES = (
         [PRODUCING + "consumers_inside_a_namespace_see_their_own_names"]),
     Feature("the fast port (VIP channel)", {PLACES + "test_clients_use_the_fast_port": None},
         {GO: UNUSED, **NEITHER}),
+    Feature("access control: the right account may do everything",
+        {ACCESS + f"test_{one}": None for one in (
+            "what_is_sent_with_the_right_account_is_stored", "what_is_refused_comes_again_and_dies",
+            "orderly_members_lock_their_queues", "pulls_find_everything_and_commit",
+            "transactions_end_at_once_and_on_a_check", "requests_are_answered", "traces_are_stored")}, {}),
+    Feature("access control: others are refused, in the client's words",
+        {ACCESS + "test_who_may_not_send_is_told_in_the_clients_way": None,
+         ACCESS + "test_who_may_not_consume_gets_nothing": None}, {}),
     Feature("TLS", {STRANGERS + "test_every_send_is_acknowledged": JAVA}, {GO: NO_API, **NEITHER}),
     Feature("one of two masters dies and comes back",
         {"test_two_masters.py::test_one_of_two_masters_dies_and_comes_back": (J5, GO)},

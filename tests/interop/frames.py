@@ -5,6 +5,8 @@ It shares no line with the package under test, so that both cannot be wrong in t
 
 from __future__ import annotations
 
+import base64
+import hmac
 import json
 import re
 import socket
@@ -22,6 +24,14 @@ GET_ROUTE = 105
 SUCCESS = 0
 TIMEOUT_S = 30.0
 _BARE_KEY = re.compile(rb"([{,]\s*)(\d+)\s*:")
+
+
+@dataclass(frozen=True)
+class Account:
+    """Who signs a request."""
+
+    access_key: str
+    secret_key: str
 
 
 @dataclass(frozen=True)
@@ -56,9 +66,19 @@ class Connection:
         self._socket.close()
 
     def call(
-        self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"", language: str = "OTHER"
+        self,
+        code: int,
+        fields: Mapping[str, object] | None = None,
+        body: bytes = b"",
+        language: str = "OTHER",
+        account: Account | None = None,
     ) -> Reply:
-        """Send one request and return the reply; what the server asks meanwhile is passed over."""
+        """Send one request, signed for an account if there is one, and return the reply.
+
+        What the server asks meanwhile is passed over.
+        """
+        if account is not None:
+            fields = signed(account, fields or {}, body)
         self._opaque += 1
         header = json.dumps(
             {
@@ -91,10 +111,19 @@ def call(
     body: bytes = b"",
     timeout: float = TIMEOUT_S,
     language: str = "OTHER",
+    account: Account | None = None,
 ) -> Reply:
     """Send one request over a connection of its own and return the reply."""
     with Connection(address, timeout) as connection:
-        return connection.call(code, fields, body, language)
+        return connection.call(code, fields, body, language, account)
+
+
+def signed(account: Account, fields: Mapping[str, object], body: bytes) -> dict[str, object]:
+    """Header fields with an account's signature over their values, in the order of their names, and the body."""
+    found = {**fields, "AccessKey": account.access_key}
+    content = "".join(str(found[name]) for name in sorted(found)).encode() + body
+    mac = hmac.digest(account.secret_key.encode(), content, "sha1")
+    return {**found, "Signature": base64.b64encode(mac).decode()}
 
 
 def route(namesrv: str, topic: str) -> dict[str, Any] | None:
@@ -144,7 +173,9 @@ def create_topic(namesrv: str, broker: str, topic: str, queues: int) -> None:
     until(created, f"topic {topic} is created on {broker}")
 
 
-def send(broker: str, topic: str, queue_id: int, body: bytes, properties: dict[str, str]) -> int:
+def send(
+    broker: str, topic: str, queue_id: int, body: bytes, properties: dict[str, str], account: Account | None = None
+) -> int:
     """Send one message to one queue and return its queue offset."""
     fields: dict[str, object] = {
         "producerGroup": "interop_probe",
@@ -159,7 +190,7 @@ def send(broker: str, topic: str, queue_id: int, body: bytes, properties: dict[s
         "reconsumeTimes": 0,
         "unitMode": "false",
     }
-    reply = call(broker, SEND_MESSAGE, fields, body)
+    reply = call(broker, SEND_MESSAGE, fields, body, account=account)
     if reply.code != SUCCESS:
         raise AssertionError(f"send to {topic}@{queue_id} was refused: {reply.code} {reply.remark}")
     return int(reply.fields["queueOffset"])

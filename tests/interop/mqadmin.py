@@ -1,4 +1,4 @@
-"""Apache's mqadmin 5.3.3: one JVM that runs command after command against a server."""
+"""Apache's mqadmin, 5.3.3 or 4.9.7: one JVM that runs command after command against a server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from queue import Empty, Queue
 from types import TracebackType
 from typing import Self
 
-from toolchain import HERE, environment, server_classpath, tool
+from frames import Account
+from toolchain import HERE, SERVERS, environment, server_classpath, tool
 
 MARK = "=== end of command"
 START_TIMEOUT = 180
@@ -18,13 +19,20 @@ COMMAND_TIMEOUT = 180
 
 
 class Mqadmin:
-    """The process; `run` gives it one command and returns what that printed."""
+    """The process; `run` gives it one command and returns what that printed.
 
-    def __init__(self) -> None:
+    Args:
+        version: Which of `toolchain.SERVERS`.
+    """
+
+    def __init__(self, version: str = SERVERS[0]) -> None:
         self._home = tempfile.TemporaryDirectory(prefix="mqadmin-")
         home = Path(self._home.name)
         logback = home / "logback.xml"
         logback.write_text("<configuration/>")
+        (home / "conf").mkdir()
+        # 4.9.7 looks for its own file, and ends without.
+        (home / "conf" / "logback_tools.xml").write_text("<configuration/>")
         command = [
             tool("java"),
             "-Xms64m",
@@ -36,7 +44,7 @@ class Mqadmin:
             f"-Drocketmq.home.dir={home}",
             f"-Duser.home={home}",
             "-cp",
-            server_classpath(),
+            server_classpath(version),
             str(HERE / "java" / "mqadmin" / "Mqadmin.java"),
         ]
         self._process = subprocess.Popen(
@@ -57,6 +65,14 @@ class Mqadmin:
     def home(self) -> Path:
         """Where commands leave files."""
         return Path(self._home.name)
+
+    def sign(self, account: Account | None) -> None:
+        """Sign the following commands; both versions read `conf/tools.yml` for each."""
+        file = self.home / "conf" / "tools.yml"
+        if account is None:
+            file.unlink(missing_ok=True)
+        else:
+            file.write_text(f"accessKey: {account.access_key}\nsecretKey: {account.secret_key}\n")
 
     def run(self, *arguments: str) -> str:
         """What a command prints."""

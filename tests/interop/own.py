@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from apache import HOST, PATIENT, free_ports
-from frames import accepts, call, members
+from frames import Account, accepts, call, members
 
 from waiting import until
 
@@ -35,15 +35,30 @@ def spawn(log: Path, *args: object) -> subprocess.Popen[bytes]:
 
 
 @contextmanager
-def name_server(folder: Path) -> Iterator[str]:
-    """Run Tianzhou's name server, its files in a folder; gives its address."""
+def name_server(
+    folder: Path, conf: Mapping[str, object] | None = None, account: Account | None = None
+) -> Iterator[str]:
+    """Run Tianzhou's name server, its files in a folder; gives its address.
+
+    Args:
+        folder: Where its configuration, state and output go.
+        conf: Further entries of its configuration.
+        account: Who asks whether it is there, if it is to be signed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
     port = free_ports()
-    conf = folder / "namesrv.conf"
-    conf.write_text(f"listenPort={port}\nbindAddress={HOST}\nkvConfigPath={folder / 'kv.json'}\n")
-    process = spawn(folder / "namesrv.log", "namesrv", "-c", conf)
+    file = folder / "namesrv.conf"
+    entries = {"listenPort": port, "bindAddress": HOST, "kvConfigPath": folder / "kv.json", **(conf or {})}
+    file.write_text("".join(f"{key}={value}\n" for key, value in entries.items()))
+    process = spawn(folder / "namesrv.log", "namesrv", "-c", file)
     try:
         address = f"{HOST}:{port}"
-        until(lambda: call(address, 106).code == 0, "the name server answers", within_s=START_TIMEOUT, every_s=0.1)
+        until(
+            lambda: call(address, 106, account=account).code == 0,
+            "the name server answers",
+            within_s=START_TIMEOUT,
+            every_s=0.1,
+        )
         yield address
     finally:
         process.kill()

@@ -11,10 +11,12 @@ import pytest
 from authority import Authority, certified, trusting
 
 from tianzhou.admin import Admin
-from tianzhou.client import Producer, PullConsumer, PushConsumer
+from tianzhou.cli.reachability import unreachable
+from tianzhou.client import Producer, PullConsumer, PushConsumer, TransactionProducer
 from tianzhou.embedded import EmbeddedServer, EmbeddedSettings
 from tianzhou.errors import BrokerError, ConfigError, TianzhouError
-from tianzhou.model import ConsumeFromWhere, Message
+from tianzhou.model import ConsumeFromWhere, Message, TransactionState
+from tianzhou.model.names import HALF_TOPIC
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.signing import signing
 from tianzhou.remoting.tls import TlsSettings
@@ -68,6 +70,16 @@ async def test_who_signs_and_may_sends_and_consumes(tmp_path: Path) -> None:
             await producer.send_batch([Message("orders", b"2"), Message("orders", b"3")])
             await producer.send(Message("audit", b"4"))
             await until_async(lambda: sorted(seen) == [b"1", b"2", b"3"], "all orders are consumed", within_s=30)
+
+
+async def test_a_broker_that_looks_whether_it_can_be_reached_is_not_refused(tmp_path: Path) -> None:
+    (tmp_path / "plain_acl.yml").write_text(ACCOUNTS)
+    settings = EmbeddedSettings(tmp_path, namesrv_port=0, broker_port=0, values={"aclEnable": "true"})
+    async with EmbeddedServer(settings) as server:
+        assert await unreachable(server.broker_address, "brokerIP1", hooks=server.broker.hooks) is None
+        async with Admin(server.namesrv_address, **ADMIN) as admin:
+            figures = await admin.cluster.runtime(server.broker_address)
+        assert figures.get("refused_access", "0") == "0"
 
 
 async def test_others_are_refused_with_rocketmqs_words(tmp_path: Path) -> None:
@@ -135,6 +147,34 @@ async def test_what_nobody_serves_is_told_to_accounts_alone(tmp_path: Path) -> N
                 assert (reply.code, "No accessKey is configured" in (reply.remark or "")) == (1, True)
                 assert "127.0.0.1" not in (reply.remark or "")
                 assert (await worker.invoke(address, Command(4711, fields={}), 5000)).code == 3
+
+
+async def test_who_may_end_a_transaction_is_decided_by_the_topic_it_is_of(tmp_path: Path) -> None:
+    """Java's answer of a check names the half topic, a client of 4.x none, and a meddler one of its own."""
+    async with served(tmp_path) as server:
+        where = server.namesrv_address
+        async with Admin(where, **ADMIN) as admin:
+            await admin.topics.create("secret", read_queue_nums=1, write_queue_nums=1)
+        unknown = TransactionProducer("shop", where, check=lambda _: TransactionState.UNKNOWN, **ADMIN)
+        async with unknown:
+            asked = await unknown.send_in_transaction(Message("secret", b"x"), lambda *_: TransactionState.UNKNOWN)
+        sent = asked.result
+        fields = {
+            "producerGroup": "shop", "tranStateTableOffset": str(sent.queue_offset), "commitOrRollback": "8",
+            "commitLogOffset": str(int(sent.offset_msg_id[16:], 16)), "msgId": sent.msg_id,
+            "fromTransactionCheck": "true",
+        }  # fmt: skip
+
+        async def end(account: dict[str, str], **topic: str) -> tuple[int, str]:
+            async with RemotingClient(hooks=[signing(*account.values())]) as client:  # type: ignore[list-item]
+                request = Command(RequestCode.END_TRANSACTION, fields=fields | topic)
+                reply = await client.invoke(server.broker_address, request, 5000)
+            return reply.code, reply.remark or ""
+
+        for topic in ({}, {"topic": "orders"}, {"topic": HALF_TOPIC}):
+            code, remark = await end(WORKER, **topic)
+            assert (code, "of a topic you may not send to" in remark) == (16, True), (topic, remark)
+        assert await end(ADMIN, topic=HALF_TOPIC) == (0, "")
 
 
 async def test_a_server_does_not_start_without_rules(tmp_path: Path) -> None:

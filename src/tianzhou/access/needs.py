@@ -20,9 +20,11 @@ from tianzhou.access.further_topics import further_topics
 from tianzhou.access.requests import AccessRequest
 from tianzhou.access.resources import Action, Need, Permission, PlainNeed, Resource, ResourceType
 from tianzhou.model.names import (
+    AUTO_CREATE_TOPIC,
     CHECK_MAX_TIME_TOPIC,
     HALF_TOPIC,
     OP_HALF_TOPIC,
+    REPLY_TOPIC_SUFFIX,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
     STAGED_OP_TOPIC,
@@ -38,6 +40,8 @@ from tianzhou.wire.bodies.topics import TOPIC_CONFIGS
 from tianzhou.wire.staging import decode_unit
 
 ADMIN, ACCOUNT = "admin", "account"
+GET_ROUTE: Final = 105
+END_TRANSACTION: Final = 37
 MOST_REMEMBERED: Final = 2_048
 """Answers of a row that are remembered; above it all are forgotten."""
 LONGEST_REMEMBERED: Final = 300
@@ -287,7 +291,19 @@ def _named(item: _Item, request: AccessRequest) -> Names:
     return ((), texts) if item.is_group else (texts, ())
 
 
-def _is_reply(request: AccessRequest, topic: str, cluster: str) -> bool:
+def _is_open(request: AccessRequest, topic: str, cluster: str) -> bool:
+    """Whether a named topic needs nothing.
+
+    That of all replies, of which who answers asks the route, too; the one whose route a producer asks for when its own
+    topic is yet to be made, which needs the permission to send to it; what clients call the topic of a half message.
+    """
+    if request.code == GET_ROUTE:
+        # A name server is of no cluster.
+        replies = topic == reply_topic(cluster) if cluster else topic.endswith(REPLY_TOPIC_SUFFIX)
+        return replies or topic == AUTO_CREATE_TOPIC
+    if request.code == END_TRANSACTION:
+        # Java's answer of a check names the topic of the question; whose the message is, the handler asks itself.
+        return topic == HALF_TOPIC
     return request.code in (324, 325) and topic == reply_topic(cluster)
 
 
@@ -338,7 +354,7 @@ class _Plain:
             named = named or bool(topics or groups)
             hidden = hidden or _holds_others(request, topics, cluster)
             for topic in topics:
-                if not _is_reply(request, topic, cluster):
+                if not _is_open(request, topic, cluster):
                     permissions[topic] = _plain_permission(topic, permission)
             for group in groups:
                 permissions[retry_topic(group)] = permission
@@ -405,7 +421,7 @@ class _Policy:
             named = named or bool(topics or groups)
             if _holds_others(request, topics, cluster):
                 found.append(Need(Resource(ResourceType.CLUSTER, cluster), (Action.ALL,)))
-            found += [_topic_need(topic, actions) for topic in topics if not _is_reply(request, topic, cluster)]
+            found += [_topic_need(topic, actions) for topic in topics if not _is_open(request, topic, cluster)]
             found += [Need(Resource(ResourceType.GROUP, group), actions) for group in groups]
         if not found and not named:
             found = [Need(Resource(ResourceType.CLUSTER, cluster), actions) for _, actions in self._items]

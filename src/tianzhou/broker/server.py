@@ -79,7 +79,7 @@ from tianzhou.errors import ConfigError, TianzhouError
 from tianzhou.filter import BloomFilter
 from tianzhou.free_ports import free_port
 from tianzhou.limits import Bounds
-from tianzhou.remoting.client import RemotingClient
+from tianzhou.remoting.client import RemotingClient, RpcHook
 from tianzhou.remoting.gates.access_control import AccessControl, access_control
 from tianzhou.remoting.gates.admin_gate import AdminGate, exposure_warning
 from tianzhou.remoting.gates.peer_addresses import TrustedProxies
@@ -116,6 +116,7 @@ class Broker:
         access: shared with the name server of this process, which has started it; None makes its own by the settings.
 
     Attributes:
+        hooks: inside the block, what signs its own requests.
         troubles: which of its tasks fail now.
         replication: inside the block, this broker's part in its group.
         left_undone: after the block, what was in trouble when it ended, or was not written; empty when all is well.
@@ -144,6 +145,7 @@ class Broker:
         self._clock = clock or SystemClock()
         self._port_setting = port_setting
         self._stack = AsyncExitStack()
+        self.hooks: list[RpcHook] = []
         self.troubles = Troubles()
         self.left_undone: list[str] = []
         self._supervisor = Supervisor("broker", self._clock, self.troubles)
@@ -260,12 +262,14 @@ class Broker:
         if access is not None and self._access is None:
             await access.start(self._supervisor.own)
             self._stack.push_async_callback(access.close)
-        hooks = access.hooks if access else ()
+        self.hooks = access.hooks if access else []
         gate = access.gate if access else None
         replication: Replication
         if self.store_settings.enable_d_leger_commit_log:
             chance = self._rng.random
-            replication = GroupReplication(self._store, settings, clock, self._port, self._reopen, chance, gate, hooks)
+            replication = GroupReplication(
+                self._store, settings, clock, self._port, self._reopen, chance, gate, self.hooks
+            )
         else:
             replication = Replication(self._store, settings, clock, self._port, self._reopen)
         self.replication = replication
@@ -273,7 +277,7 @@ class Broker:
             RemotingClient(
                 connect_timeout_ms=settings.connect_timeout_millis,
                 clock=clock,
-                hooks=hooks,
+                hooks=self.hooks,
                 tls=client_context(self._tls) if self._tls.enable or settings.use_tls else None,
             )
         )

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from tianzhou.errors import TianzhouError
+
+if TYPE_CHECKING:
+    from tianzhou.remoting.client import RpcHook
 
 CHECK_TIMEOUT_MS = 2_000
 
@@ -22,7 +27,7 @@ def is_free(host: str, port: int) -> bool:
     return True
 
 
-async def unreachable(address: str, key: str, *, tls: bool = False) -> str | None:
+async def unreachable(address: str, key: str, *, tls: bool = False, hooks: Iterable[RpcHook] = ()) -> str | None:
     """A warning when nothing answers at the address that a broker advertises; None when it does.
 
     It may be right all the same: the outside address of a container often cannot be used from within.
@@ -31,6 +36,7 @@ async def unreachable(address: str, key: str, *, tls: bool = False) -> str | Non
         address: `host:port`.
         key: the flag or key that sets it.
         tls: whether the server takes nothing else. What it shows is not looked at: the question is whether it is there.
+        hooks: sign the question, so that a server with access control does not count and log a refusal.
     """
     from tianzhou.remoting.client import RemotingClient
     from tianzhou.remoting.tls import TlsSettings, client_context
@@ -38,7 +44,7 @@ async def unreachable(address: str, key: str, *, tls: bool = False) -> str | Non
     from tianzhou.wire.command import Command
 
     context = client_context(TlsSettings()) if tls else None
-    async with RemotingClient(connect_timeout_ms=CHECK_TIMEOUT_MS, tls=context) as client:
+    async with RemotingClient(connect_timeout_ms=CHECK_TIMEOUT_MS, hooks=hooks, tls=context) as client:
         try:
             # Any reply will do: what matters is that a server of this kind is there.
             await client.invoke(address, Command(RequestCode.GET_BROKER_RUNTIME_INFO), CHECK_TIMEOUT_MS)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tianzhou.broker.settings import BrokerSettings
     from tianzhou.cli.brokers.kinds import Kind
     from tianzhou.embedded import EmbeddedSettings
+    from tianzhou.remoting.client import RpcHook
     from tianzhou.remoting.tls import TlsSettings
     from tianzhou.store.settings import StoreSettings
 
@@ -163,7 +164,11 @@ def serve(
                 "mode": _hot.MODE,
             },
         )
-        checking = _check_address(server.broker_address, "--advertise", tls_settings) if advertise else None
+        checking = (
+            _check_address(server.broker_address, "--advertise", tls_settings, server.broker.hooks)
+            if advertise
+            else None
+        )
         return _stopper(server, checking)
 
     run_server(start)
@@ -347,7 +352,7 @@ def broker(
             f"ready: broker {settings.broker_name} on {server.address} ({took:.2f} s, {_mode(_hot.MODE)})",
             {"name": settings.broker_name, "address": server.address, "port": server.port, "mode": _hot.MODE},
         )
-        return _stopper(server, _check_address(server.address, "brokerIP1", tls))
+        return _stopper(server, _check_address(server.address, "brokerIP1", tls, server.hooks))
 
     run_server(start)
 
@@ -423,11 +428,11 @@ async def _registered(ready: Awaitable[None], namesrv_addr: str) -> None:
         waiting.cancel()
 
 
-def _check_address(address: str, key: str, tls: TlsSettings) -> asyncio.Task[None]:
+def _check_address(address: str, key: str, tls: TlsSettings, hooks: Sequence[RpcHook] = ()) -> asyncio.Task[None]:
     async def check() -> None:
         from tianzhou.cli.reachability import unreachable
 
-        if warning := await unreachable(address, key, tls=tls.server_mode.lower() == "enforcing"):
+        if warning := await unreachable(address, key, tls=tls.server_mode.lower() == "enforcing", hooks=hooks):
             print_note(warning)
 
     return asyncio.ensure_future(check())

@@ -9,7 +9,8 @@ sends a batch without marking it as one, so that any broker stores it as a singl
     take NAMESRV ROLE GROUP TOPIC MEMBERS             roles: plain, orderly, broadcasting, again, dead
     read NAMESRV GROUP TOPIC                          pulls all there is
 
-STRANGER_TAGS in the environment says what is subscribed.
+The environment says more: STRANGER_TAGS what is subscribed, STRANGER_ACCESS_KEY and STRANGER_SECRET_KEY who asks,
+STRANGER_ROUTE_S how long a topic's route is waited for.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from rocketmq.client import Message, Producer, PullConsumer, PushConsumer, RecvM
 from rocketmq.ffi import MessageModel, dll
 
 MAX_LIFETIME = 480
-ROUTE_TIMEOUT = 30
+ROUTE_TIMEOUT = float(os.environ.get("STRANGER_ROUTE_S", "30"))
 _output = threading.Lock()
 
 
@@ -55,10 +56,17 @@ def message(topic: str, i: int) -> Message:
     return made
 
 
+def sign(client: Any) -> None:
+    """Give a client the credentials of the environment."""
+    if "STRANGER_ACCESS_KEY" in os.environ:
+        client.set_session_credentials(os.environ["STRANGER_ACCESS_KEY"], os.environ["STRANGER_SECRET_KEY"], "ALIYUN")
+
+
 def produce(namesrv: str, topic: str, group: str, first: str, *modes: str) -> None:
     """Send messages first, first + 1, …"""
     producer = Producer(group, timeout=10_000)
     producer.set_namesrv_addr(namesrv)
+    sign(producer)
     producer.start()
     i = int(first)
     for part in modes:
@@ -109,6 +117,7 @@ def consume(namesrv: str, *specs: str) -> None:
         role, group, topics = spec.split(":")
         consumer = PushConsumer(group)
         consumer.set_namesrv_addr(namesrv)
+        sign(consumer)
         consumer.set_instance_name(f"{role}-{n}")
         consumer.set_thread_count(2)
         first, *others = topics.split(",")
@@ -159,6 +168,7 @@ def send(namesrv: str, topic: str, group: str, way: str, count: str, parameter: 
     """Send in one of the ways."""
     producer = Producer(group, timeout=10_000)
     producer.set_namesrv_addr(namesrv)
+    sign(producer)
     producer.start()
     answered = threading.Semaphore(0)
     for i in range(int(count)):
@@ -198,6 +208,7 @@ def take(namesrv: str, role: str, group: str, topic: str, members: str) -> None:
     for n in range(int(members)):
         consumer = PushConsumer(group, orderly=role == "orderly", message_model=model)
         consumer.set_namesrv_addr(namesrv)
+        sign(consumer)
         consumer.set_instance_name(f"{role}-{n}-{group}")
         consumer.set_thread_count(4)
         dll.Subscribe(consumer._handle, topic.encode(), os.environ.get("STRANGER_TAGS", "*").encode())
@@ -257,6 +268,7 @@ def read(namesrv: str, group: str, topic: str) -> None:
     """Pull all there is in a topic."""
     consumer = PullConsumer(group)
     consumer.set_namesrv_addr(namesrv)
+    sign(consumer)
     consumer.start()
     for got in consumer.pull(topic):
         taken("pull", got, int(text(got.get_property("index")) or -1), False)

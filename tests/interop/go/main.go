@@ -127,6 +127,7 @@ func produce(namesrv, topic, group, first string, modes []string) {
 	check(err)
 	p, err := rocketmq.NewProducer(
 		producer.WithNameServer([]string{namesrv}),
+		producer.WithCredentials(credentials()),
 		producer.WithGroupName(group),
 		producer.WithInstanceName(group),
 		producer.WithRetry(0),
@@ -248,6 +249,7 @@ func consume(namesrv string, specs []string) {
 		name := fmt.Sprintf("%s-%d", parts[0], n)
 		c, err := rocketmq.NewPushConsumer(
 			consumer.WithNameServer([]string{namesrv}),
+			consumer.WithCredentials(credentials()),
 			consumer.WithGroupName(parts[1]),
 			consumer.WithInstance(name),
 			consumer.WithConsumerModel(consumer.Clustering),

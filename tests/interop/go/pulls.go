@@ -15,6 +15,7 @@ import (
 func puller(namesrv, group, topic string) rocketmq.PullConsumer {
 	c, err := rocketmq.NewPullConsumer(
 		consumer.WithNameServer([]string{namesrv}),
+		consumer.WithCredentials(credentials()),
 		consumer.WithGroupName(group),
 		consumer.WithInstance(group+strconv.Itoa(os.Getpid())),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),

@@ -18,6 +18,7 @@ func refusing(namesrv, group, topic, orderly, most string) {
 	inOrder := orderly == "true"
 	c, err := rocketmq.NewPushConsumer(
 		consumer.WithNameServer([]string{namesrv}),
+		consumer.WithCredentials(credentials()),
 		consumer.WithGroupName(group),
 		consumer.WithInstance(group+strconv.Itoa(os.Getpid())),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),

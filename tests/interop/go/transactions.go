@@ -50,6 +50,7 @@ func transact(namesrv, topic, group, first, count string) {
 	p, err := rocketmq.NewTransactionProducer(
 		decider{},
 		producer.WithNameServer([]string{namesrv}),
+		producer.WithCredentials(credentials()),
 		producer.WithGroupName(group),
 		producer.WithInstanceName(group+strconv.Itoa(os.Getpid())),
 		producer.WithRetry(0),

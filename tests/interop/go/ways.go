@@ -23,6 +23,7 @@ func send(namesrv, topic, group, way, count, parameter string) {
 	check(err)
 	options := []producer.Option{
 		producer.WithNameServer([]string{namesrv}),
+		producer.WithCredentials(credentials()),
 		producer.WithGroupName(group),
 		producer.WithInstanceName(group + strconv.Itoa(os.Getpid())),
 		producer.WithNamespace(os.Getenv("STRANGER_NAMESPACE")),
@@ -61,9 +62,10 @@ func send(namesrv, topic, group, way, count, parameter string) {
 
 func tracing(namesrv, group string) *primitive.TraceConfig {
 	return &primitive.TraceConfig{
-		TraceTopic: "RMQ_SYS_TRACE_TOPIC",
-		GroupName:  group,
-		Resolver:   primitive.NewPassthroughResolver([]string{namesrv}),
+		TraceTopic:  "RMQ_SYS_TRACE_TOPIC",
+		GroupName:   group,
+		Credentials: credentials(),
+		Resolver:    primitive.NewPassthroughResolver([]string{namesrv}),
 	}
 }
 
@@ -73,6 +75,7 @@ func ask(namesrv, topic, group, count string) {
 	check(err)
 	p, err := rocketmq.NewProducer(
 		producer.WithNameServer([]string{namesrv}),
+		producer.WithCredentials(credentials()),
 		producer.WithGroupName(group),
 		producer.WithInstanceName(group+strconv.Itoa(os.Getpid())),
 	)
@@ -92,6 +95,7 @@ func ask(namesrv, topic, group, count string) {
 func answer(namesrv, topic, group string) {
 	p, err := rocketmq.NewProducer(
 		producer.WithNameServer([]string{namesrv}),
+		producer.WithCredentials(credentials()),
 		producer.WithGroupName(group+"_p"),
 		producer.WithInstanceName(group+strconv.Itoa(os.Getpid())),
 	)
@@ -99,6 +103,7 @@ func answer(namesrv, topic, group string) {
 	check(p.Start())
 	c, err := rocketmq.NewPushConsumer(
 		consumer.WithNameServer([]string{namesrv}),
+		consumer.WithCredentials(credentials()),
 		consumer.WithGroupName(group),
 		consumer.WithInstance(group+strconv.Itoa(os.Getpid())),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
@@ -146,6 +151,7 @@ func take(namesrv, role, group, topic, members string) {
 		name := fmt.Sprintf("%s-%d", role, n)
 		options := []consumer.Option{
 			consumer.WithNameServer([]string{namesrv}),
+			consumer.WithCredentials(credentials()),
 			consumer.WithGroupName(group),
 			consumer.WithInstance(name + group),
 			consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),

@@ -9,7 +9,7 @@
  *   take NAMESRV ROLE GROUP TOPIC MEMBERS             roles: plain, broadcasting, again, dead; until end of input
  *
  * The environment says what holds for all of them: STRANGER_NAMESPACE, STRANGER_FROM (the time at which new groups
- * begin), STRANGER_TAGS, STRANGER_SQL (what is subscribed).
+ * begin), STRANGER_TAGS, STRANGER_SQL (what is subscribed), STRANGER_ACCESS_KEY and STRANGER_SECRET_KEY.
  */
 
 const crypto = require('crypto');
@@ -30,6 +30,8 @@ function options(namesrv, more) {
     namespace: process.env.STRANGER_NAMESPACE || '',
     httpclient,
     logger: silent,
+    accessKey: process.env.STRANGER_ACCESS_KEY,
+    secretKey: process.env.STRANGER_SECRET_KEY,
   }, more);
 }
 
