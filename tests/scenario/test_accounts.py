@@ -11,6 +11,7 @@ import pytest
 from authority import Authority, certified, trusting
 
 from tianzhou.admin import Admin
+from tianzhou.cli import reachability
 from tianzhou.cli.reachability import unreachable
 from tianzhou.client import Producer, PullConsumer, PushConsumer, TransactionProducer
 from tianzhou.embedded import EmbeddedServer, EmbeddedSettings
@@ -80,6 +81,17 @@ async def test_a_broker_that_looks_whether_it_can_be_reached_is_not_refused(tmp_
         async with Admin(server.namesrv_address, **ADMIN) as admin:
             figures = await admin.cluster.runtime(server.broker_address)
         assert figures.get("refused_access", "0") == "0"
+
+
+async def test_whoever_else_is_at_the_advertised_address_gets_no_signature(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signed: list[object] = []
+    async with EmbeddedServer(EmbeddedSettings(tmp_path, namesrv_port=0, broker_port=0)) as server:
+        for own in (True, False):
+            monkeypatch.setattr(reachability, "is_free", lambda host, port, own=own: own)
+            assert await reachability.unreachable(server.broker_address, "brokerIP1", hooks=[signed.append]) is None
+            assert len(signed) == 1
 
 
 async def test_others_are_refused_with_rocketmqs_words(tmp_path: Path) -> None:

@@ -36,7 +36,8 @@ async def unreachable(address: str, key: str, *, tls: bool = False, hooks: Itera
         address: `host:port`.
         key: the flag or key that sets it.
         tls: whether the server takes nothing else. What it shows is not looked at: the question is whether it is there.
-        hooks: sign the question, so that a server with access control does not count and log a refusal.
+        hooks: sign the question, so that a server with access control does not count and log a refusal. At an address
+            of another machine, or of a NAT, it is not signed: whoever answers there could use the signature.
     """
     from tianzhou.remoting.client import RemotingClient
     from tianzhou.remoting.tls import TlsSettings, client_context
@@ -44,7 +45,8 @@ async def unreachable(address: str, key: str, *, tls: bool = False, hooks: Itera
     from tianzhou.wire.command import Command
 
     context = client_context(TlsSettings()) if tls else None
-    async with RemotingClient(connect_timeout_ms=CHECK_TIMEOUT_MS, hooks=hooks, tls=context) as client:
+    signs = hooks if is_free(address.rpartition(":")[0].strip("[]"), 0) else ()
+    async with RemotingClient(connect_timeout_ms=CHECK_TIMEOUT_MS, hooks=signs, tls=context) as client:
         try:
             # Any reply will do: what matters is that a server of this kind is there.
             await client.invoke(address, Command(RequestCode.GET_BROKER_RUNTIME_INFO), CHECK_TIMEOUT_MS)
