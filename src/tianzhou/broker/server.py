@@ -80,12 +80,14 @@ from tianzhou.filter import BloomFilter
 from tianzhou.free_ports import free_port
 from tianzhou.limits import Bounds
 from tianzhou.remoting.client import RemotingClient, RpcHook
-from tianzhou.remoting.gates.access_control import AccessControl, access_control
+from tianzhou.remoting.gates.access_control import AccessControl, Credentials, access_control
 from tianzhou.remoting.gates.admin_gate import AdminGate, exposure_warning
 from tianzhou.remoting.gates.peer_addresses import TrustedProxies
 from tianzhou.remoting.loop_stall import caught_up, stalled
 from tianzhou.remoting.server import RemotingServer
 from tianzhou.remoting.tls import ServerTls, TlsSettings, client_context
+from tianzhou.replication.allowed_addresses import AllowedAddresses
+from tianzhou.replication.port_protection import PortProtection
 from tianzhou.store.settings import SHORTEST_INTERVAL_MS, StoreSettings, parse_delay_levels
 from tianzhou.store.store import MessageStore
 from tianzhou.supervision import Supervisor
@@ -114,6 +116,7 @@ class Broker:
         tls: see `TlsSettings`; by default TLS is spoken with who begins to.
         rng: source of randomness.
         access: shared with the name server of this process, which has started it; None makes its own by the settings.
+        own: what the servers that were started together sign with, where the settings name nobody.
 
     Attributes:
         hooks: inside the block, what signs its own requests.
@@ -136,8 +139,10 @@ class Broker:
         tls: TlsSettings | None = None,
         rng: random.Random | None = None,
         access: AccessControl | None = None,
+        own: Credentials | None = None,
     ) -> None:
         self._access = access
+        self._own = own
         self._tls = tls or TlsSettings()
         self._rng = rng or random.Random()
         self.settings = settings
@@ -258,27 +263,29 @@ class Broker:
         self._stack.callback(self._write_metrics)
         await self._store.start()
         folder, cluster = self.store_settings.root / "config", settings.broker_cluster_name
-        access = self._access or access_control(settings, folder, cluster, self._tables.bounds, clock)
+        access = self._access or access_control(settings, folder, cluster, self._tables.bounds, clock, self._own)
         if access is not None and self._access is None:
             await access.start(self._supervisor.own)
             self._stack.push_async_callback(access.close)
         self.hooks = access.hooks if access else []
         gate = access.gate if access else None
+        tls, speaks_tls = ServerTls(self._tls), self._tls.enable or settings.use_tls
+        context = client_context(self._tls) if self._tls.replicates(enabled=speaks_tls) else None
+        allowed = AllowedAddresses(settings.replication_allowed_addresses)
+        protection = PortProtection(allowed, tls, context, gate, self.hooks)
+        part = self._store, settings, clock, self._port, self._reopen, protection
         replication: Replication
         if self.store_settings.enable_d_leger_commit_log:
-            chance = self._rng.random
-            replication = GroupReplication(
-                self._store, settings, clock, self._port, self._reopen, chance, gate, self.hooks
-            )
+            replication = GroupReplication(*part, self._rng.random)
         else:
-            replication = Replication(self._store, settings, clock, self._port, self._reopen)
+            replication = Replication(*part)
         self.replication = replication
         client = await self._stack.enter_async_context(
             RemotingClient(
                 connect_timeout_ms=settings.connect_timeout_millis,
                 clock=clock,
                 hooks=self.hooks,
-                tls=client_context(self._tls) if self._tls.enable or settings.use_tls else None,
+                tls=client_context(self._tls) if speaks_tls else None,
             )
         )
         services = Services(
@@ -306,7 +313,7 @@ class Broker:
         self._stack.push_async_callback(self._supervisor.end)
         register = parts.registrar.register_again
         await replication.begin(self._supervisor, self._tables, client, register, duties)
-        await self._listen(parts.router)
+        await self._listen(parts.router, tls)
         await self._stack.enter_async_context(replication)
         own("state files", self._files.run)
         own("acknowledgements", parts.acks.run)
@@ -324,12 +331,11 @@ class Broker:
         _log.info("broker %s listens on port %d, advertised as %s", settings.broker_name, self._port, self.address)
         self._started = True
 
-    async def _listen(self, router: Router) -> None:
+    async def _listen(self, router: Router, tls: ServerTls) -> None:
         settings = self.settings
         ports = {self._port: router.serve}
         if settings.listen_port > FAST_PORT_BELOW:
             ports[self._port - FAST_PORT_BELOW] = router.without(NOT_ON_FAST_PORT).serve
-        tls = ServerTls(self._tls)
         for port, serve in ports.items():
             await self._stack.enter_async_context(
                 RemotingServer(

@@ -18,7 +18,7 @@ from tianzhou.clock import Clock
 from tianzhou.errors import ClientError, ConfigError, ConnectFailed, ConnectionLost, RequestTimeout
 from tianzhou.remoting.connection import Connection, Processor
 from tianzhou.remoting.group import ConnectionGroup
-from tianzhou.remoting.handshakes import OF_ANOTHER_HOST, advice, for_new_connection, names_shown, reason_of
+from tianzhou.remoting.handshakes import for_new_connection, why_refused
 from tianzhou.remoting.proxy import ProxyHeader
 from tianzhou.remoting.socks import SocksProxies, SocksProxy, handshake
 from tianzhou.remoting.tls import SHUTDOWN_TIMEOUT_S
@@ -27,8 +27,6 @@ from tianzhou.wire.command import Command, decode, encode
 
 REPLACE_INTERVAL_S = 1.0
 """Minimum seconds between two replacements of a connection over which the server replied GO_AWAY."""
-NAMES_TIMEOUT_S = 2.0
-"""Time limit of reading the host names of a certificate that is for another host."""
 _log = logging.getLogger(__name__)
 
 NOTABLE_SHARE = 0.1
@@ -74,10 +72,6 @@ RpcHook = Callable[[Exchange], "Callable[[Exchange], Any] | None"]
 
 What hooks raise goes to the caller.
 """
-
-
-def _in_handshake(error: OSError) -> bool:
-    return isinstance(error, ssl.SSLError | ConnectionResetError | ConnectionAbortedError)
 
 
 class RemotingClient:
@@ -368,19 +362,9 @@ class RemotingClient:
                 f"cannot connect to {address} within {self.connect_timeout_ms:.0f} ms; is the address right"
                 " and reachable?"
             ) from None
-        except ssl.SSLCertVerificationError as error:
-            mismatch = error.verify_code in OF_ANOTHER_HOST and proxy is None
-            names = await names_shown(host, port, NAMES_TIMEOUT_S) if mismatch else []
-            raise ConnectFailed(
-                f"cannot connect to {address}: its certificate is not trusted ({error.verify_message})"
-                f"{advice(error, self._tls, names)}"
-            ) from error
         except OSError as error:
-            if self._tls is not None and _in_handshake(error):
-                raise ConnectFailed(
-                    f"cannot connect to {address}: {reason_of(error)}; does the server speak TLS?"
-                ) from error
-            raise ConnectFailed(f"cannot connect to {address}: {_reason(error)}") from error
+            why = await why_refused(error, host, port, tls, direct=proxy is None)
+            raise ConnectFailed(f"cannot connect to {address}: {why or _reason(error)}") from error
         self._connections[address] = connection
         connection.on_close(lambda lost: self._forget(address, lost))
         return connection

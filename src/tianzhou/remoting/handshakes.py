@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Callable
 from typing import Final, TypeVar
 
 OF_ANOTHER_HOST: Final = frozenset({62, 64})
 """OpenSSL's codes for a certificate of another name or address, which Python does not name."""
+NAMES_TIMEOUT_S: Final = 2.0
+"""Time limit of reading the host names of a certificate that is for another host."""
 _ENDED: Final = (
     "the other side ended the connection in the TLS handshake; it speaks no TLS here, or refuses our certificate or"
     " version of TLS (1.2 at least is needed)"
@@ -68,6 +71,53 @@ def reason_of(error: BaseException) -> str:
     if isinstance(error, ConnectionResetError | EOFError | ssl.SSLEOFError | ssl.SSLZeroReturnError):
         return f"{_ENDED} ({type(error).__name__})"
     return text or type(error).__name__
+
+
+async def first_byte(accepted: socket.socket, limit_s: float | None) -> bytes | None:
+    """The first byte a peer sends, which stays to be read; empty when it ends, None when it sends nothing in time.
+
+    Args:
+        accepted: the peer's connection; does not block.
+        limit_s: seconds to wait; None waits for ever.
+    """
+    try:
+        return accepted.recv(1, socket.MSG_PEEK)
+    except (BlockingIOError, InterruptedError):
+        pass
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(accepted, ready.set)
+    try:
+        async with asyncio.timeout(limit_s):
+            await ready.wait()
+        return accepted.recv(1, socket.MSG_PEEK)
+    except TimeoutError:
+        return None
+    finally:
+        loop.remove_reader(accepted)
+
+
+async def why_refused(
+    error: OSError, host: str, port: int, context: ssl.SSLContext | None, *, direct: bool = True
+) -> str:
+    """Why TLS could not be begun with a server, and what to do about it; empty when the error has other reasons.
+
+    Args:
+        error: of the attempt to connect.
+        host: the server's, as it was to be connected to.
+        port: likewise.
+        context: what the connection was to be made with; None for a plain one.
+        direct: whether the server can be connected to without a proxy, to ask which hosts its certificate is for.
+    """
+    if context is None:
+        return ""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        mismatch = error.verify_code in OF_ANOTHER_HOST and direct
+        names = await names_shown(host, port, NAMES_TIMEOUT_S) if mismatch else []
+        return f"its certificate is not trusted ({error.verify_message}){advice(error, context, names)}"
+    if isinstance(error, ssl.SSLError | ConnectionResetError | ConnectionAbortedError):
+        return f"{reason_of(error)}; does the server speak TLS?"
+    return ""
 
 
 def advice(error: ssl.SSLCertVerificationError, context: ssl.SSLContext | None, names: list[str]) -> str:

@@ -18,7 +18,7 @@ from tianzhou.remoting import proxy
 from tianzhou.remoting.connection import Connection, LateProcessor, Processor, host_of
 from tianzhou.remoting.gates.peer_addresses import PeerCounts, TrustedProxies
 from tianzhou.remoting.group import ConnectionGroup
-from tianzhou.remoting.handshakes import reason_of
+from tianzhou.remoting.handshakes import first_byte, reason_of
 from tianzhou.remoting.tls import HANDSHAKE, HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S, WATCH_S, ServerTls
 from tianzhou.shortages import passes, words
 
@@ -287,11 +287,12 @@ class RemotingServer:
         # Not what the loop returns: with TLS, uvloop's is a protocol of its own.
         connection = Connection(self.group)
         if self._sniffs:
-            first = await self._first_byte(accepted)
+            idle_s = self.group.idle_timeout_s or None
+            first = await first_byte(accepted, idle_s)
             if first in proxy.FIRST_BYTES:
                 trusted = self._trusted_proxies.trusts(accepted.getpeername()[0])
                 connection.use_proxy_header(await self._proxy_header(accepted), trusted=trusted)
-                first = await self._first_byte(accepted)
+                first = await first_byte(accepted, idle_s)
             if not first:
                 return None
             if first == HANDSHAKE and tls is not None:
@@ -312,24 +313,6 @@ class RemotingServer:
                 return None
         await loop.connect_accepted_socket(lambda: connection, accepted)
         return connection
-
-    async def _first_byte(self, accepted: socket.socket) -> bytes:
-        """The first byte the peer sends, which stays to be read; empty when none comes."""
-        try:
-            return accepted.recv(1, socket.MSG_PEEK)
-        except (BlockingIOError, InterruptedError):
-            pass
-        loop = self.group.loop
-        ready = asyncio.Event()
-        loop.add_reader(accepted, ready.set)
-        try:
-            async with asyncio.timeout(self.group.idle_timeout_s or None):
-                await ready.wait()
-            return accepted.recv(1, socket.MSG_PEEK)
-        except TimeoutError:
-            return b""
-        finally:
-            loop.remove_reader(accepted)
 
     async def _proxy_header(self, accepted: socket.socket) -> proxy.ProxyHeader:
         """Take a PROXY header off the connection, and nothing behind it.

@@ -25,6 +25,7 @@ SHUTDOWN_TIMEOUT_S: Final = 2.0
 WATCH_S: Final = 0.5
 
 _MODES: Final = ("disabled", "permissive", "enforcing")
+_SWITCH: Final = ("", "true", "false")
 _CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
 _NOT_FROM_FILE: Final = frozenset({"tls.server.mode", "tls.enable", "tls.config.file"})
 _SELF_SIGNED_DAYS: Final = 3650
@@ -37,7 +38,10 @@ class TlsSettings:
 
     Attributes:
         server_mode: `disabled`, `permissive` (TLS and plain on one port) or `enforcing` (TLS only).
-        enable: whether clients, and a broker towards its name servers, use TLS.
+        enable: whether clients, and a broker towards name servers and other brokers, use TLS.
+        replication_enable: the same for a slave towards its master's HA port and for a member towards those of its
+            DLedger group, `true` or `false`; empty is as `enable`. A key of Tianzhou's own, as RocketMQ's HA port has
+            no TLS.
         config_file: properties file whose keys go before these, mode and enable excepted.
         test_mode_enable: self-signed certificate and no verification; on when no certificate is configured.
         need_client_auth: `none`, `optional` or `require` a client's certificate; checked with `server_auth_client`.
@@ -56,6 +60,7 @@ class TlsSettings:
 
     server_mode: str = keyed("tls.server.mode", "permissive")
     enable: bool = keyed("tls.enable", default=False)
+    replication_enable: str = keyed("tls.replication.enable", "")
     config_file: str = keyed("tls.config.file", "/etc/rocketmq/tls.properties")
     test_mode_enable: bool = keyed("tls.test.mode.enable", default=True)
     need_client_auth: str = keyed("tls.server.need.client.auth", "none")
@@ -76,13 +81,22 @@ class TlsSettings:
         for key, value, allowed in (
             ("tls.server.mode", self.server_mode, _MODES),
             ("tls.server.need.client.auth", self.need_client_auth, tuple(_CLIENT_AUTH)),
+            ("tls.replication.enable", self.replication_enable, _SWITCH),
         ):
             # RocketMQ takes an unknown mode for permissive: a misspelt `enforcing` would serve plain text.
             if value.lower() not in allowed:
-                raise ValueError(f"{key}={value}: expected one of {', '.join(allowed)}")
+                raise ValueError(f"{key}={value}: expected one of {', '.join(filter(None, allowed))}")
         sources = certificate_accounts.SOURCES
         if self.account_from.lower() not in {"", *map(str.lower, sources)}:
             raise ValueError(f"tls.server.accountFrom={self.account_from}: expected one of {', '.join(sources)}")
+
+    def replicates(self, *, enabled: bool) -> bool:
+        """Whether connections to HA ports and to members of a DLedger group use TLS.
+
+        Args:
+            enabled: whether the broker's other connections do.
+        """
+        return self.replication_enable.lower() == "true" if self.replication_enable else enabled
 
     @property
     def server_identity(self) -> tuple[str, str, str]:

@@ -28,6 +28,11 @@ class AllowedAddresses:
             raise ConfigError(f"{KEY}: {len(entries)} entries, {MOST} are the most; give ranges such as 10.0.0.0/24")
         self._networks = [_network(entry) for entry in entries]
 
+    @property
+    def lists_any(self) -> bool:
+        """Whether there is a list."""
+        return bool(self._networks)
+
     def check(self, ip: str) -> None:
         """Return when connections from an address are taken.
 

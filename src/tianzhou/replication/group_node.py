@@ -5,24 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable
+import ssl
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final, NamedTuple, Self
 
 from tianzhou.clock import Clock
-from tianzhou.errors import StoreError, TianzhouError
+from tianzhou.errors import ConnectionLost, StoreError, TianzhouError
 from tianzhou.records.entry import decode_header
-from tianzhou.remoting.client import RemotingClient, RpcHook
+from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.connection import Connection
-from tianzhou.remoting.gates.access_gate import AccessGate
 from tianzhou.remoting.server import RemotingServer
 from tianzhou.repeats import Repeats
-from tianzhou.replication.allowed_addresses import EVERYBODY, AllowedAddresses
 from tianzhou.replication.dledger.member import Member, Unsupported
 from tianzhou.replication.dledger.node import NO_DOUBT
 from tianzhou.replication.dledger.ready import HardState, Ready, Role, Send, Standing
 from tianzhou.replication.dledger.timings import Timings
+from tianzhou.replication.port_protection import UNPROTECTED, PortProtection
 from tianzhou.store.entries.entry_log import EntryLog
 from tianzhou.store.settings import StoreSettings, parse_peers
 from tianzhou.store.store import MessageStore
@@ -90,9 +90,7 @@ class GroupNode:
         host: where to listen.
         broker_address: where this node's broker serves clients.
         chance: numbers by chance, at least 0 and below 1.
-        access: decides which members may speak; None lets all.
-        hooks: sign what this node says to others.
-        allowed: from where members may come.
+        protection: from where members may come, which of them speak TLS, and how this node speaks to them.
 
     Attributes:
         group: name of the group.
@@ -113,9 +111,7 @@ class GroupNode:
         host: str,
         broker_address: str,
         chance: Callable[[], float] = random.random,
-        access: AccessGate | None = None,
-        hooks: Iterable[RpcHook] = (),
-        allowed: AllowedAddresses = EVERYBODY,
+        protection: PortProtection = UNPROTECTED,
     ) -> None:
         assert store.entries is not None
         settings = store.settings
@@ -126,9 +122,9 @@ class GroupNode:
         self._broker_address = broker_address
         self._chance = chance
         self._peers = parse_peers(settings.d_leger_peers)
-        self._access = access
-        self._allowed = allowed
-        self._client = RemotingClient(clock=clock, hooks=hooks)
+        self._protection = protection
+        self._client = RemotingClient(clock=clock, hooks=protection.hooks, tls=protection.context)
+        self._unreached: set[str] = set()
         self._stack = AsyncExitStack()
         self._member: Member | None = None
         self._failed: asyncio.Future[None] | None = None
@@ -150,14 +146,16 @@ class GroupNode:
     async def __aenter__(self) -> Self:
         port = int(self._peers[self.id].rpartition(":")[2])
         await self._stack.enter_async_context(self._client)
-        serve = self._serve if self._access is None else self._access.guarded(self._serve)
+        access = self._protection.access
+        serve = self._serve if access is None else access.guarded(self._serve)
         server = RemotingServer(
             self._host,
             port,
             serve,
             clock=self._clock,
             port_setting="dLegerPeers",
-            check_address=self._allowed.check,
+            tls=self._protection.tls,
+            check_address=self._protection.allowed.check,
         )
         await self._stack.enter_async_context(server)
         return self
@@ -376,6 +374,7 @@ class GroupNode:
         try:
             command = Command(code, fields=fields, body=dledger.encode(send.request))
             reply = await self._client.invoke(self._peers[send.peer], command, send.limit_ms)
+            self._unreached.discard(send.peer)
             if address := reply.fields.get(BROKER_ADDRESS):
                 self._addresses[send.peer] = address[:255]
             if reply.code == DLedgerResponseCode.SUCCESS:
@@ -383,9 +382,21 @@ class GroupNode:
             elif reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 response = Unsupported()
         except TianzhouError as error:
-            _log.debug("group %s: %s does not answer: %s", self.group, send.peer, error)
+            self._note_silence(send.peer, error)
         if self._member is not None:
             self._step(partial(self._member.answered, send.number, response))
+
+    def _note_silence(self, peer: str, error: TianzhouError) -> None:
+        """Log why a node does not answer, once until it does again where it may be for the settings of TLS."""
+        text = str(error)
+        if isinstance(error, ConnectionLost) and self._protection.context is None:
+            text += "; if it takes TLS only (tls.server.mode=enforcing), set tls.enable=true here"
+        elif not (isinstance(error, ConnectionLost) or isinstance(error.__cause__, ssl.SSLError)):
+            _log.debug("group %s: %s does not answer: %s", self.group, peer, error)
+            return
+        if peer not in self._unreached:
+            self._unreached.add(peer)
+            _log.warning("group %s: %s at %s does not answer: %s", self.group, peer, self._peers[peer], text)
 
     # what others want
 

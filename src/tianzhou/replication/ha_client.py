@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import ssl
 from collections.abc import Callable
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from tianzhou.clock import Clock
 from tianzhou.errors import ConnectFailed, ConnectionLost, StoreError, TianzhouError
 from tianzhou.records.walk import LogEntry
+from tianzhou.remoting.handshakes import for_new_connection, reason_of, why_refused
+from tianzhou.remoting.tls import SHUTDOWN_TIMEOUT_S
 from tianzhou.replication.agreement import OVERLAP, Agreement, Parting
 from tianzhou.replication.differences import MOST_BESIDE_BODY, Difference, Differences, Whose
 from tianzhou.replication.following import Following
@@ -27,6 +30,7 @@ _CONNECT_LIMIT_S: Final = 5.0
 _SURE: Final = 2
 """Heartbeats after which a master has no more bytes: RocketMQ's may send one before it goes on."""
 _BUFFER: Final = 1 << 20
+_PLAIN_MASTER: Final = "; RocketMQ's masters speak none there: tls.replication.enable=false at a slave of theirs"
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +43,7 @@ class HaClient:
         clock: monotonic time.
         master: the HA address of the master, `host:port`; empty while there is none.
         reopen: called when the store has to be reopened, because the end of its log is to be cut off.
+        tls: speak TLS to the master (`tianzhou.remoting.tls.client_context`); None speaks plain.
 
     Attributes:
         following: the present connection, if any.
@@ -46,8 +51,14 @@ class HaClient:
     """
 
     def __init__(
-        self, store: MessageStore, clock: Clock, master: Callable[[], str], reopen: Callable[[], None] = lambda: None
+        self,
+        store: MessageStore,
+        clock: Clock,
+        master: Callable[[], str],
+        reopen: Callable[[], None] = lambda: None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
+        self._tls = tls
         self._store = store
         self._clock = clock
         self._master = master
@@ -91,7 +102,10 @@ class HaClient:
                         self._say(str(error), logging.ERROR)
                     else:
                         state = f"the log is not copied, {address} is looked for every {AGAIN_S:g} s"
-                        self._say(state, logging.WARNING, f": {error}")
+                        if isinstance(error, _Refused):
+                            self._say(f"{state}: {error}", logging.ERROR)
+                        else:
+                            self._say(state, logging.WARNING, f": {error}")
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._changed.wait()
@@ -143,12 +157,18 @@ class HaClient:
         """
         loop = asyncio.get_running_loop()
         host, _, port = address.rpartition(":")
+        host = host.strip("[]")
         first = self._first()
         link = _Link(self._store, self._clock, first)
+        tls = for_new_connection(self._tls)
+        options: dict[str, Any] = {} if tls is None else {"ssl": tls, "ssl_shutdown_timeout": SHUTDOWN_TIMEOUT_S}
         try:
             async with asyncio.timeout(_CONNECT_LIMIT_S):
-                await loop.create_connection(lambda: link, host.strip("[]"), int(port))
+                await loop.create_connection(lambda: link, host, int(port), **options)
         except (OSError, ValueError) as error:
+            why = await why_refused(error, host, int(port), tls) if isinstance(error, OSError) else ""
+            if why:
+                raise _Refused(f"TLS with the master's HA port {address}: {why}{_PLAIN_MASTER}") from error
             raise ConnectFailed(f"the master's HA port {address} cannot be reached: {error}") from error
         self.following = link.following
         try:
@@ -193,11 +213,29 @@ class HaClient:
             if link.ended:
                 if link.parting is not None:
                     return link.parting
-                raise link.failure or ConnectionLost(f"the master at {address} ended the connection")
+                raise link.failure or self._ended(link, address)
             link.report(appended=False)
             if following.is_silent(self._clock.monotonic()):
                 raise ConnectionLost(f"the master at {address} has said nothing for too long")
         return None
+
+
+    def _ended(self, link: _Link, address: str) -> TianzhouError:
+        """Why a connection is over that the master has ended."""
+        text = f"the master at {address} ended the connection"
+        if isinstance(link.error, ssl.SSLError):
+            return _Refused(f"{text}: {reason_of(link.error)}")
+        if link.heard:
+            return ConnectionLost(text)
+        if self._tls is None:
+            return _Refused(
+                f"{text} before it sent anything, its log says why; if it takes TLS only, set tls.enable=true here"
+            )
+        return _Refused(f"{text} before it sent anything, its log says why")
+
+
+class _Refused(ConnectionLost):
+    """The master lets this slave not copy."""
 
 
 class _Link(asyncio.BufferedProtocol):
@@ -213,7 +251,8 @@ class _Link(asyncio.BufferedProtocol):
         self.stirred = asyncio.Event()
         self.parting: Parting | None = None
         self.failure: TianzhouError | None = None
-        self._heard = False
+        self.error: Exception | None = None
+        self.heard = False
         self._differences: Differences | None = None
         self._settled: list[Difference] = []
         self._boundary: int | None = None
@@ -226,6 +265,7 @@ class _Link(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
+        self.error = error
         self.ended = True
         self.stirred.set()
 
@@ -251,8 +291,8 @@ class _Link(asyncio.BufferedProtocol):
     def _take_in(self, data: memoryview) -> bool:
         """Compare or append what came; whether anything was appended."""
         following = self.following
-        if not self._heard:
-            self._heard = True
+        if not self.heard:
+            self.heard = True
             self.stirred.set()
         appended = False
         for stretch in self._stretches.feed(data):

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Awaitable
-from typing import Final, Self, cast
+from typing import Any, Final, Self, cast
 
 from tianzhou.clock import Clock
 from tianzhou.errors import ConfigError, ProtocolError, StoreError
+from tianzhou.remoting.handshakes import first_byte, reason_of
+from tianzhou.remoting.tls import HANDSHAKE, HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S
 from tianzhou.repeats import Repeats
-from tianzhou.replication.allowed_addresses import EVERYBODY, AllowedAddresses
+from tianzhou.replication.port_protection import UNPROTECTED, PortProtection
 from tianzhou.replication.slaves import LogBounds, Send, Slave, Slaves
+from tianzhou.shortages import words
 from tianzhou.store.store import MessageStore
 from tianzhou.wire.ha import ReportReader, encode_head
 
@@ -19,11 +23,16 @@ _TURN_BYTES: Final = 4 << 20
 """Bytes a slave is given before others have their turn."""
 _GATHERING_S: Final = 0.001
 """How long an ASYNC_MASTER gathers what it sends its slaves: each stretch and its report cost both sides some calls."""
+_ACCEPT_AGAIN_S: Final = 1.0
 MOST_SLAVES: Final = 64
 """Connections to the HA port; more are refused, as each may make the master read all of its log. The oldest one that
 has not reported has to go first, so that who only connects keeps no slave out."""
 
 _log = logging.getLogger(__name__)
+
+
+class _Gone(Exception):
+    """A peer has ended its connection before it said anything."""
 
 
 class HaServer:
@@ -34,7 +43,7 @@ class HaServer:
         clock: monotonic time.
         host: where to listen.
         port: likewise; 0 for any free one.
-        allowed: from where slaves may come.
+        protection: from where slaves may come, which of them speak TLS, and whose certificates are taken.
 
     Attributes:
         slaves: those that are connected.
@@ -42,14 +51,15 @@ class HaServer:
     """
 
     def __init__(
-        self, store: MessageStore, clock: Clock, host: str, port: int, allowed: AllowedAddresses = EVERYBODY
+        self, store: MessageStore, clock: Clock, host: str, port: int, protection: PortProtection = UNPROTECTED
     ) -> None:
         self._store = store
-        self._allowed = allowed
+        self.protection = protection
         self._clock = clock
         self._host = host
         self._port = port
-        self._server: asyncio.Server | None = None
+        self._socket: socket.socket | None = None
+        self._accepting: asyncio.Task[None] | None = None
         self.links: dict[_Link, None] = {}
         self._complaints = Repeats(lines=5)
         self._scheduled = False
@@ -58,27 +68,113 @@ class HaServer:
     @property
     def port(self) -> int:
         """The port it listens on."""
-        assert self._server is not None
-        return int(self._server.sockets[0].getsockname()[1])
+        assert self._socket is not None
+        return int(self._socket.getsockname()[1])
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(lambda: _Link(self), self._host, self._port)
+            found = await loop.getaddrinfo(
+                self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
+            family, _, _, _, address = found[0]
+            self._socket = socket.create_server(cast("tuple[str, int]", address), family=family, backlog=MOST_SLAVES)
         except OSError as error:
             raise ConfigError(
                 f"haListenPort={self._port}: cannot listen on {self._host} ({error.strerror}); choose another port"
             ) from error
+        self._socket.setblocking(False)
+        self._accepting = loop.create_task(self._accept(self._socket), name="slaves")
         self._store.durability.copies = self.slaves
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        assert self._server is not None
+        assert self._socket is not None
+        assert self._accepting is not None
         self._store.appended = self._store.durability.copies = None
-        self._server.close()
+        self._accepting.cancel()
+        begun = [link.beginning for link in self.links if link.beginning is not None]
         for link in list(self.links):
             link.close()
-        await self._server.wait_closed()
+        await asyncio.gather(self._accepting, *begun, return_exceptions=True)
+        self._socket.close()
+
+    async def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, peer = await loop.sock_accept(listener)
+            except OSError as error:
+                self.complain("accept", f"HA port {self.port}: no slave can connect now: {words(error)}")
+                await asyncio.sleep(_ACCEPT_AGAIN_S)
+                continue
+            self._take(accepted, str(peer[0]), int(peer[1]))
+
+    def _take(self, accepted: socket.socket, host: str, port: int) -> None:
+        address = f"{host}:{port}"
+        if not self.admits(host, address):
+            accepted.close()
+        elif not self.has_room():
+            self.complain("full", f"slave {address} is refused: {MOST_SLAVES} are connected already")
+            accepted.close()
+        else:
+            link = _Link(self, host, address)
+            self.links[link] = None
+            self.slaves.connected.append(link.slave)
+            self._store.appended = self.grown
+            link.beginning = asyncio.get_running_loop().create_task(self._begin(accepted, link))
+            # One that is cancelled before its first turn does not close it.
+            link.beginning.add_done_callback(lambda begun: accepted.close() if begun.cancelled() else None)
+
+    async def _begin(self, accepted: socket.socket, link: _Link) -> None:
+        """Give a link its connection, by TLS when the slave begins with it."""
+        loop, tls, address = asyncio.get_running_loop(), self.protection.tls, link.slave.address
+        options: dict[str, Any] = {}
+        try:
+            if tls is not None:
+                # A slave speaks first. Its first report begins with the byte of TLS beyond 2^60 bytes of log only.
+                first = await first_byte(accepted, link.slave.patience_s)
+                if first == HANDSHAKE and tls.offered:
+                    tls.refresh()
+                    options = {
+                        "ssl": tls.context(),
+                        "ssl_handshake_timeout": HANDSHAKE_TIMEOUT_S,
+                        "ssl_shutdown_timeout": SHUTDOWN_TIMEOUT_S,
+                    }
+                elif first == HANDSHAKE:
+                    raise ProtocolError("it speaks TLS, and tls.server.mode is disabled here")
+                elif first is None:
+                    raise ProtocolError("it has said nothing for too long")
+                elif not first:
+                    raise _Gone
+                elif tls.offered and not tls.sniffs:
+                    raise ProtocolError(
+                        "it speaks no TLS, and tls.server.mode is enforcing here; set tls.enable=true at the slave"
+                    )
+            await loop.connect_accepted_socket(lambda: link, accepted, **options)
+        except BaseException as error:
+            accepted.close()
+            self.left(link)
+            if isinstance(error, _Gone):
+                return
+            if not isinstance(error, OSError | EOFError | ProtocolError):
+                raise
+            why = str(error) if isinstance(error, ProtocolError) else f"it could not be set up: {reason_of(error)}"
+            self.complain("begin", f"HA port {self.port}: closing {address}: {why}")
+        finally:
+            link.beginning = None
+
+    def left(self, link: _Link) -> None:
+        """Forget a connection.
+
+        Args:
+            link: the connection; one that is forgotten already does no harm.
+        """
+        if link in self.links:
+            del self.links[link]
+            if not self.links:
+                self._store.appended = None
+            self.slaves.connected.remove(link.slave)
 
     def grown(self) -> None:
         """The log has grown: slaves are sent it soon, by a master that waits for them in the next turn of the loop."""
@@ -108,7 +204,7 @@ class HaServer:
             address: with it, for the log.
         """
         try:
-            self._allowed.check(host)
+            self.protection.allowed.check(host)
         except ProtocolError as error:
             self.complain("refused", f"HA port {self.port}: closing {address}: {error}")
             return False
@@ -143,8 +239,9 @@ class HaServer:
 class _Link(asyncio.Protocol):
     """One slave's connection."""
 
-    def __init__(self, server: HaServer) -> None:
+    def __init__(self, server: HaServer, host: str, address: str) -> None:
         self._server = server
+        self._host = host
         self._store = server._store
         self._now = server._clock.monotonic
         self._reports = ReportReader()
@@ -152,23 +249,20 @@ class _Link(asyncio.Protocol):
         self._reading: asyncio.Task[None] | None = None
         self._paused = False
         self._transport: asyncio.Transport | None = None
-        self.slave = Slave("", server._store.settings, 0.0)
+        self.slave = Slave(address, server._store.settings, self._now())
+        # Ends when there is a connection, after the first byte and the handshake of TLS.
+        self.beginning: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast("asyncio.Transport", transport)
-        self._transport = transport
-        host, port, *_ = transport.get_extra_info("peername") or ("?", 0)
-        self.slave = Slave(f"{host}:{port}", self._store.settings, self._now())
-        if not self._server.admits(host, self.slave.address):
-            transport.abort()
+        self._transport = cast("asyncio.Transport", transport)
+        shown = transport.get_extra_info("ssl_object")
+        try:
+            # Empty for a certificate that was not verified.
+            self._server.protection.check_slave(self._host, None if shown is None else shown.getpeercert())
+        except ProtocolError as error:
+            self._server.complain("refused", f"slave {self.slave.address} is refused: {error}")
+            self.close()
             return
-        if not self._server.has_room():
-            self._server.complain("full", f"slave {self.slave.address} is refused: {MOST_SLAVES} are connected already")
-            transport.abort()
-            return
-        self._server.links[self] = None
-        self._store.appended = self._server.grown
-        self._server.slaves.connected.append(self.slave)
         self._watch()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -177,14 +271,10 @@ class _Link(asyncio.Protocol):
         if self._reading is not None:
             self._reading.cancel()
         self._transport = None
-        if self in self._server.links:
-            del self._server.links[self]
-            if not self._server.links:
-                self._store.appended = None
-            self._server.slaves.connected.remove(self.slave)
-            if self.slave.acked >= 0:
-                self._server.reported()
-                _log.warning("slave %s is gone, it had the log up to %d", self.slave.address, self.slave.acked)
+        self._server.left(self)
+        if self.slave.acked >= 0:
+            self._server.reported()
+            _log.warning("slave %s is gone, it had the log up to %d", self.slave.address, self.slave.acked)
 
     @property
     def unsent_bytes(self) -> int:
@@ -194,6 +284,9 @@ class _Link(asyncio.Protocol):
     def close(self) -> None:
         if self._transport is not None:
             self._transport.abort()
+        elif self.beginning is not None:
+            self.beginning.cancel()
+            self._server.left(self)
 
     def data_received(self, data: bytes) -> None:
         offset = self._reports.feed(data)

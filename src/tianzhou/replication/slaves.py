@@ -160,10 +160,15 @@ class Slave:
         """
         return self._rate.last(now_s)
 
+    @property
+    def patience_s(self) -> float:
+        """Seconds it may say nothing."""
+        silence_s = self._settings.ha_housekeeping_interval / 1000
+        return silence_s if self.acked >= 0 else min(silence_s, FIRST_REPORT_S)
+
     def is_silent(self, now_s: float) -> bool:
         """Whether it has not been heard of for so long that it counts as gone."""
-        silence_s = self._settings.ha_housekeeping_interval / 1000
-        return now_s - self._heard_s > (silence_s if self.acked >= 0 else min(silence_s, FIRST_REPORT_S))
+        return now_s - self._heard_s > self.patience_s
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from tianzhou.clock import SystemClock
 from tianzhou.errors import ConfigError, ProtocolError
 from tianzhou.replication.allowed_addresses import AllowedAddresses
 from tianzhou.replication.ha_server import HaServer
+from tianzhou.replication.port_protection import PortProtection
 
 
 @pytest.mark.parametrize(
@@ -46,7 +47,7 @@ async def test_the_ha_port_closes_who_is_not_among_them(
 ) -> None:
     async with (
         store_of(tmp_path, "ASYNC_MASTER") as store,
-        HaServer(store, SystemClock(), "127.0.0.1", 0, AllowedAddresses(text)) as server,
+        HaServer(store, SystemClock(), "127.0.0.1", 0, PortProtection(AllowedAddresses(text))) as server,
     ):
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write((0).to_bytes(8, "big"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final, Self
 
 from tianzhou.broker.replication.metadata_sync import MetadataSync
@@ -13,10 +13,9 @@ from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.state import Tables
 from tianzhou.clock import Clock
 from tianzhou.errors import StoreError
-from tianzhou.remoting.client import RemotingClient, RpcHook
-from tianzhou.remoting.gates.access_gate import AccessGate
-from tianzhou.replication.allowed_addresses import AllowedAddresses
+from tianzhou.remoting.client import RemotingClient
 from tianzhou.replication.group_node import GroupNode
+from tianzhou.replication.port_protection import UNPROTECTED, PortProtection
 from tianzhou.store.store import MessageStore
 from tianzhou.supervision import Supervisor
 from tianzhou.watermark import Watermark
@@ -38,9 +37,8 @@ class GroupReplication(Replication):
         clock: where time comes from.
         port: the broker's.
         reopen: called when the store has to be reopened.
+        protection: of the port where this member listens for the others.
         chance: numbers by chance, at least 0 and below 1.
-        access: decides which members may speak; None lets all.
-        hooks: sign what this member says to others.
 
     Attributes:
         node: takes part in the group.
@@ -53,16 +51,14 @@ class GroupReplication(Replication):
         clock: Clock,
         port: int,
         reopen: Callable[[], None] = lambda: None,
+        protection: PortProtection = UNPROTECTED,
         chance: Callable[[], float] = random.random,
-        access: AccessGate | None = None,
-        hooks: Iterable[RpcHook] = (),
     ) -> None:
-        super().__init__(store, settings, clock, port, reopen)
+        super().__init__(store, settings, clock, port, reopen, protection)
         self.is_slave = True
         address = f"{settings.broker_ip1}:{port}"
-        allowed = AllowedAddresses(settings.replication_allowed_addresses)
         self._changes = Watermark()
-        self.node = GroupNode(store, clock, settings.bind_address, address, chance, access, hooks, allowed)
+        self.node = GroupNode(store, clock, settings.bind_address, address, chance, protection)
 
     async def __aenter__(self) -> Self:
         return self

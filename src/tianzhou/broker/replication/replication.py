@@ -18,9 +18,9 @@ from tianzhou.errors import ConfigError, LimitExceeded, TianzhouError
 from tianzhou.model import TopicConfig, names
 from tianzhou.records.walk import LogEntry
 from tianzhou.remoting.client import RemotingClient
-from tianzhou.replication.allowed_addresses import AllowedAddresses
 from tianzhou.replication.ha_client import WORK, HaClient
 from tianzhou.replication.ha_server import HaServer
+from tianzhou.replication.port_protection import UNPROTECTED, PortProtection
 from tianzhou.store.store import MessageStore
 from tianzhou.supervision import Supervisor
 from tianzhou.wire.bodies.replication import HaClient as HaClientStatus
@@ -63,6 +63,7 @@ class Replication:
         clock: where time comes from.
         port: the broker's.
         reopen: called when the store has to be reopened.
+        protection: of the HA port, and how a slave speaks to its master's.
 
     Attributes:
         master: address of a slave's master; empty while it is unknown, and at a master.
@@ -77,14 +78,16 @@ class Replication:
         clock: Clock,
         port: int,
         reopen: Callable[[], None] = lambda: None,
+        protection: PortProtection = UNPROTECTED,
     ) -> None:
         self._store = store
+        self._protection = protection
         self._settings = settings
         self._clock = clock
         self._broker_port = port
         self._stack = AsyncExitStack()
         self._server: HaServer | None = None
-        self._follower = HaClient(store, clock, lambda: self._ha_master, reopen)
+        self._follower = HaClient(store, clock, lambda: self._ha_master, reopen, protection.context)
         self._ha_master = self.master = ""
         self.master_flush_offset = 0
         self._look_for_master: Callable[[], None] = lambda: None
@@ -105,8 +108,7 @@ class Replication:
         return self
 
     async def _listen(self, port: int) -> HaServer:
-        allowed = AllowedAddresses(self._settings.replication_allowed_addresses)
-        server = HaServer(self._store, self._clock, self._settings.bind_address, port, allowed)
+        server = HaServer(self._store, self._clock, self._settings.bind_address, port, self._protection)
         return await self._stack.enter_async_context(server)
 
     async def __aexit__(self, *_: object) -> None:

@@ -98,6 +98,23 @@ class AccessGate:
             return False
         return True
 
+    def check_account(self, code: int, ip: str, account: str) -> None:
+        """Return when an account that nobody has to sign for may make a request that names nothing.
+
+        Args:
+            code: of the request.
+            ip: where it comes from.
+            account: that of a certificate.
+
+        Raises:
+            AccessDenied: it may not; counted.
+        """
+        try:
+            self._rules.check(AccessRequest(code, {}, ip=ip, account=account))
+        except AccessDenied:
+            self._refusals.counts[COUNTED] += 1
+            raise
+
     def inner(self, code: int, handle: Serve[Reply]) -> Serve[Reply]:
         """A handler that sees only requests whose decoded bodies name nothing the account may not use."""
         return self._behind(self._check, handle) if code in self._by_body else handle
