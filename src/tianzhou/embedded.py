@@ -25,7 +25,7 @@ from tianzhou.namesrv.changeable_settings import RULES as NAME_SERVER_RULES
 from tianzhou.namesrv.routes import Registration
 from tianzhou.namesrv.server import NameServer
 from tianzhou.namesrv.settings import NamesrvSettings
-from tianzhou.remoting.gates.access_control import AccessControl, access_control, credentials_by_chance
+from tianzhou.remoting.gates.access_control import AccessControl, Credentials, access_control, credentials_by_chance
 from tianzhou.remoting.tls import TlsSettings
 from tianzhou.setting_files import SavedSettings, read_settings
 from tianzhou.setting_rules import Rules, check
@@ -197,6 +197,7 @@ def make_name_server(
     tls: TlsSettings | None = None,
     on_register: Callable[[Registration], None] | None = None,
     access: AccessControl | None = None,
+    own: Credentials | None = None,
 ) -> NameServer:
     """The name server of a data folder, not yet entered.
 
@@ -206,6 +207,7 @@ def make_name_server(
         tls: see `TlsSettings`.
         on_register: see `NameServer`.
         access: see `NameServer`.
+        own: likewise.
     """
     home = one.data / "namesrv"
     settings = replace(
@@ -218,7 +220,7 @@ def make_name_server(
     )
     (settings,) = configured(NAME_SERVER_RULES, one.values, (settings,), settings.config_file)
     return NameServer(
-        settings, clock=clock, port_setting="--namesrv-port", tls=tls, on_register=on_register, access=access
+        settings, clock=clock, port_setting="--namesrv-port", tls=tls, on_register=on_register, access=access, own=own
     )
 
 
@@ -231,6 +233,7 @@ async def enter_broker(
     clock: Clock | None = None,
     tls: TlsSettings | None = None,
     access: AccessControl | None = None,
+    own: Credentials | None = None,
 ) -> Broker:
     """Start the broker of a name in a data folder; the stack ends it.
 
@@ -242,6 +245,7 @@ async def enter_broker(
         clock: source of time.
         tls: see `TlsSettings`.
         access: see `Broker`.
+        own: likewise.
 
     Raises:
         ConfigError: a port is taken.
@@ -249,7 +253,7 @@ async def enter_broker(
     """
     settings, store = _broker_settings(one, namesrv, advertised)
     tls = client_tls_settings(tls or TlsSettings())
-    broker = Broker(settings, store, clock=clock, port_setting="--broker-port", tls=tls, access=access)
+    broker = Broker(settings, store, clock=clock, port_setting="--broker-port", tls=tls, access=access, own=own)
     try:
         return await stack.enter_async_context(broker)
     except StoreLocked as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -17,8 +17,8 @@ from tianzhou.namesrv.kv import KvConfig
 from tianzhou.namesrv.other_environment import OtherEnvironment
 from tianzhou.namesrv.routes import MinBrokerChange, Registration, RouteTable
 from tianzhou.namesrv.settings import NamesrvSettings
-from tianzhou.remoting.client import RemotingClient
-from tianzhou.remoting.gates.access_control import AccessControl, access_control
+from tianzhou.remoting.client import RemotingClient, RpcHook
+from tianzhou.remoting.gates.access_control import AccessControl, Credentials, access_control
 from tianzhou.remoting.gates.admin_gate import exposure_warning
 from tianzhou.remoting.gates.peer_addresses import TrustedProxies
 from tianzhou.remoting.loop_stall import StallAwareTimer
@@ -48,6 +48,7 @@ class NameServer:
         on_register: called with every accepted registration.
         rng: source of randomness.
         access: shared with a broker of this process, which starts it; None makes its own by the settings.
+        own: what the servers that were started together sign with, where the settings name nobody.
 
     Attributes:
         left_undone: after the block, what was in trouble when it ended; empty when all is well.
@@ -66,6 +67,7 @@ class NameServer:
         on_register: Callable[[Registration], None] | None = None,
         rng: random.Random | None = None,
         access: AccessControl | None = None,
+        own: Credentials | None = None,
     ) -> None:
         tls = tls or TlsSettings()
         settings = settings or NamesrvSettings()
@@ -74,11 +76,12 @@ class NameServer:
         self._kv = KvConfig(settings.kv_config_file, bounds)
         self._own_access = None
         if access is None:
-            access = self._own_access = access_control(settings, settings.config_file.parent, "", bounds, self._clock)
+            folder = settings.config_file.parent
+            access = self._own_access = access_control(settings, folder, "", bounds, self._clock, own)
         self._access = access
         self._client = RemotingClient(
             clock=self._clock,
-            hooks=self._access.hooks if self._access else (),
+            hooks=self.hooks,
             tls=client_context(tls) if tls.enable else None,
         )
         self._elsewhere = OtherEnvironment(self._client, self._clock, rng or random.Random())
@@ -122,6 +125,11 @@ class NameServer:
     def settings(self) -> NamesrvSettings:
         """The settings in force, requests to change them included."""
         return self._handlers.settings
+
+    @property
+    def hooks(self) -> Sequence[RpcHook]:
+        """Sign requests of this server; none without access control."""
+        return self._access.hooks if self._access else ()
 
     @property
     def routes(self) -> RouteTable:

@@ -21,6 +21,7 @@ from tianzhou.remoting.deferred_reply import DeferredReply
 from tianzhou.remoting.deferred_reply import Reply as Reply
 from tianzhou.remoting.error_codes import encoded, failed
 from tianzhou.remoting.group import ConnectionGroup
+from tianzhou.remoting.handshakes import words_of_loss
 from tianzhou.remoting.proxy import ProxyHeader
 from tianzhou.remoting.requester import Requester
 from tianzhou.remoting.session import READ_SIZE, Session
@@ -314,8 +315,7 @@ class Connection(Requester, asyncio.BufferedProtocol):
             task.cancel()
         for promise in deferred:
             promise.cancel()
-        reason = f"connection to {self} was lost" + (f": {exc}" if exc else "")
-        self._fail_all(ConnectionLost(reason))
+        self._fail_all(ConnectionLost(f"connection to {self} was lost{words_of_loss(exc)}"))
         if self._writable is not None:
             self._writable.set_result(None)
             self._writable = None

@@ -23,7 +23,9 @@ _MEANINGS: Final = {
     "SSLV3_ALERT_BAD_CERTIFICATE": "the other side does not accept our certificate",
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the other side does not accept our certificate",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "our certificate has expired",
-    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the other side wants a certificate and we show none",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": (
+        "the other side wants a certificate and we show none; give tls.client.certPath and tls.client.keyPath"
+    ),
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the other side shows no certificate, and one is required",
     "NO_SHARED_CIPHER": "both sides have no cipher in common",
     "UNSUPPORTED_PROTOCOL": "the other side only speaks a version of TLS that is too old",
@@ -71,6 +73,27 @@ def reason_of(error: BaseException) -> str:
     if isinstance(error, ConnectionResetError | EOFError | ssl.SSLEOFError | ssl.SSLZeroReturnError):
         return f"{_ENDED} ({type(error).__name__})"
     return text or type(error).__name__
+
+
+def words_of_loss(error: Exception | None) -> str:
+    """What a text about a lost connection ends with: the reason behind a colon, nothing where there is none."""
+    if error is None:
+        return ""
+    return f": {reason_of(error) if isinstance(error, ssl.SSLError) else error}"
+
+
+def why_unanswered(*, by_tls: bool) -> str:
+    """What may be wrong where a server of the cluster ends a connection before it says anything.
+
+    Args:
+        by_tls: whether the connection was one of TLS.
+    """
+    if by_tls:
+        return (
+            "its log says why; where it wants certificates (tls.server.need.client.auth), tls.client.certPath here has"
+            " to be one that it trusts"
+        )
+    return "its log says why; if it takes TLS only (tls.server.mode=enforcing), set tls.enable=true here"
 
 
 async def first_byte(accepted: socket.socket, limit_s: float | None) -> bytes | None:

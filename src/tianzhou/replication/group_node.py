@@ -9,6 +9,7 @@ import ssl
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
+from math import inf
 from typing import Final, NamedTuple, Self
 
 from tianzhou.clock import Clock
@@ -16,6 +17,7 @@ from tianzhou.errors import ConnectionLost, StoreError, TianzhouError
 from tianzhou.records.entry import decode_header
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.connection import Connection
+from tianzhou.remoting.handshakes import why_unanswered
 from tianzhou.remoting.server import RemotingServer
 from tianzhou.repeats import Repeats
 from tianzhou.replication.dledger.member import Member, Unsupported
@@ -35,6 +37,7 @@ BROKER_ADDRESS: Final = "brokerAddr"
 _BATCH_BYTES: Final = 4 << 10
 """Bytes of a batch of entries for Apache's nodes (`enableBatchPush`, broker.md §19.6)."""
 _TICK_S: Final = 0.02
+_ENDS_AT_ONCE_S: Final = 3.0
 _BEAT: Final = dledger.HeartBeatResponse
 _DEFAULTS: Final = Timings()
 
@@ -124,7 +127,8 @@ class GroupNode:
         self._peers = parse_peers(settings.d_leger_peers)
         self._protection = protection
         self._client = RemotingClient(clock=clock, hooks=protection.hooks, tls=protection.context)
-        self._unreached: set[str] = set()
+        self._answered_s: dict[str, float] = {}
+        self._silent: set[str] = set()
         self._stack = AsyncExitStack()
         self._member: Member | None = None
         self._failed: asyncio.Future[None] | None = None
@@ -374,7 +378,8 @@ class GroupNode:
         try:
             command = Command(code, fields=fields, body=dledger.encode(send.request))
             reply = await self._client.invoke(self._peers[send.peer], command, send.limit_ms)
-            self._unreached.discard(send.peer)
+            self._answered_s[send.peer] = self._clock.monotonic()
+            self._silent.discard(send.peer)
             if address := reply.fields.get(BROKER_ADDRESS):
                 self._addresses[send.peer] = address[:255]
             if reply.code == DLedgerResponseCode.SUCCESS:
@@ -387,16 +392,17 @@ class GroupNode:
             self._step(partial(self._member.answered, send.number, response))
 
     def _note_silence(self, peer: str, error: TianzhouError) -> None:
-        """Log why a node does not answer, once until it does again where it may be for the settings of TLS."""
-        text = str(error)
-        if isinstance(error, ConnectionLost) and self._protection.context is None:
-            text += "; if it takes TLS only (tls.server.mode=enforcing), set tls.enable=true here"
-        elif not (isinstance(error, ConnectionLost) or isinstance(error.__cause__, ssl.SSLError)):
-            _log.debug("group %s: %s does not answer: %s", self.group, peer, error)
+        """Log why a node does not answer; where TLS may be the reason as a warning, once until it answers again."""
+        text = f"group {self.group}: {peer} at {self._peers[peer]} does not answer: {error}"
+        # One that has just answered has ended, or is being restarted.
+        since_s = self._clock.monotonic() - self._answered_s.get(peer, -inf)
+        ends_at_once = isinstance(error, ConnectionLost) and since_s > _ENDS_AT_ONCE_S
+        if peer in self._silent or not (ends_at_once or isinstance(error.__cause__, ssl.SSLError)):
+            _log.debug("%s", text)
             return
-        if peer not in self._unreached:
-            self._unreached.add(peer)
-            _log.warning("group %s: %s at %s does not answer: %s", self.group, peer, self._peers[peer], text)
+        self._silent.add(peer)
+        why = f"; {why_unanswered(by_tls=self._protection.context is not None)}" if ends_at_once else ""
+        _log.warning("%s%s", text, why)
 
     # what others want
 

@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 from tianzhou.clock import Clock
 from tianzhou.errors import ConnectFailed, ConnectionLost, StoreError, TianzhouError
 from tianzhou.records.walk import LogEntry
-from tianzhou.remoting.handshakes import for_new_connection, reason_of, why_refused
+from tianzhou.remoting.handshakes import for_new_connection, why_refused, why_unanswered, words_of_loss
 from tianzhou.remoting.tls import SHUTDOWN_TIMEOUT_S
 from tianzhou.replication.agreement import OVERLAP, Agreement, Parting
 from tianzhou.replication.differences import MOST_BESIDE_BODY, Difference, Differences, Whose
@@ -224,14 +224,10 @@ class HaClient:
         """Why a connection is over that the master has ended."""
         text = f"the master at {address} ended the connection"
         if isinstance(link.error, ssl.SSLError):
-            return _Refused(f"{text}: {reason_of(link.error)}")
+            return _Refused(f"{text}{words_of_loss(link.error)}")
         if link.heard:
             return ConnectionLost(text)
-        if self._tls is None:
-            return _Refused(
-                f"{text} before it sent anything, its log says why; if it takes TLS only, set tls.enable=true here"
-            )
-        return _Refused(f"{text} before it sent anything, its log says why")
+        return _Refused(f"{text} before it sent anything; {why_unanswered(by_tls=self._tls is not None)}")
 
 
 class _Refused(ConnectionLost):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from store_reads import read_now
 from tianzhou.clock import SystemClock
 from tianzhou.replication.ha_client import HaClient
 from tianzhou.replication.ha_server import HaServer
+from tianzhou.replication.port_protection import UNPROTECTED, PortProtection
 from tianzhou.store import MessageStore, NewRecord
 from tianzhou.supervision import Supervisor
 from waiting import until_async
@@ -26,19 +28,24 @@ def store_of(folder: Path, role: str, **more: object) -> MessageStore:
 
 
 @asynccontextmanager
-async def master(folder: Path, **more: object) -> AsyncIterator[tuple[MessageStore, HaServer]]:
+async def master(
+    folder: Path, protection: PortProtection = UNPROTECTED, **more: object
+) -> AsyncIterator[tuple[MessageStore, HaServer]]:
     async with (
         store_of(folder, "ASYNC_MASTER", **more) as store,
-        HaServer(store, SystemClock(), "127.0.0.1", 0) as server,
+        HaServer(store, SystemClock(), "127.0.0.1", 0, protection) as server,
     ):
         yield store, server
 
 
 @asynccontextmanager
-async def slave(folder: Path, server: HaServer, **more: object) -> AsyncIterator[MessageStore]:
+async def slave(
+    folder: Path, server: HaServer, tls: ssl.SSLContext | None = None, port: int = 0, **more: object
+) -> AsyncIterator[MessageStore]:
+    """A slave of a master, by way of another port if one is named."""
     supervisor = Supervisor("slave")
     async with store_of(folder, "SLAVE", **more) as store:
-        client = HaClient(store, SystemClock(), lambda: f"127.0.0.1:{server.port}")
+        client = HaClient(store, SystemClock(), lambda: f"127.0.0.1:{port or server.port}", tls=tls)
         supervisor.own("copying", lambda: client.run(supervisor))
         try:
             yield store

@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -28,7 +28,7 @@ STOP_LIMIT_S = 4.0
 """How long a clean end may take; who started the process waits a little longer."""
 SETTINGS_ENV = "TIANZHOU_BROKER_SETTINGS"
 _STDIN = 0
-_UNSEEN = ("tls", "values")
+_UNSEEN = ("tls", "values", "own")
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,9 @@ class Order:
         tls: the `tls.*` values of `serve`.
         level: what is logged.
         values: settings of the broker under RocketMQ's keys. Others see a process's arguments, and there may be
-            secrets among these: they and `tls` go by the environment.
+            secrets among these: they, `tls` and `own` go by the environment, which only the user of the process can
+            read and which it takes them out of.
+        own: access key and secret that the servers of this command sign with; empty for none.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Order:
     tls: dict[str, str] = field(default_factory=dict, repr=False)
     level: int = logging.WARNING
     values: dict[str, str] = field(default_factory=dict, repr=False)
+    own: Sequence[str] = field(default=(), repr=False)
 
     def text(self) -> str:
         """As an argument of the process."""
@@ -160,6 +163,7 @@ async def start(order: Order) -> Callable[[], Awaitable[None]]:
     from tianzhou import _hot
     from tianzhou.broker.settings import LINGER_MICROS
     from tianzhou.embedded import EmbeddedSettings, enter_broker
+    from tianzhou.remoting.gates.access_control import Credentials
     from tianzhou.remoting.tls import load_tls
 
     loop = asyncio.get_running_loop()
@@ -182,6 +186,7 @@ async def start(order: Order) -> Callable[[], Awaitable[None]]:
             order.namesrv,
             advertised=order.advertised,
             tls=load_tls(order.tls, source="serve"),
+            own=Credentials(*order.own) if order.own else None,
         )
         await broker.ready()
     except BaseException:

@@ -37,6 +37,7 @@ from tianzhou.model import TopicConfig
 from tianzhou.model.names import MASTER_ID
 from tianzhou.namesrv.routes import Registration
 from tianzhou.remoting.client import RemotingClient
+from tianzhou.remoting.gates.access_control import credentials_by_chance
 from tianzhou.remoting.tls import TlsSettings, client_context
 from tianzhou.wire.bodies.topics import TOPIC_CONFIGS
 from tianzhou.wire.codes import RequestCode, ResponseCode
@@ -126,6 +127,7 @@ class Supervisor:
         self._tls = tls_settings or TlsSettings()
         self._clock = clock or SystemClock()
         self._start_process = start
+        self._own = credentials_by_chance()
         self._stack = AsyncExitStack()
         self._topics = SharedTopics(() if kind.elects else kind.names)
         self._broker_names = {kind.broker_name(name) for name in kind.names}
@@ -150,11 +152,15 @@ class Supervisor:
         (claim_group if self._kind.elects else claim)(settings.data, len(self._names))
         try:
             self._namesrv = await self._stack.enter_async_context(
-                make_name_server(settings, clock=self._clock, tls=self._tls, on_register=self._registered)
+                make_name_server(settings, clock=self._clock, tls=self._tls, on_register=self._registered, own=self._own)
             )
             towards = client_tls_settings(self._tls)
             self._client = await self._stack.enter_async_context(
-                RemotingClient(clock=self._clock, tls=client_context(towards) if towards.enable else None)
+                RemotingClient(
+                    clock=self._clock,
+                    hooks=self._namesrv.hooks,
+                    tls=client_context(towards) if towards.enable else None,
+                )
             )
             ports = self._plan_ports()
             self.places = [Place(self._order(name, ports)) for name in self._names]
@@ -224,6 +230,7 @@ class Supervisor:
             tls=self._tls_values,
             level=logging.getLogger().level,
             values={**settings.values, **kind.values(name, ports, host)},
+            own=self._own,
         )
 
     async def _start_all(self) -> None:
