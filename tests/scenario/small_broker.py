@@ -13,6 +13,7 @@ from tianzhou.broker.settings import BrokerSettings
 from tianzhou.namesrv.server import NameServer
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.remoting.client import RemotingClient
+from tianzhou.remoting.tls import TlsSettings
 from tianzhou.store.settings import StoreSettings
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
@@ -24,7 +25,13 @@ def run(main: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(main, 30))
 
 
-def small_broker(folder: Path, store: dict[str, Any] | None = None, name: str = "broker-a", **settings: Any) -> Broker:
+def small_broker(
+    folder: Path,
+    store: dict[str, Any] | None = None,
+    name: str = "broker-a",
+    tls: TlsSettings | None = None,
+    **settings: Any,
+) -> Broker:
     """A broker on any free port with its store in `folder/name`; without a name server but by `namesrv_addr`."""
     values = {
         "broker_name": name, "broker_ip1": "127.0.0.1", "bind_address": "127.0.0.1", "listen_port": 0,
@@ -34,15 +41,15 @@ def small_broker(folder: Path, store: dict[str, Any] | None = None, name: str = 
         "mapped_file_size_commit_log": 1 << 20, "mapped_file_size_consume_queue": 20_000, "max_hash_slot_num": 100,
         "max_index_num": 400, "store_path_root_dir": str(folder / name),
     }  # fmt: skip
-    return Broker(BrokerSettings(**values | settings), StoreSettings(**small | (store or {})))
+    return Broker(BrokerSettings(**values | settings), StoreSettings(**small | (store or {})), tls=tls)
 
 
-def name_server(folder: Path) -> NameServer:
+def name_server(folder: Path, tls: TlsSettings | None = None, **more: Any) -> NameServer:
     settings = replace(
         NamesrvSettings(), bind_address="127.0.0.1", listen_port=0, kv_config_path=str(folder / "kv.json"),
-        config_store_path=str(folder / "namesrv.properties"),
+        config_store_path=str(folder / "namesrv.properties"), **more,
     )  # fmt: skip
-    return NameServer(settings)
+    return NameServer(settings, tls=tls)
 
 
 async def ask(client: RemotingClient, address: str, code: int, body: bytes = b"", **header: Any) -> Command:

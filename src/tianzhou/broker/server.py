@@ -269,10 +269,11 @@ class Broker:
             self._stack.push_async_callback(access.close)
         self.hooks = access.hooks if access else []
         gate = access.gate if access else None
-        tls, speaks_tls = ServerTls(self._tls), self._tls.enable or settings.use_tls
+        self._server_tls = ServerTls(self._tls)
+        speaks_tls = self._tls.enable or settings.use_tls
         context = client_context(self._tls) if self._tls.replicates(enabled=speaks_tls) else None
         allowed = AllowedAddresses(settings.replication_allowed_addresses)
-        protection = PortProtection(allowed, tls, context, gate, self.hooks)
+        protection = PortProtection(allowed, self._server_tls, context, gate, self.hooks)
         part = self._store, settings, clock, self._port, self._reopen, protection
         replication: Replication
         if self.store_settings.enable_d_leger_commit_log:
@@ -313,7 +314,7 @@ class Broker:
         self._stack.push_async_callback(self._supervisor.end)
         register = parts.registrar.register_again
         await replication.begin(self._supervisor, self._tables, client, register, duties)
-        await self._listen(parts.router, tls)
+        await self._listen(parts.router)
         await self._stack.enter_async_context(replication)
         own("state files", self._files.run)
         own("acknowledgements", parts.acks.run)
@@ -331,7 +332,7 @@ class Broker:
         _log.info("broker %s listens on port %d, advertised as %s", settings.broker_name, self._port, self.address)
         self._started = True
 
-    async def _listen(self, router: Router, tls: ServerTls) -> None:
+    async def _listen(self, router: Router) -> None:
         settings = self.settings
         ports = {self._port: router.serve}
         if settings.listen_port > FAST_PORT_BELOW:
@@ -349,7 +350,7 @@ class Broker:
                     late=router.serve_late,
                     late_after_s=LEAST_LATENESS_S,
                     on_connect=self._parts.channels.connected,
-                    tls=tls,
+                    tls=self._server_tls,
                     bounds=self._tables.bounds,
                     trusted_proxies=TrustedProxies.parse(settings.proxy_protocol_trusted),
                 )

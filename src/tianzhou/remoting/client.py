@@ -18,7 +18,7 @@ from tianzhou.clock import Clock
 from tianzhou.errors import ClientError, ConfigError, ConnectFailed, ConnectionLost, RequestTimeout
 from tianzhou.remoting.connection import Connection, Processor
 from tianzhou.remoting.group import ConnectionGroup
-from tianzhou.remoting.handshakes import for_new_connection, why_refused
+from tianzhou.remoting.handshakes import for_new_connection, why_refused, why_unanswered
 from tianzhou.remoting.proxy import ProxyHeader
 from tianzhou.remoting.socks import SocksProxies, SocksProxy, handshake
 from tianzhou.remoting.tls import SHUTDOWN_TIMEOUT_S
@@ -198,6 +198,8 @@ class RemotingClient:
         connection, left_ms = await self.reach(address, timeout_ms)
         try:
             return connection, await ask(connection, left_ms)
+        except ConnectionLost as error:
+            raise ConnectionLost(f"{error}, which was new; {why_unanswered(by_tls=self._tls is not None)}") from error
         except RequestTimeout as error:
             took_ms = timeout_ms - left_ms
             if took_ms < timeout_ms * NOTABLE_SHARE:

@@ -83,17 +83,17 @@ def words_of_loss(error: Exception | None) -> str:
 
 
 def why_unanswered(*, by_tls: bool) -> str:
-    """What may be wrong where a server of the cluster ends a connection before it says anything.
+    """What may be wrong where a server ends a connection before it says anything.
 
     Args:
         by_tls: whether the connection was one of TLS.
     """
     if by_tls:
         return (
-            "its log says why; where it wants certificates (tls.server.need.client.auth), tls.client.certPath here has"
-            " to be one that it trusts"
+            "the log there says why; where certificates are wanted (tls.server.need.client.auth), tls.client.certPath"
+            " has to be one that is trusted there"
         )
-    return "its log says why; if it takes TLS only (tls.server.mode=enforcing), set tls.enable=true here"
+    return "the log there says why; if it takes TLS only (tls.server.mode=enforcing), set tls.enable=true here"
 
 
 async def first_byte(accepted: socket.socket, limit_s: float | None) -> bytes | None:

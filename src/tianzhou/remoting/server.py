@@ -305,12 +305,7 @@ class RemotingServer:
                 )
                 return connection
             if tls is not None and not tls.sniffs:
-                _log.warning(
-                    "port %d: closing %s: it speaks no TLS, and tls.server.mode is enforcing",
-                    self.port,
-                    accepted.getpeername(),
-                )
-                return None
+                raise ProtocolError(f"it speaks no TLS, and tls.server.mode is enforcing at port {self.port}")
         await loop.connect_accepted_socket(lambda: connection, accepted)
         return connection
 

@@ -17,7 +17,6 @@ from tianzhou.errors import ConnectionLost, StoreError, TianzhouError
 from tianzhou.records.entry import decode_header
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.connection import Connection
-from tianzhou.remoting.handshakes import why_unanswered
 from tianzhou.remoting.server import RemotingServer
 from tianzhou.repeats import Repeats
 from tianzhou.replication.dledger.member import Member, Unsupported
@@ -401,8 +400,7 @@ class GroupNode:
             _log.debug("%s", text)
             return
         self._silent.add(peer)
-        why = f"; {why_unanswered(by_tls=self._protection.context is not None)}" if ends_at_once else ""
-        _log.warning("%s%s", text, why)
+        _log.warning("%s", text)
 
     # what others want
 

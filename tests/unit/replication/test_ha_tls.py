@@ -19,6 +19,7 @@ from tianzhou.clock import SystemClock
 from tianzhou.limits import Refusals
 from tianzhou.remoting.gates.access_gate import AccessGate
 from tianzhou.remoting.gates.plain_files import PlainFiles
+from tianzhou.remoting.loop import run
 from tianzhou.remoting.tls import ServerTls, TlsSettings, client_context
 from tianzhou.replication import ha_client
 from tianzhou.replication.allowed_addresses import AllowedAddresses
@@ -26,7 +27,8 @@ from tianzhou.replication.ha_server import HaServer
 from tianzhou.replication.port_protection import PortProtection
 from waiting import until_async
 
-BOTH_LOOPS = True
+# As servers do it; the scenarios are on asyncio's own loop.
+pytestmark = pytest.mark.runner.with_args(run)
 Log = pytest.LogCaptureFixture
 
 
@@ -148,11 +150,11 @@ async def test_only_slaves_with_a_certificate_of_the_authority_copy(tmp_path: Pa
     authority, other = Authority(tmp_path), Authority(tmp_path, "other")
     async with master(tmp_path / "m", protected(asking(authority))) as (store, server):
         put(store, 10)
-        await refused(tmp_path / "s", server, trusting(authority), caplog, "tls.client.certPath here has to be one")
+        await refused(tmp_path / "s", server, trusting(authority), caplog, "tls.client.certPath has to be one that is trusted there")
         assert "shows no certificate, and one is required" in caplog.text
         caplog.clear()
         stranger = showing(other, "stranger", trusts=authority)
-        await refused(tmp_path / "t", server, stranger, caplog, "tls.client.certPath here has to be one")
+        await refused(tmp_path / "t", server, stranger, caplog, "tls.client.certPath has to be one that is trusted there")
         assert "the certificate shown is not trusted" in caplog.text
         async with slave(tmp_path / "u", server, client_context(showing(authority, "slave"))) as copy:
             await caught_up(store, copy)
