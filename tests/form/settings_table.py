@@ -247,8 +247,11 @@ NAMESRV: dict[str, str] = {
 }
 
 TLS: dict[str, str] = {
-    "tls.enable": "our own connections speak TLS",
-    "tls.server.mode": "disabled, permissive (whoever begins with it) or enforcing",
+    "tls.enable": "our own connections speak TLS, to name servers and to other brokers",
+    "tls.replication.enable": "true or false: those of slaves to the HA port and of members to each other; empty: as "
+    "tls.enable. Tianzhou's own",
+    "tls.server.mode": "disabled, permissive (whoever begins with it) or enforcing, at all ports; enforcing turns "
+    "tls.enable on",
     "tls.config.file": "a file with the other keys",
     "tls.test.mode.enable": "certificates are made on the spot and not checked",
     "tls.server.need.client.auth": "none, optional or require",

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
-sys.path += [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
-
+from process_tree import children
 from processes import Tianzhou, serve
 
-from process_tree import children
 from tianzhou import sync
 from tianzhou.cli.brokers.child import SETTINGS_ENV
 from tianzhou.model import Message
