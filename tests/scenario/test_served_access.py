@@ -1,13 +1,13 @@
-"""Access control of `tianzhou serve --brokers` and `--replicas`, which make the account of their servers by themselves."""
+"""Access control of `tianzhou serve --brokers` and `--replicas`, whose servers get an account by themselves."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-from process_tree import children
 from processes import Tianzhou, serve
 
+from process_tree import children
 from tianzhou import sync
 from tianzhou.cli.brokers.child import SETTINGS_ENV
 from tianzhou.model import Message

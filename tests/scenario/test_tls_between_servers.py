@@ -1,4 +1,4 @@
-"""A pair and a group whose ports all want TLS with a known certificate, and accounts: who belongs there, and strangers."""
+"""A pair and a group whose ports all want TLS with a known certificate, and accounts: members, and strangers."""
 
 from __future__ import annotations
 
@@ -213,8 +213,6 @@ async def test_a_group_replicates_and_fails_over_and_strangers_get_nowhere(place
                 await producer.send(Message("orders", b"%d" % number))
         assert await stored(place, namesrv, 30) == {b"%d" % number for number in range(30)}
         assert isinstance(second.replication, GroupReplication)
-
-
 
 
 def renewed(settings: TlsSettings, authority: Authority) -> None:

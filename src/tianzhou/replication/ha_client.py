@@ -219,7 +219,6 @@ class HaClient:
                 raise ConnectionLost(f"the master at {address} has said nothing for too long")
         return None
 
-
     def _ended(self, link: _Link, address: str) -> TianzhouError:
         """Why a connection is over that the master has ended."""
         text = f"the master at {address} ended the connection"

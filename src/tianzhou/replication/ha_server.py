@@ -74,9 +74,7 @@ class HaServer:
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
         try:
-            found = await loop.getaddrinfo(
-                self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )
+            found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             family, _, _, _, address = found[0]
             self._socket = socket.create_server(cast("tuple[str, int]", address), family=family, backlog=MOST_SLAVES)
         except OSError as error:

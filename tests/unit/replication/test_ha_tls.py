@@ -30,6 +30,8 @@ from waiting import until_async
 # As servers do it; the scenarios are on asyncio's own loop.
 pytestmark = pytest.mark.runner.with_args(run)
 Log = pytest.LogCaptureFixture
+SET_ENABLE = "if it takes TLS only (tls.server.mode=enforcing), set tls.enable=true here"
+SET_CERTIFICATE = "tls.client.certPath has to be one that is trusted there"
 
 
 @pytest.fixture(autouse=True)
@@ -108,9 +110,10 @@ async def test_a_log_is_copied_by_tls_and_nobody_between_can_read_it(tmp_path: P
 async def test_a_plain_slave_is_served_as_before_where_tls_is_not_enforced(tmp_path: Path) -> None:
     async with master(tmp_path / "m", protected(TlsSettings())) as (store, server):
         put(store, 500)
-        async with slave(tmp_path / "s", server) as copy, slave(
-            tmp_path / "t", server, client_context(TlsSettings())
-        ) as other:
+        async with (
+            slave(tmp_path / "s", server) as copy,
+            slave(tmp_path / "t", server, client_context(TlsSettings())) as other,
+        ):
             await caught_up(store, copy)
             await caught_up(store, other)
             assert bodies(copy) == bodies(other) == bodies(store)
@@ -119,7 +122,7 @@ async def test_a_plain_slave_is_served_as_before_where_tls_is_not_enforced(tmp_p
 async def test_a_plain_slave_of_a_master_that_enforces_is_refused_and_both_say_so(tmp_path: Path, caplog: Log) -> None:
     async with master(tmp_path / "m", protected(TlsSettings("enforcing"))) as (store, server):
         put(store, 10)
-        await refused(tmp_path / "s", server, None, caplog, "if it takes TLS only (tls.server.mode=enforcing), set tls.enable=true here")
+        await refused(tmp_path / "s", server, None, caplog, SET_ENABLE)
         assert "speaks no TLS, and tls.server.mode is enforcing here; set tls.enable=true at the slave" in caplog.text
         assert not server.links
 
@@ -150,11 +153,11 @@ async def test_only_slaves_with_a_certificate_of_the_authority_copy(tmp_path: Pa
     authority, other = Authority(tmp_path), Authority(tmp_path, "other")
     async with master(tmp_path / "m", protected(asking(authority))) as (store, server):
         put(store, 10)
-        await refused(tmp_path / "s", server, trusting(authority), caplog, "tls.client.certPath has to be one that is trusted there")
+        await refused(tmp_path / "s", server, trusting(authority), caplog, SET_CERTIFICATE)
         assert "shows no certificate, and one is required" in caplog.text
         caplog.clear()
         stranger = showing(other, "stranger", trusts=authority)
-        await refused(tmp_path / "t", server, stranger, caplog, "tls.client.certPath has to be one that is trusted there")
+        await refused(tmp_path / "t", server, stranger, caplog, SET_CERTIFICATE)
         assert "the certificate shown is not trusted" in caplog.text
         async with slave(tmp_path / "u", server, client_context(showing(authority, "slave"))) as copy:
             await caught_up(store, copy)
@@ -226,5 +229,3 @@ def test_the_switch_for_replication_follows_the_one_for_all() -> None:
     assert not TlsSettings(replication_enable="false").replicates(enabled=True)
     with pytest.raises(ValueError, match=r"tls\.replication\.enable=yes: expected one of true, false"):
         TlsSettings(replication_enable="yes")
-
-

@@ -152,7 +152,9 @@ class Supervisor:
         (claim_group if self._kind.elects else claim)(settings.data, len(self._names))
         try:
             self._namesrv = await self._stack.enter_async_context(
-                make_name_server(settings, clock=self._clock, tls=self._tls, on_register=self._registered, own=self._own)
+                make_name_server(
+                    settings, clock=self._clock, tls=self._tls, on_register=self._registered, own=self._own
+                )
             )
             towards = client_tls_settings(self._tls)
             self._client = await self._stack.enter_async_context(
