@@ -14,6 +14,7 @@ from tianzhou.errors import ConnectFailed, ConnectionLost, StoreError, TianzhouE
 from tianzhou.records.walk import LogEntry
 from tianzhou.remoting.handshakes import for_new_connection, why_refused, why_unanswered, words_of_loss
 from tianzhou.remoting.tls import SHUTDOWN_TIMEOUT_S
+from tianzhou.repeats import Repeats
 from tianzhou.replication.agreement import OVERLAP, Agreement, Parting
 from tianzhou.replication.differences import MOST_BESIDE_BODY, Difference, Differences, Whose
 from tianzhou.replication.following import Following
@@ -67,6 +68,7 @@ class HaClient:
         self._changed = asyncio.Event()
         self._agreement = Agreement(store.settings)
         self._compared_with = self._said = ""
+        self._refusals = Repeats(span_s=REFUSED_AGAIN_S)
         self._known: set[Difference] = set()
         self.broken_at_master: Callable[[LogEntry], None] = lambda entry: None
 
@@ -103,7 +105,10 @@ class HaClient:
                     else:
                         state = f"the log is not copied, {address} is looked for every {AGAIN_S:g} s"
                         if isinstance(error, _Refused):
-                            self._say(f"{state}: {error}", logging.ERROR)
+                            # Which of a few reasons comes first may be a matter of chance.
+                            if self._refusals.due(str(error), self._clock.monotonic()) is not None:
+                                self._said = state
+                                _log.error("%s: %s", state, error)
                         else:
                             self._say(state, logging.WARNING, f": {error}")
             with contextlib.suppress(TimeoutError):
@@ -165,6 +170,11 @@ class HaClient:
         try:
             async with asyncio.timeout(_CONNECT_LIMIT_S):
                 await loop.create_connection(lambda: link, host, int(port), **options)
+        except TimeoutError as error:
+            hint = "" if tls is None else _PLAIN_MASTER
+            raise ConnectFailed(
+                f"the master's HA port {address} cannot be reached within {_CONNECT_LIMIT_S:g} s{hint}"
+            ) from error
         except (OSError, ValueError) as error:
             why = await why_refused(error, host, int(port), tls) if isinstance(error, OSError) else ""
             if why:
