@@ -23,6 +23,7 @@ _TURN_BYTES: Final = 4 << 20
 """Bytes a slave is given before others have their turn."""
 _GATHERING_S: Final = 0.001
 """How long an ASYNC_MASTER gathers what it sends its slaves: each stretch and its report cost both sides some calls."""
+_ACCEPTS_PER_TURN: Final = 16
 _ACCEPT_AGAIN_S: Final = 1.0
 MOST_SLAVES: Final = 64
 """Connections to the HA port; more are refused, as each may make the master read all of its log. The oldest one that
@@ -59,7 +60,7 @@ class HaServer:
         self._host = host
         self._port = port
         self._socket: socket.socket | None = None
-        self._accepting: asyncio.Task[None] | None = None
+        self._rest: asyncio.TimerHandle | None = None
         self.links: dict[_Link, None] = {}
         self._complaints = Repeats(lines=5)
         self._scheduled = False
@@ -72,41 +73,55 @@ class HaServer:
         return int(self._socket.getsockname()[1])
 
     async def __aenter__(self) -> Self:
-        loop = asyncio.get_running_loop()
         try:
-            found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-            family, _, _, _, address = found[0]
-            self._socket = socket.create_server(cast("tuple[str, int]", address), family=family, backlog=MOST_SLAVES)
+            self._socket = await self._bind()
         except OSError as error:
             raise ConfigError(
                 f"haListenPort={self._port}: cannot listen on {self._host} ({error.strerror}); choose another port"
             ) from error
-        self._socket.setblocking(False)
-        self._accepting = loop.create_task(self._accept(self._socket), name="slaves")
+        self._listen()
         self._store.durability.copies = self.slaves
         return self
 
     async def __aexit__(self, *_: object) -> None:
         assert self._socket is not None
-        assert self._accepting is not None
         self._store.appended = self._store.durability.copies = None
-        self._accepting.cancel()
+        if self._rest is not None:
+            self._rest.cancel()
+        asyncio.get_running_loop().remove_reader(self._socket)
+        self._socket.close()
         begun = [link.beginning for link in self.links if link.beginning is not None]
         for link in list(self.links):
             link.close()
-        await asyncio.gather(self._accepting, *begun, return_exceptions=True)
-        self._socket.close()
+        await asyncio.gather(*begun, return_exceptions=True)
 
-    async def _accept(self, listener: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                accepted, peer = await loop.sock_accept(listener)
-            except OSError as error:
-                self.complain("accept", f"HA port {self.port}: no slave can connect now: {words(error)}")
-                await asyncio.sleep(_ACCEPT_AGAIN_S)
-                continue
-            self._take(accepted, str(peer[0]), int(peer[1]))
+    async def _bind(self) -> socket.socket:
+        found = await asyncio.get_running_loop().getaddrinfo(
+            self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        family, _, _, _, address = found[0]
+        listener = socket.create_server(cast("tuple[str, int]", address), family=family, backlog=MOST_SLAVES)
+        listener.setblocking(False)
+        return listener
+
+    def _listen(self) -> None:
+        assert self._socket is not None
+        asyncio.get_running_loop().add_reader(self._socket, self._accept, self._socket)
+
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            for _ in range(_ACCEPTS_PER_TURN):
+                accepted, peer = listener.accept()
+                accepted.setblocking(False)
+                self._take(accepted, str(peer[0]), int(peer[1]))
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            # The socket stays readable while nothing can be accepted: without a pause the loop would spin.
+            self.complain("accept", f"HA port {self.port}: no slave can connect now: {words(error)}")
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(listener)
+            self._rest = loop.call_later(_ACCEPT_AGAIN_S, self._listen)
 
     def _take(self, accepted: socket.socket, host: str, port: int) -> None:
         address = f"{host}:{port}"

@@ -19,6 +19,7 @@ from unittest.mock import patch
 from tianzhou.client import instance
 from tianzhou.clock import SystemClock
 from tianzhou.remoting.server import RemotingServer
+from tianzhou.replication.ha_server import HaServer
 from tianzhou.store import coldreads
 from tianzhou.store.dispatch import catchup, dispatch
 from tianzhou.store.entries import framed_log
@@ -80,6 +81,9 @@ def simulated(loop: SimulationLoop, rng: Random, disks: Callable[[], Iterable[Fo
     async def bind(server: RemotingServer) -> Any:
         return loop.network.listen(server.host, server.port)
 
+    async def bind_ha(server: HaServer) -> Any:
+        return loop.network.listen(server._host, server._port)
+
     def sync(thread: SyncThread, ranges: Ranges) -> asyncio.Future[None]:
         seconds = rng.random() * SYNC_S * (50 if rng.random() < 0.125 else 1)
         return loop.done_later(seconds, thread.bring, ranges)
@@ -94,6 +98,7 @@ def simulated(loop: SimulationLoop, rng: Random, disks: Callable[[], Iterable[Fo
     patches: list[tuple[Any, str, Any]] = [
         (os, "getpid", pid),
         (RemotingServer, "_bind", bind),
+        (HaServer, "_bind", bind_ha),
         (SyncThread, "sync", sync),
         (SystemClock, "now_ms", now_ms),
         (SystemClock, "monotonic", staticmethod(loop.time)),
