@@ -97,7 +97,7 @@ class HaServer:
 
     async def _bind(self) -> socket.socket:
         found = await asyncio.get_running_loop().getaddrinfo(
-            self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            self._host or None, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
         family, _, _, _, address = found[0]
         listener = socket.create_server(cast("tuple[str, int]", address), family=family, backlog=MOST_SLAVES)
