@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tianzhou.admin.cluster import BrokerStatus, Cluster
     from tianzhou.admin.groups import GroupLag, Groups, OffsetChange, QueueLag
     from tianzhou.admin.messages import Messages
+    from tianzhou.admin.servers import Servers
     from tianzhou.admin.topics import TopicDescription, Topics
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "Messages",
     "OffsetChange",
     "QueueLag",
+    "Servers",
     "TopicDescription",
     "Topics",
 ]
@@ -39,6 +41,7 @@ __getattr__, __dir__ = lazy_exports(
         "cluster": "BrokerStatus Cluster",
         "groups": "GroupLag Groups OffsetChange QueueLag",
         "messages": "Messages",
+        "servers": "Servers",
         "topics": "TopicDescription Topics",
     },
 )

@@ -10,6 +10,7 @@ from tianzhou.admin.cluster import Cluster
 from tianzhou.admin.groups import Groups
 from tianzhou.admin.messages import Messages
 from tianzhou.admin.reach import Reach
+from tianzhou.admin.servers import Servers
 from tianzhou.admin.topics import Topics
 from tianzhou.client.group_client import Startable, shared_or_own
 from tianzhou.client.instance import ClientInstance
@@ -31,6 +32,7 @@ class Admin(Startable):
         cluster: brokers and name servers: status, configuration, write permission, KV entries.
         messages: find messages.
         access: users and policies.
+        servers: what one server by itself says.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Admin(Startable):
         self.groups = Groups(reach)
         self.messages = Messages(reach)
         self.access = Access(reach)
+        self.servers = Servers(reach)
 
     @property
     def instance(self) -> ClientInstance:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tianzhou.admin.reach import Reach, unless_absent
 from tianzhou.admin.replicas import Lag, Membership, is_master, lag_of, membership_of
 from tianzhou.errors import TianzhouError
-from tianzhou.model import ClusterInfo
+from tianzhou.model import BrokerData, ClusterInfo
 from tianzhou.settings import format_properties, parse_properties
 from tianzhou.wire.bodies.replication import HA_STATUS, HaStatus
 from tianzhou.wire.bodies.tables import KV_TABLE
@@ -176,9 +176,17 @@ class Cluster:
         Raises:
             ClientError: there is no such cluster, or no broker.
         """
+        return await self.status_of(await self._reach.brokers(cluster))
+
+    async def status_of(self, brokers: Iterable[BrokerData]) -> list[BrokerStatus]:
+        """`status` of brokers that are known already, and of no others.
+
+        Args:
+            brokers: names with their addresses, as name servers have them.
+        """
         processes = [
             BrokerStatus(broker.cluster, broker.broker_name, broker_id, address)
-            for broker in await self._reach.brokers(cluster)
+            for broker in brokers
             for broker_id, address in sorted(broker.broker_addrs.items())
         ]
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -14,12 +14,20 @@ from tianzhou.admin.messages import FOREVER_MS, MAX_MESSAGES
 from tianzhou.admin.topics import TopicDescription
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.option_keywords import ClientKeywords
-from tianzhou.model import ClusterInfo, MessageExt, MessageQueue, SubscriptionGroupConfig, TopicConfig, TopicRoute
+from tianzhou.model import (
+    BrokerData,
+    ClusterInfo,
+    MessageExt,
+    MessageQueue,
+    SubscriptionGroupConfig,
+    TopicConfig,
+    TopicRoute,
+)
 from tianzhou.model.topic import PERM_READ, PERM_WRITE
 from tianzhou.sync.background import Blocking
 from tianzhou.wire.bodies.access import AclInfo, UserInfo
 from tianzhou.wire.bodies.clients import ConsumerConnection, ConsumerRunningInfo, DirectConsumption
-from tianzhou.wire.bodies.offsets import TopicStats
+from tianzhou.wire.bodies.offsets import ConsumeStats, QueueTimeSpan, TopicStats
 from tianzhou.wire.bodies.replication import HaStatus
 
 
@@ -380,6 +388,14 @@ class Cluster(Blocking):
         """
         return self._run(self._async.status(cluster))
 
+    def status_of(self, brokers: Iterable[BrokerData]) -> list[BrokerStatus]:
+        """`status` of brokers that are known already, and of no others.
+
+        Args:
+            brokers: names with their addresses, as name servers have them.
+        """
+        return self._run(self._async.status_of(brokers))
+
     def copies(self, address: str) -> HaStatus:
         """How far copies of a broker's log are, as `haStatus` shows it.
 
@@ -722,6 +738,136 @@ class Access(Blocking):
         return self._run(self._async.acls(subject, resource, cluster=cluster, broker_addr=broker_addr))
 
 
+class Servers(Blocking):
+    """Questions to single servers.
+
+    Args:
+        asynchronous: the async one.
+    """
+
+    _async: admin.Servers
+
+    def __init__(self, asynchronous: admin.Servers) -> None:
+        super().__init__(asynchronous)
+
+    def cluster_info(self, address: str) -> ClusterInfo:
+        """All brokers and clusters that a name server knows.
+
+        Args:
+            address: of the name server.
+        """
+        return self._run(self._async.cluster_info(address))
+
+    def route(self, address: str, topic: str) -> TopicRoute | None:
+        """A topic's route as a name server has it; None when it has none.
+
+        Args:
+            address: of the name server.
+            topic: the topic.
+        """
+        return self._run(self._async.route(address, topic))
+
+    def namesrv_config(self, address: str) -> dict[str, str]:
+        """A name server's configuration, RocketMQ's keys to values.
+
+        Args:
+            address: of the name server.
+        """
+        return self._run(self._async.namesrv_config(address))
+
+    def topic_configs(self, address: str) -> dict[str, TopicConfig]:
+        """All topics of a broker.
+
+        Args:
+            address: of the broker.
+        """
+        return self._run(self._async.topic_configs(address))
+
+    def system_topics(self, address: str) -> list[str]:
+        """Topics that a broker has for its own use.
+
+        Args:
+            address: of the broker.
+        """
+        return self._run(self._async.system_topics(address))
+
+    def topic_stats(self, address: str, topic: str) -> TopicStats:
+        """First and next offset of a topic's queues on a broker, and messages that come in per second.
+
+        Args:
+            address: of the broker.
+            topic: the topic; without queues when the broker does not have it.
+        """
+        return self._run(self._async.topic_stats(address, topic))
+
+    def topic_groups(self, address: str, topic: str) -> list[str]:
+        """Groups that have consumed a topic on a broker.
+
+        Args:
+            address: of the broker.
+            topic: the topic.
+        """
+        return self._run(self._async.topic_groups(address, topic))
+
+    def group_configs(self, address: str) -> dict[str, SubscriptionGroupConfig]:
+        """All groups of a broker.
+
+        Args:
+            address: of the broker.
+        """
+        return self._run(self._async.group_configs(address))
+
+    def connections(self, address: str, group: str) -> ConsumerConnection | None:
+        """Members of a group that are connected to a broker, and what they subscribe; None when nobody is.
+
+        Args:
+            address: of the broker.
+            group: the group.
+        """
+        return self._run(self._async.connections(address, group))
+
+    def running_info(self, address: str, group: str, client_id: str) -> ConsumerRunningInfo:
+        """What a member of a group says about itself, asked over its connection to a broker (wire.md §7.11).
+
+        Args:
+            address: of the broker.
+            group: the group.
+            client_id: the member.
+        """
+        return self._run(self._async.running_info(address, group, client_id))
+
+    def consume_stats(self, address: str, group: str, topic: str | None = None) -> ConsumeStats:
+        """How far a group is in the queues of a broker.
+
+        Args:
+            address: of the broker.
+            group: the group; without queues when the broker does not have it.
+            topic: one topic; None takes all that the group has consumed.
+        """
+        return self._run(self._async.consume_stats(address, group, topic))
+
+    def time_spans(self, address: str, group: str, topic: str) -> list[QueueTimeSpan]:
+        """Store times of the messages at both ends of a topic's queues on a broker, and where a group is.
+
+        Args:
+            address: of the broker.
+            group: the group.
+            topic: the topic.
+        """
+        return self._run(self._async.time_spans(address, group, topic))
+
+    def messages(self, address: str, queue: MessageQueue, offset: int, count: int) -> list[MessageExt]:
+        """Messages of a queue from an offset on; nobody's offset is moved.
+
+        Args:
+            address: of the broker.
+            queue: the queue.
+            offset: of the first one.
+            count: how many at most.
+        """
+        return self._run(self._async.messages(address, queue, offset, count))
+
+
 class Admin(Blocking):
     """Admin operations, sorted by noun; a context manager.
 
@@ -737,6 +883,7 @@ class Admin(Blocking):
         cluster: brokers and name servers: status, configuration, write permission, KV entries.
         messages: find messages.
         access: users and policies.
+        servers: what one server by itself says.
     """
 
     _async: admin.Admin
@@ -755,6 +902,7 @@ class Admin(Blocking):
         self.groups = Groups(self._async.groups)
         self.messages = Messages(self._async.messages)
         self.access = Access(self._async.access)
+        self.servers = Servers(self._async.servers)
 
     def __enter__(self) -> Self:
         self.start()

@@ -1,0 +1,222 @@
+"""Diagnosis: look at a subject, and find what ails it."""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from tianzhou.admin import Admin
+from tianzhou.admin.groups import SYSTEM_GROUPS
+from tianzhou.doctor.findings import Finding, Report, worst_first
+from tianzhou.doctor.illnesses import access, broker, connect, group, host, member, send, spark, topic
+from tianzhou.doctor.looks.address import see_address
+from tianzhou.doctor.looks.asking import Asking
+from tianzhou.doctor.looks.cluster import see_cluster, see_name_server_ports
+from tianzhou.doctor.looks.group import group_table, see_group
+from tianzhou.doctor.looks.host import see_host, see_secret_files
+from tianzhou.doctor.looks.spark import see_spark, with_bounds
+from tianzhou.doctor.looks.topic import see_topic, topic_table
+from tianzhou.doctor.observations import ClusterSeen, PortKind
+from tianzhou.errors import ConfigError
+from tianzhou.model import names
+
+DEFAULT_TIMEOUT_MS: Final = 3_000
+MOST_TOPICS: Final = 200
+MOST_GROUPS: Final = 200
+"""How many a diagnosis of the whole cluster looks at."""
+
+
+class Subject(enum.StrEnum):
+    """What a diagnosis looks at; what `name` of `diagnose` is then stands behind.
+
+    `cluster`: everything but this machine. `group`, `topic`: the one of this name. `broker`: the one of this name, or
+    all. `send`: sends to this topic, or to any. `connect`: this address, or all that clients are sent to. `spark`: the
+    checkpoint in this folder. `host`: this machine, with a store in this folder. `access`: who may do what.
+    """
+
+    cluster = "cluster"
+    group = "group"
+    topic = "topic"
+    broker = "broker"
+    send = "send"
+    connect = "connect"
+    spark = "spark"
+    host = "host"
+    access = "access"
+
+
+async def diagnose(
+    admin: Admin | None,
+    subject: Subject | str = Subject.cluster,
+    name: str | None = None,
+    *,
+    size: int | None = None,
+    timeout_ms: float = DEFAULT_TIMEOUT_MS,
+) -> Report:
+    """Find what ails a cluster, a part of it, or this machine. Nothing is changed, nothing sent.
+
+    Args:
+        admin: reaches the cluster, is started, and bounds each question by its `timeout_ms`; None is enough for `host`,
+            and for `spark` without a cluster.
+        subject: what to look at.
+        name: which one, see `Subject`.
+        size: with `send`, bytes of the message's body.
+        timeout_ms: limit of each attempt to connect.
+
+    Raises:
+        ConfigError: there is no such subject, or its name is missing.
+    """
+    try:
+        subject = Subject(subject)
+    except ValueError:
+        raise ConfigError(f"a diagnosis of {subject!r}: expected one of {', '.join(Subject)}") from None
+    if subject is Subject.host:
+        seen = see_host(Path(name) if name else None)
+        return Report("host", worst_first(host.findings(seen)), {"hosts": 1})
+    if subject is Subject.spark and admin is None:
+        found = see_spark(time.time_ns() // 1_000_000, Path(name) if name else None)
+        return Report("spark", worst_first(spark.findings(found)), {"checkpoints": int(bool(name))})
+    if admin is None:
+        raise ConfigError(f"a diagnosis of {subject} needs a cluster: give an Admin")
+    if subject in (Subject.group, Subject.topic) and not name:
+        raise ConfigError(f"a diagnosis of a {subject} needs its name")
+    return await _Diagnosis(admin, subject, name or "", size, timeout_ms).report()
+
+
+class _Diagnosis:
+    """One diagnosis of a cluster."""
+
+    def __init__(self, admin: Admin, subject: Subject, name: str, size: int | None, timeout_ms: float) -> None:
+        self._admin = admin
+        self._asking = Asking(admin)
+        self._subject = subject
+        self._name = name
+        self._size = size
+        self._timeout_ms = timeout_ms
+        self._looked_at: dict[str, int] = {}
+
+    async def report(self) -> Report:
+        subject, asking = self._subject, self._asking
+        everything = subject is Subject.cluster
+        cluster = await see_cluster(asking, self._timeout_ms, access=everything or subject is Subject.access)
+        self._looked_at["name servers"] = len(cluster.name_servers)
+        self._looked_at["brokers"] = len(cluster.brokers)
+        found: list[Finding] = []
+        match subject:
+            case Subject.cluster:
+                found += await self._whole(cluster)
+            case Subject.group:
+                found += self._servers(cluster) + await self._group(cluster, self._name)
+            case Subject.topic:
+                found += self._servers(cluster) + await self._topic(cluster, self._name)
+            case Subject.broker:
+                found += self._broker(cluster)
+            case Subject.send:
+                found += broker.findings(cluster)
+                found += send.findings(cluster, self._size)
+                if self._name:
+                    found += await self._topic(cluster, self._name)
+            case Subject.connect:
+                found += await self._connect(cluster)
+            case Subject.spark:
+                found += await self._spark(cluster)
+            case Subject.access:
+                found += await self._access(cluster)
+        title = str(subject) if not self._name else f"{subject} {self._name}"
+        answered = any(one.info is not None for one in cluster.name_servers)
+        could_look = answered or subject in (Subject.connect, Subject.spark)
+        return Report(title, worst_first(found), self._looked_at, asking.unanswered, could_look)
+
+    def _servers(self, cluster: ClusterSeen) -> list[Finding]:
+        """Of servers only what keeps others from being judged."""
+        return [
+            finding
+            for finding in broker.findings(cluster)
+            if finding.name in {broker.NAME_SERVER_SILENT.name, broker.NO_BROKER.name, broker.SILENT.name,
+                                broker.WITHOUT_LEADER.name, broker.WITHOUT_MASTER.name}
+        ]  # fmt: skip
+
+    async def _whole(self, cluster: ClusterSeen) -> list[Finding]:
+        asking = self._asking
+        found = list(broker.findings(cluster)) + await self._connect(cluster) + await self._access(cluster)
+        masters = list(cluster.masters)
+        system = {names.AUTO_CREATE_TOPIC, *(one.status.broker_name for one in masters)}
+        system |= {one.status.cluster for one in masters}
+        topics: set[str] = set()
+        groups: set[str] = set()
+        for one in masters:
+            address = one.status.address
+            none: list[str] = []
+            system |= set(
+                await asking.ask(
+                    address, "system topics", lambda address=address: self._admin.servers.system_topics(address), none
+                )
+            )
+            topics |= set(await topic_table(asking, one))
+            groups |= set(await group_table(asking, one))
+        ours = sorted(name for name in topics - system if not name.startswith(("%", names.SYSTEM_PREFIX)))
+        for name in self._first("topics", ours, MOST_TOPICS):
+            found += await self._topic(cluster, name)
+        for name in self._first("groups", sorted(groups - SYSTEM_GROUPS), MOST_GROUPS):
+            found += await self._group(cluster, name)
+        return found
+
+    def _first(self, what: str, every: Sequence[str], most: int) -> Iterable[str]:
+        if len(every) > most:
+            self._asking.note("cluster", f"{len(every) - most} more {what}", f"only the first {most} are looked at")
+        self._looked_at[what] = min(len(every), most)
+        return every[:most]
+
+    async def _group(self, cluster: ClusterSeen, name: str) -> list[Finding]:
+        seen = await see_group(self._asking, cluster, name)
+        self._looked_at.setdefault("groups", 1)
+        return [*group.findings(seen), *member.findings(seen)]
+
+    async def _topic(self, cluster: ClusterSeen, name: str) -> list[Finding]:
+        self._looked_at.setdefault("topics", 1)
+        return list(topic.findings(await see_topic(self._asking, cluster, name)))
+
+    def _broker(self, cluster: ClusterSeen) -> list[Finding]:
+        found = list(broker.findings(cluster))
+        if not self._name:
+            return found
+        mine = [one for one in cluster.brokers if one.status.broker_name == self._name]
+        if not mine:
+            known = ", ".join(sorted({one.status.broker_name for one in cluster.brokers})) or "none"
+            raise ConfigError(f"no name server knows a broker {self._name}; they know {known}")
+        subjects = {one.subject for one in mine} | {f"broker {self._name}"}
+        return [
+            finding for finding in found if finding.subject in subjects or not finding.subject.startswith("broker ")
+        ]
+
+    async def _connect(self, cluster: ClusterSeen) -> list[Finding]:
+        registered = {one.status.address for one in cluster.brokers}
+        addresses = [(one, PortKind.NAME_SERVER) for one in self._admin.cluster.name_servers]
+        addresses += [(one, PortKind.BROKER) for one in sorted(registered)]
+        if self._name:
+            expected = PortKind.NAME_SERVER if self._name in self._admin.cluster.name_servers else PortKind.BROKER
+            addresses = [(self._name, expected)]
+        instance = self._admin.instance
+        seen = await self._asking.each(addresses, lambda one: see_address(instance, one[0], one[1], self._timeout_ms))
+        self._looked_at["addresses"] = len(addresses)
+        return [finding for one in seen for finding in connect.findings(one, registered)]
+
+    async def _access(self, cluster: ClusterSeen) -> list[Finding]:
+        ports = await see_name_server_ports(self._asking, self._timeout_ms)
+        paths = [
+            one.setting(key)
+            for one in cluster.brokers
+            for key in ("brokerConfigPath", "tls.server.keyPath", "aclConfigPath")
+        ]
+        return list(access.findings(cluster, ports, see_secret_files(paths)))
+
+    async def _spark(self, cluster: ClusterSeen) -> list[Finding]:
+        seen = see_spark(self._asking.now_ms, Path(self._name) if self._name else None)
+        if seen.checkpoint is not None and not seen.checkpoint.why:
+            seen = replace(seen, checkpoint=await with_bounds(self._asking, cluster, seen.checkpoint))
+        self._looked_at["checkpoints"] = int(seen.checkpoint is not None)
+        return list(spark.findings(seen))

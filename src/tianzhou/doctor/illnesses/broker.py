@@ -1,0 +1,337 @@
+"""What is wrong with servers: who does not answer or lead, disks, copies, clocks, and what piles up."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from typing import Final
+
+from tianzhou.doctor.findings import Finding, Illness, Severity
+from tianzhou.doctor.illnesses.group import duration
+from tianzhou.doctor.observations import BrokerSeen, ClusterSeen, NameServerSeen
+from tianzhou.model.names import MASTER_ID
+
+CLOCK_MS: Final = 5_000
+LATE_MS: Final = 60_000
+"""How long after its time a delayed message counts as late."""
+OLD_HALF_MS: Final = 600_000
+"""How old a half message may be: a client that answers is asked long before."""
+SLAVE_BEHIND_S: Final = 10.0
+SLAVE_BEHIND_BYTES: Final = 64 * 1024 * 1024
+BUSY_MS: Final = 200
+"""Default of `waitTimeMillsInSendQueue`."""
+
+NAME_SERVER_SILENT = Illness(
+    "name-server-does-not-answer",
+    Severity.error,
+    "Name server {address} does not answer; clients that ask it first lose time, and brokers cannot register there.",
+    "Start it, or take its address from all clients and brokers. What is there: tianzhou doctor connect {address}",
+)
+NAME_SERVERS_DISAGREE = Illness(
+    "name-servers-disagree",
+    Severity.error,
+    "Name servers know different brokers: {broker} is not known at {missing}.",
+    "Give the broker the addresses of all name servers: namesrvAddr={all}",
+)
+NO_BROKER = Illness(
+    "no-broker",
+    Severity.error,
+    "No broker is registered at the name servers.",
+    "Start one, with these addresses as its namesrvAddr: tianzhou serve",
+)
+SILENT = Illness(
+    "broker-does-not-answer",
+    Severity.error,
+    "{broker} is registered with {address} and does not answer there.",
+    "Is its process running, and is the address one that this machine can reach? tianzhou doctor connect {address}",
+)
+WITHOUT_MASTER = Illness(
+    "broker-without-master",
+    Severity.error,
+    "Of broker {broker} there are slaves and no master: its queues can be read and not written.",
+    "Start its master, or make a slave the master: docs/howto/master-slave.md",
+)
+WITHOUT_LEADER = Illness(
+    "group-without-leader",
+    Severity.error,
+    "The members of DLedger group {broker} have no leader, so it takes no message.",
+    "A majority of its members has to run and to reach each other (dLegerPeers): docs/howto/two-of-three-gone.md",
+)
+ADDRESS_ONLY_LOCAL = Illness(
+    "address-only-local",
+    Severity.error,
+    "{broker} tells clients to connect to {address}, which on every other machine is that machine itself.",
+    "Set brokerIP1 to an address of the broker's machine that clients reach, and restart it: "
+    "tianzhou serve --advertise HOST",
+)
+WORK_FAILS = Illness(
+    "work-fails",
+    Severity.error,
+    "{broker} cannot do some of its work: {task} fails since {since}.",
+    "The cause is in the evidence and in its log; it goes on by itself when that is gone (docs/howto/troubles.md).",
+)
+DISK_FULL = Illness(
+    "disk-full",
+    Severity.error,
+    "The disk of {broker} is {ratio:.0%} full and the limit is {limit:.0%}: sends are refused.",
+    "Make room, or keep less: tianzhou config set fileReservedTime={hours}; see docs/howto/disk-space.md",
+)
+DISK_NEARLY_FULL = Illness(
+    "disk-nearly-full",
+    Severity.warning,
+    "The disk of {broker} is {ratio:.0%} full: from {limit:.0%} on messages are deleted before their time.",
+    "Make room, or keep less: tianzhou config set fileReservedTime={hours}; see docs/howto/disk-space.md",
+)
+LOG_DAMAGED = Illness(
+    "log-damaged",
+    Severity.error,
+    "The log of {broker} has {count} damaged stretches that are not put right: their messages are not served.",
+    "With a copy elsewhere they are fetched by themselves; else: tianzhou store check and tianzhou store repair",
+)
+SLAVE_MISSING = Illness(
+    "slave-missing",
+    Severity.error,
+    "{broker} is a SYNC_MASTER and no slave follows it: producers get SLAVE_NOT_AVAILABLE.",
+    "Start its slave, or do without: brokerRole=ASYNC_MASTER.",
+)
+SLAVE_STANDS = Illness(
+    "slave-not-following",
+    Severity.error,
+    "{broker} is a slave and copies from nobody: what comes in now is on its master alone.",
+    "Is the master's HA port (haListenPort, 10912) reachable from there, and its address in replicationAllowedAddresses?",
+)
+SLAVE_BEHIND = Illness(
+    "slave-behind",
+    Severity.warning,
+    "{broker} is {behind} behind its master.",
+    "Compare disk and network of both; maxHaTransferByteInSecond bounds what is sent.",
+)
+CLOCK_OFF = Illness(
+    "broker-clock-off",
+    Severity.warning,
+    "The clock of {broker} differs by {ahead} from that of this machine.",
+    "Have both machines take the time from the network (NTP); delays, time-outs and retention go by it.",
+)
+NOT_WRITABLE = Illness(
+    "broker-not-writable",
+    Severity.error,
+    "{broker} takes no messages (brokerPermission={permission}).",
+    "When it is to take them again: tianzhou config set brokerPermission=6",
+)
+NOT_READABLE = Illness(
+    "broker-not-readable",
+    Severity.error,
+    "{broker} gives no messages (brokerPermission={permission}).",
+    "When it is to give them again: tianzhou config set brokerPermission=6",
+)
+WAITS_TO_START = Illness(
+    "broker-waits-to-accept",
+    Severity.error,
+    "{broker} refuses sends for {left} more (startAcceptSendRequestTimeStamp).",
+    "Wait, or set startAcceptSendRequestTimeStamp=0 in its configuration.",
+)
+BUSY = Illness(
+    "broker-busy",
+    Severity.error,
+    "Sends wait {waits} at {broker} before they are served; those that wait longer are refused (SYSTEM_BUSY).",
+    "It gets more than it can take: see its disk and processor, add brokers (tianzhou plan), or slow producers down.",
+)
+PAGE_CACHE_BUSY = Illness(
+    "page-cache-busy",
+    Severity.error,
+    "A write to the log of {broker} takes {held}: its disk does not keep up, and sends are refused.",
+    "See what else uses the disk, and its settings: tianzhou doctor host --store FOLDER",
+)
+LIMITS_REACHED = Illness(
+    "limits-reached",
+    Severity.warning,
+    "{broker} has refused requests because of a limit: {limits}.",
+    "Raise the limit if that is meant, else find who asks for so much (docs/reference/limits.md).",
+)
+HALF_PILE_UP = Illness(
+    "half-messages-pile-up",
+    Severity.warning,
+    "{broker} has transactions without a decision, the oldest {age} old: their producers are gone or do not know.",
+    "Start the producers of the group again, so that they can be asked; after transactionCheckMax questions the "
+    "message is given up.",
+)
+DELAYED_LATE = Illness(
+    "delayed-messages-late",
+    Severity.error,
+    "Delayed messages of level {level} are {late} late at {broker}, {waiting} are waiting.",
+    "See its troubles and load: tianzhou status; only masters deliver them.",
+)
+
+ILLNESSES: Final = (
+    NAME_SERVER_SILENT, NAME_SERVERS_DISAGREE, NO_BROKER, SILENT, WITHOUT_MASTER, WITHOUT_LEADER, ADDRESS_ONLY_LOCAL,
+    WORK_FAILS, DISK_FULL, DISK_NEARLY_FULL, LOG_DAMAGED, SLAVE_MISSING, SLAVE_STANDS, SLAVE_BEHIND, CLOCK_OFF,
+    NOT_WRITABLE, NOT_READABLE, WAITS_TO_START, BUSY, PAGE_CACHE_BUSY, LIMITS_REACHED, HALF_PILE_UP, DELAYED_LATE,
+)  # fmt: skip
+
+
+def findings(seen: ClusterSeen) -> Iterator[Finding]:
+    """What name servers and brokers suffer from."""
+    yield from _name_servers(seen)
+    if any(one.info is not None for one in seen.name_servers) and not seen.brokers:
+        yield NO_BROKER.found("cluster", {"name_servers": [one.address for one in seen.name_servers]})
+    yield from _leaders(seen)
+    for broker in seen.brokers:
+        yield from _address(seen, broker)
+        if broker.status.error is not None:
+            yield SILENT.found(
+                broker.subject,
+                {"address": broker.status.address, "error": broker.status.error},
+                broker=broker.subject,
+                address=broker.status.address,
+            )
+        else:
+            yield from of_broker(broker, seen.now_ms)
+
+
+def _name_servers(seen: ClusterSeen) -> Iterator[Finding]:
+    answered: list[NameServerSeen] = []
+    for one in seen.name_servers:
+        if one.info is None:
+            yield NAME_SERVER_SILENT.found(f"name server {one.address}", {"error": one.why}, address=one.address)
+        else:
+            answered.append(one)
+    known = {
+        one.address: {
+            (name, address)
+            for name, data in one.info.broker_addr_table.items()
+            for address in data.broker_addrs.values()
+        }
+        for one in answered
+        if one.info is not None
+    }
+    for name, address in sorted(set().union(*known.values())):
+        missing = [server for server, brokers in known.items() if (name, address) not in brokers]
+        if missing:
+            yield NAME_SERVERS_DISAGREE.found(
+                f"broker {name}",
+                {"address": address, "known_at": sorted(set(known) - set(missing)), "unknown_at": missing},
+                broker=f"{name} ({address})", missing=", ".join(missing), all=";".join(known),
+            )  # fmt: skip
+
+
+def _leaders(seen: ClusterSeen) -> Iterator[Finding]:
+    by_name: dict[str, list[BrokerSeen]] = {}
+    for one in seen.brokers:
+        by_name.setdefault(one.status.broker_name, []).append(one)
+    for name, members in by_name.items():
+        if any(one.status.is_master and one.status.broker_id == MASTER_ID for one in members):
+            continue
+        grouped = [one for one in members if one.status.membership is not None]
+        evidence = {one.status.address: one.status.role for one in members}
+        illness = WITHOUT_LEADER if grouped else WITHOUT_MASTER
+        yield illness.found(f"broker {name}", {"members": evidence}, broker=name)
+
+
+def _address(seen: ClusterSeen, broker: BrokerSeen) -> Iterator[Finding]:
+    address = broker.status.address
+    if not is_only_local(address):
+        return
+    # Who reaches the name server by such an address as well may have everything on one machine.
+    elsewhere = [one.address for one in seen.name_servers if not is_only_local(one.address)]
+    yield ADDRESS_ONLY_LOCAL.found(
+        broker.subject,
+        {"address": address, "name_servers": [one.address for one in seen.name_servers]},
+        severity=Severity.error if elsewhere else Severity.note,
+        broker=broker.subject,
+        address=address,
+    )
+
+
+def is_only_local(address: str) -> bool:
+    """Whether an address `host:port` means another machine to each machine."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        found = ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    return found.is_loopback or found.is_unspecified
+
+
+def of_broker(broker: BrokerSeen, now_ms: int) -> Iterator[Finding]:
+    """What a broker suffers from that answers."""
+    who = {"broker": broker.subject}
+    for trouble in broker.status.troubles:
+        evidence = {"task": trouble.task, "why": trouble.why, "count": trouble.count, "since_ms": trouble.since_ms}
+        since = f"{duration(max(now_ms - trouble.since_ms, 0))}, {trouble.count} times in a row"
+        yield WORK_FAILS.found(broker.subject, evidence, task=trouble.task, since=since, **who)
+    yield from _disk(broker)
+    damaged = broker.figure("damagedLogStretches") - broker.figure("damagedLogStretchesPutRight")
+    if damaged > 0:
+        yield LOG_DAMAGED.found(broker.subject, {"damagedLogStretches": damaged}, count=round(damaged), **who)
+    yield from _copies(broker)
+    if broker.clock_ahead_ms is not None and abs(broker.clock_ahead_ms) > CLOCK_MS:
+        ahead = duration(abs(broker.clock_ahead_ms))
+        yield CLOCK_OFF.found(broker.subject, {"ahead_ms": broker.clock_ahead_ms}, ahead=ahead, **who)
+    yield from _refusals(broker, now_ms)
+    if broker.half is not None and broker.half.waiting and broker.half.oldest_ms >= OLD_HALF_MS:
+        evidence = {"waiting_at_most": broker.half.waiting, "oldest_ms": broker.half.oldest_ms}
+        yield HALF_PILE_UP.found(broker.subject, evidence, age=duration(broker.half.oldest_ms), **who)
+    for level in broker.delayed:
+        if level.late_ms >= LATE_MS:
+            yield DELAYED_LATE.found(
+                broker.subject,
+                {"level": level.level, "waiting": level.waiting, "late_ms": level.late_ms},
+                level=level.level, waiting=level.waiting, late=duration(level.late_ms), **who,
+            )  # fmt: skip
+
+
+def _disk(broker: BrokerSeen) -> Iterator[Finding]:
+    ratio = broker.status.disk_ratio
+    full = broker.number("diskSpaceWarningLevelRatio", 90) / 100
+    early = broker.number("diskMaxUsedSpaceRatio", 75) / 100
+    enough = broker.number("diskSpaceEnoughFreeBytes", 0)
+    evidence = {"commitLogDiskRatio": ratio, "capacity": broker.status.runtime.get("commitLogDirCapacity", "")}
+    hours = round(broker.number("fileReservedTime", 72) / 2)
+    words = {"broker": broker.subject, "ratio": ratio, "hours": hours}
+    if ratio >= full and not enough:
+        yield DISK_FULL.found(broker.subject, evidence, limit=full, **words)
+    elif ratio >= early - 0.05 and not enough:
+        yield DISK_NEARLY_FULL.found(broker.subject, evidence, limit=early, **words)
+
+
+def _copies(broker: BrokerSeen) -> Iterator[Finding]:
+    status, copies = broker.status, broker.status.copies
+    who = {"broker": broker.subject}
+    if status.is_master:
+        in_sync = 0 if copies is None else copies.in_sync_slave_nums
+        if broker.setting("brokerRole") == "SYNC_MASTER" and status.membership is None and not in_sync:
+            yield SLAVE_MISSING.found(broker.subject, {"brokerRole": "SYNC_MASTER", "in_sync": in_sync}, **who)
+        return
+    if copies is not None and not status.follows and (status.membership is None or not status.membership.leader):
+        yield SLAVE_STANDS.found(broker.subject, {"follows": ""}, **who)
+    lag = status.lag
+    if lag is not None and (lag.lag_bytes >= SLAVE_BEHIND_BYTES or (lag.seconds or 0) >= SLAVE_BEHIND_S):
+        behind = f"{lag.lag_bytes} bytes" + (f", about {lag.seconds:.0f} s" if lag.seconds is not None else "")
+        evidence = {"bytes": lag.lag_bytes, "messages": lag.messages, "seconds": lag.seconds}
+        yield SLAVE_BEHIND.found(broker.subject, evidence, behind=behind, **who)
+
+
+def _refusals(broker: BrokerSeen, now_ms: int) -> Iterator[Finding]:
+    who = {"broker": broker.subject}
+    if broker.config is not None:
+        permission = int(broker.number("brokerPermission", 6))
+        evidence = {"brokerPermission": permission}
+        if not permission & 2 and broker.status.is_master:
+            yield NOT_WRITABLE.found(broker.subject, evidence, permission=permission, **who)
+        if not permission & 4:
+            yield NOT_READABLE.found(broker.subject, evidence, permission=permission, **who)
+    until = broker.figure("startAcceptSendRequestTimeStamp")
+    if until > now_ms:
+        yield WAITS_TO_START.found(
+            broker.subject, {"startAcceptSendRequestTimeStamp": int(until)}, left=duration(until - now_ms), **who
+        )
+    waits = broker.figure("sendThreadPoolQueueHeadWaitTimeMills")
+    if waits >= broker.number("waitTimeMillsInSendQueue", BUSY_MS):
+        yield BUSY.found(broker.subject, {"sendThreadPoolQueueHeadWaitTimeMills": waits}, waits=duration(waits), **who)
+    held = broker.figure("pageCacheLockTimeMills")
+    if held > broker.number("osPageCacheBusyTimeOutMills", 1_000):
+        yield PAGE_CACHE_BUSY.found(broker.subject, {"pageCacheLockTimeMills": held}, held=duration(held), **who)
+    refused = {name: count for name, count in broker.status.refused.items() if count}
+    if refused:
+        limits = ", ".join(f"{name} {count} times" for name, count in refused.items())
+        yield LIMITS_REACHED.found(broker.subject, {"refused": refused}, limits=limits, **who)

@@ -1,0 +1,150 @@
+"""Why a client cannot connect: names, addresses, ports, TLS, signatures."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Final
+
+from tianzhou.doctor.findings import Finding, Illness, Severity
+from tianzhou.doctor.observations import AddressSeen, Failure, PortKind
+
+NAME_UNKNOWN = Illness(
+    "host-name-unknown",
+    Severity.error,
+    "The host name in {address} cannot be resolved on this machine.",
+    "Correct the name, or have DNS or /etc/hosts know it; a broker tells clients its brokerIP1.",
+)
+NO_ADDRESS = Illness(
+    "no-address",
+    Severity.error,
+    "{address} is no address.",
+    "Write host:port, as 127.0.0.1:9876.",
+)
+PORT_CLOSED = Illness(
+    "port-closed",
+    Severity.error,
+    "Nothing listens at {address}.",
+    "Start the {expected}, correct the port, or have it listen on more than its own machine (bindAddress, "
+    "tianzhou serve --host 0.0.0.0).",
+)
+HOST_SILENT = Illness(
+    "host-unreachable",
+    Severity.error,
+    "{address} cannot be reached from this machine.",
+    "A firewall drops it, or the address is one of another network (of a container, of a NAT): open the port, or set "
+    "brokerIP1 to an address that clients reach.",
+)
+TLS_WANTED = Illness(
+    "tls-required",
+    Severity.error,
+    "{address} speaks TLS only, and this client does not.",
+    "Give --tls or TIANZHOU_TLS_ENABLE=true (clients: tls=True); see docs/howto/tls.md",
+)
+NO_TLS = Illness(
+    "tls-not-spoken",
+    Severity.error,
+    "{address} speaks no TLS, and this client asks for it.",
+    "Give --no-tls, or set tls.server.mode=permissive or enforcing at the server.",
+)
+CERTIFICATE = Illness(
+    "certificate-not-trusted",
+    Severity.error,
+    "The certificate that {address} shows is not trusted.",
+    "Trust its issuer (tls.client.trustCertPath), or use the host name that it is for: docs/howto/tls.md",
+)
+NOT_ROCKETMQ = Illness(
+    "not-rocketmq",
+    Severity.error,
+    "Something listens at {address} and does not speak RocketMQ's protocol.",
+    "Correct the port: name servers listen on 9876, brokers on 10911.",
+)
+HA_PORT = Illness(
+    "ha-port",
+    Severity.error,
+    "{address} is the port between brokers (haListenPort) and not for clients.",
+    "Use the broker's own port: {right}",
+)
+FAST_PORT = Illness(
+    "fast-port",
+    Severity.warning,
+    "{address} is the second port of a broker (listenPort minus 2), which gives no messages to consumers.",
+    "Use the broker's own port: {right}",
+)
+WRONG_SERVER = Illness(
+    "wrong-server",
+    Severity.error,
+    "{address} is a {kind}, and a {expected} is asked for.",
+    "Name servers are what clients get as namesrv_addr (-n), usually with port 9876; brokers are found by them.",
+)
+UNSIGNED = Illness(
+    "signature-missing",
+    Severity.error,
+    "{address} serves only requests that are signed, and this client signs nothing.",
+    "Set TIANZHOU_ACCESS_KEY and TIANZHOU_SECRET_KEY (clients: access_key, secret_key): docs/howto/access-control.md",
+)
+REFUSED = Illness(
+    "signature-refused",
+    Severity.error,
+    "{address} refuses what this client signs: it knows no such account, its secret is another one, or it may not ask.",
+    "Compare access key and secret with the server's accounts: docs/howto/access-control.md",
+)
+IS_SLOW = Illness(
+    "server-does-not-answer",
+    Severity.error,
+    "{address} takes connections and does not answer: its process hangs, or the port is not for clients.",
+    "Look at its log and processor, and whether the port is the right one.",
+)
+
+ILLNESSES: Final = (
+    NAME_UNKNOWN, NO_ADDRESS, PORT_CLOSED, HOST_SILENT, TLS_WANTED, NO_TLS, CERTIFICATE, NOT_ROCKETMQ, HA_PORT,
+    FAST_PORT, WRONG_SERVER, UNSIGNED, REFUSED, IS_SLOW,
+)  # fmt: skip
+
+_BY_FAILURE: Final = {
+    Failure.NAME_UNKNOWN: NAME_UNKNOWN,
+    Failure.NO_ADDRESS: NO_ADDRESS,
+    Failure.REFUSED: PORT_CLOSED,
+    Failure.NO_ROUTE: HOST_SILENT,
+    Failure.SILENT: IS_SLOW,
+    Failure.CLOSED: NOT_ROCKETMQ,
+    Failure.TLS_ONLY: TLS_WANTED,
+    Failure.NO_TLS: NO_TLS,
+    Failure.CERTIFICATE: CERTIFICATE,
+}
+FAST_PORT_BELOW: Final = 2
+HA_PORT_ABOVE: Final = 1
+"""Where RocketMQ has a broker's other ports, seen from its own."""
+
+
+def findings(seen: AddressSeen, brokers: Collection[str] = ()) -> Iterator[Finding]:
+    """Why an address cannot be used.
+
+    Args:
+        seen: what happened there.
+        brokers: addresses of brokers that name servers know.
+    """
+    subject = f"address {seen.address}"
+    words = {"address": seen.address, "expected": seen.expected.value, "kind": seen.kind.value}
+    evidence = {"expected": seen.expected.value, "found": seen.kind.value, "error": seen.why or seen.refusal}
+    if (
+        seen.failure in (Failure.SILENT, Failure.CLOSED)
+        and (right := _shifted(seen.address, -HA_PORT_ABOVE)) in brokers
+    ):
+        yield HA_PORT.found(subject, evidence, right=right, **words)
+    elif seen.failure is not Failure.NONE:
+        yield _BY_FAILURE[seen.failure].found(subject, evidence, **words)
+    elif seen.kind is PortKind.NOT_ROCKETMQ:
+        yield NOT_ROCKETMQ.found(subject, evidence, **words)
+    elif seen.unsigned is False and seen.signed is None:
+        yield UNSIGNED.found(subject, evidence, **words)
+    elif seen.signed is False:
+        yield REFUSED.found(subject, evidence, **words)
+    elif seen.kind is not seen.expected:
+        yield WRONG_SERVER.found(subject, evidence, **words)
+    elif (right := _shifted(seen.address, FAST_PORT_BELOW)) in brokers and seen.address not in brokers:
+        yield FAST_PORT.found(subject, evidence, right=right, **words)
+
+
+def _shifted(address: str, by: int) -> str:
+    host, _, port = address.rpartition(":")
+    return f"{host}:{int(port) + by}" if port.isdecimal() else ""

@@ -1,0 +1,21 @@
+"""Every illness that the doctor knows, by what it is looked for in: docs/howto/doctor.md is printed from it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from tianzhou.doctor.findings import Illness
+from tianzhou.doctor.illnesses import access, broker, connect, group, host, member, send, spark, topic
+
+BY_SUBJECT: Final[Mapping[str, tuple[Illness, ...]]] = {
+    "group": group.ILLNESSES + member.ILLNESSES,
+    "topic": topic.ILLNESSES,
+    "broker": broker.ILLNESSES,
+    "send": send.ILLNESSES,
+    "connect": connect.ILLNESSES,
+    "spark": spark.ILLNESSES,
+    "host": host.ILLNESSES,
+    "access": access.ILLNESSES,
+}
+ILLNESSES: Final[Mapping[str, Illness]] = {one.name: one for some in BY_SUBJECT.values() for one in some}
