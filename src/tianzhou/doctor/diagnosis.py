@@ -6,6 +6,7 @@ import enum
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -152,9 +153,7 @@ class _Diagnosis:
             address = one.status.address
             none: list[str] = []
             system |= set(
-                await asking.ask(
-                    address, "system topics", lambda address=address: self._admin.servers.system_topics(address), none
-                )
+                await asking.ask(address, "system topics", partial(self._admin.servers.system_topics, address), none)
             )
             topics |= set(await topic_table(asking, one))
             groups |= set(await group_table(asking, one))

@@ -97,8 +97,8 @@ def _broker(broker: BrokerSeen) -> Iterator[Finding]:
         evidence = {"bindAddress": bind, "unsigned_request": "served"}
         yield BROKER_OPEN.found(broker.subject, evidence, broker=broker.subject, bind=bind)
         if broker.setting("enableRemoteAdmin") == "true":
-            evidence = {"enableRemoteAdmin": True, "bindAddress": bind}
-            yield REMOTE_ADMIN.found(broker.subject, evidence, server=broker.subject)
+            opened = {"enableRemoteAdmin": True, "bindAddress": bind}
+            yield REMOTE_ADMIN.found(broker.subject, opened, server=broker.subject)
     if access is not None and access.plain:
         evidence = {"bindAddress": bind, "plain_request": "served"}
         yield PLAIN.found(broker.subject, evidence, server=broker.subject, bind=bind)

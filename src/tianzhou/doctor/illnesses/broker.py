@@ -98,7 +98,8 @@ SLAVE_STANDS = Illness(
     "slave-not-following",
     Severity.error,
     "{broker} is a slave and copies from nobody: what comes in now is on its master alone.",
-    "Is the master's HA port (haListenPort, 10912) reachable from there, and its address in replicationAllowedAddresses?",
+    "Is the master's HA port (haListenPort, 10912) reachable from there, and this address in "
+    "replicationAllowedAddresses?",
 )
 SLAVE_BEHIND = Illness(
     "slave-behind",
@@ -233,10 +234,9 @@ def _address(seen: ClusterSeen, broker: BrokerSeen) -> Iterator[Finding]:
         return
     # Who reaches the name server by such an address as well may have everything on one machine.
     elsewhere = [one.address for one in seen.name_servers if not is_only_local(one.address)]
-    yield ADDRESS_ONLY_LOCAL.found(
+    yield ADDRESS_ONLY_LOCAL.graded(Severity.error if elsewhere else Severity.note).found(
         broker.subject,
         {"address": address, "name_servers": [one.address for one in seen.name_servers]},
-        severity=Severity.error if elsewhere else Severity.note,
         broker=broker.subject,
         address=address,
     )

@@ -103,7 +103,8 @@ PURE = Illness(
     "pure-mode",
     Severity.warning,
     "The hot functions run in Python: a broker takes a fraction of what the compiled ones let it take.",
-    "Install gcc and python3-dev and install again: pip install --force-reinstall --no-deps tianzhou (TIANZHOU_PURE has to be unset).",
+    "Install gcc and python3-dev and install again: pip install --force-reinstall --no-deps tianzhou (TIANZHOU_PURE "
+    "has to be unset).",
 )
 
 ILLNESSES: Final = (
@@ -149,8 +150,8 @@ def _store(seen: HostSeen) -> Iterator[Finding]:
             yield DISK.found(subject, {"total": seen.disk_total, "free": seen.disk_free}, ratio=ratio, **store)
     if "ro" in seen.mount_options:
         yield READ_ONLY.found(subject, {"mounted": "ro"}, **store)
-    evidence = {"filesystem": seen.filesystem}
+    lies_on = {"filesystem": seen.filesystem}
     if seen.filesystem in VOLATILE_FILESYSTEMS:
-        yield VOLATILE.found(subject, evidence, filesystem=seen.filesystem, **store)
+        yield VOLATILE.found(subject, lies_on, filesystem=seen.filesystem, **store)
     elif seen.filesystem in REMOTE_FILESYSTEMS:
-        yield FILESYSTEM.found(subject, evidence, filesystem=seen.filesystem, **store)
+        yield FILESYSTEM.found(subject, lies_on, filesystem=seen.filesystem, **store)

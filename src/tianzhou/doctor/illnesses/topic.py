@@ -54,7 +54,8 @@ WIPED = Illness(
 MORE_WRITTEN_THAN_READ = Illness(
     "more-queues-written-than-read",
     Severity.error,
-    "Topic {topic} has more queues to write than to read on {brokers}: what goes to the last ones is delivered to nobody.",
+    "Topic {topic} has more queues to write than to read on {brokers}: what goes to the last ones is "
+    "delivered to nobody.",
     "Have as many read as written: tianzhou topic create {topic} --queues {queues}",
 )
 QUEUES_DIFFER = Illness(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from dataclasses import replace
 
 from tianzhou.client.cluster.tls import context_of
 from tianzhou.client.instance import ClientInstance
@@ -42,24 +43,26 @@ async def see_address(
         second = await _ask(instance, address, timeout_ms, tls=own is None)
     plain, encrypted = (second, first) if own is not None else (first, second)
     reply = first if isinstance(first, Command) else second
-    seen = {
-        "plain": None if plain is None else isinstance(plain, Command),
-        "tls": None if encrypted is None else isinstance(encrypted, Command),
-    }
+    seen = AddressSeen(
+        address,
+        expected,
+        plain=None if plain is None else isinstance(plain, Command),
+        tls=None if encrypted is None else isinstance(encrypted, Command),
+    )
     if not isinstance(first, Command):
         failure = Failure.NO_TLS if own is not None else Failure.TLS_ONLY
         if not isinstance(reply, Command):
             failure = _failure_of(first)
-        return AddressSeen(address, expected, failure=failure, why=str(first), **seen)
+        return replace(seen, failure=failure, why=str(first))
     if own is not None and (refused := await _own_refusal(instance, address, timeout_ms)) is not None:
-        return AddressSeen(address, expected, failure=_failure_of(refused), why=str(refused), **seen)
+        return replace(seen, failure=_failure_of(refused), why=str(refused))
     kind, unsigned, refusal = await _judge(instance, address, first, timeout_ms, tls=own is not None)
     signed: bool | None = None
     if instance.remoting.hooks:
         signed, refusal = await _as_itself(instance, address, timeout_ms)
     if not unsigned and kind is PortKind.NOTHING:
         kind = expected  # who is refused learns nothing more
-    return AddressSeen(address, expected, kind, refusal=refusal, unsigned=unsigned, signed=signed, **seen)
+    return replace(seen, kind=kind, refusal=refusal, unsigned=unsigned, signed=signed)
 
 
 async def _unresolved(host: str, port: int, timeout_ms: float) -> str | None:

@@ -18,7 +18,7 @@ from tianzhou.doctor.observations import (
     NameServerSeen,
     PortKind,
 )
-from tianzhou.model import BrokerData, MessageQueue, names
+from tianzhou.model import BrokerData, MessageExt, MessageQueue, names
 
 CHECK_GROUP: Final = "CID_RMQ_SYS_TRANS"
 """The group whose offset in the half topic says which transactions are decided (broker.md §13)."""
@@ -141,8 +141,9 @@ async def _half(asking: Asking, status: BrokerStatus) -> HalfSeen | None:
 
 
 async def _stored_ms(asking: Asking, address: str, queue: MessageQueue, offset: int) -> int | None:
+    none: list[MessageExt] = []
     messages = await asking.ask(
-        address, f"message {offset} of {queue}", lambda: asking.admin.servers.messages(address, queue, offset, 1), []
+        address, f"message {offset} of {queue}", lambda: asking.admin.servers.messages(address, queue, offset, 1), none
     )
     return messages[0].store_timestamp if messages else None
 

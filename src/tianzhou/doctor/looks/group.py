@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from tianzhou.doctor.looks.asking import Asking
@@ -38,13 +39,8 @@ async def see_group(asking: Asking, cluster: ClusterSeen, group: str) -> GroupSe
     configs = {
         one.status.broker_name: table[group] for one, table in zip(masters, tables, strict=True) if group in table
     }
-    connections = {
-        one.status.address: found
-        for one, found in zip(
-            masters, await asking.each(masters, lambda one: _members(asking, one, group)), strict=True
-        )
-        if found is not None
-    }
+    answers = await asking.each(masters, lambda one: _members(asking, one, group))
+    connections = {one.status.address: found for one, found in zip(masters, answers, strict=True) if found is not None}
     subscriptions = {topic: data for found in connections.values() for topic, data in found.subscription_table.items()}
     consumed = await asking.each(masters, lambda one: _stats(asking, one, group, None))
     read = {queue.topic for stats in consumed for queue in stats.offset_table}
@@ -97,9 +93,9 @@ async def _all_members(asking: Asking, group: str, connections: dict[str, Consum
     found: dict[str, dict[str, list[str]]] = {}
     about: dict[str, tuple[str, int]] = {}
     for broker, one in connections.items():
-        for member in one.connection_set:
-            found.setdefault(member.client_id, {}).setdefault(broker, []).append(member.client_addr)
-            about[member.client_id] = member.language, member.version
+        for each in one.connection_set:
+            found.setdefault(each.client_id, {}).setdefault(broker, []).append(each.client_addr)
+            about[each.client_id] = each.language, each.version
 
     async def member(client_id: str) -> MemberSeen:
         addresses = found[client_id]
@@ -109,7 +105,7 @@ async def _all_members(asking: Asking, group: str, connections: dict[str, Consum
             running = await asking.ask(
                 broker,
                 f"running info of {client_id}",
-                lambda broker=broker: asking.admin.servers.running_info(broker, group, client_id),
+                partial(asking.admin.servers.running_info, broker, group, client_id),
                 None,
                 relayed=True,
             )

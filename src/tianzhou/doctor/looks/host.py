@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import resource
 import shutil
@@ -104,7 +103,7 @@ def see_secret_files(paths: Iterable[str]) -> list[SecretFileSeen]:
     found = []
     for text in dict.fromkeys(path for path in paths if path):
         try:
-            mode = stat.S_IMODE(os.stat(text).st_mode)
+            mode = stat.S_IMODE(Path(text).stat().st_mode)
         except OSError:
             continue
         found.append(SecretFileSeen(text, mode))

@@ -62,7 +62,8 @@ def see_checkpoint(folder: Path) -> CheckpointSeen:
 
 
 def _newest(folder: Path) -> int:
-    return max((int(name) for name in os.listdir(folder) if name.isdigit()), default=-1) if folder.is_dir() else -1
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    return max((int(name) for name in names if name.isdigit()), default=-1)
 
 
 def _offsets(lines: list[str]) -> tuple[Positions, Positions]:
