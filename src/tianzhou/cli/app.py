@@ -18,6 +18,7 @@ from tianzhou.cli import (
     config,
     console,
     consume,
+    doctor,
     flights,
     groups,
     pipelines,
@@ -73,6 +74,7 @@ produce.register(app)
 consume.register(app)
 plan.register(app)
 prove.register(app)
+app.add_typer(doctor.app, name="doctor")
 app.add_typer(bench.app, name="bench")
 app.add_typer(topics.app, name="topic")
 app.add_typer(groups.app, name="group")

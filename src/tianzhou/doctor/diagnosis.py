@@ -107,7 +107,11 @@ class _Diagnosis:
         self._looked_at["name servers"] = len(cluster.name_servers)
         self._looked_at["brokers"] = len(cluster.brokers)
         found: list[Finding] = []
+        answered = any(one.info is not None for one in cluster.name_servers)
+        could_look = answered or subject in (Subject.connect, Subject.spark)
         match subject:
+            case _ if not could_look:
+                found += [*broker.findings(cluster), *await self._connect(cluster)]
             case Subject.cluster:
                 found += await self._whole(cluster)
             case Subject.group:
@@ -128,8 +132,6 @@ class _Diagnosis:
             case Subject.access:
                 found += await self._access(cluster)
         title = str(subject) if not self._name else f"{subject} {self._name}"
-        answered = any(one.info is not None for one in cluster.name_servers)
-        could_look = answered or subject in (Subject.connect, Subject.spark)
         return Report(title, worst_first(found), self._looked_at, asking.unanswered, could_look)
 
     def _servers(self, cluster: ClusterSeen) -> list[Finding]:
@@ -173,7 +175,10 @@ class _Diagnosis:
     async def _group(self, cluster: ClusterSeen, name: str) -> list[Finding]:
         seen = await see_group(self._asking, cluster, name)
         self._looked_at.setdefault("groups", 1)
-        return [*group.findings(seen), *member.findings(seen)]
+        found = [*group.findings(seen), *member.findings(seen)]
+        # A broker that is silent may have it.
+        silent = any(one.status.error is not None for one in cluster.brokers) or not list(cluster.masters)
+        return [one for one in found if one.name != group.UNKNOWN.name] if silent else found
 
     async def _topic(self, cluster: ClusterSeen, name: str) -> list[Finding]:
         self._looked_at.setdefault("topics", 1)
@@ -196,7 +201,7 @@ class _Diagnosis:
         registered = {one.status.address for one in cluster.brokers}
         addresses = [(one, PortKind.NAME_SERVER) for one in self._admin.cluster.name_servers]
         addresses += [(one, PortKind.BROKER) for one in sorted(registered)]
-        if self._name:
+        if self._name and self._subject is Subject.connect:
             expected = PortKind.NAME_SERVER if self._name in self._admin.cluster.name_servers else PortKind.BROKER
             addresses = [(self._name, expected)]
         instance = self._admin.instance

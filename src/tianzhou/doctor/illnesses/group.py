@@ -166,18 +166,12 @@ TOPIC_NOT_READABLE = Illness(
     "Group {group} subscribes topic {topic}, which may not be read on {brokers}.",
     "Give the topic its permission back: tianzhou topic create {topic} --queues {queues} --perm rw",
 )
-OFFSETS_WITHOUT_SUBSCRIPTION = Illness(
-    "offsets-without-subscription",
-    Severity.note,
-    "Group {group} has offsets in topic {topic}, which none of its members subscribes: their lag grows for ever.",
-    "Forget it if that is over; else let a member subscribe the topic.",
-)
 
 ILLNESSES: Final = (
     UNKNOWN, WITHOUT_MEMBERS, DISABLED, BROADCAST_REFUSED, BROADCASTING, MORE_MEMBERS_THAN_QUEUES,
     QUEUES_WITHOUT_READER, QUEUE_READ_TWICE, SUBSCRIPTIONS_DIFFER, CLIENT_IDS_CLASH, CONSUME_MODES_DIFFER,
     FILTER_DROPS_ALL, FILTER_UNREADABLE, OFFSET_BELOW_MIN, OFFSET_ABOVE_MAX, BEHIND, NEVER_CATCHES_UP,
-    ABOUT_TO_BE_LOST, RETRIED_AGAIN, DEAD_LETTERS, TOPIC_MISSING, TOPIC_NOT_READABLE, OFFSETS_WITHOUT_SUBSCRIPTION,
+    ABOUT_TO_BE_LOST, RETRIED_AGAIN, DEAD_LETTERS, TOPIC_MISSING, TOPIC_NOT_READABLE,
 )  # fmt: skip
 
 
@@ -327,9 +321,6 @@ def _offsets(seen: GroupSeen) -> Iterator[Finding]:
             yield OFFSET_BELOW_MIN.found(seen.subject, _shown(below), lost=lost, **words)
         if above := [one for one in progress if one.committed > one.maximum]:
             yield OFFSET_ABOVE_MAX.found(seen.subject, _shown(above), **words)
-        if seen.members and topic not in seen.subscriptions and not topic.startswith("%"):
-            yield OFFSETS_WITHOUT_SUBSCRIPTION.found(seen.subject, {"subscribed": sorted(seen.subscriptions)}, **words)
-            continue
         yield from _lag(seen, topic, progress)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import ssl
 from dataclasses import replace
+from typing import Final
 
 from tianzhou.client.cluster.tls import context_of
 from tianzhou.client.instance import ClientInstance
@@ -15,6 +16,12 @@ from tianzhou.remoting.client import RemotingClient, parse_address
 from tianzhou.remoting.tls import TlsSettings, client_context
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
+
+_QUESTIONS: Final = {
+    PortKind.BROKER: RequestCode.GET_BROKER_RUNTIME_INFO,
+    PortKind.NAME_SERVER: RequestCode.GET_BROKER_CLUSTER_INFO,
+}
+"""What only such a server answers."""
 
 
 async def see_address(
@@ -35,14 +42,14 @@ async def see_address(
         return AddressSeen(address, expected, failure=Failure.NO_ADDRESS, why=str(error))
     if (why := await _unresolved(host, port, timeout_ms)) is not None:
         return AddressSeen(address, expected, failure=Failure.NAME_UNKNOWN, why=why)
+    stranger = _Stranger(instance, address, timeout_ms, _QUESTIONS.get(expected, RequestCode.GET_BROKER_RUNTIME_INFO))
     own = context_of(instance.options.tls)
-    first = await _ask(instance, address, timeout_ms, tls=own is not None)
+    first = await stranger.ask(tls=own is not None)
     second: Command | TianzhouError | None = None
     dead = isinstance(first, ConnectFailed) and own is None
     if both or (not isinstance(first, Command) and not dead):
-        second = await _ask(instance, address, timeout_ms, tls=own is None)
+        second = await stranger.ask(tls=own is None)
     plain, encrypted = (second, first) if own is not None else (first, second)
-    reply = first if isinstance(first, Command) else second
     seen = AddressSeen(
         address,
         expected,
@@ -51,18 +58,35 @@ async def see_address(
     )
     if not isinstance(first, Command):
         failure = Failure.NO_TLS if own is not None else Failure.TLS_ONLY
-        if not isinstance(reply, Command):
+        if not isinstance(second, Command):
             failure = _failure_of(first)
         return replace(seen, failure=failure, why=str(first))
     if own is not None and (refused := await _own_refusal(instance, address, timeout_ms)) is not None:
         return replace(seen, failure=_failure_of(refused), why=str(refused))
-    kind, unsigned, refusal = await _judge(instance, address, first, timeout_ms, tls=own is not None)
+    kind, unsigned, refusal = await _judge(stranger, expected, first, tls=own is not None)
     signed: bool | None = None
     if instance.remoting.hooks:
-        signed, refusal = await _as_itself(instance, address, timeout_ms)
-    if not unsigned and kind is PortKind.NOTHING:
-        kind = expected  # who is refused learns nothing more
+        signed, refusal = await _as_itself(instance, address, stranger.question, timeout_ms)
     return replace(seen, kind=kind, refusal=refusal, unsigned=unsigned, signed=signed)
+
+
+class _Stranger:
+    """Asks as one who signs nothing, shows no certificate and believes every server."""
+
+    def __init__(self, instance: ClientInstance, address: str, timeout_ms: float, question: int) -> None:
+        self.question = question
+        self._clock = instance.clock
+        self._address = address
+        self._timeout_ms = timeout_ms
+
+    async def ask(self, question: int | None = None, *, tls: bool) -> Command | TianzhouError:
+        """What it gets: a reply of any code, or an error."""
+        context = client_context(TlsSettings()) if tls else None
+        async with RemotingClient(connect_timeout_ms=self._timeout_ms, clock=self._clock, tls=context) as client:
+            try:
+                return await client.invoke(self._address, Command(question or self.question), self._timeout_ms)
+            except TianzhouError as error:
+                return error
 
 
 async def _unresolved(host: str, port: int, timeout_ms: float) -> str | None:
@@ -79,23 +103,6 @@ async def _unresolved(host: str, port: int, timeout_ms: float) -> str | None:
     return None
 
 
-async def _ask(
-    instance: ClientInstance,
-    address: str,
-    timeout_ms: float,
-    *,
-    tls: bool,
-    code: int = RequestCode.GET_BROKER_RUNTIME_INFO,
-) -> Command | TianzhouError:
-    """What a stranger gets: one who signs nothing, shows no certificate and believes every server."""
-    context = client_context(TlsSettings()) if tls else None
-    async with RemotingClient(connect_timeout_ms=timeout_ms, clock=instance.clock, tls=context) as client:
-        try:
-            return await client.invoke(address, Command(code), timeout_ms)
-        except TianzhouError as error:
-            return error
-
-
 async def _own_refusal(instance: ClientInstance, address: str, timeout_ms: float) -> TianzhouError | None:
     """Why the client itself gets no connection, which judges certificates."""
     try:
@@ -105,23 +112,24 @@ async def _own_refusal(instance: ClientInstance, address: str, timeout_ms: float
     return None
 
 
-async def _judge(
-    instance: ClientInstance, address: str, reply: Command, timeout_ms: float, *, tls: bool
-) -> tuple[PortKind, bool, str]:
+async def _judge(stranger: _Stranger, expected: PortKind, reply: Command, *, tls: bool) -> tuple[PortKind, bool, str]:
     """What is there, whether it serves strangers, and what it says to one that it refuses."""
     if reply.code == ResponseCode.SUCCESS:
-        return PortKind.BROKER, True, ""
+        return expected, True, ""
     if reply.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-        return PortKind.NOTHING, False, reply.remark or f"code {reply.code}"
-    answer = await _ask(instance, address, timeout_ms, tls=tls, code=RequestCode.GET_BROKER_CLUSTER_INFO)
-    if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:
-        return PortKind.NAME_SERVER, True, ""
+        # Who is refused learns nothing more.
+        return expected, False, reply.remark or f"code {reply.code}"
+    for kind, question in _QUESTIONS.items():
+        if kind is not expected:
+            answer = await stranger.ask(question, tls=tls)
+            if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:
+                return kind, True, ""
     return PortKind.NOT_ROCKETMQ, True, ""
 
 
-async def _as_itself(instance: ClientInstance, address: str, timeout_ms: float) -> tuple[bool, str]:
+async def _as_itself(instance: ClientInstance, address: str, question: int, timeout_ms: float) -> tuple[bool, str]:
     try:
-        reply = await instance.remoting.invoke(address, Command(RequestCode.GET_BROKER_RUNTIME_INFO), timeout_ms)
+        reply = await instance.remoting.invoke(address, Command(question), timeout_ms)
     except TianzhouError as error:
         return False, str(error)
     served = reply.code in (ResponseCode.SUCCESS, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)

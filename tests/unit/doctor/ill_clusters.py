@@ -1,0 +1,42 @@
+"""Clusters that fall ill, and the names of what the doctor finds."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from tianzhou.doctor import Finding, Report, diagnose
+from tianzhou.model import MessageExt
+from tianzhou.testing import AsyncCluster, run_virtual
+
+
+def ill(make: Callable[[AsyncCluster], Awaitable[None]], **options: Any) -> None:
+    """Run a test with a cluster whose time is virtual."""
+
+    async def main() -> None:
+        async with AsyncCluster(virtual=True, **options) as cluster:
+            await make(cluster)
+
+    run_virtual(main())
+
+
+async def report(cluster: AsyncCluster, subject: str, name: str | None = None, **options: Any) -> Report:
+    """The report of a subject."""
+    async with cluster.admin() as admin:
+        return await diagnose(admin, subject, name, **options)
+
+
+async def names(cluster: AsyncCluster, subject: str, name: str | None = None, **options: Any) -> set[str]:
+    """The names of its findings."""
+    return set((await report(cluster, subject, name, **options)).names)
+
+
+async def finding(cluster: AsyncCluster, illness: str, subject: str, name: str | None = None) -> Finding:
+    """One finding of it."""
+    found = await report(cluster, subject, name)
+    assert illness in found.names, found.names
+    return next(one for one in found.findings if one.name == illness)
+
+
+async def consume(_message: MessageExt) -> None:
+    """A handler that is content with everything."""
