@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from tianzhou.clock import Clock
 from tianzhou.doctor import Finding, Report, diagnose
 from tianzhou.model import MessageExt
 from tianzhou.testing import AsyncCluster, run_virtual
@@ -40,3 +41,18 @@ async def finding(cluster: AsyncCluster, illness: str, subject: str, name: str |
 
 async def consume(_message: MessageExt) -> None:
     """A handler that is content with everything."""
+
+
+class Ahead:
+    """A clock that is an hour ahead of another."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def now_ms(self) -> int:
+        """Its time."""
+        return self._clock.now_ms() + 3_600_000
+
+    def monotonic(self) -> float:
+        """Seconds that pass as elsewhere."""
+        return self._clock.monotonic()

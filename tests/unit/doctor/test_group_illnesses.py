@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -300,7 +301,7 @@ def test_offsets_of_messages_that_are_deleted(tmp_path: Path) -> None:
         await cluster.create_topic("orders", 1)
         await consumed(cluster)
         for _ in range(40):
-            await cluster.send("orders", "x" * 30_000)
+            await cluster.send("orders", random.Random(1).randbytes(30_000))
         for file in tmp_path.rglob("commitlog/*"):
             os.utime(file, (0, 0))  # ages ago, whatever the time of the test is
         await cluster.advance(minutes=30)
