@@ -8,10 +8,13 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 from ill_clusters import consume, finding, ill, names, report
 
 from tianzhou.client.cluster import rpc
-from tianzhou.model import MessageExt, MessageModel, MessageQueue
+from tianzhou.doctor.illnesses import group
+from tianzhou.doctor.observations import GroupSeen, MemberSeen, TopicSeen
+from tianzhou.model import MessageExt, MessageModel, MessageQueue, SubscriptionData, TopicConfig
 from tianzhou.testing import AsyncCluster
 from tianzhou.wire.bodies.clients import LOCK_REQUEST, LockRequest
 from tianzhou.wire.codes import RequestCode
@@ -129,8 +132,8 @@ def test_a_lock_that_somebody_else_holds() -> None:
 def test_a_filter_that_drops_everything() -> None:
     async def make(cluster: AsyncCluster) -> None:
         await cluster.create_topic("orders", 2)
-        for group, options in (("by_tag", {"tags": "paid"}), ("by_sql", {"sql": "price > 100"}), ("well", {})):
-            consumer = cluster.push_consumer(group)
+        for name, options in (("by_tag", {"tags": "paid"}), ("by_sql", {"sql": "price > 100"}), ("well", {})):
+            consumer = cluster.push_consumer(name)
             consumer.subscribe("orders", handler=consume, **options)
             await consumer.start()
         for _ in range(8):
@@ -314,3 +317,18 @@ def test_offsets_of_messages_that_are_deleted(tmp_path: Path) -> None:
         "mappedFileSizeConsumeQueue": 200,
     }  # fmt: skip
     ill(make, settings=settings, folder=tmp_path)
+
+
+@pytest.mark.parametrize(("kind", "expression"), [("TAG", " || "), ("SQL92", "price >")])
+def test_an_expression_that_cannot_be_read(kind: str, expression: str) -> None:
+    data = SubscriptionData("orders", expression, expression_type=kind)
+    topic = TopicSeen("orders", configs={"broker-a": TopicConfig("orders")})
+    member = MemberSeen("m", {"broker-a": ["10.0.0.1:5000"]}, "JAVA", 479)
+    seen = GroupSeen("billing", 0, members=[member], subscriptions={"orders": data}, topics={"orders": topic})
+    assert [one.name for one in group.findings(seen)] == ["filter-unreadable"]
+
+
+def test_spans_of_time_in_words() -> None:
+    assert [group.duration(ms) for ms in (850, 42_000, 420_000, 12_600_000, 181_440_000)] == [
+        "850 ms", "42 s", "7 min", "3.5 h", "2.1 days",
+    ]  # fmt: skip

@@ -18,9 +18,12 @@ HERE = Path(__file__).parent
 TESTS = "".join(path.read_text(encoding="utf-8") for path in HERE.glob("test_*_illnesses.py"))
 
 
+COMMANDS = typer.main.get_command(app)
+
+
 def command_of(words: list[str]) -> Any:
     """The command that a line's words call, with all of them used up but its arguments and options."""
-    command: Any = typer.main.get_command(app)
+    command: Any = COMMANDS
     for word in words:
         if word not in getattr(command, "commands", {}):
             break
@@ -53,7 +56,7 @@ def test_the_commands_of_fixes_exist(name: str) -> None:
     lines = re.findall(r"tianzhou ((?:[a-z]+(?: |$)|--?[a-z-]+(?: |$)|[{A-Z=a-z_}0-9.]+(?: |$))+)", ILLNESSES[name].fix)
     for line in lines:
         words = line.split()
-        if words[0] not in command_of([]).commands:
+        if words[0] not in COMMANDS.commands:
             continue  # prose about the package
         command = command_of(words)
         options = {text for parameter in command.params for text in (*parameter.opts, *parameter.secondary_opts)}

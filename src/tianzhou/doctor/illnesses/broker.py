@@ -141,7 +141,7 @@ PAGE_CACHE_BUSY = Illness(
     "page-cache-busy",
     Severity.error,
     "A write to the log of {broker} takes {held}: its disk does not keep up, and sends are refused.",
-    "See what else uses the disk, and its settings: tianzhou doctor host --store FOLDER",
+    "See what else uses the disk, and its settings: tianzhou doctor host FOLDER",
 )
 LIMITS_REACHED = Illness(
     "limits-reached",

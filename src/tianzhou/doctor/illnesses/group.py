@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from tianzhou.doctor.findings import Finding, Illness, Severity
@@ -241,10 +241,11 @@ def _topics(seen: GroupSeen) -> Iterator[Finding]:
 def _filtered(seen: GroupSeen, data: SubscriptionData, newest: Sequence[MessageSeen]) -> Iterator[Finding]:
     words = {"group": seen.group, "topic": data.topic, "expression": data.sub_string}
     try:
-        selected = [message for message in newest if selects(data, message)]
+        select = selector(data)
     except FilterSyntaxError as error:
         yield FILTER_UNREADABLE.found(seen.subject, {"expression": data.sub_string}, error=str(error), **words)
         return
+    selected = any(map(select, newest))
     if len(newest) < FEWEST_SAMPLES or selected:
         return
     evidence = {
@@ -256,19 +257,24 @@ def _filtered(seen: GroupSeen, data: SubscriptionData, newest: Sequence[MessageS
     yield FILTER_DROPS_ALL.found(seen.subject, evidence, count=len(newest), **words)
 
 
-def selects(data: SubscriptionData, message: MessageSeen) -> bool:
-    """Whether a subscription selects a message.
+def selector(data: SubscriptionData) -> Callable[[MessageSeen], bool]:
+    """What says whether a subscription selects a message.
 
     Raises:
         FilterSyntaxError: its expression cannot be read.
     """
-    if data.expression_type == SQL92:
+    if data.expression_type != SQL92:
+        tags = parse_tags(data.sub_string).tags
+        return lambda message: not tags or message.tags in tags
+    condition = parse_sql(data.sub_string)
+
+    def select(message: MessageSeen) -> bool:
         try:
-            return parse_sql(data.sub_string).matches({**message.properties, names.TAGS: message.tags}.get)
+            return condition.matches({**message.properties, names.TAGS: message.tags}.get)
         except IncomparableError:
             return False
-    tags = parse_tags(data.sub_string).tags
-    return not tags or message.tags in tags
+
+    return select
 
 
 def _sharing(seen: GroupSeen) -> Iterator[Finding]:

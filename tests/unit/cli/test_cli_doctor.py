@@ -1,0 +1,67 @@
+"""`tianzhou doctor`: what it prints, how it ends, and that it waits for nobody for long."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tianzhou.testing import Cluster
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster() as one:
+        one.create_topic("orders", 2)
+        one.send("orders", "x")
+        yield one
+
+
+def test_a_cluster_that_is_well_ends_with_0(cluster: Cluster, run: Run) -> None:
+    code, out, err = run("doctor", "-n", cluster.namesrv_addr)
+    assert (code, err) == (0, "")
+    assert out.endswith("cluster: 1 note (1 name server, 1 broker, 2 addresses, 1 topic looked at)\n")
+
+
+def test_a_finding_has_a_headline_its_evidence_and_a_fix(cluster: Cluster, run: Run) -> None:
+    code, out, _ = run("doctor", "group", "nobody", "-n", cluster.namesrv_addr)
+    assert code == 1
+    headline, fix, empty, summary = out.splitlines()
+    assert headline.startswith("ERROR group-unknown: No broker knows group nobody")
+    assert (fix, empty) == ("  fix: Look for it with: tianzhou group list", "")
+    assert summary == "group nobody: 1 error (1 name server, 1 broker, 1 group looked at)"
+    code, out, _ = run("doctor", "send", "orders", "--size", 99_000_000, "-n", cluster.namesrv_addr)
+    assert (code, "  maxMessageSize: 4194304" in out) == (1, True)
+
+
+def test_programs_get_json(cluster: Cluster, run: Run) -> None:
+    code, out, _ = run("doctor", "topic", "orders", "-n", cluster.namesrv_addr, "-o", "json")
+    found = json.loads(out)
+    assert (code, found["healthy"], found["findings"], found["unanswered"]) == (0, True, [], [])
+    assert found["looked_at"] == {"name servers": 1, "brokers": 1, "topics": 1}
+
+
+def test_without_a_name_server_it_says_so_soon_and_ends_with_2(run: Run) -> None:
+    began = time.monotonic()
+    code, out, err = run("doctor", "group", "billing", "-n", "127.0.0.1:1", "--timeout", "0.5")
+    assert code == 2
+    assert "ERROR name-server-does-not-answer" in out
+    assert "group-unknown" not in out
+    assert out.endswith("group billing: could not look, as no name server answers\n")
+    assert err.startswith("not known, brokers of 127.0.0.1:1: ")
+    assert time.monotonic() - began < 10
+
+
+def test_options_before_the_subject_are_not_lost_in_silence(run: Run) -> None:
+    code, _, err = run("doctor", "-n", "127.0.0.1:1", "group", "billing")
+    assert (code, "put it behind: tianzhou doctor group" in err) == (2, True)
+
+
+def test_a_machine_is_looked_at_without_a_cluster(run: Run, tmp_path: object) -> None:
+    code, out, _ = run("doctor", "host", tmp_path, "-o", "json")
+    assert code in (0, 1)
+    assert json.loads(out)["looked_at"] == {"hosts": 1}
