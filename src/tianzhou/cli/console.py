@@ -139,6 +139,7 @@ def add(
     name: Annotated[str, typer.Argument(help="The name to log in with.")],
     role: Annotated[RoleOption, typer.Option(help="viewer looks; admin changes things as well.")] = RoleOption.viewer,
     data: DataOption = DATA,
+    output: OutputOption = Output.text,
 ) -> None:
     """Add an account, or give one another password and role; the password is asked for, or in $TIANZHOU_PASSWORD.
 
@@ -149,11 +150,15 @@ def add(
     found = accounts.load_accounts(path)
     account = accounts.make_account(name, _password(name), accounts.Role(role.value))
     accounts.save_accounts(path, {**found, name: account})
-    print_line(f"{name} may log in as {role.value}")
+    _print_changed(output, f"{name} may log in as {role.value}", name=name, role=role.value)
 
 
 @users_app.command()
-def delete(name: Annotated[str, typer.Argument(help="The account.")], data: DataOption = DATA) -> None:
+def delete(
+    name: Annotated[str, typer.Argument(help="The account.")],
+    data: DataOption = DATA,
+    output: OutputOption = Output.text,
+) -> None:
     """Delete an account; sessions it has end as well.
 
     Example: tianzhou console-user delete alice
@@ -164,7 +169,14 @@ def delete(name: Annotated[str, typer.Argument(help="The account.")], data: Data
     if name not in found:
         raise ConfigError(f"no account {name} in {path}; see tianzhou console-user list")
     accounts.save_accounts(path, {other: account for other, account in found.items() if other != name})
-    print_line(f"{name} may not log in any more")
+    _print_changed(output, f"{name} may not log in any more", name=name, role=None)
+
+
+def _print_changed(output: Output, text: str, **fields: str | None) -> None:
+    if output is Output.json:
+        print_json(fields)
+    else:
+        print_line(text)
 
 
 def _import_accounts() -> ModuleType:

@@ -1,0 +1,103 @@
+"""Every illness that `tianzhou doctor` knows: docs/howto/doctor.md.
+
+Print the page by `PYTHONPATH=src python tests/form/doctor_table.py > docs/howto/doctor.md`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tianzhou.doctor.findings import Illness
+from tianzhou.doctor.registry import BY_SUBJECT
+
+HEAD = """# What ails it? The doctor
+
+`tianzhou doctor` reads a cluster and says in words what is wrong there, by which evidence, and what to do about it. It
+changes nothing and sends nothing.
+
+    tianzhou doctor -n 10.0.0.5:9876               # everything but this machine
+    tianzhou doctor group billing                  # why is it stuck, or behind?
+    tianzhou doctor topic orders                   # why does nothing arrive?
+    tianzhou doctor broker                         # disks, copies, leaders, clocks, what piles up
+    tianzhou doctor send orders --size 5000000     # why is it refused?
+    tianzhou doctor connect                        # why can a client on this machine not connect?
+    tianzhou doctor connect 10.0.0.7:10911         # what is there, and what does it want?
+    tianzhou doctor spark /data/checkpoints/orders # why does the stream stand still?
+    tianzhou doctor host /data/store               # is this machine made for a broker?
+    tianzhou doctor access                         # what may strangers do?
+
+A finding looks like this:
+
+    ERROR filter-drops-all: The expression 'paid' of group billing selects none of the newest 8 messages of …
+      expression: paid
+      expression_type: TAG
+      tags_seen: {"Paid": 8}
+      fix: Compare the expression with what producers set, tags and properties in capitals and small letters: tianzhou …
+
+The names in the tables below are stable: programs get them by `-o json`, with the evidence as values.
+
+| it ends with | when |
+|---|---|
+| 0 | no finding is an error; warnings and notes may be there |
+| 1 | a finding is an error: something does not work, or messages are lost |
+| 2 | it could not look, as no name server answers; or it was called wrongly |
+
+A server that does not answer is a finding and holds nobody up: `--timeout` bounds each question (3 s), a server that
+cannot be reached is asked nothing more, and what is not known because of it is said on stderr (`unanswered` with
+`-o json`). Brokers of Apache's are read as well; what only ours say (troubles, limits, damage) is then not found.
+Requests are signed as every command's are ([access control](access-control.md)); whoever may only read sees what it may.
+
+The doctor looks at one moment. Rates are those that brokers and members have of their last minute, so wait a minute
+after a change. Of a whole cluster it looks at the first 200 topics and groups by name.
+
+From Python, for a page or an alarm:
+
+```python
+from tianzhou.admin import Admin
+from tianzhou.doctor import diagnose
+
+async with Admin("10.0.0.5:9876") as admin:
+    report = await diagnose(admin, "group", "billing")
+    print(report.healthy, report.names, report.as_json())
+```
+"""
+TITLES = {
+    "group": "Consumer groups",
+    "topic": "Topics",
+    "broker": "Brokers and name servers",
+    "send": "Sends",
+    "connect": "Connections",
+    "spark": "Streams of Spark's",
+    "host": "This machine",
+    "access": "Who may do what",
+}
+NOTES = {
+    "send": "`doctor send` finds what ails brokers too, and with a topic what ails that.",
+    "connect": "It connects as a client on this machine would, so run it where the client runs.",
+    "spark": "The checkpoint is a folder on this machine; the offsets in it are compared with what brokers have.",
+    "access": "Whether a server wants signatures is found by asking it something without one, from here: a machine "
+    "on a white list finds it open.",
+}
+
+
+def words(text: str) -> str:
+    """A sentence whose places are shown in italics; in a cell of a table."""
+    return re.sub(r"\{(\w+)[^}]*\}", lambda found: f"*{found[1].replace('_', ' ')}*", text).replace("|", "\\|")
+
+
+def row(one: Illness) -> str:
+    return f"| `{one.name}` | {one.severity} | {words(one.means)} | {words(one.fix)} |"
+
+
+def page() -> str:
+    parts = [HEAD]
+    for subject, illnesses in BY_SUBJECT.items():
+        note = f"{NOTES[subject]}\n\n" if subject in NOTES else ""
+        rows = "\n".join(map(row, illnesses))
+        head = "| name | severity | what it means | what to do |\n|---|---|---|---|"
+        parts.append(f"\n## {TITLES[subject]}\n\n{note}{head}\n{rows}\n")
+    return "".join(parts)
+
+
+if __name__ == "__main__":
+    print(page(), end="")
