@@ -28,7 +28,7 @@ changes nothing and sends nothing.
 
 A finding looks like this:
 
-    ERROR filter-drops-all: The expression 'paid' of group billing selects none of the newest 8 messages of …
+    WARNING filter-drops-all: The expression 'paid' of group billing selects none of the newest 8 messages of …
       expression: paid
       expression_type: TAG
       tags_seen: {"Paid": 8}
@@ -45,7 +45,7 @@ The names in the tables below are stable: programs get them by `-o json`, with t
 A server that does not answer is a finding and holds nobody up: `--timeout` bounds each question (3 s), a server that
 cannot be reached is asked nothing more, and what is not known because of it is said on stderr (`unanswered` with
 `-o json`). Brokers of Apache's are read as well; what only ours say (troubles, limits, damage) is then not found.
-Requests are signed as every command's are ([access control](access-control.md)); whoever may only read sees what it may.
+Requests are signed as every command's are ([access control](access-control.md)); who may only read sees what it may.
 
 The doctor looks at one moment. Rates are those that brokers and members have of their last minute, so wait a minute
 after a change. Of a whole cluster it looks at the first 200 topics and groups by name.

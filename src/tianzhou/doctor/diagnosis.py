@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -160,11 +161,11 @@ class _Diagnosis:
             topics |= set(await topic_table(asking, one))
             groups |= set(await group_table(asking, one))
         ours = sorted(name for name in topics - system if not name.startswith(("%", names.SYSTEM_PREFIX)))
-        for name in self._first("topics", ours, MOST_TOPICS):
-            found += await self._topic(cluster, name)
-        for name in self._first("groups", sorted(groups - SYSTEM_GROUPS), MOST_GROUPS):
-            found += await self._group(cluster, name)
-        return found
+        chosen = self._first("topics", ours, MOST_TOPICS)
+        of_topics = await asking.each(chosen, lambda name: self._topic(cluster, name))
+        chosen = self._first("groups", sorted(groups - SYSTEM_GROUPS), MOST_GROUPS)
+        of_groups = await asking.each(chosen, lambda name: self._group(cluster, name))
+        return [*found, *chain(*of_topics, *of_groups)]
 
     def _first(self, what: str, every: Sequence[str], most: int) -> Iterable[str]:
         if len(every) > most:
@@ -211,12 +212,7 @@ class _Diagnosis:
 
     async def _access(self, cluster: ClusterSeen) -> list[Finding]:
         ports = await see_name_server_ports(self._asking, self._timeout_ms)
-        paths = [
-            one.setting(key)
-            for one in cluster.brokers
-            for key in ("brokerConfigPath", "tls.server.keyPath", "aclConfigPath")
-        ]
-        return list(access.findings(cluster, ports, see_secret_files(paths)))
+        return list(access.findings(cluster, ports, see_secret_files(cluster.brokers)))
 
     async def _spark(self, cluster: ClusterSeen) -> list[Finding]:
         seen = see_spark(self._asking.now_ms, Path(self._name) if self._name else None)

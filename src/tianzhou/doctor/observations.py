@@ -296,7 +296,7 @@ class GroupSeen:
         differing: client id to topic to expression, when members differ.
         message_model: whether members share the messages; None without members.
         progress: of all queues of the topics that it has consumed or subscribes.
-        consume_tps: messages that brokers give it per second.
+        consume_tps: messages of each topic that brokers give it per second.
         topics: those that it subscribes.
         retried: the newest messages of its retry topic.
         dead_letters: how many messages it has given up.
@@ -311,7 +311,7 @@ class GroupSeen:
     differing: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     message_model: MessageModel | None = None
     progress: Sequence[ProgressSeen] = ()
-    consume_tps: float = 0.0
+    consume_tps: Mapping[str, float] = field(default_factory=dict)
     topics: Mapping[str, TopicSeen] = field(default_factory=dict)
     retried: Sequence[MessageSeen] = ()
     dead_letters: int = 0

@@ -91,6 +91,8 @@ async def test_signatures(tmp_path: Path) -> None:
         async with Admin(where, **right) as admin:
             report = await diagnose(admin, "access", timeout_ms=LIMIT_MS)
             assert not {"broker-open-to-all", "name-server-open-to-all"} & set(report.names)
+            (tmp_path / "plain_acl.yml").chmod(0o644)
+            assert "secret-file-readable" in (await diagnose(admin, "access", timeout_ms=LIMIT_MS)).names
 
 
 async def test_other_servers_at_the_address(tmp_path: Path) -> None:

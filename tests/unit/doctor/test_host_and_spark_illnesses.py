@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from ill_clusters import ill, names
 
+from tianzhou.admin.cluster import BrokerStatus
 from tianzhou.doctor import diagnose
 from tianzhou.doctor.illnesses import host, spark
 from tianzhou.doctor.looks.host import see_host, see_secret_files
 from tianzhou.doctor.looks.spark import see_checkpoint
-from tianzhou.doctor.observations import HostSeen, SparkSeen
+from tianzhou.doctor.observations import BrokerSeen, HostSeen, SparkSeen
 from tianzhou.errors import ConfigError
 from tianzhou.testing import AsyncCluster
 
@@ -88,13 +90,15 @@ async def test_this_machine_can_be_looked_at(tmp_path: Path) -> None:
         await diagnose(None, "nonsense")
 
 
-def test_files_with_secrets(tmp_path: Path) -> None:
+def test_files_with_secrets_of_brokers_on_this_machine(tmp_path: Path) -> None:
     file = tmp_path / "plain_acl.yml"
-    file.touch(0o640)
+    file.touch()
     file.chmod(0o640)
-    assert [(one.path, one.mode) for one in see_secret_files(["", str(file), str(tmp_path / "gone")])] == [
-        (str(file), 0o640)
-    ]
+    config = {"brokerConfigPath": str(tmp_path / "broker.conf")}
+    here = BrokerSeen(BrokerStatus("c", "broker-a", 0, "127.0.0.1:10911"), config)
+    elsewhere = BrokerSeen(BrokerStatus("c", "broker-b", 0, "192.0.2.1:10911"), config)
+    assert [(one.path, one.mode) for one in see_secret_files([here])] == [(str(file), 0o640)]
+    assert see_secret_files([elsewhere]) == []
 
 
 # --- Spark
@@ -132,8 +136,6 @@ def test_checkpoints_of_streams(tmp_path: Path) -> None:
 
 
 def test_streams_that_stand_still(tmp_path: Path) -> None:
-    from dataclasses import replace
-
     seen = see_checkpoint(checkpoint(tmp_path / "c", {"orders@broker-a:0": 10}, batch=4, committed=3))
     (queue,) = seen.ends
     stuck = SparkSeen(seen.planned_ms + DAY_MS, "4.3.0", 21, checkpoint=seen)

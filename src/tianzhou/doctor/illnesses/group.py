@@ -12,7 +12,7 @@ from tianzhou.errors import FilterSyntaxError
 from tianzhou.filter import SQL92, IncomparableError, parse_sql, parse_tags
 from tianzhou.model import MessageQueue, SubscriptionData, names
 
-FEWEST_SAMPLES: Final = 4
+FEWEST_SAMPLES: Final = 8
 """Messages below which a filter that selects none of them says nothing."""
 BEHIND_MS: Final = 60_000
 """How long the next message may wait before a group counts as behind."""
@@ -96,7 +96,7 @@ CONSUME_MODES_DIFFER = Illness(
 )
 FILTER_DROPS_ALL = Illness(
     "filter-drops-all",
-    Severity.error,
+    Severity.warning,
     "The expression {expression!r} of group {group} selects none of the newest {count} messages of topic {topic}: the "
     "group goes on, and its handlers see nothing.",
     "Compare the expression with what producers set, tags and properties in capitals and small letters: "
@@ -212,8 +212,8 @@ def _agreement(seen: GroupSeen) -> Iterator[Finding]:
     if seen.differing:
         yield SUBSCRIPTIONS_DIFFER.found(seen.subject, {"subscriptions": dict(seen.differing)}, group=seen.group)
     for member in seen.members:
-        hosts = {address.rpartition(":")[0] for found in member.addresses.values() for address in found}
-        if len(hosts) > 1 or any(len(found) > 1 for found in member.addresses.values()):
+        # At one broker: to another one the same process may come from another of its machine's addresses.
+        if any(len(set(found)) > 1 for found in member.addresses.values()):
             evidence = {"client_id": member.client_id, "addresses": dict(member.addresses)}
             yield CLIENT_IDS_CLASH.found(seen.subject, evidence, group=seen.group, client_id=member.client_id)
     modes = {member.client_id: mode for member in seen.members if (mode := member.property("PROP_CONSUMEORDERLY"))}
@@ -337,14 +337,17 @@ def _lag(seen: GroupSeen, topic: str, progress: list[ProgressSeen]) -> Iterator[
         return
     found = seen.topics.get(topic)
     put_tps = found.put_tps if found is not None else 0.0
+    consume_tps = seen.consume_tps.get(topic, 0.0)
     evidence = {
         "lag": lag,
         "oldest_unread_ms": waits,
         "in_per_second": round(put_tps, 2),
-        "consumed_per_second": round(seen.consume_tps, 2),
+        "consumed_per_second": round(consume_tps, 2),
         "queues": {str(one.queue): one.lag for one in sorted(progress, key=lambda one: -one.lag)[:SHOWN] if one.lag},
     }
-    if seen.members and put_tps > seen.consume_tps:
+    data = seen.subscriptions.get(topic)
+    # What a filter keeps away counts as coming in and not as consumed.
+    if data is not None and data.sub_string in {"", "*"} and put_tps > consume_tps:
         yield NEVER_CATCHES_UP.found(seen.subject, evidence, lag=lag, **words)
     else:
         yield BEHIND.found(seen.subject, evidence, lag=lag, waits=duration(waits), **words)

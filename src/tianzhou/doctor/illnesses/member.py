@@ -130,7 +130,9 @@ def _queues(seen: GroupSeen, member: MemberSeen, running: ConsumerRunningInfo) -
         hanging = {
             name: info
             for name, info in queues.items()
-            if info.cached_msg_count and seen.now_ms - max(info.last_consume_timestamp, started_ms) >= HANGS_MS
+            if info.cached_msg_count
+            and (last := max(info.last_consume_timestamp, started_ms))  # not every client tells
+            and seen.now_ms - last >= HANGS_MS
         }
         if hanging:
             since = seen.now_ms - max(max(info.last_consume_timestamp, started_ms) for info in hanging.values())
@@ -154,6 +156,7 @@ def _queues(seen: GroupSeen, member: MemberSeen, running: ConsumerRunningInfo) -
             if info.cached_msg_count < threshold * FULL
             and name not in hanging
             and (info.locked or not orderly)
+            and info.last_pull_timestamp  # not every client tells
             and seen.now_ms - max(info.last_pull_timestamp, started_ms) >= NO_PULL_MS
         ]
         if silent:

@@ -50,10 +50,13 @@ async def see_group(asking: Asking, cluster: ClusterSeen, group: str) -> GroupSe
         if not topic.startswith(names.RETRY_PREFIX)
     }
     progress: list[ProgressSeen] = []
+    consume_tps: dict[str, float] = {}
     for one in masters:
         for seen in topics.values():
             if one.status.broker_name in seen.configs:
-                progress += await _progress(asking, one, group, seen)
+                tps, of_broker = await _progress(asking, one, group, seen)
+                consume_tps[seen.topic] = consume_tps.get(seen.topic, 0.0) + tps
+                progress += of_broker
     return GroupSeen(
         group,
         asking.now_ms,
@@ -67,7 +70,7 @@ async def see_group(asking: Asking, cluster: ClusterSeen, group: str) -> GroupSe
         },
         next((found.message_model for found in connections.values()), None),
         progress,
-        sum(stats.consume_tps for stats in consumed),
+        consume_tps,
         {topic: seen for topic, seen in topics.items() if topic in subscriptions or seen.exists},
         [message for one in masters for message in await _retried(asking, one, group)],
         sum([await _dead_letters(asking, one, group) for one in masters]),
@@ -131,7 +134,10 @@ async def _stats(asking: Asking, broker: BrokerSeen, group: str, topic: str | No
     )
 
 
-async def _progress(asking: Asking, broker: BrokerSeen, group: str, seen: TopicSeen) -> list[ProgressSeen]:
+async def _progress(
+    asking: Asking, broker: BrokerSeen, group: str, seen: TopicSeen
+) -> tuple[float, list[ProgressSeen]]:
+    """Messages of a topic that a broker gives a group per second, and how far it is there."""
     address = broker.status.address
     none: list[QueueTimeSpan] = []
     stats = await _stats(asking, broker, group, seen.topic)
@@ -142,7 +148,7 @@ async def _progress(asking: Asking, broker: BrokerSeen, group: str, seen: TopicS
         none,
     )
     waits: dict[MessageQueue, int] = {span.message_queue: span.delay_time for span in spans}
-    return [
+    return stats.consume_tps, [
         ProgressSeen(
             queue,
             at.min_offset if (at := seen.offsets.get(queue)) is not None else 0,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import resource
 import shutil
+import socket
 import stat
 import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
 
 from tianzhou import _hot
-from tianzhou.doctor.observations import HostSeen, SecretFileSeen
+from tianzhou.doctor.observations import BrokerSeen, HostSeen, SecretFileSeen
 
 
 def see_host(store: Path | None = None, root: Path = Path("/")) -> HostSeen:
@@ -98,13 +99,40 @@ def _mount(root: Path, store: Path | None) -> tuple[str, frozenset[str], str]:
     return best[1:]
 
 
-def see_secret_files(paths: Iterable[str]) -> list[SecretFileSeen]:
-    """Those of these files that are on this machine, with who may read them."""
-    found = []
-    for text in dict.fromkeys(path for path in paths if path):
-        try:
-            mode = stat.S_IMODE(Path(text).stat().st_mode)
-        except OSError:
+def see_secret_files(brokers: Iterable[BrokerSeen]) -> list[SecretFileSeen]:
+    """Files with secrets of those brokers that run on this machine, and who may read them.
+
+    What a broker elsewhere names is nobody's business here.
+    """
+    found: dict[str, SecretFileSeen] = {}
+    for broker in brokers:
+        if not _is_here(broker.status.address):
             continue
-        found.append(SecretFileSeen(text, mode))
-    return found
+        for path in _secrets_of(broker):
+            try:
+                found[str(path)] = SecretFileSeen(str(path), stat.S_IMODE(path.stat().st_mode))
+            except OSError:
+                continue
+    return list(found.values())
+
+
+def _secrets_of(broker: BrokerSeen) -> list[Path]:
+    """Where its settings, accounts and users may be (docs/howto/access-control.md)."""
+    paths = []
+    if config := broker.setting("brokerConfigPath"):
+        paths += [Path(config), Path(config).with_name("plain_acl.yml"), Path(config).parent / "conf" / "plain_acl.yml"]
+    if home := broker.setting("rocketmqHome"):
+        paths.append(Path(home, "conf", "plain_acl.yml"))
+    if root := broker.setting("storePathRootDir"):
+        paths += [Path(root, "config", "users.json"), Path(root).with_name("plain_acl.yml")]
+    return paths
+
+
+def _is_here(address: str) -> bool:
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.bind((host, 0))
+    except OSError:
+        return False
+    return True

@@ -10,7 +10,7 @@ from tianzhou.doctor.observations import BrokerSeen, ClusterSeen, MessageSeen, T
 from tianzhou.model import MessageExt, MessageQueue, TopicConfig, TopicRoute
 from tianzhou.wire.bodies.offsets import TopicOffset, TopicStats
 
-SAMPLES: Final = 4
+SAMPLES: Final = 8
 """Newest messages that are read of each queue."""
 SAMPLED_QUEUES: Final = 16
 
