@@ -58,7 +58,7 @@ class Illness:
             self.name,
             self.severity,
             subject,
-            self.means.format_map(words),
+            _sentence(self.means.format_map(words)),
             dict(evidence or {}),
             self.fix.format_map(words),
         )
@@ -67,6 +67,11 @@ class Illness:
     def places(self) -> set[str]:
         """Names of the places in its sentences."""
         return {name for text in (self.means, self.fix) for _, name, _, _ in Formatter().parse(text) if name}
+
+
+def _sentence(text: str) -> str:
+    """A sentence that begins with a noun of ours has a capital; one that begins with a stranger's name stays."""
+    return text[0].upper() + text[1:] if text.startswith(("broker ", "name server ")) else text
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,18 @@ def test_transactions_that_nobody_decides() -> None:
     ill(make, settings={"transactionCheckInterval": 3_000_000, "transactionTimeOut": 3_000_000})
 
 
+def test_transactions_that_are_decided() -> None:
+    async def make(cluster: AsyncCluster) -> None:
+        await cluster.create_topic("orders", 1)
+        async with cluster.transaction_producer("shop") as producer:
+            for _ in range(3):
+                await producer.send_in_transaction(Message("orders", b"x"), lambda *_: TransactionState.COMMIT)
+        await cluster.advance(minutes=20)
+        assert "half-messages-pile-up" not in await names(cluster, "broker")
+
+    ill(make)
+
+
 def test_a_broker_whose_clock_is_off() -> None:
     async def make(cluster: AsyncCluster) -> None:
         one = cluster.brokers["broker-a"]
@@ -123,6 +135,8 @@ def broker_seen(
         ("broker-waits-to-accept", broker_seen({"startAcceptSendRequestTimeStamp": str(NOW_MS + 60_000)})),
         ("broker-busy", broker_seen({"sendThreadPoolQueueHeadWaitTimeMills": "350"})),
         ("page-cache-busy", broker_seen({"pageCacheLockTimeMills": "1500"})),
+        ("sends-failed", broker_seen({"putMessageFailedTimes": "4", "putMessageTimesTotal": "90"})),
+        ("sends-slow", broker_seen({"putLatency99": "812.00"})),
         ("limits-reached", broker_seen({"refused_maxTopics": "3"})),
         ("delayed-messages-late", broker_seen(delayed=[DelayedSeen(3, 10, 120_000)])),
     ],
@@ -161,3 +175,14 @@ def test_an_address_that_means_another_machine_everywhere(name_server: str, seve
 def test_levels_of_delay() -> None:
     assert level_delays_ms("1s 5m 2h 1d") == [1_000, 300_000, 7_200_000, 86_400_000]
     assert level_delays_ms("1s soon") == []
+
+
+def test_delayed_messages_that_are_not_delivered() -> None:
+    async def make(cluster: AsyncCluster) -> None:
+        await cluster.create_topic("orders", 1)
+        await cluster.send("orders", "x", delay_level=3)
+        assert "delayed-messages-late" not in await names(cluster, "broker")
+        await cluster.advance(minutes=5)
+        assert "delayed-messages-late" not in await names(cluster, "broker")
+
+    ill(make)

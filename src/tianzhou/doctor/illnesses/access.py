@@ -9,11 +9,16 @@ from tianzhou.doctor.findings import Finding, Illness, Severity
 from tianzhou.doctor.illnesses.broker import is_only_local
 from tianzhou.doctor.observations import AddressSeen, BrokerSeen, ClusterSeen, SecretFileSeen
 
+ADMIN_KEY: Final = "enableRemoteAdmin"
+NO_KEY: Final = "no such key"
+"""What a server of RocketMQ's has, which has no such gate."""
+
 BROKER_OPEN = Illness(
     "broker-open-to-all",
     Severity.error,
     "{broker} listens on {bind} without access control: whoever reaches it may send to and read every topic, make "
-    "topics and groups, and reset the offsets of any group.",
+    "topics and groups, and reset the offsets of any group; with enableRemoteAdmin also delete topics and change its "
+    "settings.",
     "Switch access control on (aclEnable=true, or authenticationEnabled and authorizationEnabled): "
     "docs/howto/access-control.md; or have it listen on its own machine only (bindAddress=127.0.0.1).",
 )
@@ -28,8 +33,8 @@ NAME_SERVER_OPEN = Illness(
 REMOTE_ADMIN = Illness(
     "remote-admin-open",
     Severity.error,
-    "{server} lets everybody delete topics, groups and messages, change its settings and take write permissions "
-    "(enableRemoteAdmin=true without access control).",
+    "{server} lets everybody delete topics, groups and messages, change its settings and take write permissions, as "
+    "RocketMQ's servers do without access control and ours with enableRemoteAdmin=true.",
     "Set enableRemoteAdmin=false and administer from its own machine, or switch access control on.",
 )
 PLAIN = Illness(
@@ -78,8 +83,9 @@ def findings(
             yield NAME_SERVER_OPEN.found(
                 subject, {"bindAddress": bind, "unsigned_request": "served"}, address=address.address
             )
-            if config.get("enableRemoteAdmin") == "true":
-                yield REMOTE_ADMIN.found(subject, {"enableRemoteAdmin": True, "bindAddress": bind}, server=subject)
+            if config.get(ADMIN_KEY, NO_KEY) != "false":
+                opened = {ADMIN_KEY: config.get(ADMIN_KEY, NO_KEY), "bindAddress": bind}
+                yield REMOTE_ADMIN.found(subject, opened, server=subject)
         if address.plain:
             yield PLAIN.found(subject, {"bindAddress": bind, "plain_request": "served"}, server=subject, bind=bind)
     for file in secrets:
@@ -96,8 +102,8 @@ def _broker(broker: BrokerSeen) -> Iterator[Finding]:
     if access is not None and access.unsigned:
         evidence = {"bindAddress": bind, "unsigned_request": "served"}
         yield BROKER_OPEN.found(broker.subject, evidence, broker=broker.subject, bind=bind)
-        if broker.setting("enableRemoteAdmin") == "true":
-            opened = {"enableRemoteAdmin": True, "bindAddress": bind}
+        if broker.setting(ADMIN_KEY, NO_KEY) != "false":
+            opened = {ADMIN_KEY: broker.setting(ADMIN_KEY, NO_KEY), "bindAddress": bind}
             yield REMOTE_ADMIN.found(broker.subject, opened, server=broker.subject)
     if access is not None and access.plain:
         evidence = {"bindAddress": bind, "plain_request": "served"}

@@ -18,6 +18,7 @@ OLD_HALF_MS: Final = 600_000
 """How old a half message may be: a client that answers is asked long before."""
 SLAVE_BEHIND_S: Final = 10.0
 SLAVE_BEHIND_BYTES: Final = 64 * 1024 * 1024
+SLOW_SEND_MS: Final = 500
 BUSY_MS: Final = 200
 """Default of `waitTimeMillsInSendQueue`."""
 
@@ -143,6 +144,18 @@ PAGE_CACHE_BUSY = Illness(
     "A write to the log of {broker} takes {held}: its disk does not keep up, and sends are refused.",
     "See what else uses the disk, and its settings: tianzhou doctor host FOLDER",
 )
+SENDS_FAILED = Illness(
+    "sends-failed",
+    Severity.warning,
+    "{broker} could not store {count} messages since its start.",
+    "The producers' errors and the broker's log say why: a full disk, a slow one, too many at once, wrong messages.",
+)
+SENDS_SLOW = Illness(
+    "sends-slow",
+    Severity.warning,
+    "One send in a hundred takes {took} or longer at {broker}: its disk, or what it waits for, does not keep up.",
+    "See the disk and its settings: tianzhou doctor host FOLDER; slaves that acknowledge: tianzhou status",
+)
 LIMITS_REACHED = Illness(
     "limits-reached",
     Severity.warning,
@@ -166,7 +179,7 @@ DELAYED_LATE = Illness(
 ILLNESSES: Final = (
     NAME_SERVER_SILENT, NAME_SERVERS_DISAGREE, NO_BROKER, SILENT, WITHOUT_MASTER, WITHOUT_LEADER, ADDRESS_ONLY_LOCAL,
     WORK_FAILS, DISK_FULL, DISK_NEARLY_FULL, LOG_DAMAGED, SLAVE_MISSING, SLAVE_STANDS, SLAVE_BEHIND, CLOCK_OFF,
-    NOT_WRITABLE, NOT_READABLE, WAITS_TO_START, BUSY, PAGE_CACHE_BUSY, LIMITS_REACHED, HALF_PILE_UP, DELAYED_LATE,
+    NOT_WRITABLE, NOT_READABLE, WAITS_TO_START, BUSY, PAGE_CACHE_BUSY, SENDS_FAILED, SENDS_SLOW, LIMITS_REACHED, HALF_PILE_UP, DELAYED_LATE,
 )  # fmt: skip
 
 
@@ -331,6 +344,16 @@ def _refusals(broker: BrokerSeen, now_ms: int) -> Iterator[Finding]:
     held = broker.figure("pageCacheLockTimeMills")
     if held > broker.number("osPageCacheBusyTimeOutMills", 1_000):
         yield PAGE_CACHE_BUSY.found(broker.subject, {"pageCacheLockTimeMills": held}, held=duration(held), **who)
+    failed = round(broker.figure("putMessageFailedTimes"))
+    if failed:
+        evidence = {
+            "putMessageFailedTimes": failed,
+            "putMessageTimesTotal": round(broker.figure("putMessageTimesTotal")),
+        }
+        yield SENDS_FAILED.found(broker.subject, evidence, count=failed, **who)
+    slowest = broker.figure("putLatency99")
+    if slowest >= SLOW_SEND_MS:
+        yield SENDS_SLOW.found(broker.subject, {"putLatency99_ms": slowest}, took=duration(slowest), **who)
     refused = {name: count for name, count in broker.status.refused.items() if count}
     if refused:
         limits = ", ".join(f"{name} {count} times" for name, count in refused.items())

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from tianzhou.doctor.findings import Finding, Illness, Severity
+from tianzhou.doctor.illnesses.broker import is_only_local
 from tianzhou.doctor.observations import AddressSeen, Failure, PortKind
 
 NAME_UNKNOWN = Illness(
@@ -126,10 +127,8 @@ def findings(seen: AddressSeen, brokers: Collection[str] = ()) -> Iterator[Findi
     subject = f"address {seen.address}"
     words = {"address": seen.address, "expected": seen.expected.value, "kind": seen.kind.value}
     evidence = {"expected": seen.expected.value, "found": seen.kind.value, "error": seen.why or seen.refusal}
-    if (
-        seen.failure in (Failure.SILENT, Failure.CLOSED)
-        and (right := _shifted(seen.address, -HA_PORT_ABOVE)) in brokers
-    ):
+    right = _neighbour(seen.address, -HA_PORT_ABOVE, brokers)
+    if right and seen.failure in (Failure.SILENT, Failure.CLOSED):
         yield HA_PORT.found(subject, evidence, right=right, **words)
     elif seen.failure is not Failure.NONE:
         yield _BY_FAILURE[seen.failure].found(subject, evidence, **words)
@@ -141,10 +140,18 @@ def findings(seen: AddressSeen, brokers: Collection[str] = ()) -> Iterator[Findi
         yield REFUSED.found(subject, evidence, **words)
     elif seen.kind is not seen.expected:
         yield WRONG_SERVER.found(subject, evidence, **words)
-    elif (right := _shifted(seen.address, FAST_PORT_BELOW)) in brokers and seen.address not in brokers:
+    elif right := _neighbour(seen.address, FAST_PORT_BELOW, brokers):
         yield FAST_PORT.found(subject, evidence, right=right, **words)
 
 
-def _shifted(address: str, by: int) -> str:
+def _neighbour(address: str, by: int, brokers: Collection[str]) -> str:
+    """The broker whose port is so much above an address' own, at that host; empty when there is none."""
     host, _, port = address.rpartition(":")
-    return f"{host}:{int(port) + by}" if port.isdecimal() else ""
+    if not port.isdecimal() or address in brokers:
+        return ""
+    for broker in brokers:
+        of_broker, _, its_port = broker.rpartition(":")
+        # A broker is registered with another address of its machine than loopback.
+        if its_port == str(int(port) + by) and (of_broker == host or is_only_local(address)):
+            return broker
+    return ""

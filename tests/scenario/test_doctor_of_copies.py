@@ -1,0 +1,86 @@
+"""The doctor beside brokers with copies: a pair, and a group whose members go one after the other."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from small_broker import name_server, run, small_broker
+
+from tianzhou.admin import Admin
+from tianzhou.broker.server import Broker
+from tianzhou.doctor import diagnose
+from tianzhou.free_ports import free_port
+from waiting import until_async
+
+pytestmark = pytest.mark.runner.with_args(run)
+COPIES = {"slave-missing", "slave-not-following", "slave-behind", "broker-without-master", "group-without-leader"}
+
+
+async def ill(admin: Admin) -> set[str]:
+    """What the doctor says of masters, slaves and leaders."""
+    return COPIES & set((await diagnose(admin, "broker")).names)
+
+
+def one_of_pair(folder: Path, namesrv: str, role: str, broker_id: int) -> Broker:
+    store = {"broker_role": role, "store_path_root_dir": str(folder / role)}
+    return small_broker(folder / role, store, namesrv_addr=namesrv, broker_id=broker_id)
+
+
+async def test_a_pair_without_one_of_the_two(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        names = await stack.enter_async_context(name_server(tmp_path))
+        namesrv = f"127.0.0.1:{names.port}"
+        admin = await stack.enter_async_context(Admin(namesrv))
+        async with one_of_pair(tmp_path, namesrv, "SYNC_MASTER", 0) as master:
+            await master.ready()
+            assert await ill(admin) == {"slave-missing"}
+            slave = await stack.enter_async_context(one_of_pair(tmp_path, namesrv, "SLAVE", 1))
+            await slave.ready()
+            await until_async(lambda: slave.store.end_offset == master.store.end_offset, "copied")
+
+            async def well() -> bool:
+                return not await ill(admin)
+
+            await until_async(well, "the doctor finds nothing")
+        assert "broker-without-master" in await ill(admin)
+
+
+async def test_a_group_that_loses_its_majority(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        names = await stack.enter_async_context(name_server(tmp_path))
+        ports = [free_port("127.0.0.1") for _ in range(3)]
+        peers = ";".join(f"n{n}-127.0.0.1:{port}" for n, port in enumerate(ports))
+        admin = await stack.enter_async_context(Admin(f"127.0.0.1:{names.port}"))
+        members = []
+        for n in range(3):
+            store = {
+                "enable_d_leger_commit_log": True, "d_leger_group": "broker-a", "d_leger_peers": peers,
+                "d_leger_self_id": f"n{n}", "d_leger_heart_beat_time_interval_ms": 200,
+                "d_leger_min_vote_interval_ms": 50, "d_leger_max_vote_interval_ms": 200,
+                "store_path_root_dir": str(tmp_path / f"n{n}" / "store"),
+            }  # fmt: skip
+            member = small_broker(tmp_path / f"n{n}", store, namesrv_addr=f"127.0.0.1:{names.port}")
+            await member.__aenter__()
+            members.append(member)
+            stack.push_async_callback(member.__aexit__, None, None, None)
+
+        async def led() -> bool:
+            return (await admin.cluster.info()).broker_addr_table["broker-a"].master is not None
+
+        await until_async(lambda: any(not one.replication.is_slave for one in members), "a leader")
+        await until_async(led, "a master at the name server")
+        await until_async(lambda: _all_registered(admin, 3), "all members at the name server")
+        assert await ill(admin) == set()
+        for member in sorted(members, key=lambda one: one.replication.is_slave)[:2]:
+            await member.__aexit__(None, None, None)
+
+        async def leaderless() -> bool:
+            return "group-without-leader" in await ill(admin)
+
+        await until_async(leaderless, "the doctor misses the leader")
+
+
+async def _all_registered(admin: Admin, count: int) -> bool:
+    return len((await admin.cluster.info()).broker_addr_table["broker-a"].broker_addrs) == count
