@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from tianzhou.admin.messages import TOOLS_GROUP
 from tianzhou.admin.reach import Reach, unless_absent
 from tianzhou.client.consumer import pulling
 from tianzhou.client.consumer.subscription import build_subscription
@@ -24,8 +25,6 @@ from tianzhou.wire.bodies.offsets import CONSUME_STATS, TIME_SPANS, TOPIC_STATS,
 from tianzhou.wire.bodies.route import CLUSTER_INFO, ROUTE
 from tianzhou.wire.bodies.topics import TOPIC_LIST, TOPIC_TABLE
 from tianzhou.wire.codes import RequestCode, ResponseCode
-
-TOOLS_GROUP = "TOOLS_CONSUMER"
 
 
 class Servers:

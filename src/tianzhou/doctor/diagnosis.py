@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import enum
 import time
 from collections.abc import Iterable, Sequence
@@ -15,9 +16,8 @@ from tianzhou.admin import Admin
 from tianzhou.admin.groups import SYSTEM_GROUPS
 from tianzhou.doctor.findings import Finding, Report, worst_first
 from tianzhou.doctor.illnesses import access, broker, connect, group, host, member, send, spark, topic
-from tianzhou.doctor.looks.address import see_address
 from tianzhou.doctor.looks.asking import Asking
-from tianzhou.doctor.looks.cluster import see_cluster, see_name_server_ports
+from tianzhou.doctor.looks.cluster import see_cluster, see_name_server_ports, see_port
 from tianzhou.doctor.looks.group import group_table, see_group
 from tianzhou.doctor.looks.host import see_host, see_secret_files
 from tianzhou.doctor.looks.spark import see_spark, with_bounds
@@ -33,7 +33,7 @@ MOST_GROUPS: Final = 200
 
 
 class Subject(enum.StrEnum):
-    """What a diagnosis looks at; what `name` of `diagnose` is then stands behind.
+    """What a diagnosis looks at, and what `name` of `diagnose` then says.
 
     `cluster`: everything but this machine. `group`, `topic`: the one of this name. `broker`: the one of this name, or
     all. `send`: sends to this topic, or to any. `connect`: this address, or all that clients are sent to. `spark`: the
@@ -77,10 +77,10 @@ async def diagnose(
     except ValueError:
         raise ConfigError(f"a diagnosis of {subject!r}: expected one of {', '.join(Subject)}") from None
     if subject is Subject.host:
-        seen = see_host(Path(name) if name else None)
+        seen = await asyncio.to_thread(see_host, Path(name) if name else None)
         return Report("host", worst_first(host.findings(seen)), {"hosts": 1})
     if subject is Subject.spark and admin is None:
-        found = see_spark(time.time_ns() // 1_000_000, Path(name) if name else None)
+        found = await asyncio.to_thread(see_spark, time.time_ns() // 1_000_000, Path(name) if name else None)
         return Report("spark", worst_first(spark.findings(found)), {"checkpoints": int(bool(name))})
     if admin is None:
         raise ConfigError(f"a diagnosis of {subject} needs a cluster: give an Admin")
@@ -205,17 +205,18 @@ class _Diagnosis:
         if self._name and self._subject is Subject.connect:
             expected = PortKind.NAME_SERVER if self._name in self._admin.cluster.name_servers else PortKind.BROKER
             addresses = [(self._name, expected)]
-        instance = self._admin.instance
-        seen = await self._asking.each(addresses, lambda one: see_address(instance, one[0], one[1], self._timeout_ms))
+        asking = self._asking
+        seen = await asking.each(addresses, lambda one: see_port(asking, one[0], one[1], self._timeout_ms))
         self._looked_at["addresses"] = len(addresses)
         return [finding for one in seen for finding in connect.findings(one, registered)]
 
     async def _access(self, cluster: ClusterSeen) -> list[Finding]:
         ports = await see_name_server_ports(self._asking, self._timeout_ms)
-        return list(access.findings(cluster, ports, see_secret_files(cluster.brokers)))
+        secrets = await asyncio.to_thread(see_secret_files, cluster.brokers)
+        return list(access.findings(cluster, ports, secrets))
 
     async def _spark(self, cluster: ClusterSeen) -> list[Finding]:
-        seen = see_spark(self._asking.now_ms, Path(self._name) if self._name else None)
+        seen = await asyncio.to_thread(see_spark, self._asking.now_ms, Path(self._name) if self._name else None)
         if seen.checkpoint is not None and not seen.checkpoint.why:
             seen = replace(seen, checkpoint=await with_bounds(self._asking, cluster, seen.checkpoint))
         self._looked_at["checkpoints"] = int(seen.checkpoint is not None)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import enum
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from string import Formatter
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 Evidence: TypeAlias = Mapping[str, Any]
 """Names of values that were read, to what they were; for JSON as they are."""
@@ -60,13 +61,22 @@ class Illness:
             subject,
             _sentence(self.means.format_map(words)),
             dict(evidence or {}),
-            self.fix.format_map(words),
+            self.fix.format_map({name: _typed(name, word) for name, word in words.items()}),
         )
 
     @property
     def places(self) -> set[str]:
         """Names of the places in its sentences."""
         return {name for text in (self.means, self.fix) for _, name, _, _ in Formatter().parse(text) if name}
+
+
+_TYPED: Final = frozenset({"address", "broker", "client_id", "group", "path", "retry_topic", "topic"})
+"""Places of strangers' names in commands."""
+
+
+def _typed(name: str, word: object) -> object:
+    """A name as a shell takes it: whoever made a topic `a|b` shall not have others run `b`."""
+    return shlex.quote(word) if name in _TYPED and isinstance(word, str) else word
 
 
 def _sentence(text: str) -> str:

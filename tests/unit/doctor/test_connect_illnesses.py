@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from authority import Authority, certified, trusting
 
 from tianzhou.admin import Admin
 from tianzhou.admin.cluster import BrokerStatus
@@ -46,7 +47,7 @@ async def look(namesrv: str, address: str | None = None, timeout_ms: float = LIM
 
 
 @asynccontextmanager
-async def name_server(folder: Path, mode: str) -> AsyncIterator[str]:
+async def name_server(folder: Path, tls: TlsSettings) -> AsyncIterator[str]:
     settings = replace(
         NamesrvSettings(),
         bind_address="127.0.0.1",
@@ -54,7 +55,7 @@ async def name_server(folder: Path, mode: str) -> AsyncIterator[str]:
         kv_config_path=str(folder / "kvConfig.json"),
         config_store_path=str(folder / "namesrv.properties"),
     )
-    async with NameServer(settings, tls=TlsSettings(server_mode=mode)) as server:
+    async with NameServer(settings, tls=tls) as server:
         yield f"127.0.0.1:{server.port}"
 
 
@@ -67,15 +68,31 @@ async def listener(
 
 
 async def test_servers_that_speak_tls_only_or_never(tmp_path: Path) -> None:
-    async with name_server(tmp_path, "enforcing") as address:
+    async with name_server(tmp_path, TlsSettings(server_mode="enforcing")) as address:
         assert "tls-required" in (await look(address)).names
         assert (await look(address, tls=True)).names == []
-    async with name_server(tmp_path, "disabled") as address:
+    async with name_server(tmp_path, TlsSettings(server_mode="disabled")) as address:
         assert "tls-not-spoken" in (await look(address, tls=True)).names
         assert (await look(address)).names == []
-    async with name_server(tmp_path, "permissive") as address:
+    async with name_server(tmp_path, TlsSettings(server_mode="permissive")) as address:
         trusting_nobody = TlsSettings(enable=True, test_mode_enable=False, client_auth_server=True)
         assert "certificate-not-trusted" in (await look(address, tls=trusting_nobody)).names
+
+
+async def test_a_server_that_asks_for_certificates(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("doctor")
+    mine = replace(trusting(authority), client_cert_path=certificate, client_key_path=key)
+    at_server = replace(
+        certified(authority),
+        server_mode="enforcing",
+        server_auth_client=True,
+        need_client_auth="require",
+        server_trust_cert_path=str(authority.path),
+    )
+    async with name_server(tmp_path, at_server) as address:
+        assert (await look(address, tls=mine)).names == []
+        assert not (await look(address, tls=trusting(authority))).healthy
 
 
 async def test_signatures(tmp_path: Path) -> None:

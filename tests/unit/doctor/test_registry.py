@@ -63,6 +63,12 @@ def test_the_commands_of_fixes_exist(name: str) -> None:
         assert {word for word in words if word.startswith("-")} <= options, line
 
 
+def test_names_of_strangers_in_commands_are_quoted() -> None:
+    found = ILLNESSES["topic-unknown"].found("topic x|reboot", topic="x|reboot")
+    assert found.message.startswith("Topic x|reboot does not exist")
+    assert "tianzhou topic create 'x|reboot' --queues" in found.fix
+
+
 def test_reports_have_the_worst_first_and_say_whether_all_is_well() -> None:
     note, error = (Finding(str(s), s, "broker a", "m", {}, "f") for s in (Severity.note, Severity.error))
     report = Report("cluster", worst_first([note, error, error]))

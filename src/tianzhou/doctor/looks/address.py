@@ -57,6 +57,10 @@ async def see_address(
         tls=None if encrypted is None else isinstance(encrypted, Command),
     )
     if not isinstance(first, Command):
+        if own is not None and await _own_refusal(instance, address, timeout_ms) is None:
+            # It shows a certificate, which the server asks for.
+            served, why = await _as_itself(instance, address, stranger.question, timeout_ms)
+            return replace(seen, kind=expected, refusal=why, unsigned=False, signed=served)
         failure = Failure.NO_TLS if own is not None else Failure.TLS_ONLY
         if not isinstance(second, Command):
             failure = _failure_of(first)
@@ -75,14 +79,19 @@ class _Stranger:
 
     def __init__(self, instance: ClientInstance, address: str, timeout_ms: float, question: int) -> None:
         self.question = question
-        self._clock = instance.clock
+        self._instance = instance
         self._address = address
         self._timeout_ms = timeout_ms
 
     async def ask(self, question: int | None = None, *, tls: bool) -> Command | TianzhouError:
         """What it gets: a reply of any code, or an error."""
         context = client_context(TlsSettings()) if tls else None
-        async with RemotingClient(connect_timeout_ms=self._timeout_ms, clock=self._clock, tls=context) as client:
+        async with RemotingClient(
+            connect_timeout_ms=self._timeout_ms,
+            clock=self._instance.clock,
+            tls=context,
+            socks=self._instance.options.socks_proxy_config,
+        ) as client:
             try:
                 return await client.invoke(self._address, Command(question or self.question), self._timeout_ms)
             except TianzhouError as error:

@@ -44,6 +44,15 @@ class Asking:
         """Note a question without an answer."""
         self.unanswered.append(Unanswered(server, question, why))
 
+    def why(self, server: str, question: str) -> str:
+        """Why a question was not answered; empty when it was."""
+        return next((one.why for one in self.unanswered if (one.server, one.question) == (server, question)), "")
+
+    async def in_turn(self, work: Callable[[], Awaitable[T]]) -> T:
+        """What work gives that asks by itself and raises nothing, when its turn has come."""
+        async with self._turns:
+            return await work()
+
     def unreachable(self, server: str, why: str) -> None:
         """Ask a server nothing more, as it did not answer somebody else."""
         self._unreachable[server] = why

@@ -39,13 +39,11 @@ async def see_cluster(asking: Asking, timeout_ms: float, *, access: bool = False
     servers = asking.admin.servers
 
     async def name_server(address: str) -> NameServerSeen:
-        before = len(asking.unanswered)
         info = await asking.ask(address, "brokers", lambda: servers.cluster_info(address), None)
-        why = asking.unanswered[-1].why if len(asking.unanswered) > before and info is None else ""
         config = None
         if access and info is not None:
             config = await asking.ask(address, "configuration", lambda: servers.namesrv_config(address), None)
-        return NameServerSeen(address, info, config, why)
+        return NameServerSeen(address, info, config, asking.why(address, "brokers"))
 
     name_servers = await asking.each(asking.admin.cluster.name_servers, name_server)
     before_ms = asking.now_ms
@@ -60,7 +58,7 @@ async def see_cluster(asking: Asking, timeout_ms: float, *, access: bool = False
         config = await asking.ask(address, "configuration", lambda: asking.admin.cluster.broker_config(address), None)
         seen = None
         if access:
-            seen = await see_address(asking.admin.instance, address, PortKind.BROKER, timeout_ms, both=True)
+            seen = await see_port(asking, address, PortKind.BROKER, timeout_ms, both=True)
         return BrokerSeen(
             status,
             config,
@@ -150,8 +148,15 @@ async def _stored_ms(asking: Asking, address: str, queue: MessageQueue, offset: 
 
 async def see_name_server_ports(asking: Asking, timeout_ms: float) -> list[AddressSeen]:
     """What connecting to the name servers shows."""
-    instance = asking.admin.instance
     return await asking.each(
         asking.admin.cluster.name_servers,
-        lambda address: see_address(instance, address, PortKind.NAME_SERVER, timeout_ms, both=True),
+        lambda address: see_port(asking, address, PortKind.NAME_SERVER, timeout_ms, both=True),
     )
+
+
+async def see_port(
+    asking: Asking, address: str, expected: PortKind, timeout_ms: float, *, both: bool = False
+) -> AddressSeen:
+    """`see_address`, a few at a time."""
+    instance = asking.admin.instance
+    return await asking.in_turn(lambda: see_address(instance, address, expected, timeout_ms, both=both))

@@ -102,7 +102,6 @@ async def _all_members(asking: Asking, group: str, connections: dict[str, Consum
 
     async def member(client_id: str) -> MemberSeen:
         addresses = found[client_id]
-        before = len(asking.unanswered)
         running: ConsumerRunningInfo | None = None
         for broker in addresses:
             running = await asking.ask(
@@ -114,7 +113,8 @@ async def _all_members(asking: Asking, group: str, connections: dict[str, Consum
             )
             if running is not None:
                 break
-        why = "" if running is not None or len(asking.unanswered) == before else asking.unanswered[-1].why
+        question = f"running info of {client_id}"
+        why = "" if running is not None else next(filter(None, (asking.why(one, question) for one in addresses)), "")
         language, version = about[client_id]
         return MemberSeen(client_id, addresses, language, version, running, why)
 
