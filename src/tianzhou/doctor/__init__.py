@@ -1,4 +1,4 @@
-"""Diagnosis of a cluster: what is ill, by which evidence, and what to do about it (docs/adr/0018).
+"""Diagnosis of a cluster: what is ill, by which evidence, and what to do about it (docs/adr/0019).
 
 `looks` read the cluster and this machine, `illnesses` decide over what was read, `diagnose` puts them together.
 """
