@@ -35,6 +35,7 @@ from tianzhou.errors import ClientError, LimitExceeded, ProtocolError, TianzhouE
 from tianzhou.model import HeartbeatData, MessageQueue, TopicRoute
 from tianzhou.remoting.client import Exchange, RemotingClient, RpcHook
 from tianzhou.remoting.signing import signing
+from tianzhou.remoting.tls import TlsSettings, client_context
 from tianzhou.wire.bodies.route import ROUTE
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
@@ -211,6 +212,20 @@ class ClientInstance:
             await self.heartbeats.unregister(consumer_group=group)
 
     # --- name servers and routes -----------------------------------------------------------------------------
+
+    def stranger(self, *, tls: bool, connect_timeout_ms: float) -> RemotingClient:
+        """Connections the way its own go, of somebody who signs nothing, shows no certificate and trusts every server.
+
+        Args:
+            tls: whether that one speaks TLS.
+            connect_timeout_ms: limit of connection attempts.
+        """
+        return RemotingClient(
+            connect_timeout_ms=connect_timeout_ms,
+            clock=self.clock,
+            tls=client_context(TlsSettings()) if tls else None,
+            socks=self.options.socks_proxy_config,
+        )
 
     @property
     def name_servers(self) -> list[str]:

@@ -12,8 +12,7 @@ from tianzhou.client.cluster.tls import context_of
 from tianzhou.client.instance import ClientInstance
 from tianzhou.doctor.observations import AddressSeen, Failure, PortKind
 from tianzhou.errors import ConfigError, ConnectFailed, ProtocolError, RemotingError, RequestTimeout, TianzhouError
-from tianzhou.remoting.client import RemotingClient, parse_address
-from tianzhou.remoting.tls import TlsSettings, client_context
+from tianzhou.remoting.client import parse_address
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 
@@ -85,13 +84,7 @@ class _Stranger:
 
     async def ask(self, question: int | None = None, *, tls: bool) -> Command | TianzhouError:
         """What it gets: a reply of any code, or an error."""
-        context = client_context(TlsSettings()) if tls else None
-        async with RemotingClient(
-            connect_timeout_ms=self._timeout_ms,
-            clock=self._instance.clock,
-            tls=context,
-            socks=self._instance.options.socks_proxy_config,
-        ) as client:
+        async with self._instance.stranger(tls=tls, connect_timeout_ms=self._timeout_ms) as client:
             try:
                 return await client.invoke(self._address, Command(question or self.question), self._timeout_ms)
             except TianzhouError as error:
