@@ -28,7 +28,17 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ..
 
 
 EVERY_COMMAND = list(commands(typer.main.get_command(app)))
-FAMILIES = [("bench",), ("topic",), ("group",), ("config",), ("store",), ("pipeline",), ("users",), ("acl",)]
+FAMILIES = [
+    ("bench",),
+    ("topic",),
+    ("group",),
+    ("config",),
+    ("store",),
+    ("pipeline",),
+    ("users",),
+    ("acl",),
+    ("console-user",),
+]
 
 
 def test_the_commands_are_those_of_the_documentation() -> None:
