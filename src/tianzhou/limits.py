@@ -151,6 +151,19 @@ FRAME_BYTES = Limit(
     "maxFrameBytes", 16_777_216, "bytes", "a request or reply with its length word",
     "the connection is closed, with a line in the log", server="both", fixed=True,
 )
+IDLE_SECONDS = Limit(
+    "serverChannelMaxIdleTimeSeconds", 120, "seconds", "time in which neither side of a connection says anything",
+    "it is closed, with a line in the log", server="both",
+)
+FIRST_FRAME = Limit(
+    # Not less than RocketMQ's servers wait: Java clients of 5.x connect to each name server and may say nothing.
+    "firstRequestTimeoutMillis", 120_000, "ms", "time until a new connection has sent its first request whole",
+    "it is closed, with a line in the log", server="both",
+)
+HANDSHAKE_SECONDS = Limit(
+    "maxHandshakeSeconds", 10, "seconds", "time for a TLS handshake, and for a PROXY header",
+    "it is closed, with a line in the log", server="both", fixed=True,
+)
 HALF_FRAMES = Limit(
     "maxHalfFrameBytes", 67_108_864, "bytes", "half-received requests of all connections together",
     "connections that need more room are not read from until others are done", server="both", fixed=True,
@@ -167,6 +180,11 @@ REQUEST_BYTES = Limit(
     "maxHeldRequestBytes", 134_217_728, "bytes",
     "requests whose answers are being worked on, of all connections together",
     "connections that hold many of them are not read from until some are answered", server="both",
+)
+CONNECTION_REQUESTS = Limit(
+    # Clients may have 65 535 requests on their way, so that none is refused: they wait in the sockets' buffers.
+    "maxRequestsPerConnection", 8_192, "requests", "requests of a connection whose answers are being worked on",
+    "it is not read from until half of them are answered", server="both",
 )
 REPLY_BYTES = Limit(
     "maxReplyBytes", 16_777_216, "bytes", "a reply, as clients take no larger frame", "code 29", server="both",
@@ -223,6 +241,10 @@ LOCKS_OF_GROUP = Limit("maxLocksPerGroup", 50_000, "queues", "queues that a grou
 LOCKS = Limit("maxLocks", 100_000, "queues", "queues that all groups together have locked", "code 29")
 LONG_POLLS = Limit(
     "maxLongPolls", 300_000, "pulls", "pulls that wait for messages, of all connections", _BUSY, passing=True
+)
+CONNECTION_POLLS = Limit(
+    # Below what makes a connection wait for its answers: its heartbeats would wait, too.
+    "maxLongPollsPerConnection", 30_000, "pulls", "pulls of a connection that wait for messages", _BUSY, passing=True
 )
 CLIENT_REQUESTS = Limit(
     "maxRequestsPerClient", 4_096, "requests",

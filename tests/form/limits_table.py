@@ -13,7 +13,8 @@ Nothing a peer sends makes a server or a client grow without end. This page has 
 `tianzhou/limits.py`; for each of them a test sends one more than is allowed. A key in `broker.conf`, `namesrv.conf` or
 `--set` changes it, a client's is an option of its constructor; a limit without a key is fixed, because no other value
 would work. How often a broker refused each stands in its runtime figures (`mqadmin brokerStatus`, `tianzhou status -o
-json`) as `refused_` and its name.
+json`) as `refused_` and its name; a name server has no such request, and says so in its log. What ten thousand hostile
+connections cost a server is on a page of its own: [hostile crowds](hostile-crowds.md).
 """
 SECTIONS = {
     "both": "Brokers and name servers",

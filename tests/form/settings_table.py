@@ -113,7 +113,6 @@ BROKER: dict[str, str] = {
     "enableScheduleMessageStats": "what is delivered late is counted",
     "autoDeleteUnusedStats": "figures of deleted topics and groups go with them",
     "maxStatsIdleTimeInMinutes": "figures that stood still for so long are dropped, at least 30; -1: never",
-    "serverChannelMaxIdleTimeSeconds": "s without traffic after which a connection is closed",
     "connectTimeoutMillis": "ms to connect to a name server",
     "useTLS": "name servers are spoken to in TLS",
     "stagedMessageTimeOut": "Tianzhou's own: ms after which the coordinator of staged messages is queried",
@@ -239,7 +238,6 @@ NAMESRV: dict[str, str] = {
     "deleteTopicWithBrokerRegistration": "a topic a registration leaves out is deleted",
     "needWaitForService": "no routes right after the start",
     "waitSecondsForService": "s they are held back",
-    "serverChannelMaxIdleTimeSeconds": "s without traffic after which a connection is closed",
     "clusterTest": "routes that are not known here are queried at the name servers at `$NAMESRV_ADDR`, or of those the"
     " address server lists for productEnvName",
     "productEnvName": "with clusterTest, and without `$NAMESRV_ADDR`: whose name servers the address server at"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from tianzhou.access.addresses import AddressPattern, parse_pattern
@@ -79,19 +79,29 @@ class PlainRules:
             AccessDenied: SYSTEM_ERROR with RocketMQ's text.
         """
         access_key, unchecked = self._identified(request)
-        if unchecked:
-            return access_key
-        account = self._accounts[access_key]
+        if not unchecked:
+            self._allow(access_key, self._accounts[access_key], request)
+        return access_key
+
+    def check_parts(self, request: AccessRequest, parts: Iterable[AccessRequest]) -> Iterator[None]:
+        """See `AccessRules.check_parts`."""
+        access_key, unchecked = self._identified(request)
+        if not unchecked:
+            account = self._accounts[access_key]
+            for part in parts:
+                self._allow(access_key, account, part)
+                yield
+
+    def _allow(self, access_key: str, account: _Compiled, request: AccessRequest) -> None:
         need = self._needs(request)
         permissions = need.permissions
         if not account.admin and (need.admin or request.code in ADMIN_CODES):
             raise _denied(f"Need admin permission for request code={request.code}, but accessKey={access_key} is not")
         if account.admin and not account.listed:
-            return access_key
+            return
         for resource, needed in permissions.items():
             if not account.may(resource, needed) and not (resource == TRACE_TOPIC and needed == Permission.PUB):
                 raise _denied(f"No default permission for {_printed(resource)}")
-        return access_key
 
     def _identified(self, request: AccessRequest) -> tuple[str, bool]:
         """Account, and whether its permissions do not matter."""

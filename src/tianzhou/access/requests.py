@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -61,4 +61,15 @@ class AccessRules(Protocol):
 
         Raises:
             AccessDenied: it is not, with the response code and the text of RocketMQ.
+        """
+
+    def check_parts(self, request: AccessRequest, parts: Iterable[AccessRequest]) -> Iterator[None]:
+        """As `check`, yielding after each part of a request that names thousands.
+
+        Args:
+            request: as it was sent; who has signed it is looked at once.
+            parts: requests that together need what it needs.
+
+        Raises:
+            AccessDenied: as `check`.
         """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -104,6 +104,18 @@ class UserRules:
         if not user.is_super:
             self.authorize(user.username, self._needs(request), request.ip)
         return user.username
+
+    def check_parts(self, request: AccessRequest, parts: Iterable[AccessRequest]) -> Iterator[None]:
+        """See `AccessRules.check_parts`."""
+        user = self._authenticate(request)
+        if not self._restricts(request):
+            return
+        if user is None:
+            raise AccessDenied(ResponseCode.NO_PERMISSION, "username cannot be null.")
+        if not user.is_super:
+            for part in parts:
+                self.authorize(user.username, self._needs(part), request.ip)
+                yield
 
     def is_admin(self, account: str) -> bool:
         """Whether an account is an enabled super user."""

@@ -71,7 +71,9 @@ FIXED: Final[dict[str, tuple[str, ...]]] = {
 """Why a key may not be changed while the broker runs, and which these are."""
 
 _LIMITS: Final = frozenset(
-    name for name, limit in LIMITS.items() if not limit.fixed and limit.server in ("broker", "both")
+    name
+    for name, limit in LIMITS.items()
+    if not limit.fixed and limit.server in ("broker", "both") and name not in FIXED["it is read at the start only"]
 )
 
 AT_ONCE: Final = _LIMITS | frozenset(

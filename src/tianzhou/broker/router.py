@@ -9,6 +9,7 @@ from tianzhou.broker.handlers.handler import Handler, Serve
 from tianzhou.remoting.connection import Connection, Processor, Reply
 from tianzhou.remoting.gates.access_gate import AccessGate
 from tianzhou.remoting.gates.admin_gate import AdminGate
+from tianzhou.remoting.turns import Turns
 from tianzhou.remoting.unserved import Unserved
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
@@ -37,6 +38,7 @@ class Router:
         name_servers: addresses for clients that ask a broker what a name server serves.
         around: wraps a handler, called with its code.
         access: decides who may ask; None serves everybody.
+        turns: allowance of what takes long; None looks at large bodies at once.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Router:
         name_servers: Callable[[], str] = str,
         around: Callable[[int, Serve], Processor] = lambda _, handle: cast("Processor", handle),
         access: AccessGate | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self._refuse = refuse
         self._access = access
@@ -61,7 +64,7 @@ class Router:
                 if code in self._table:
                     raise ValueError(f"request code {code} is served twice")
                 self._handlers[int(code)] = handle
-                inner = handle if access is None else access.inner(int(code), handle)
+                inner = handle if access is None else access.inner(int(code), handle, turns)
                 self._table[int(code)] = behind_names(int(code), around(int(code), inner))
         if gate is not None:
             self._table = gate.guarded(self._table)

@@ -437,7 +437,7 @@ def make_parts(
         await written()
         await registrar.settled()
 
-    acks = Acknowledgements(store, stats, clock)
+    acks = Acknowledgements(store, stats, clock, tables.bounds)
     send = SendHandler(services, acks)
     clients = ClientHandler(services)
     housekeeping = Housekeeping(services, clients)
@@ -480,6 +480,7 @@ def make_parts(
         # Accounts take the place of the machine a peer is on.
         gate=AdminGate("broker", lambda: access is not None or settings.enable_remote_admin),
         access=services.access,
+        turns=services.turns,
         name_servers=lambda: " or ".join(names.addresses),
         around=NonUrgentRequests(services.turns, settings, tables.refusals, clock.monotonic).around,
     )

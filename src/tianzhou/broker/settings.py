@@ -342,6 +342,8 @@ class BrokerSettings(AuthSettings):
     max_topics: int = limits.TOPICS.default
     max_unread_reply_bytes: int = limits.UNREAD_BYTES.default
     max_held_request_bytes: int = limits.REQUEST_BYTES.default
+    max_requests_per_connection: int = limits.CONNECTION_REQUESTS.default
+    first_request_timeout_millis: int = limits.FIRST_FRAME.default
     max_queues: int = limits.QUEUES.default
     max_groups: int = limits.GROUPS.default
     max_forbidden_topics: int = limits.FORBIDDEN.default
@@ -359,6 +361,7 @@ class BrokerSettings(AuthSettings):
     max_locks_per_group: int = limits.LOCKS_OF_GROUP.default
     max_locks: int = limits.LOCKS.default
     max_long_polls: int = limits.LONG_POLLS.default
+    max_long_polls_per_connection: int = limits.CONNECTION_POLLS.default
     max_requests_per_client: int = limits.CLIENT_REQUESTS.default
     max_half_messages: int = limits.HALF_MESSAGES.default
     max_staged_writers: int = limits.STAGED_WRITERS.default

@@ -29,7 +29,9 @@ FIXED: Final[dict[str, tuple[str, ...]]] = {
 """Keys that may not change while the name server runs, by the reason."""
 
 _LIMITS: Final = frozenset(
-    name for name, limit in LIMITS.items() if not limit.fixed and limit.server in ("name server", "both")
+    name
+    for name, limit in LIMITS.items()
+    if not limit.fixed and limit.server in ("name server", "both") and name not in FIXED["it is read at the start only"]
 )
 
 AT_ONCE: Final = _LIMITS | frozenset(

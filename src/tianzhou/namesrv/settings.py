@@ -64,6 +64,8 @@ class NamesrvSettings(AuthSettings):
     max_topics: int = limits.TOPICS.default
     max_unread_reply_bytes: int = limits.UNREAD_BYTES.default
     max_held_request_bytes: int = limits.REQUEST_BYTES.default
+    max_requests_per_connection: int = limits.CONNECTION_REQUESTS.default
+    first_request_timeout_millis: int = limits.FIRST_FRAME.default
     max_brokers: int = limits.BROKERS.default
     max_filter_servers: int = limits.FILTER_SERVERS.default
     max_routes: int = limits.ROUTES.default

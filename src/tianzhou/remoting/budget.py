@@ -20,7 +20,7 @@ from tianzhou.remoting.session import READ_SIZE
 
 SMALLEST_READ: Final = 512
 LARGEST_SMALL_READ: Final = 4096
-FRAMES, REQUESTS, REPLIES = 8, 16, 32
+FRAMES, REQUESTS, REPLIES, ACKNOWLEDGEMENTS = 8, 16, 32, 64
 """Reasons to hold a connection."""
 
 

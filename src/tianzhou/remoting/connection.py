@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import ipaddress
 import logging
 from collections.abc import Awaitable, Callable
 from math import inf
 from typing import Any, TypeAlias, cast
 
 from tianzhou.errors import ConnectionLost, LimitExceeded, ProtocolError
-from tianzhou.remoting.budget import FRAMES
+from tianzhou.remoting.budget import FRAMES, SMALLEST_READ
 from tianzhou.remoting.deferred_reply import DeferredReply
 from tianzhou.remoting.deferred_reply import Reply as Reply
 from tianzhou.remoting.error_codes import encoded, failed
+from tianzhou.remoting.gates.peer_addresses import host_of
 from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.remoting.handshakes import words_of_loss
 from tianzhou.remoting.proxy import ProxyHeader
@@ -76,12 +76,9 @@ class Connection(Requester, asyncio.BufferedProtocol):
         "account",
         "broken",
         "gathering_since",
-        "last_read",
-        "last_write",
-        "remote_address",
-        "remote_host_bytes",
-        "remote_ip",
-        "remote_port",
+        "last_read", "last_write",
+        "remote_address", "remote_host_bytes", "remote_ip", "remote_port",
+        "silent_since",
         "verified_ip",
     )  # fmt: skip
 
@@ -95,6 +92,7 @@ class Connection(Requester, asyncio.BufferedProtocol):
         self.broken = False  # whether it ended by an error of the network, as a reset is
         self._lost = self._flush_scheduled = self._write_paused = False
         self.last_read = self.last_write = self.gathering_since = 0.0
+        self.silent_since = group.monotonic()  # inf when a whole command has come
         self._session = Session(group.scratch)
         self._transport: asyncio.Transport = None  # type: ignore[assignment]
         self._attributes: dict[str, Any] | None = None
@@ -115,6 +113,11 @@ class Connection(Requester, asyncio.BufferedProtocol):
     def gathering(self) -> bool:
         """Whether a frame is half received, since `gathering_since`."""
         return self._reserved > 0
+
+    @property
+    def deferred_replies(self) -> int:
+        """Number of requests that wait for a `DeferredReply`."""
+        return len(self._deferred)
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -145,8 +148,7 @@ class Connection(Requester, asyncio.BufferedProtocol):
         """
         if self.closed:
             return
-        frame = data if type(data) is bytes else encode(data)  # type: ignore[arg-type]
-        self._out.append(frame)
+        self._out.append(frame := data if type(data) is bytes else encode(data))  # type: ignore[arg-type]
         self._out_size += len(frame)
         if self._out_size >= FLUSH_BYTES:
             self._flush()
@@ -247,7 +249,8 @@ class Connection(Requester, asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the transport puts the next bytes."""
-        return self._session.writable(self._group.budget.read_size)
+        group = self._group
+        return self._session.writable(SMALLEST_READ if group.turn_full else group.budget.read_size)
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes have arrived: serve every command they complete."""
@@ -255,18 +258,16 @@ class Connection(Requester, asyncio.BufferedProtocol):
         self.last_read = now = group.monotonic()
         if now >= group.next_mark:
             group.mark_turn(now)
+        if group.turn_full or group.unread_full:
+            group.postpone(self, group.turn_began or now)
         session = self._session
         commands = session.received(nbytes)
         if commands and not self.closed:
-            if self._backlog or group.unread_full:
+            self.silent_since = inf
+            if self._backlog or group.unread_full or group.turn_full:
                 self._backlog += commands
-                group.postpone(self)
             else:
-                began = group.turn_began
-                if began and now - began > group.late_after_s:
-                    self._serve(commands, group.processor_after(now - began))
-                else:
-                    self._serve(commands, group.processor)
+                self._serve(commands, group.processor)
             if group.busy_poll is not None:
                 group.busy_poll.requested(self, now - written if self.last_write > written else inf)
         reserved = session.reserved
@@ -343,11 +344,11 @@ class Connection(Requester, asyncio.BufferedProtocol):
             if not self._paused and not self._transport.is_closing():
                 self._transport.resume_reading()
 
-    def go_on(self) -> None:
-        """Serve postponed requests, unless the peer has still to read replies."""
+    def go_on(self, waited_s: float = 0.0) -> None:
+        """Serve postponed requests, which have waited so long, unless the peer has still to read replies."""
         if self._backlog and not self.closed and not self._write_paused:
-            backlog, self._backlog = self._backlog, []
-            self._serve(backlog, self._group.processor)
+            group, backlog, self._backlog = self._group, self._backlog, []
+            self._serve(backlog, group.processor_after(waited_s) if waited_s > group.late_after_s else group.processor)
 
     def unread(self) -> tuple[int, int]:
         """Bytes held because the peer does not read, and how many of them it still has to read."""
@@ -438,6 +439,9 @@ class Connection(Requester, asyncio.BufferedProtocol):
         self._share(cost)
         task = group.loop.create_task(self._finish(command, reply, cost))
         self._tasks[task] = reply
+        if len(self._tasks) > group.most_requests and not self._paused & _PAUSED_HELD:
+            self.hold(_PAUSED_HELD)
+            group.over_own_requests(self, len(self._tasks))
         group.tasks[task] = None
         task.add_done_callback(self._finished)
 
@@ -471,7 +475,12 @@ class Connection(Requester, asyncio.BufferedProtocol):
         self._held -= cost
         if shared and not self._lost:
             self._share(-shared)
-        if self._paused & _PAUSED_HELD and self._held <= self._group.held_bytes // 2:
+        group = self._group
+        if (
+            self._paused & _PAUSED_HELD
+            and self._held <= group.held_bytes // 2
+            and len(self._tasks) <= group.most_requests // 2
+        ):
             self.release(_PAUSED_HELD)
 
     def _answer(self, command: Command, reply: Reply) -> None:
@@ -484,17 +493,7 @@ class Connection(Requester, asyncio.BufferedProtocol):
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._group.tasks.pop(task, None)
         awaitable = self._tasks.pop(task, None)
+        if self._paused & _PAUSED_HELD:
+            self._release_cost(0, 0)
         if task.cancelled() and inspect.iscoroutine(awaitable):
             awaitable.close()  # it may never have started, and would warn about that
-
-
-def host_of(name: str) -> tuple[str, bytes]:
-    """A peer's IP address as text and as the bytes messages keep of it; IPv4 is IPv4 on sockets of both kinds, too.
-
-    Raises:
-        ValueError: it is no address.
-    """
-    address = ipaddress.ip_address(name.partition("%")[0])
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
-    return str(address), address.packed

@@ -11,7 +11,17 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
 from tianzhou.clock import Clock, SystemClock
 from tianzhou.errors import LimitExceeded, ProtocolError, RequestTimeout, TooManyRequests
 from tianzhou.free_memory import give_back
-from tianzhou.limits import HALF_FRAMES, REPLY_BYTES, REQUEST_BYTES, UNREAD_BYTES, Bounds, Limit
+from tianzhou.limits import (
+    CONNECTION_REQUESTS,
+    FIRST_FRAME,
+    HALF_FRAMES,
+    IDLE_SECONDS,
+    REPLY_BYTES,
+    REQUEST_BYTES,
+    UNREAD_BYTES,
+    Bounds,
+    Limit,
+)
 from tianzhou.remoting.budget import REPLIES, FrameBudget, Holdable, RequestBudget
 from tianzhou.remoting.busy_poll import BusyPoll
 from tianzhou.remoting.deferred_reply import Reply
@@ -20,6 +30,7 @@ from tianzhou.remoting.loop_stall import StallAwareTimer
 from tianzhou.remoting.session import OpaqueCounter, scratch_buffer
 from tianzhou.remoting.unread import HIGH_BYTES, SWEEP_S, Reader, UnreadReplies, high_mark
 from tianzhou.repeats import Repeats
+from tianzhou.slices import NextTurn
 from tianzhou.wire.command import Command
 
 HELD_BYTES = 33_554_432
@@ -29,6 +40,8 @@ MAX_IN_FLIGHT = 65_535
 DEADLINE_STEP_S = 0.05
 IDLE_STEP_S = 5.0
 MARK_STEP_S = 0.02
+BACKLOG_S = 0.01
+"""Seconds of such requests that are served in one turn."""
 REJECTIONS_LOGGED = 20
 """Rejected connections of one host that are logged per minute; the others are counted."""
 DEAD_PEER_S = 3.0
@@ -45,6 +58,8 @@ class Member(Holdable, Reader, Protocol):
     last_read: float
     last_write: float
     gathering_since: float
+    silent_since: float
+    verified_ip: str
 
     @property
     def gathering(self) -> bool:
@@ -57,7 +72,7 @@ class Member(Holdable, Reader, Protocol):
     def expired(self, now: float) -> list[tuple[asyncio.Future[Command], float]]:
         """Remove and return the waiters whose deadline has passed, each with its timeout in seconds."""
 
-    def go_on(self) -> None:
+    def go_on(self, waited_s: float = 0.0) -> None:
         """Serve postponed requests."""
 
     def close(self) -> None:
@@ -78,6 +93,7 @@ class ConnectionGroup(Generic[MemberT]):
     Args:
         processor: serves the peers' requests; None answers each with REQUEST_CODE_NOT_SUPPORTED.
         idle_timeout_s: a connection with no traffic for so long is closed; 0 never closes.
+        first_request: whether a peer has to send a whole request within `firstRequestTimeoutMillis`.
         guarded: do not read from a peer that does not read. Right for a server; two ends that both did it would
             wait for each other for ever once both have much to send.
         busy_poll_s: seconds the loop polls for a peer that sends one request at a time, see `BusyPoll`; 0 never polls.
@@ -90,6 +106,7 @@ class ConnectionGroup(Generic[MemberT]):
         processor: _Processor[MemberT] | None = None,
         *,
         idle_timeout_s: float = 120.0,
+        first_request: bool = False,
         guarded: bool = True,
         busy_poll_s: float = 0.0,
         clock: Clock | None = None,
@@ -100,12 +117,15 @@ class ConnectionGroup(Generic[MemberT]):
         self.unread = UnreadReplies()
         # Whether unread replies hold so much that no further one is made until some of them are gone.
         self.unread_full = False
-        self._postponed: dict[MemberT, None] = {}
+        self._postponed: dict[MemberT, float] = {}
+        self._next_turn = NextTurn(self._go_on)
         self.write_high_bytes = HIGH_BYTES
         self._unread_timer: StallAwareTimer | None = None
         self.processor: _Processor[MemberT] = processor or (lambda _connection, command: unsupported(command))
         self.idle_timeout_s = idle_timeout_s
+        self._first_request = first_request
         self.held_bytes = HELD_BYTES
+        self.most_requests = self.bounds.most(CONNECTION_REQUESTS)
         self.budget = FrameBudget(HALF_FRAMES.default)
         self.max_in_flight = MAX_IN_FLIGHT
         self.guarded = guarded
@@ -128,6 +148,7 @@ class ConnectionGroup(Generic[MemberT]):
         # When the present turn of the loop began, as far as that is known; 0 when it is not.
         self.turn_began = 0.0
         self.next_mark = inf
+        self.turn_full = False
         self.started = False
         self.eager_reads = False
         self._idle_timer: StallAwareTimer | None = None
@@ -162,18 +183,19 @@ class ConnectionGroup(Generic[MemberT]):
                 _log.warning("%s has no account by its certificate: %s", connection, error)
             return ""
 
-    def rejected(self, host: str, peer: object, why: object) -> None:
+    def rejected(self, host: str, peer: object, why: object, level: int = logging.WARNING) -> None:
         """Log why a connection is closed, at most `REJECTIONS_LOGGED` times a minute for one host.
 
         Args:
             host: where the peer is.
             peer: the connection, as the line shows it.
             why: what it did.
+            level: of the line.
         """
         held = self._rejections.due(host, self.monotonic())
         if held is not None:
             more = f" ({held} more of its connections were closed for such reasons since)" if held else ""
-            _log.warning("closing %s: %s%s", peer, why, more)
+            _log.log(level, "closing %s: %s%s", peer, why, more)
 
     async def close(self, grace_s: float = 3.0) -> None:
         """Close every connection, let what is written go out for at most `grace_s`, and end every task."""
@@ -202,6 +224,13 @@ class ConnectionGroup(Generic[MemberT]):
         await asyncio.wait([self._empty], timeout=timeout_s)
         return not self.connections
 
+    def mark_turns(self) -> None:
+        """Leave what is read late in a long turn of the loop to the next ones, in slices.
+
+        Ten thousand peers may all ask for something in one moment, and the loop reads from all of them in one turn.
+        """
+        self.next_mark = 0.0
+
     def serve_late(self, late: _LateProcessor[MemberT], after_s: float) -> None:
         """Have `late` serve what was read more than `after_s` after its turn of the loop began.
 
@@ -210,7 +239,7 @@ class ConnectionGroup(Generic[MemberT]):
         """
         self.late = late
         self.late_after_s = after_s
-        self.next_mark = 0.0
+        self.mark_turns()
 
     def processor_after(self, waited_s: float) -> _Processor[MemberT]:
         """Processor for requests that have waited for `waited_s`; only where `serve_late` was called."""
@@ -224,9 +253,13 @@ class ConnectionGroup(Generic[MemberT]):
         if not self.turn_began:
             self.turn_began = now
             self.loop.call_soon(self._turn_over)
+        else:
+            # The second mark of a turn: what is read in it from now on is little, and left for later ones.
+            self.turn_full = True
 
     def _turn_over(self) -> None:
         self.turn_began = 0.0
+        self.turn_full = False
 
     def joined(self, connection: MemberT) -> None:
         """Add a new connection."""
@@ -247,8 +280,15 @@ class ConnectionGroup(Generic[MemberT]):
         if not self.connections and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
 
+    @property
+    def first_request_timeout_s(self) -> float:
+        """Seconds within which a new connection has to send a whole command; 0 when it may be silent."""
+        return self.bounds.most(FIRST_FRAME) / 1000 if self._first_request else 0.0
+
     def _shared(self) -> None:
         count = len(self.connections)
+        self.requests.limit = self.bounds.most(REQUEST_BYTES)
+        self.most_requests = self.bounds.most(CONNECTION_REQUESTS)
         self.budget.set_connections(count)
         self.requests.connections = max(count, 1)
         self.write_high_bytes = high_mark(self.bounds.most(UNREAD_BYTES), count) if self.guarded else HIGH_BYTES
@@ -263,18 +303,25 @@ class ConnectionGroup(Generic[MemberT]):
         if self._unread_timer is None and self.started:
             self._unread_timer = StallAwareTimer(self.loop, SWEEP_S, self._unread_tick)
 
-    def postpone(self, connection: MemberT) -> None:
-        """Resume a connection's postponed requests once unread replies hold less memory."""
-        if self.unread_full:
-            self._postponed[connection] = None
+    def postpone(self, connection: MemberT, now: float) -> None:
+        """Resume a connection's postponed requests in a later turn, once unread replies hold less memory."""
+        if connection not in self._postponed:
+            self._postponed[connection] = now
             connection.hold(REPLIES)
+        if not self.unread_full:
+            self._next_turn.ask()
 
     def _go_on(self) -> None:
-        while self._postponed and not self.unread_full:
+        # Who is read in a fresh turn does not wait for what thousands have asked for in one.
+        until = self.monotonic() + BACKLOG_S
+        now = 0.0
+        while self._postponed and not self.unread_full and now < until:
             connection = next(iter(self._postponed))
-            del self._postponed[connection]
-            connection.go_on()
+            since = self._postponed.pop(connection)
+            connection.go_on(now - since if (now := self.monotonic()) > since else 0.0)
             connection.release(REPLIES)
+        if self._postponed and not self.unread_full:
+            self._next_turn.ask()
 
     def _unread_tick(self) -> None:
         self._unread_timer = None
@@ -292,17 +339,17 @@ class ConnectionGroup(Generic[MemberT]):
         for reader, size, silent_s in evictions:
             connection = cast("MemberT", reader)
             self.bounds.refusals.counts[UNREAD_BYTES.name] += 1
-            _log.warning(
-                "closing %s: %d bytes of replies wait for it, it has read next to none for %.0f s, and all such"
-                " connections together hold more than %s=%d",
-                connection, size, silent_s, UNREAD_BYTES.name, limit,
-            )  # fmt: skip
+            why = (
+                f"{size} bytes of replies wait for it, it has read next to none for {silent_s:.0f} s, and all such"
+                f" connections together hold more than {UNREAD_BYTES.name}={limit}"
+            )
+            self.rejected(connection.verified_ip, connection, why)
             self.unread.forget(reader)
             connection.abort()
         if self.unread_full:
             # In the next turn the memory of those that were disconnected is free.
             self.unread_full = False
-            self.loop.call_soon(self._go_on)
+            self._next_turn.ask()
 
     def over_request_budget(self, connection: MemberT, size: int) -> None:
         """Hold a connection whose requests made all requests being served exceed `maxHeldRequestBytes`."""
@@ -310,6 +357,11 @@ class ConnectionGroup(Generic[MemberT]):
             limit = self.requests.limit
             error = self.bounds.refusals.refused(REQUEST_BYTES, self.requests.used, limit)
             self._log_refusal(REQUEST_BYTES, "%s waits: %s", connection, error)
+
+    def over_own_requests(self, connection: MemberT, count: int) -> None:
+        """Note a connection that is held because it has more than `maxRequestsPerConnection`."""
+        error = self.bounds.refusals.refused(CONNECTION_REQUESTS, count, self.most_requests)
+        self._log_refusal(CONNECTION_REQUESTS, "%s waits: %s", connection, error)
 
     def refused(self, connection: MemberT, request: Command, error: LimitExceeded) -> None:
         """Count and log a request that was refused because of a limit; the log line at most once a minute."""
@@ -324,11 +376,32 @@ class ConnectionGroup(Generic[MemberT]):
             _log.warning(f"{text} (others within %.0f s are only counted)", *values, REFUSALS_SPAN_S)
 
     def _arm_idle(self) -> None:
-        self._idle_timer = StallAwareTimer(self.loop, min(IDLE_STEP_S, self.idle_timeout_s / 4), self._idle_tick)
+        shortest_s = min(self.idle_timeout_s, self.first_request_timeout_s or self.idle_timeout_s)
+        self._idle_timer = StallAwareTimer(self.loop, min(IDLE_STEP_S, shortest_s / 4), self._idle_tick)
 
     def _idle_tick(self) -> None:
         self._arm_idle()
         self.sweep_idle()
+        self.sweep_silent()
+
+    def sweep_silent(self) -> None:
+        """Close the connections that have not sent a whole request in the time for it (docs/adr/0009)."""
+        if (timeout_s := self.first_request_timeout_s) > 0:
+            oldest = self.monotonic() - timeout_s
+            for connection in [c for c in self.connections if c.silent_since <= oldest and not c.closed]:
+                self.silent(connection.verified_ip, connection)
+                connection.abort()
+
+    def silent(self, host: str, peer: object) -> None:
+        """Count and log a connection that is closed because it has not sent a whole request.
+
+        Args:
+            host: where the peer is.
+            peer: the connection, as the line shows it.
+        """
+        self.bounds.refusals.counts[FIRST_FRAME.name] += 1
+        most_ms = self.first_request_timeout_s * 1000
+        self.rejected(host, peer, f"no whole request within {most_ms:.0f} ms ({FIRST_FRAME.name})")
 
     def sweep_idle(self) -> None:
         """Close the connections that have been without traffic for the idle timeout (wire.md §1.8)."""
@@ -337,12 +410,15 @@ class ConnectionGroup(Generic[MemberT]):
             if connection.closed:
                 connection.abort()  # it was to close once its peer had read the rest, which it does not
             else:
-                _log.info("closing %s: no traffic for %.0f s", connection, self.idle_timeout_s)
+                self.bounds.refusals.counts[IDLE_SECONDS.name] += 1
+                why = f"no traffic for {self.idle_timeout_s:.0f} s"
+                self.rejected(connection.verified_ip, connection, why, logging.INFO)
                 connection.close()
         if self.budget.waiting:
             # Others wait for memory: who sends a frame slower than that must not keep it.
             for connection in [c for c in self.connections if c.gathering and c.gathering_since <= oldest]:
-                _log.warning("closing %s: its frame was not complete after %.0f s", connection, self.idle_timeout_s)
+                why = f"its frame was not complete after {self.idle_timeout_s:.0f} s"
+                self.rejected(connection.verified_ip, connection, why)
                 connection.abort()
 
     def too_many(self) -> TooManyRequests:

@@ -12,19 +12,33 @@ from typing import Self
 
 from tianzhou.clock import Clock
 from tianzhou.errors import ConfigError, ProtocolError
-from tianzhou.limits import ADDRESS_CONNECTIONS, CONNECTIONS, Bounds
+from tianzhou.free_memory import give_back
+from tianzhou.limits import ADDRESS_CONNECTIONS, CONNECTIONS, HANDSHAKE_SECONDS, Bounds
 from tianzhou.open_files import allow_more_files, ceiling
 from tianzhou.remoting import proxy
-from tianzhou.remoting.connection import Connection, LateProcessor, Processor, host_of
-from tianzhou.remoting.gates.peer_addresses import PeerCounts, TrustedProxies
+from tianzhou.remoting.connection import Connection, LateProcessor, Processor
+from tianzhou.remoting.gates.peer_addresses import PeerCounts, TrustedProxies, host_of
 from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.remoting.handshakes import first_byte, reason_of
-from tianzhou.remoting.tls import HANDSHAKE, HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S, WATCH_S, ServerTls
+from tianzhou.remoting.tls import (
+    HANDSHAKE,
+    HANDSHAKE_TIMEOUT_S,
+    MOST_TLS_RECORD,
+    SHUTDOWN_TIMEOUT_S,
+    TLS_RECORD_HEAD,
+    WATCH_S,
+    ServerTls,
+)
+from tianzhou.remoting.turns import TURN_S, Turns
 from tianzhou.shortages import passes, words
 
 BACKLOG = 1024
 ACCEPTS_PER_TURN = 64
 ACCEPT_PAUSE_S = 1.0
+HANDSHAKES_PER_TURN = 16
+"""TLS handshakes that begin in one turn of the loop; each takes a third of a millisecond."""
+MANY, GIVE_BACK_S = 1_000, 2.0
+"""Connections that have ended, and seconds after them, when memory is returned to the system."""
 
 _log = logging.getLogger(__name__)
 
@@ -75,10 +89,12 @@ class RemotingServer:
         self.group = ConnectionGroup(
             processor,
             idle_timeout_s=idle_timeout_s,
+            first_request=True,
             busy_poll_s=busy_poll_s,
             clock=clock,
             bounds=bounds,
         )
+        self.group.mark_turns()
         self.group.on_connect = on_connect
         self.group.account_of = None if tls is None else tls.account_of
         if late is not None:
@@ -94,6 +110,8 @@ class RemotingServer:
         self._trusted_proxies = trusted_proxies or TrustedProxies()
         self._check_address = check_address
         self._peers = PeerCounts()
+        self._turns = Turns(monotonic=self.group.monotonic)
+        self._dismissed = 0
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -268,6 +286,8 @@ class RemotingServer:
             self._dismiss(counted)
             if not isinstance(error, OSError | EOFError | ProtocolError):
                 raise
+            if isinstance(error, ConnectionAbortedError):  # what the loop makes of a handshake that takes too long
+                self.group.bounds.refusals.counts[HANDSHAKE_SECONDS.name] += 1
             why = str(error) if isinstance(error, ProtocolError) else f"it could not be set up: {reason_of(error)}"
             self.group.rejected(host, peer, why)
         else:
@@ -287,15 +307,17 @@ class RemotingServer:
         # Not what the loop returns: with TLS, uvloop's is a protocol of its own.
         connection = Connection(self.group)
         if self._sniffs:
-            idle_s = self.group.idle_timeout_s or None
-            first = await first_byte(accepted, idle_s)
+            first = await self._first_byte(accepted)
             if first in proxy.FIRST_BYTES:
                 trusted = self._trusted_proxies.trusts(accepted.getpeername()[0])
                 connection.use_proxy_header(await self._proxy_header(accepted), trusted=trusted)
-                first = await first_byte(accepted, idle_s)
+                first = await self._first_byte(accepted)
             if not first:
                 return None
             if first == HANDSHAKE and tls is not None:
+                await self._whole_hello(accepted)
+                await self._turns.turn()
+                self._turns.spend(TURN_S / HANDSHAKES_PER_TURN)
                 await loop.connect_accepted_socket(
                     lambda: connection,
                     accepted,
@@ -308,6 +330,52 @@ class RemotingServer:
                 raise ProtocolError(f"it speaks no TLS, and tls.server.mode is enforcing at port {self.port}")
         await loop.connect_accepted_socket(lambda: connection, accepted)
         return connection
+
+    async def _whole_hello(self, accepted: socket.socket) -> None:
+        """Return when the first record of a TLS handshake is there, which stays to be read.
+
+        What is begun then takes the turn of the loop that it was given, not one of the peer's choice, and who sends
+        no more than a few bytes has no memory of a handshake reserved for it.
+
+        Raises:
+            ConnectionAbortedError: it takes too long.
+        """
+        try:
+            async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
+                head = await self._peek(accepted, TLS_RECORD_HEAD)
+                if len(head) == TLS_RECORD_HEAD:
+                    size = int.from_bytes(head[3:])
+                    await self._peek(accepted, TLS_RECORD_HEAD + min(size, MOST_TLS_RECORD))
+        except TimeoutError:
+            raise ConnectionAbortedError(
+                f"a TLS handshake that has not begun after {HANDSHAKE_TIMEOUT_S:.0f} s"
+            ) from None
+
+    async def _peek(self, accepted: socket.socket, count: int) -> bytes:
+        """The first bytes the peer sends, which stay to be read; fewer when it sends no more."""
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+        try:
+            await self._readable(accepted)
+            return accepted.recv(count, socket.MSG_PEEK)
+        finally:
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+
+    async def _readable(self, accepted: socket.socket) -> None:
+        ready = asyncio.Event()
+        self.group.loop.add_reader(accepted, ready.set)
+        try:
+            await ready.wait()
+        finally:
+            self.group.loop.remove_reader(accepted)
+
+    async def _first_byte(self, accepted: socket.socket) -> bytes:
+        """The first byte the peer sends, which stays to be read; empty when none comes."""
+        idle_s, first_s = self.group.idle_timeout_s, self.group.first_request_timeout_s
+        found = await first_byte(accepted, min(idle_s or first_s, first_s or idle_s) or None)
+        if found is None:
+            host, port, *_ = accepted.getpeername()
+            self.group.silent(host, f"{host}:{port}")
+        return found or b""
 
     async def _proxy_header(self, accepted: socket.socket) -> proxy.ProxyHeader:
         """Take a PROXY header off the connection, and nothing behind it.
@@ -324,6 +392,7 @@ class RemotingServer:
                         raise ProtocolError(f"a PROXY header that ends after {len(data)} bytes")
                     data += piece
         except TimeoutError:
+            self.group.bounds.refusals.counts[HANDSHAKE_SECONDS.name] += 1
             raise ProtocolError(f"a PROXY header that is not whole after {HANDSHAKE_TIMEOUT_S:.0f} s") from None
         return proxy.parse(data)
 
@@ -334,5 +403,13 @@ class RemotingServer:
 
     def _dismiss(self, counted: str) -> None:
         self._admitted -= 1
+        self._dismissed += 1
+        if self._dismissed == MANY:
+            # The allocator keeps what a crowd has used for as long as the process lives.
+            self.group.loop.call_later(GIVE_BACK_S, self._give_back)
         if counted:
             self._peers.remove(counted)
+
+    def _give_back(self) -> None:
+        self._dismissed = 0
+        give_back()

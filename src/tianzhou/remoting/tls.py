@@ -15,12 +15,15 @@ from typing import Any, Final, TypeVar
 
 from tianzhou.access import certificate_accounts
 from tianzhou.errors import ConfigError
+from tianzhou.limits import HANDSHAKE_SECONDS
 from tianzhou.remoting.handshakes import KeyedContext, hardened
 from tianzhou.settings import apply, bind, key_of, keyed, parse_properties
 
 HANDSHAKE: Final = b"\x16"
 """First byte of every TLS connection: a handshake record."""
-HANDSHAKE_TIMEOUT_S: Final = 10.0
+HANDSHAKE_TIMEOUT_S: Final = float(HANDSHAKE_SECONDS.default)
+TLS_RECORD_HEAD, MOST_TLS_RECORD = 5, 16_384
+"""Bytes of a record's head, whose last two are its length, and of a record behind it."""
 SHUTDOWN_TIMEOUT_S: Final = 2.0
 WATCH_S: Final = 0.5
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
 from tianzhou.access import needs as table
-from tianzhou.access.needs import BY_BODY, NAMELESS, OF_ALL_TOPICS, READS, ROWS, fields_of, needs, plain_needs
+from tianzhou.access.needs import BY_BODY, NAMELESS, OF_ALL_TOPICS, READS, ROWS, fields_of, needs, parts, plain_needs
 from tianzhou.access.requests import AccessRequest
 from tianzhou.access.resources import Permission, ResourceType
+from tianzhou.model import ConsumerData, HeartbeatData, SubscriptionData
 from tianzhou.model.names import RETRY_PREFIX
 from tianzhou.wire.batch import encode_batch
+from tianzhou.wire.bodies.heartbeat import HEARTBEAT
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import HotFields, read_header, request_fields
 from tianzhou.wire.staging import StagedMessage, encode_unit
@@ -142,3 +147,33 @@ def test_topics_with_messages_of_all_others_are_read_by_administrators(code: int
     request = AccessRequest(code, {"topic": topic, "consumerGroup": "g"})
     assert plain_needs(request, "C").admin
     assert ("Cluster:C", ("All",)) in [(str(need.resource), need.actions) for need in needs(request, "C")]
+
+
+@given(
+    topics=st.lists(st.just("") | NAMES, max_size=30),
+    groups=st.lists(st.just("") | NAMES, max_size=12),
+    at_once=st.integers(1, 5),
+)
+def test_the_parts_of_a_heartbeat_need_together_what_it_needs(
+    topics: list[str], groups: list[str], at_once: int
+) -> None:
+    consumers = [ConsumerData(group, subscription_data_set=list(map(SubscriptionData, topics))) for group in groups]
+    data = HeartbeatData("c", [], consumers)
+    request = AccessRequest(34, {}, HEARTBEAT.dumps(data), decoded=data)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table, "NAMES_PER_PART", at_once)
+        found = list(parts(request))
+    assert {need for part in found for need in needs(part, "C")} == set(needs(request, "C"))
+    permissions = [plain_needs(part, "C") for part in found]
+    assert {name: one for part in permissions for name, one in part.permissions.items()} == (
+        plain_needs(request, "C").permissions
+    )
+    assert all(len(plain_needs(part, "C").permissions) <= at_once for part in found)
+
+
+@pytest.mark.parametrize("code", sorted(BY_BODY - NAMELESS - {31002}))
+def test_a_body_that_names_nothing_needs_as_much_in_parts(code: int) -> None:
+    nothing: Any = [] if code in (18, 225) else SimpleNamespace(queues=[], consumer_group="", writer="", group_name="")
+    request = AccessRequest(code, {}, b"{}", decoded=nothing)
+    assert [needs(part, "C") for part in parts(request)] == [needs(request, "C")]
+    assert [plain_needs(part, "C") for part in parts(request)] == [plain_needs(request, "C")]

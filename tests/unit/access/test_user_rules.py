@@ -66,6 +66,19 @@ def test_users_do_what_their_policies_allow() -> None:
     assert (rules.is_admin("root"), rules.is_admin("alice"), rules.is_admin("")) == (True, False, False)
 
 
+def test_a_request_in_parts_is_signed_once_and_every_part_is_looked_at() -> None:
+    rules, parts = made(BOTH), [request(topic=topic, sign=False) for topic in ("orders", "orders2", "audit")]
+    assert list(rules.check_parts(request("alice"), parts[:2])) == [None, None]
+    with pytest.raises(AccessDenied, match="Topic:audit"):
+        list(rules.check_parts(request("alice"), parts))
+    with pytest.raises(AccessDenied, match="check signature failed"):
+        list(rules.check_parts(request("alice", sign=False), parts[:1]))
+    with pytest.raises(AccessDenied, match="username cannot be null"):
+        list(rules.check_parts(request(), parts[:1]))
+    assert list(rules.check_parts(request("root"), parts)) == []
+    assert list(made(AccessSwitches()).check_parts(request(), parts)) == []
+
+
 def test_a_certificate_stands_for_a_signature() -> None:
     rules = made(BOTH)
     assert rules.check(AccessRequest(SEND, {"topic": "orders"}, ip="10.0.0.1", account="alice")) == "alice"

@@ -309,3 +309,17 @@ async def test_a_group_of_one_agrees_with_itself(bench: Bench, peer: Peer) -> No
     group = bench.tables.clients.consumers["G"]
     assert (group.conflicts, group.differing()) == (0, [])
     assert replace(group, conflicts=3).conflicts == 3
+
+
+async def test_a_crowd_of_groups_whose_members_disagree_does_not_fill_the_log(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = bench.peer(), bench.peer()
+    for number in range(120):
+        await first.heartbeat("c1", "T", group=f"G{number}", expression="a")
+        await second.heartbeat("c2", "T", group=f"G{number}", expression="b")
+    assert caplog.text.count("subscribe different things") == 100
+    bench.clock.advance(61)
+    await first.heartbeat("c1", "T", group="last", expression="a")
+    await second.heartbeat("c2", "T", group="last", expression="b")
+    assert "(20 more lines about heartbeats were left out since)" in caplog.text

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 from connection_bench import Bench, echo, run_bench, turns
 
+from tianzhou.limits import Bounds
 from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.testing.memory import MemoryTransport
@@ -15,6 +17,7 @@ from tianzhou.wire.command import Command, encode
 pytestmark = pytest.mark.runner.with_args(run_bench)
 
 
+@pytest.mark.over_limit("serverChannelMaxIdleTimeSeconds")
 async def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
     bench = Bench(echo)
     busy = Connection(bench.group)
@@ -27,6 +30,34 @@ async def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
     bench.group.sweep_idle()
     assert bench.transport.closed
     assert not transport.closed
+    assert bench.group.bounds.refusals.counts == {"serverChannelMaxIdleTimeSeconds": 1}
+
+
+@pytest.mark.over_limit("firstRequestTimeoutMillis")
+async def test_who_dribbles_a_first_request_is_closed_and_a_later_one_may_take_its_time(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = Bench(echo, bounds=Bounds(SimpleNamespace(first_request_timeout_millis=30_000)), first_request=True)
+    dribbling, frame = bench.again(), encode(Command(34))
+    bench.transport.feed(frame + frame[:1])
+    for number in range(30):
+        bench.group.sweep_silent()
+        assert not dribbling.closed
+        dribbling.feed(frame[number : number + 1])
+        bench.transport.feed(frame[number + 1 : number + 2])
+        bench.clock.advance(1)
+    bench.group.sweep_silent()
+    await turns()
+    assert (dribbling.closed, bench.transport.closed) == (True, False)
+    assert bench.group.bounds.refusals.counts == {"firstRequestTimeoutMillis": 1}
+    assert "closing 10.1.2.3:4568: no whole request within 30000 ms (firstRequestTimeoutMillis)" in caplog.text
+
+
+async def test_a_client_waits_for_servers_that_say_nothing() -> None:
+    bench = Bench(echo, bounds=Bounds(SimpleNamespace(first_request_timeout_millis=1)))
+    bench.clock.advance(60)
+    bench.group.sweep_silent()
+    assert not bench.transport.closed
 
 
 async def test_an_idle_peer_that_does_not_even_read_is_cut_off_by_the_next_sweep() -> None:

@@ -194,6 +194,75 @@ async def test_requests_in_hand_are_bounded_over_all_connections(caplog: pytest.
     assert all(peer.reading for peer in bench.peers[1:])
 
 
+@pytest.mark.over_limit("maxRequestsPerConnection")
+async def test_a_connection_with_many_requests_in_hand_is_not_read_from_until_half_are_answered(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    answers: list[asyncio.Future[None]] = []
+
+    async def slow(command: Command) -> Reply:
+        answers.append(asyncio.get_running_loop().create_future())
+        await answers[-1]
+        return command.reply(0)
+
+    bench = Many(lambda _connection, command: slow(command), 2, max_requests_per_connection=4)
+    greedy, other = bench.peers
+    with caplog.at_level(logging.WARNING):
+        for number in range(5):
+            assert greedy.reading
+            greedy.feed(encode(Command(10, opaque=number)))
+    other.feed(encode(Command(10)))
+    await turns()
+    assert (greedy.reading, other.reading, len(answers)) == (False, True, 6)
+    assert bench.refused == {"maxRequestsPerConnection": 1}
+    assert "requests of a connection whose answers are being worked on: 5 requests, at most 4" in caplog.text
+    for answer in answers[:2]:
+        answer.set_result(None)
+    await turns()
+    assert not greedy.reading
+    answers[2].set_result(None)
+    await turns()
+    assert greedy.reading, "two are left"
+
+
+async def test_what_thousands_ask_for_in_one_moment_is_served_in_the_turns_of_others() -> None:
+    served: list[float] = []
+
+    def slow(_connection: Connection, command: Command) -> Command:
+        bench.clock.advance(0.001)
+        served.append(bench.clock.monotonic())
+        return command.reply(0)
+
+    bench = Many(slow, 200)
+    late: list[float] = []
+    bench.group.serve_late(lambda connection, command, waited: late.append(waited) or slow(connection, command), 0.1)
+    friend = bench.again()
+    bench.clock.advance(1)
+    for peer in bench.peers:
+        peer.feed(encode(Command(10)))
+    at_once = len(served)
+    assert at_once <= 22
+    assert all(peer.reading for peer in bench.peers[:at_once])
+    assert not bench.peers[-1].reading
+    await turns(3)
+    before = len(served)
+    assert at_once < before <= at_once + 45
+    friend.feed(encode(Command(10)))
+    assert friend.written, "in a fresh turn it does not wait for those"
+    await turns(30)
+    assert len(served) == 201
+    assert all(peer.written and peer.reading for peer in bench.peers)
+    assert late == sorted(late)
+    assert (len(late) > 90, 0.1 < late[0] < 0.11) == (True, True), "those that have waited longer may be refused"
+
+
+async def test_a_changed_limit_holds_for_what_comes_next() -> None:
+    bench = Many(echo, 1)
+    bench.group.bounds.settings = SimpleNamespace(max_requests_per_connection=7, max_held_request_bytes=4 * MIB)
+    bench.again()
+    assert (bench.group.most_requests, bench.group.requests.limit) == (7, 4 * MIB)
+
+
 @pytest.mark.over_limit("maxProxyValueBytes")
 def test_a_load_balancers_values_are_not_kept_beyond_a_few_thousand_bytes() -> None:
     def header(*sizes: int) -> bytes:

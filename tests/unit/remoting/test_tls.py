@@ -86,6 +86,31 @@ async def test_who_says_too_little_or_nonsense_is_dropped_and_others_are_served(
         writer.close()
 
 
+@pytest.mark.over_limit("maxHandshakeSeconds")
+@pytest.mark.parametrize("said", [b"\x16\x03\x01", b"PROXY TCP4 10.", b"\r\n\r\n\0\r\nQUIT\n"])
+async def test_who_ends_no_handshake_is_dropped(said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tianzhou.remoting.server.HANDSHAKE_TIMEOUT_S", 0.2)
+    bounds = Bounds()
+    async with server(TlsSettings(), bounds=bounds) as to, client(TlsSettings()) as secure:
+        reader, writer = await asyncio.open_connection("127.0.0.1", to.port)
+        writer.write(said)
+        with contextlib.suppress(ConnectionResetError):
+            while await asyncio.wait_for(reader.read(100), 10):
+                pass
+        await echoed(secure, to)
+        writer.close()
+    assert bounds.refusals.counts == {"maxHandshakeSeconds": 1}
+
+
+async def test_who_never_says_anything_is_dropped_and_counted() -> None:
+    bounds = Bounds(SimpleNamespace(first_request_timeout_millis=100))
+    async with server(TlsSettings(), bounds=bounds) as to:
+        reader, writer = await asyncio.open_connection("127.0.0.1", to.port)
+        assert not await asyncio.wait_for(reader.read(100), 10)
+        writer.close()
+    assert bounds.refusals.counts == {"firstRequestTimeoutMillis": 1}
+
+
 async def test_connections_that_ended_count_no_more() -> None:
     async with server(TlsSettings(), bounds=TWO) as to:
         for _ in range(5):

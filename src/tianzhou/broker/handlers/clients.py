@@ -23,6 +23,7 @@ from tianzhou.model import ConsumerData, ConsumeType, HeartbeatData, MessageMode
 from tianzhou.model.name_rules import CLIENT_ID, GROUP, TOPIC
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.turns import Pace, Slices
+from tianzhou.repeats import Repeats
 from tianzhou.wire.bodies.clients import (
     CONSUMER_CONNECTION,
     CONSUMER_IDS,
@@ -39,6 +40,8 @@ from tianzhou.wire.fields import read_header, write_reply
 
 _log = logging.getLogger(__name__)
 _ATTRIBUTE = "broker.clients"
+COMPLAINTS_LOGGED = 100
+"""Lines a minute about heartbeats that can be served and are wrong all the same."""
 NOTIFY_S = 15.0
 """Seconds after a change in which members are notified without `realTimeNotifyConsumerChange`."""
 
@@ -50,6 +53,7 @@ class ClientHandler(Handler):
         super().__init__(services)
         self._access = services.access
         self._waiting_groups: set[str] = set()
+        self._complaints = Repeats(COMPLAINTS_LOGGED)
         self._notifier = RebalanceNotifier(self._listeners)
 
     @serves(RequestCode.HEART_BEAT)
@@ -178,16 +182,22 @@ class ClientHandler(Handler):
             self._notify(group.group_name)
         if not without_sub:
             for problem in tables.filters.register(consumer.group_name, consumer.subscription_data_set, now_ms):
-                _log.warning("%s", problem)
+                self._complain("%s", problem)
         online = tables.clients.consumers[consumer.group_name]
         if online.new_conflict:
             online.new_conflict = False
-            _log.warning(
+            self._complain(
                 "members of group %s subscribe different things, so messages will be missed: %s; let all subscribe"
                 " the same topics with the same expressions",
                 consumer.group_name,
                 online.examples(),
             )
+
+    def _complain(self, text: str, *values: object) -> None:
+        """Log what is wrong with a heartbeat, so that no crowd of groups can fill the log."""
+        if (held := self._complaints.due("", self._clock.monotonic())) is not None:
+            more = f" ({held} more lines about heartbeats were left out since)" if held else ""
+            _log.warning(text + more, *values)
 
     def _notify(self, group: str) -> None:
         if self._tables.settings.real_time_notify_consumer_change:

@@ -27,7 +27,7 @@ from tianzhou.broker.tables.clients import Subscription
 from tianzhou.broker.tables.consumer_filters import TAG_TYPES
 from tianzhou.errors import BrokerError, FilterSyntaxError
 from tianzhou.filter import COMPILED, SQL92, parse_tags
-from tianzhou.limits import FILTER_LENGTH, LONG_POLLS
+from tianzhou.limits import CONNECTION_POLLS, FILTER_LENGTH, LONG_POLLS
 from tianzhou.model import ConsumeType, MessageModel, names
 from tianzhou.model.name_rules import CLIENT_ID
 from tianzhou.records.layout import AT, POSITION
@@ -373,6 +373,8 @@ class PullHandler(Handler):
         header, settings = pull.request.header, self._tables.settings
         if self._waiting >= settings.max_long_polls:
             self._tables.bounds.check(LONG_POLLS, self._waiting + 1)
+        if (waiting := pull.connection.deferred_replies) >= settings.max_long_polls_per_connection:
+            self._tables.bounds.check(CONNECTION_POLLS, waiting + 1, f"connection {pull.connection}")
         self._waiting += 1
         suspend_ms = (
             header.suspend_timeout_millis if settings.long_polling_enable else settings.short_polling_time_mills

@@ -15,6 +15,8 @@ from tianzhou.broker.messages.put_codes import code_of
 from tianzhou.broker.stats.stats import BrokerStats
 from tianzhou.clock import Clock
 from tianzhou.errors import StoreError
+from tianzhou.limits import CONNECTION_REQUESTS, Bounds
+from tianzhou.remoting.budget import ACKNOWLEDGEMENTS
 from tianzhou.remoting.connection import Connection
 from tianzhou.store.results import PutStatus
 from tianzhou.store.store import MessageStore
@@ -35,13 +37,18 @@ class Acknowledgements:
         store: knows how far its log is safe.
         stats: counts how long senders waited.
         clock: monotonic time.
+        bounds: how many sends of one connection may wait before it is not read from.
     """
 
-    def __init__(self, store: MessageStore, stats: BrokerStats, clock: Clock) -> None:
+    def __init__(self, store: MessageStore, stats: BrokerStats, clock: Clock, bounds: Bounds | None = None) -> None:
         self._store = store
         self._stats = stats
         self._clock = clock
         self._waiting: deque[_Entry] = deque()
+        self._bounds = bounds or Bounds()
+        self._most = self._bounds.most(CONNECTION_REQUESTS)
+        self._counts: dict[Connection, int] = {}
+        self._held: set[Connection] = set()
         self._added = asyncio.Event()
         # Monotonic time, read once per loop turn; 0 when it has to be read.
         self._now = 0.0
@@ -65,10 +72,26 @@ class Acknowledgements:
             self._added.set()
         if not self._now:
             self._now = self._clock.monotonic()
+            self._most = self._bounds.most(CONNECTION_REQUESTS)
             asyncio.get_running_loop().call_soon(self._turn_over)
         durability = self._store.durability
         copies = durability.status_at_once(self._store.end_offset, end_offset)
         self._waiting.append((end_offset, self._now, connection, reply, waits, queue_id, durability.replicated, copies))
+        self._counts[connection] = count = self._counts.get(connection, 0) + 1
+        if count > self._most and connection not in self._held:
+            self._held.add(connection)
+            connection.hold(ACKNOWLEDGEMENTS)
+            self._bounds.refusals.counts[CONNECTION_REQUESTS.name] += 1
+
+    def _answered(self, connection: Connection, count: int) -> None:
+        left = self._counts[connection] - count
+        if left:
+            self._counts[connection] = left
+        else:
+            del self._counts[connection]
+        if connection in self._held and left <= self._most // 2:
+            self._held.discard(connection)
+            connection.release(ACKNOWLEDGEMENTS)
 
     def _turn_over(self) -> None:
         self._now = 0.0
@@ -122,6 +145,7 @@ class Acknowledgements:
             else:
                 replies[connection] = [reply]
         for connection, frames in replies.items():
+            self._answered(connection, len(frames))
             try:
                 connection.send_all(frames)
             except Exception:  # noqa: BLE001 - one connection must not keep all others from their answers, for ever
@@ -129,6 +153,7 @@ class Acknowledgements:
 
     def _answer_late(self, entry: _Entry, status: PutStatus) -> None:
         _, since, connection, reply, _, _, _, copies = entry
+        self._answered(connection, 1)
         self._stats.put_latency.note((self._clock.monotonic() - since) * 1000)
         late = decode(reply[4:])
         # The status of slaves counts more than that of the disk.

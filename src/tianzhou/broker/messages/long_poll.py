@@ -40,16 +40,17 @@ class LongPoll(DeferredReply):
         found: the last read's result.
 
     Attributes:
+        connection: the peer's.
         place: group, topic and queue.
         in_line: its place in line for the next read.
     """
 
-    __slots__ = ("_arrived", "_connection", "_growth", "_over", "_reader", "found", "in_line", "place", "request")
+    __slots__ = ("_arrived", "_growth", "_over", "_reader", "connection", "found", "in_line", "place", "request")
 
     def __init__(self, reader: LongPollReader, connection: Connection, request: PullRequest, found: GetResult) -> None:
         self._reader = reader
         self._over = False
-        self._connection = connection
+        self.connection = connection
         self.request = request
         self.found = found
         self.in_line: Place | None = None
@@ -77,7 +78,7 @@ class LongPoll(DeferredReply):
         if self._over:
             return
         # A thousand may wake together, for a peer that reads slowly.
-        room = self._connection.room() or self._reader.turn(self)
+        room = self.connection.room() or self._reader.turn(self)
         if room is None:
             self._end(self._look_again)
         else:

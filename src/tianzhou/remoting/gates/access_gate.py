@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Generator
 from functools import wraps
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from tianzhou.access.grants import Grants
+from tianzhou.access.needs import parts
 from tianzhou.access.requests import AccessDenied, AccessRequest, AccessRules
 from tianzhou.escaping import shown
 from tianzhou.limits import Refusals
 from tianzhou.remoting.connection import Connection
+from tianzhou.remoting.turns import Pace, Turns
 from tianzhou.repeats import Once
 from tianzhou.wire.codes import RequestCode, request_name
 from tianzhou.wire.command import Command
@@ -21,6 +23,7 @@ COUNTED: Final = "access"
 """The name that refusals are counted under: `refused_access` in the runtime figures."""
 
 _ACCOUNT: Final = "access.account"
+_NEVER: Final = object()
 Reply = TypeVar("Reply")
 Serve = Callable[[Connection, Command], Reply]
 _log = logging.getLogger(__name__)
@@ -115,9 +118,44 @@ class AccessGate:
             self._refusals.counts[COUNTED] += 1
             raise
 
-    def inner(self, code: int, handle: Serve[Reply]) -> Serve[Reply]:
-        """A handler that sees only requests whose decoded bodies name nothing the account may not use."""
-        return self._behind(self._check, handle) if code in self._by_body else handle
+    def inner(self, code: int, handle: Serve[Any], turns: Turns | None = None) -> Serve[Any]:
+        """A handler that sees only requests whose decoded bodies name nothing the account may not use.
+
+        Args:
+            code: request code.
+            handle: the handler.
+            turns: allowance that large bodies, which have been decoded before, are looked at in; None looks at once.
+        """
+        if code not in self._by_body:
+            return handle
+        at_once = self._behind(self._check, handle)
+        if turns is None:
+            return at_once
+
+        @wraps(handle)
+        def serve(connection: Connection, command: Command) -> Any:
+            if not hasattr(command.body, "value"):
+                return at_once(connection, command)
+            return self._in_turns(turns, connection, command, handle)
+
+        return serve
+
+    async def _in_turns(self, turns: Turns, connection: Connection, command: Command, handle: Serve[Any]) -> Any:
+        request = access_request(connection, command)
+        try:
+            async with Pace(turns, behind=False) as pace:
+                epoch: object = _NEVER
+                while epoch != self._rules.epoch:  # rules that change in between count
+                    epoch = self._rules.epoch
+                    for _ in self._rules.check_parts(request, parts(request)):
+                        await pace.rest()
+        except AccessDenied as error:
+            self._refused(connection, command, error)
+            raise
+        reply = handle(connection, command)
+        if isinstance(reply, Generator):
+            reply = turns.sliced(reply)
+        return await reply if isinstance(reply, Awaitable) else reply
 
     def _check(self, connection: Connection, command: Command) -> None:
         self._rules.check(access_request(connection, command))

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -110,6 +110,10 @@ class PlainFiles:
     def check(self, request: AccessRequest) -> str:
         """See `PlainRules.check`."""
         return self._read.rules.check(request)
+
+    def check_parts(self, request: AccessRequest, parts: Iterable[AccessRequest]) -> Iterator[None]:
+        """See `AccessRules.check_parts`."""
+        return self._read.rules.check_parts(request, parts)
 
     def is_admin(self, account: str) -> bool:
         """See `PlainRules.is_admin`."""

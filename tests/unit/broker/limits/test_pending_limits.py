@@ -32,6 +32,23 @@ async def test_more_pulls_than_may_wait_have_to_try_again(broker: OpenBench) -> 
         assert await peers[1].refused() == {"maxLongPolls": "1"}
 
 
+@pytest.mark.over_limit("maxLongPollsPerConnection")
+async def test_one_connection_cannot_take_all_the_places_of_waiting_pulls(broker: OpenBench) -> None:
+    async with broker(max_long_polls_per_connection=2) as bench:
+        greedy, other = bench.peer(), bench.peer()
+        await other.create_topic("T")
+        waiting = [greedy.post_pull("T", sys_flag=6, suspend_timeout_millis=5_000) for _ in range(2)]
+        reply = await greedy.pull("T", sys_flag=6)
+        assert reply.code == ResponseCode.SYSTEM_BUSY
+        assert "3 pulls, at most 2 are allowed; raise maxLongPollsPerConnection" in reply.remark
+        waiting.append(other.post_pull("T", sys_flag=6))
+        await other.send("T", b"new")
+        assert [(await greedy.reply(one)).code for one in waiting[:2]] == [0, 0]
+        assert (await other.reply(waiting[2])).code == 0
+        greedy.post_pull("T", offset=1, sys_flag=6)
+        assert await other.refused() == {"maxLongPollsPerConnection": "1"}
+
+
 @pytest.mark.over_limit("maxRequestsPerClient")
 async def test_requests_to_a_client_that_answers_nothing_come_to_an_end(broker: OpenBench) -> None:
     async with broker(max_requests_per_client=2) as bench:

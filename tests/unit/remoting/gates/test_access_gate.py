@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 import pytest
 
+from tianzhou.access.needs import NAMES_PER_PART
 from tianzhou.access.requests import AccessDenied, AccessRequest
+from tianzhou.broker.large_bodies import Decoded
 from tianzhou.limits import Refusals
+from tianzhou.model import ConsumerData, HeartbeatData, SubscriptionData
 from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.gates.access_gate import AccessGate
 from tianzhou.remoting.group import ConnectionGroup
+from tianzhou.remoting.turns import SLICE_S, Turns
 from tianzhou.testing.clock import VirtualClock
 from tianzhou.testing.memory import MemoryTransport
 from tianzhou.wire.command import Command, encode
@@ -26,6 +33,8 @@ class Rules:
 
     def __init__(self) -> None:
         self.seen: list[AccessRequest] = []
+        self.looked_at = 0
+        self.clock = VirtualClock()
 
     def secret_of(self, account: str) -> str | None:
         return None
@@ -35,6 +44,15 @@ class Rules:
         if request.fields.get("AccessKey") not in ("boss", "worker"):
             raise AccessDenied(1, "No accessKey is configured")
         return request.fields["AccessKey"]
+
+    def check_parts(self, request: AccessRequest, parts: Iterable[AccessRequest]) -> Iterator[None]:
+        self.identify(request)
+        for part in parts:
+            self.looked_at += 1
+            self.clock.advance(SLICE_S)
+            if "secret" in part.decoded.topics:
+                raise AccessDenied(16, "worker may not")
+            yield
 
     def check(self, request: AccessRequest) -> str:
         account = self.identify(request)
@@ -152,3 +170,31 @@ def test_the_account_of_a_heartbeat_is_that_of_its_signature(door: Door) -> None
     for account in ("boss", None):
         door.receive(send(account, HEARTBEAT))
         assert AccessGate.account_of(door.connection) == (account or "machine")
+
+
+@pytest.mark.parametrize("topic", ["open", "secret"])
+async def test_a_heartbeat_of_thousands_of_names_is_looked_at_in_the_turns_of_others(door: Door, topic: str) -> None:
+    names = [*(f"t{number}" for number in range(10 * NAMES_PER_PART)), topic]
+    data = HeartbeatData("c", [], [ConsumerData("", subscription_data_set=list(map(SubscriptionData, names)))])
+    gate, rules = AccessGate(door.rules, door.refusals, frozenset({HEARTBEAT})), door.rules
+    turns = Turns(monotonic=rules.clock.monotonic)
+
+    async def later(command: Command) -> Command:
+        return command.reply(0)
+
+    serve = gate.inner(HEARTBEAT, lambda _, command: later(command), turns)
+    command = Command(HEARTBEAT, fields={"AccessKey": "worker"}, body=Decoded(b"{}", data))
+    served = asyncio.ensure_future(serve(door.connection, command))
+    seen = []
+    while not served.done():
+        await asyncio.sleep(0)
+        seen.append(rules.looked_at)
+    assert max(after - before for before, after in pairwise(seen)) <= 1
+    assert rules.looked_at == 11 + (topic == "open"), "the empty name of the group is looked at, too"
+    assert len(rules.seen) == 1
+    if topic == "open":
+        assert served.result().code == 0
+    else:
+        with pytest.raises(AccessDenied):
+            served.result()
+        assert door.refusals.counts["access"] == 1

@@ -1,0 +1,278 @@
+"""What ten thousand hostile connections do, one limit at a time: the requests of each, for `hostile_crowd.py`."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from math import ceil
+
+from tianzhou import limits
+from tianzhou.limits import LIMITS, Limit
+from tianzhou.model import ConsumerData, HeartbeatData, SubscriptionData
+from tianzhou.wire.bodies.heartbeat import HEARTBEAT
+from tianzhou.wire.codes import RequestCode
+from tianzhou.wire.command import Command, encode
+
+TOPIC = "Hostile"
+"""A topic that is there, with `QUEUES` queues and a message of `LARGE_BODY` bytes in its first one."""
+QUEUES = 256
+LARGE_BODY = 1 << 20
+PASSWORD = "a-secret-of-the-measurement"
+USER = "friend"
+
+CROWD = 10_000
+"""Connections that together go above the defaults; fewer meet limits that are as much smaller."""
+
+Frames = Callable[[int], Iterator[bytes]]
+"""What one connection sends, piece by piece: called with its number."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One limit, and who goes above it.
+
+    Attributes:
+        name: for the command line and the table.
+        counter: the figure that has to move, without `refused_`; empty where none does.
+        frames: what each connection sends.
+        namesrv: whether the name server is the victim.
+        settings: of the victim, beside its defaults.
+        window: requests of a connection that wait for their replies.
+        reads: whether replies are read.
+        hold_s: how long connections stay after they have sent everything, or nothing more is answered.
+        addresses: how many addresses they come from.
+        signs: whether access control is on.
+    """
+
+    name: str
+    counter: str
+    frames: Frames
+    namesrv: bool = False
+    settings: dict[str, object] = field(default_factory=dict)
+    window: int = 4
+    reads: bool = True
+    hold_s: float = 2.0
+    addresses: int = 8
+    signs: bool = False
+
+    def conf(self, connections: int) -> dict[str, object]:
+        """Settings of the victim; limits of a smaller crowd are smaller by as much."""
+        share = min(connections / CROWD, 1)
+        if self.counter == limits.ADDRESS_CONNECTIONS.name:
+            return {self.counter: connections // 2}
+        limit = LIMITS.get(self.counter)
+        scaled = limit is not None and not limit.fixed and share < 1 and limit.unit not in ("ms", "seconds")
+        return ({self.counter: ceil(limit.default * share)} if scaled and limit else {}) | self.settings
+
+
+def request(code: int, body: bytes = b"", **fields: object) -> bytes:
+    """A request; fields by their names on the wire."""
+    return encode(Command(code, opaque=1, fields={name: str(value) for name, value in fields.items()}, body=body))
+
+
+def _each(limit: Limit, share: float = 1) -> int:
+    """How many of something each connection wants, so that all together want a tenth more than there may be."""
+    return ceil(limit.default * share * 1.1 / CROWD)
+
+
+def _topic(name: str, queues: int) -> bytes:
+    return request(
+        RequestCode.UPDATE_AND_CREATE_TOPIC, topic=name, defaultTopic="TBW102", readQueueNums=queues,
+        writeQueueNums=queues, perm=6, topicFilterType="SINGLE_TAG", topicSysFlag=0, order="false",
+    )  # fmt: skip
+
+
+def _topics(number: int) -> Iterator[bytes]:
+    for one in range(_each(limits.TOPICS)):
+        yield _topic(f"hostile-{number}-{one}", 1)
+
+
+def _queues(number: int) -> Iterator[bytes]:
+    for one in range(_each(limits.QUEUES, 1 / 200)):
+        yield _topic(f"hostile-{number}-{one}", 200)
+
+
+def _groups(number: int) -> Iterator[bytes]:
+    for one in range(_each(limits.GROUPS)):
+        body = json.dumps({"groupName": f"hostile-{number}-{one}", "retryQueueNums": 1}).encode()
+        yield request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)
+
+
+def _beat(number: int, producers: list[str], consumers: list[ConsumerData]) -> bytes:
+    body = HEARTBEAT.dumps(HeartbeatData(f"hostile@{number}", producers, consumers))
+    return request(RequestCode.HEART_BEAT, body)
+
+
+def _members(number: int) -> Iterator[bytes]:
+    yield _beat(number, [f"hostile-{number}-{one}" for one in range(_each(limits.MEMBERS))], [])
+
+
+def _subscriptions(number: int) -> Iterator[bytes]:
+    size = _each(limits.SUBSCRIPTIONS)
+    expression = "||".join(f"{number}-{tag}" for tag in range(size))[:size]
+    subscription = SubscriptionData(TOPIC, expression, sub_version=1)
+    yield _beat(number, [], [ConsumerData(f"hostile-{number % 1_000}", subscription_data_set=[subscription])])
+
+
+def _filters(number: int) -> Iterator[bytes]:
+    for one in range(_each(limits.FILTERS)):
+        subscription = SubscriptionData(TOPIC, f"a{number} > {one}", sub_version=1, expression_type="SQL92")
+        yield _beat(number, [], [ConsumerData(f"hostile-{number}-{one}", subscription_data_set=[subscription])])
+
+
+def _large_heartbeats(number: int) -> Iterator[bytes]:
+    names = (f"hostile-{number}-{one}" for one in range(4_000))
+    subscriptions = [SubscriptionData(f"t{one}", sub_version=1) for one in range(4_000)]
+    yield _beat(number, list(names), [ConsumerData(f"hostile-{number}", subscription_data_set=subscriptions)])
+    yield request(RequestCode.HEART_BEAT, b'{"clientID":"' + b"c" * 2_097_152 + b'"}')
+
+
+def _send(queue: int, body: bytes, properties: str = "", flag: int = 0) -> bytes:
+    return request(
+        RequestCode.SEND_MESSAGE_V2, body, a="hostile", b=TOPIC, c="TBW102", d=4, e=queue, f=flag, g=1, h=0,
+        i=properties, j=0, k="false", m="false",
+    )  # fmt: skip
+
+
+def _properties(number: int) -> Iterator[bytes]:
+    for size in (32_000, 32_768, 32_768, 65_000):
+        yield _send(number % QUEUES, b"body", "p\x01" + "v" * size + "\x02")
+
+
+def _offsets(number: int) -> Iterator[bytes]:
+    for one in range(_each(limits.OFFSETS)):
+        yield request(
+            RequestCode.UPDATE_CONSUMER_OFFSET, consumerGroup=f"hostile-{number}-{one // QUEUES}", topic=TOPIC,
+            queueId=one % QUEUES, commitOffset=0,
+        )  # fmt: skip
+
+
+def _kv(number: int) -> Iterator[bytes]:
+    for one in range(_each(limits.KV_ENTRIES)):
+        yield request(RequestCode.PUT_KV_CONFIG, namespace="hostile", key=f"{number}-{one}", value="v" * 40)
+
+
+def _half_frames(_number: int) -> Iterator[bytes]:
+    yield (16_777_212).to_bytes(4, "big") + (100).to_bytes(4, "big") + b"x" * 65_536
+
+
+def _pull(queue: int, offset: int, wait_ms: int, group: str) -> bytes:
+    return request(
+        RequestCode.PULL_MESSAGE, consumerGroup=group, topic=TOPIC, queueId=queue, queueOffset=offset, maxMsgNums=1,
+        sysFlag=6 if wait_ms else 4, commitOffset=0, suspendTimeoutMillis=wait_ms, subscription="*", subVersion=0,
+        expressionType="TAG",
+    )  # fmt: skip
+
+
+def _unread(number: int) -> Iterator[bytes]:
+    for _ in range(8):
+        yield _pull(0, 0, 0, f"hostile-{number % 100}")
+
+
+def _long_polls(number: int) -> Iterator[bytes]:
+    for one in range(_each(limits.LONG_POLLS)):
+        yield _pull(1 + (number + one) % (QUEUES - 1), 0, 20_000, f"hostile-{number % 100}")
+
+
+def _locks(number: int) -> Iterator[bytes]:
+    wanted = range(_each(limits.LOCKS))
+    queues = [{"topic": TOPIC, "brokerName": "broker-a", "queueId": one} for one in wanted]
+    lock = {"clientId": f"hostile@{number}", "consumerGroup": f"hostile-{number}", "mqSet": queues}
+    yield request(RequestCode.LOCK_BATCH_MQ, json.dumps(lock).encode())
+
+
+def _half_messages(number: int) -> Iterator[bytes]:
+    for _ in range(_each(limits.HALF_MESSAGES)):
+        yield _send(number % QUEUES, b"half", "TRAN_MSG\x01true\x02PGROUP\x01hostile\x02", 4)
+
+
+def _in_flight(number: int) -> Iterator[bytes]:
+    for _ in range(64):
+        yield _send(number % QUEUES, b"b" * 1024, "")
+
+
+def _registrations(number: int) -> Iterator[bytes]:
+    topics = {
+        f"hostile-{one}": {"topicName": f"hostile-{one}", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
+        for one in range(_each(limits.ROUTES, 1 / 2))
+    }
+    version = {"counter": 1, "timestamp": 1, "stateVersion": 0}
+    wrapper = {"dataVersion": version, "topicConfigTable": topics, "topicQueueMappingInfoMap": {}}
+    body = json.dumps({"filterServerList": [], "topicConfigSerializeWrapper": wrapper}).encode()
+    for one in range(2):
+        yield request(
+            RequestCode.REGISTER_BROKER, body, brokerName=f"hostile-{number}-{one}", brokerId=0,
+            brokerAddr=f"10.0.{number % 250}.1:{10_000 + one}", clusterName="Hostile", haServerAddr="10.0.0.1:1",
+        )  # fmt: skip
+
+
+def _hello(_number: int) -> Iterator[bytes]:
+    context = _TLS
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    try:
+        context.wrap_bio(incoming, outgoing).do_handshake()
+    except ssl.SSLWantReadError:
+        yield outgoing.read()
+
+
+_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+def _silent(_number: int) -> Iterator[bytes]:
+    return iter(())
+
+
+def _unsigned(number: int) -> Iterator[bytes]:
+    for one in range(20):
+        yield request(
+            RequestCode.SEND_MESSAGE_V2, b"body", a="hostile", b=TOPIC, c="TBW102", d=4, e=number % QUEUES, f=0, g=1,
+            h=0, i="", j=0, k="false", m="false", AccessKey=USER, Signature=f"{number}-{one}",
+        )  # fmt: skip
+
+
+_PATIENT = {"flushDiskType": "SYNC_FLUSH", "waitTimeMillsInSendQueue": 60_000}
+"""Sends wait for the disk, and are not refused because they have waited."""
+
+CASES = {
+    case.name: case
+    for case in (
+        Case(
+            "silent connections",
+            "firstRequestTimeoutMillis",
+            _silent,
+            settings={"firstRequestTimeoutMillis": 10_000},
+            hold_s=16,
+        ),
+        Case("connections of an address", "maxConnectionsPerAddress", _silent, addresses=1),
+        Case("TLS handshakes", "maxHandshakeSeconds", _hello, hold_s=14),
+        Case("half requests", "", _half_frames, hold_s=5),
+        Case("unread replies", "maxUnreadReplyBytes", _unread, reads=False, hold_s=5, window=8),
+        Case(
+            "requests in flight",
+            "maxRequestsPerConnection",
+            _in_flight,
+            window=64,
+            settings={"flushDiskType": "SYNC_FLUSH", "maxRequestsPerConnection": 16},
+        ),
+        Case("requests of all", "maxHeldRequestBytes", _in_flight, window=64, settings=_PATIENT),
+        Case("wrong signatures", "access", _unsigned, signs=True),
+        Case("large heartbeats", "maxHeartbeatSize", _large_heartbeats, window=1),
+        Case("topics", "maxTopics", _topics),
+        Case("queues", "maxQueues", _queues),
+        Case("groups", "maxGroups", _groups),
+        Case("members", "maxMembers", _members),
+        Case("subscriptions", "maxSubscriptionCharacters", _subscriptions),
+        Case("filters", "maxConsumerFilters", _filters),
+        Case("properties", "maxPropertiesBytes", _properties),
+        Case("offsets", "maxConsumerOffsets", _offsets, window=32),
+        Case("locks", "maxLocks", _locks),
+        Case("long polls", "maxLongPolls", _long_polls, window=1_000_000, hold_s=5),
+        Case("half messages", "maxHalfMessages", _half_messages, window=16),
+        Case("KV entries", "maxKvEntries", _kv, namesrv=True),
+        Case("registrations", "maxBrokers", _registrations, namesrv=True, window=1),
+    )
+}
+"""All cases by name."""

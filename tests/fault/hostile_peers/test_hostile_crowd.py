@@ -1,0 +1,54 @@
+"""`benchmarks/hostile_crowd.py` in short: crowds go above limits, and a client beside them loses nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from processes import ROOT, environment
+
+BENCHMARKS = ROOT / "benchmarks"
+sys.path.append(str(BENCHMARKS))
+
+from hostile_cases import CASES  # noqa: E402 - beside the package
+
+SMALL = "requests in flight, wrong signatures, KV entries"
+MOST_MB = 150
+BOUND_MB = 1_000
+"""What docs/reference/hostile-crowds.md promises for ten thousand connections above one limit."""
+
+
+def crowds(cases: str, *options: str) -> list[dict[str, object]]:
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARKS / "hostile_crowd.py"), "--cases", cases, "-o", "json", *options],
+        env=environment(), capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_small_crowds_meet_their_limits_and_nothing_acknowledged_is_lost() -> None:
+    found = crowds(SMALL, "--connections", "200", "--settle-s", "0.3", "--most-mb", str(MOST_MB))
+    assert len(found) == 3
+    for case in found:
+        assert (case["lost"], case["errors"], case["up"]) == (0, [], True)
+        assert int(str(case["sent"])) > 20
+        assert int(str(case["log_lines"])) < 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_ten_thousand_hostile_connections(name: str) -> None:
+    (found,) = crowds(name, "--most-mb", str(BOUND_MB))
+    assert int(str(found["log_lines"])) < 500
+
+
+def test_a_case_that_is_not_there_is_named() -> None:
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARKS / "hostile_crowd.py"), "--cases", "topics, misspelt"],
+        env=environment(), capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "there is no misspelt; choose from" in done.stderr

@@ -1,0 +1,34 @@
+"""Sends of one connection that wait for the disk: above the limit it is not read from until half are answered."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from broker_bench import OpenBench
+
+from tianzhou.store.files.segments import Segment
+
+
+async def test_a_connection_whose_sends_wait_for_the_disk_is_not_read_from_until_half_are_answered(
+    broker: OpenBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = threading.Event()
+    original = Segment.sync
+
+    def slow(self: Segment, start: int, end: int) -> None:
+        released.wait(20)
+        original(self, start, end)
+
+    async with broker(store={"flush_disk_type": "SYNC_FLUSH"}, max_requests_per_connection=3) as bench:
+        greedy, other = bench.peer(), bench.peer()
+        await other.create_topic("T")
+        monkeypatch.setattr(Segment, "sync", slow)
+        waiting = [greedy.post_send("T", b"x") for _ in range(4)]
+        waiting_too = other.post_send("T", b"y")
+        assert (greedy.transport.reading, other.transport.reading) == (False, True)
+        assert await other.refused() == {"maxRequestsPerConnection": "1"}
+        released.set()
+        assert [(await greedy.reply(one)).code for one in waiting] == [0] * 4
+        assert (await other.reply(waiting_too)).code == 0
+        assert greedy.transport.reading
