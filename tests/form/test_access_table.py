@@ -6,8 +6,9 @@ import access_table as table
 import code_table
 import pytest
 
-from tianzhou.access import needs
-from tianzhou.access.needs import BY_BODY, ROWS, fields_of
+from tianzhou.access import body_names
+from tianzhou.access.body_names import BY_BODY
+from tianzhou.access.needs import ROWS, fields_of
 from tianzhou.broker.large_bodies import DECODERS
 from tianzhou.wire.bodies.dledger import REQUESTS as OF_MEMBERS
 from tianzhou.wire.codes import DLedgerRequestCode, RequestCode
@@ -49,5 +50,5 @@ def test_bodies_that_say_what_is_needed_are_read_by_the_decoders_of_handlers() -
 
 @pytest.mark.parametrize("code", sorted(BY_BODY & DECODERS.keys()))
 def test_there_is_one_decoder_of_a_body(code: int) -> None:
-    ours, theirs = needs._BODIES[code][0], DECODERS[code]
+    ours, theirs = body_names._BODIES[code][0], DECODERS[code]
     assert getattr(ours, "__self__", None) is getattr(theirs, "__self__", 1)

@@ -12,13 +12,11 @@ Handlers act on the same fields, and bodies are read by the same codecs as their
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
-import msgspec
-
+from tianzhou.access.body_names import Names, names_in
 from tianzhou.access.further_topics import further_topics
 from tianzhou.access.requests import AccessRequest
 from tianzhou.access.resources import Action, Need, Permission, PlainNeed, Resource, ResourceType
@@ -35,12 +33,6 @@ from tianzhou.model.names import (
     reply_topic,
     retry_topic,
 )
-from tianzhou.wire.bodies.clients import LOCK_REQUEST
-from tianzhou.wire.bodies.groups import SUBSCRIPTION_GROUP, SUBSCRIPTION_GROUPS
-from tianzhou.wire.bodies.heartbeat import HEARTBEAT
-from tianzhou.wire.bodies.staging import ATTEMPTS, DECISION
-from tianzhou.wire.bodies.topics import TOPIC_CONFIGS
-from tianzhou.wire.staging import decode_unit
 
 ADMIN, ACCOUNT = "admin", "account"
 GET_ROUTE: Final = 105
@@ -49,8 +41,6 @@ MOST_REMEMBERED: Final = 2_048
 """Answers of a row that are remembered; above it all are forgotten."""
 LONGEST_REMEMBERED: Final = 300
 """Characters of the names of a request, above which its answer is not remembered."""
-NAMES_PER_PART: Final = 256
-"""Names that are looked at in one piece; a user's policies take some microseconds for each."""
 Found = TypeVar("Found")
 
 
@@ -236,53 +226,6 @@ NAMELESS: Final = frozenset({34, 35, 37})
 transaction by a client that does not send the topic. Any other that names nothing needs an administrator, or the
 actions of its row on the cluster."""
 
-Names = tuple[Iterable[str], Iterable[str]]
-"""Topics and groups."""
-
-
-def _of_heartbeat(data: Any) -> Names:
-    topics = (one.topic for consumer in data.consumers for one in consumer.subscription_data_set)
-    return topics, (consumer.group_name for consumer in data.consumers)
-
-
-_BODIES: Final[Mapping[int, tuple[Callable[[Any], Any], Callable[[Any], Names]]]] = {
-    34: (HEARTBEAT.loads, _of_heartbeat),
-    41: (LOCK_REQUEST.loads, lambda lock: ((queue.topic for queue in lock.queues), (lock.consumer_group,))),
-    42: (LOCK_REQUEST.loads, lambda lock: ((queue.topic for queue in lock.queues), (lock.consumer_group,))),
-    18: (TOPIC_CONFIGS.loads, lambda topics: ((topic.topic_name for topic in topics), ())),
-    200: (SUBSCRIPTION_GROUP.loads, lambda group: ((), (group.group_name,))),
-    225: (SUBSCRIPTION_GROUPS.loads, lambda groups: ((), (group.group_name for group in groups))),
-    31002: (decode_unit, lambda messages: ({message.topic: None for message in messages}, ())),
-    **dict.fromkeys((31003, 31004), (DECISION.loads, lambda decision: ((), (decision.writer,)))),
-    **dict.fromkeys((31005, 31006), (ATTEMPTS.loads, lambda attempts: ((), (attempts.writer,)))),
-}
-BY_BODY: Final = frozenset(_BODIES)
-"""Request codes whose bodies say what they need."""
-
-
-class _Part(NamedTuple):
-    """Some of the names in a body."""
-
-    topics: tuple[str, ...]
-    groups: tuple[str, ...]
-
-
-def parts(request: AccessRequest) -> Iterator[AccessRequest]:
-    """Requests of `NAMES_PER_PART` names each that together need what one needs whose body has been decoded.
-
-    One that names nothing is its own part: it needs more than others.
-    """
-    whole = True
-    topics, groups = map(iter, _BODIES[request.code][1](request.decoded))
-    while part := tuple(islice(topics, NAMES_PER_PART)):
-        whole = False
-        yield msgspec.structs.replace(request, decoded=_Part(part, ()))
-    while part := tuple(islice(groups, NAMES_PER_PART)):
-        whole = False
-        yield msgspec.structs.replace(request, decoded=_Part((), part))
-    if whole:
-        yield request
-
 
 @dataclass(frozen=True, slots=True)
 class _Item:
@@ -308,13 +251,7 @@ def _items(text: str) -> Iterator[_Item]:
 def _named(item: _Item, request: AccessRequest) -> Names:
     """The topics and the groups that a part of a row is about."""
     if item.field == "body":
-        if not request.body:
-            return (), ()
-        decode, names = _BODIES[request.code]
-        found: Names = request.decoded
-        if type(found) is not _Part:
-            found = names(found if found is not None else decode(request.body))
-        topics, groups = found
+        topics, groups = names_in(request)
         return dict.fromkeys(filter(None, topics)), dict.fromkeys(filter(None, groups))
     text = request.fields.get(item.field)
     if not text:

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from tianzhou.access.needs import BY_BODY, ROWS, needs, plain_needs
+from tianzhou.access.body_names import BY_BODY
+from tianzhou.access.needs import ROWS, needs, plain_needs
 from tianzhou.access.requests import AccessRequest
 from tianzhou.errors import TianzhouError
 from tianzhou.remoting.gates.admin_gate import DANGEROUS

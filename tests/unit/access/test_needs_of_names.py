@@ -9,8 +9,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from tianzhou.access import body_names
 from tianzhou.access import needs as table
-from tianzhou.access.needs import BY_BODY, NAMELESS, OF_ALL_TOPICS, READS, ROWS, fields_of, needs, parts, plain_needs
+from tianzhou.access.body_names import BY_BODY, parts
+from tianzhou.access.needs import NAMELESS, OF_ALL_TOPICS, READS, ROWS, fields_of, needs, plain_needs
 from tianzhou.access.requests import AccessRequest
 from tianzhou.access.resources import Permission, ResourceType
 from tianzhou.model import ConsumerData, HeartbeatData, SubscriptionData
@@ -161,7 +163,7 @@ def test_the_parts_of_a_heartbeat_need_together_what_it_needs(
     data = HeartbeatData("c", [], consumers)
     request = AccessRequest(34, {}, HEARTBEAT.dumps(data), decoded=data)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table, "NAMES_PER_PART", at_once)
+        patch.setattr(body_names, "NAMES_PER_PART", at_once)
         found = list(parts(request))
     assert {need for part in found for need in needs(part, "C")} == set(needs(request, "C"))
     permissions = [plain_needs(part, "C") for part in found]

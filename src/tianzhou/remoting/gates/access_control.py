@@ -13,7 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, cast
 
-from tianzhou.access.needs import BY_BODY, needs, plain_needs
+from tianzhou.access.body_names import BY_BODY
+from tianzhou.access.needs import needs, plain_needs
 from tianzhou.access.plain_config import Account
 from tianzhou.access.requests import AccessRequest, AccessRules
 from tianzhou.access.resources import PlainNeed

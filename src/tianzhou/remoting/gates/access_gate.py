@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Generator
 from functools import wraps
 from typing import Any, Final, TypeVar
 
+from tianzhou.access.body_names import parts
 from tianzhou.access.grants import Grants
-from tianzhou.access.needs import parts
 from tianzhou.access.requests import AccessDenied, AccessRequest, AccessRules
 from tianzhou.escaping import shown
 from tianzhou.limits import Refusals

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from tianzhou.access.needs import NAMES_PER_PART
+from tianzhou.access.body_names import NAMES_PER_PART
 from tianzhou.access.requests import AccessDenied, AccessRequest
 from tianzhou.broker.large_bodies import Decoded
 from tianzhou.limits import Refusals
