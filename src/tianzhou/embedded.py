@@ -57,6 +57,9 @@ DECIDED: Final[dict[tuple[str, ...], str]] = {
 """Keys that an embedded server sets itself, and what to do instead."""
 ACCOUNTS: Final = "plain_acl.yml"
 """Where the accounts of RocketMQ 4.x are, in the data folder; further files in the folder `acl` beside it."""
+PAGE_HOST: Final = "127.0.0.1"
+"""Where pages of metrics are shown, unless a setting names another address."""
+_PAGE_PORT: Final = "metricsPromExporterPort"
 EVERYWHERE = frozenset({"0.0.0.0", "::", ""})
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _THIS_NETWORK = ipaddress.ip_network("0.0.0.0/8")
@@ -217,8 +220,12 @@ def make_name_server(
         kv_config_path=str(home / "kvConfig.json"),
         config_store_path=str(home / "namesrv.properties"),
         acl_config_path=str(one.data / ACCOUNTS),
+        metrics_prom_exporter_host=PAGE_HOST,
     )
-    (settings,) = configured(NAME_SERVER_RULES, one.values, (settings,), settings.config_file)
+    values = dict(one.values)
+    if (port := values.get(_PAGE_PORT, "").strip()).isdigit():
+        values[_PAGE_PORT] = str(max(int(port) - 1, 0))
+    (settings,) = configured(NAME_SERVER_RULES, values, (settings,), settings.config_file)
     return NameServer(
         settings, clock=clock, port_setting="--namesrv-port", tls=tls, on_register=on_register, access=access, own=own
     )
@@ -286,6 +293,7 @@ def _broker_settings(one: EmbeddedSettings, namesrv: str, advertised: str) -> tu
         enable_property_filter=True,
         linger_micros=one.linger_micros,
         acl_config_path=str(one.data / ACCOUNTS),
+        metrics_prom_exporter_host=PAGE_HOST,
     )
     store = replace(
         StoreSettings(),

@@ -341,6 +341,14 @@ HEARTBEAT_GROUPS = Limit("maxGroupsPerHeartbeat", 4_096, "groups", "groups in a 
 GROUP_SUBSCRIPTIONS = Limit(
     "maxSubscriptionsPerGroup", 4_096, "subscriptions", "subscriptions of a group in a heartbeat", "code 29"
 )
+METRICS_CONNECTIONS = Limit(
+    "maxMetricsConnections", 16, "connections", "connections of the page of metrics", "it is closed at once",
+    server="both", fixed=True,
+)
+METRICS_REQUEST = Limit(
+    "maxMetricsRequestBytes", 8_192, "bytes", "the head of a request for the page of metrics", "status 431",
+    server="both", fixed=True,
+)
 USERS = Limit("maxUsers", 10_000, "users", "users of access control", "code 29", server="both")
 POLICY_ENTRIES = Limit(
     "maxPolicyEntries", 50_000, "entries", "entries of all users' policies together", "code 29", server="both"

@@ -16,6 +16,12 @@ from tianzhou.broker.zero_loss import contradictions
 from tianzhou.client.cluster.identity import name_server_addresses
 from tianzhou.errors import ConfigError
 from tianzhou.limits import LIMITS
+from tianzhou.metrics.settings import CHOICES as CHOICES_OF_METRICS
+from tianzhou.metrics.settings import FIXED as FIXED_OF_METRICS
+from tianzhou.metrics.settings import RANGES as RANGES_OF_METRICS
+from tianzhou.metrics.settings import metrics_problems
+from tianzhou.remoting.gates.page_gate import KEY as METRICS_KEY
+from tianzhou.remoting.gates.page_gate import parse_addresses
 from tianzhou.remoting.gates.peer_addresses import TrustedProxies
 from tianzhou.setting_rules import INT_MAX, LONG_MAX, Problem, Range, Rules
 from tianzhou.store.settings import SHORTEST_INTERVAL_MS, parse_delay_levels, parse_hours
@@ -29,7 +35,7 @@ FIXED: Final[dict[str, tuple[str, ...]]] = {
     "who a broker is and where it is reached is settled at its start": _keys(
         """
         brokerClusterName brokerName brokerId listenPort bindAddress brokerIP1 brokerIP2 haListenPort brokerRole
-        metricsPromExporterPort metricsPromExporterHost enableDLegerCommitLog dLegerGroup dLegerPeers dLegerSelfId
+        enableDLegerCommitLog dLegerGroup dLegerPeers dLegerSelfId
         preferredLeaderId dLegerHeartBeatTimeIntervalMs dLegerMaxHeartBeatLeak dLegerMinVoteIntervalMs
         dLegerMaxVoteIntervalMs enableBatchPush
         """
@@ -52,12 +58,12 @@ FIXED: Final[dict[str, tuple[str, ...]]] = {
         """
         enableRemoteAdmin proxyProtocolTrusted configBlackList useTLS socksProxyConfig
         fetchNamesrvAddrByAddressServer
-        rocketmq.namesrv.domain rocketmq.namesrv.domain.subgroup storeFileMode metricsExporterType
-        metricsGrpcExporterTarget metricsGrpcExporterHeader controllerAddr fetchControllerAddrByDnsLookup
+        rocketmq.namesrv.domain rocketmq.namesrv.domain.subgroup storeFileMode controllerAddr fetchControllerAddrByDnsLookup
         replicationAllowedAddresses
         """
     )
     + FIXED_OF_ACCESS,
+    "where metrics go, and who may see them, is never taken from a request": FIXED_OF_METRICS,
     "this version would not start with it": _keys("enableControllerMode"),
     "it is read at the start only": _keys(
         """
@@ -208,6 +214,11 @@ def _across(values: Mapping[str, str]) -> Iterable[Problem]:
     if not values["brokerName"].strip():
         yield Problem("brokerName", "", "give it a name, or remove the key for this machine's")
     yield from auth_problems(values)
+    yield from (Problem(*problem) for problem in metrics_problems(values))
+    try:
+        parse_addresses(values[METRICS_KEY])
+    except ConfigError as error:
+        yield Problem(METRICS_KEY, values[METRICS_KEY], str(error).partition(": ")[2])
     yield from contradictions(values)
 
 
@@ -215,10 +226,11 @@ RULES: Final = Rules(
     "broker",
     AT_ONCE | {key for keys in IGNORED.values() for key in keys} - {key for keys in FIXED.values() for key in keys},
     FIXED,
-    dict(_ranges()),
+    dict(_ranges()) | RANGES_OF_METRICS,
     {
         "flushDiskType": ("ASYNC_FLUSH", "SYNC_FLUSH"),
         "brokerRole": ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
+        **CHOICES_OF_METRICS,
     },
     _across,
 )

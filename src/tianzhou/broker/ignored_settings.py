@@ -130,12 +130,9 @@ IGNORED: Final[dict[str, tuple[str, ...]]] = {
         rocksdbFlushWalFrequency rocksdbWalFileRollingThreshold statRocksDBCQIntervalSec
         """
     ),
-    "metrics are not exported, and nobody is charged (5.x)": _keys(
+    "nobody is charged, and lags are counted, not estimated (5.x)": _keys(
         """
-        accountStatsEnable accountStatsPrintZeroValues enableLmqStats metricsExporterType metricsOtelCardinalityLimit
-        metricsGrpcExporterTarget metricsGrpcExporterHeader metricGrpcExporterTimeOutInMills
-        metricGrpcExporterIntervalInMills metricLoggingExporterIntervalInMills metricsPromExporterPort
-        metricsPromExporterHost metricsLabel metricsInDelta commercialBaseCount commercialSizePerMsg
+        accountStatsEnable accountStatsPrintZeroValues enableLmqStats commercialBaseCount commercialSizePerMsg
         estimateAccumulation maxConsumeQueueScan sampleCountThreshold
         """
     ),

@@ -72,6 +72,14 @@ class Router:
             self._table = {code: access.door(code, handle) for code, handle in self._table.items()}
         self._find = self._table.get
 
+    def observed(self, observe: Callable[[dict[int, Processor]], None]) -> None:
+        """Have somebody look at the requests.
+
+        Args:
+            observe: called with the table of handlers, which it may change.
+        """
+        observe(self._table)
+
     @property
     def codes(self) -> frozenset[int]:
         """Request codes that are served."""

@@ -49,6 +49,7 @@ from tianzhou.broker.housekeeping import PROTECT_MS, SWEEP_MS, Housekeeping
 from tianzhou.broker.large_bodies import NonUrgentRequests
 from tianzhou.broker.messages.acknowledgements import Acknowledgements
 from tianzhou.broker.messages.message_filter import bitmap_of
+from tianzhou.broker.metrics.exporter import BrokerMetrics
 from tianzhou.broker.overload import waited_too_long
 from tianzhou.broker.registration.members import GroupMembers
 from tianzhou.broker.registration.name_servers import NameServers
@@ -228,6 +229,11 @@ class Broker:
         return f"{self.settings.broker_ip1}:{self._port}"
 
     @property
+    def metrics_address(self) -> str:
+        """Where the page of metrics is, `host:port`; empty without one."""
+        return self._parts.metrics.address
+
+    @property
     def tables(self) -> Tables:
         """The broker's state, for those who look at it in the same process."""
         return self._tables
@@ -314,7 +320,10 @@ class Broker:
         self._stack.push_async_callback(self._supervisor.end)
         register = parts.registrar.register_again
         await replication.begin(self._supervisor, self._tables, client, register, duties)
+        parts.router.observed(parts.metrics.observe)
         await self._listen(parts.router)
+        self._stack.push_async_callback(parts.metrics.close)
+        await parts.metrics.start()
         await self._stack.enter_async_context(replication)
         own("state files", self._files.run)
         own("acknowledgements", parts.acks.run)
@@ -338,7 +347,7 @@ class Broker:
         if settings.listen_port > FAST_PORT_BELOW:
             ports[self._port - FAST_PORT_BELOW] = router.without(NOT_ON_FAST_PORT).serve
         for port, serve in ports.items():
-            await self._stack.enter_async_context(
+            server = await self._stack.enter_async_context(
                 RemotingServer(
                     settings.bind_address,
                     port,
@@ -355,6 +364,7 @@ class Broker:
                     trusted_proxies=TrustedProxies.parse(settings.proxy_protocol_trusted),
                 )
             )
+            self._parts.metrics.servers.append(server)
 
     def _settings_changed(self, keys: set[str]) -> None:
         self._tables.groups.auto_create = self.settings.auto_create_subscription_group
@@ -405,6 +415,7 @@ class Parts:
     channels: Channels
     transactions: TransactionChecker
     staging: StagingPublisher
+    metrics: BrokerMetrics
 
 
 def make_parts(
@@ -440,6 +451,7 @@ def make_parts(
     acks = Acknowledgements(store, stats, clock, tables.bounds)
     send = SendHandler(services, acks)
     clients = ClientHandler(services)
+    pulls = PullHandler(services)
     housekeeping = Housekeeping(services, clients)
     housekeeping.follow_settings()
     channels = Channels(stats, clock, settings.server_channel_max_idle_time_seconds)
@@ -454,7 +466,7 @@ def make_parts(
     config_file = Path(settings.broker_config_path or root / "config" / "broker.properties")
     router = Router(
         send,
-        PullHandler(services),
+        pulls,
         SendBackHandler(services),
         TransactionHandler(services, transactions),
         StagingHandler(services, staging),
@@ -484,7 +496,14 @@ def make_parts(
         name_servers=lambda: " or ".join(names.addresses),
         around=NonUrgentRequests(services.turns, settings, tables.refusals, clock.monotonic).around,
     )
-    return Parts(router, send, acks, clients, names, registrar, housekeeping, channels, transactions, staging)
+    metrics = BrokerMetrics(
+        services,
+        waiting_sends=lambda: len(acks),
+        long_polls=lambda: pulls.waiting,
+        registered=lambda: registrar.registered,
+        name_servers=lambda: bool(names.addresses or names.looked_up),
+    )
+    return Parts(router, send, acks, clients, names, registrar, housekeeping, channels, transactions, staging, metrics)
 
 
 def make_tables(settings: BrokerSettings, store_settings: StoreSettings, now_ms: int) -> Tables:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from tianzhou import limits
 from tianzhou.access.settings import AuthSettings
+from tianzhou.metrics.settings import MetricsSettings
 from tianzhou.settings import keyed, secret
 
 INT_MAX = 2_147_483_647
@@ -32,7 +33,7 @@ def _many_threads() -> int:
 
 
 @dataclass
-class BrokerSettings(AuthSettings):
+class BrokerSettings(AuthSettings, MetricsSettings):
     """Everything broker.conf can say about a broker, except what is the store's.
 
     Times are milliseconds unless the key says otherwise. `broker_ip1` empty means this machine's first address
@@ -240,24 +241,13 @@ class BrokerSettings(AuthSettings):
     controller_heart_beat_timeout_mills: int = 10_000
     broker_election_priority: int = INT_MAX
 
-    # statistics and metrics, §26.10
+    # statistics, §26.10; the metrics' are of `MetricsSettings`
     account_stats_enable: bool = True
     account_stats_print_zero_values: bool = True
     enable_detail_stat: bool = True
     auto_delete_unused_stats: bool = True
     max_stats_idle_time_in_minutes: int = -1
     enable_lmq_stats: bool = False
-    metrics_exporter_type: str = "DISABLE"
-    metrics_otel_cardinality_limit: int = 50_000
-    metrics_grpc_exporter_target: str = ""
-    metrics_grpc_exporter_header: str = secret("")
-    metric_grpc_exporter_time_out_in_mills: int = 3_000
-    metric_grpc_exporter_interval_in_mills: int = 60_000
-    metric_logging_exporter_interval_in_mills: int = 10_000
-    metrics_prom_exporter_port: int = 5_557
-    metrics_prom_exporter_host: str = ""
-    metrics_label: str = ""
-    metrics_in_delta: bool = False
 
     # connections, §26.11: of the server, then of the broker's own client
     server_worker_threads: int = 8

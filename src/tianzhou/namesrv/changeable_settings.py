@@ -9,7 +9,13 @@ from tianzhou.access.settings import FIXED as FIXED_OF_ACCESS
 from tianzhou.access.settings import auth_problems
 from tianzhou.errors import ConfigError
 from tianzhou.limits import LIMITS
+from tianzhou.metrics.settings import CHOICES as CHOICES_OF_METRICS
+from tianzhou.metrics.settings import FIXED as FIXED_OF_METRICS
+from tianzhou.metrics.settings import RANGES as RANGES_OF_METRICS
+from tianzhou.metrics.settings import metrics_problems
 from tianzhou.namesrv.settings import IGNORED
+from tianzhou.remoting.gates.page_gate import KEY as METRICS_KEY
+from tianzhou.remoting.gates.page_gate import parse_addresses
 from tianzhou.remoting.gates.peer_addresses import KEY, TrustedProxies
 from tianzhou.setting_rules import INT_MAX, Problem, Rules
 
@@ -24,6 +30,7 @@ FIXED: Final[dict[str, tuple[str, ...]]] = {
     ),
     "whose routes it hands on is never taken from a request": ("clusterTest", "productEnvName"),
     "this version has no controller": ("enableControllerInNamesrv",),
+    "where metrics go, and who may see them, is never taken from a request": FIXED_OF_METRICS,
     "it is read at the start only": ("serverChannelMaxIdleTimeSeconds",),
 }
 """Keys that may not change while the name server runs, by the reason."""
@@ -51,6 +58,11 @@ def across(values: Mapping[str, str]) -> Iterable[Problem]:
     except ConfigError as error:
         yield Problem(KEY, values[KEY], str(error).partition(": ")[2])
     yield from auth_problems(values)
+    yield from (Problem(*problem) for problem in metrics_problems(values))
+    try:
+        parse_addresses(values[METRICS_KEY])
+    except ConfigError as error:
+        yield Problem(METRICS_KEY, values[METRICS_KEY], str(error).partition(": ")[2])
 
 
 RULES: Final = Rules(
@@ -63,7 +75,9 @@ RULES: Final = Rules(
         "scanNotActiveBrokerInterval": (10, INT_MAX),
         "waitSecondsForService": (0, INT_MAX),
         "serverChannelMaxIdleTimeSeconds": (1, INT_MAX),
+        **RANGES_OF_METRICS,
     },
+    CHOICES_OF_METRICS,
     across=across,
 )
 """Rules of a name server's settings."""

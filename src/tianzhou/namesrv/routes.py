@@ -381,6 +381,24 @@ class RouteTable:
         broker = self._brokers.get(broker_name)
         return {} if broker is None else dict(broker.broker_addrs)
 
+    @property
+    def topic_count(self) -> int:
+        """Number of topics that have routes."""
+        return len(self._topics)
+
+    @property
+    def route_count(self) -> int:
+        """Number of topics, each as often as there are brokers that have it."""
+        return self._routes
+
+    def live(self) -> list[LiveBroker]:
+        """Brokers that are registered."""
+        return list(self._live.values())
+
+    def masters(self) -> list[tuple[str, str, bool]]:
+        """Cluster and name of each group of brokers, and whether it has a master."""
+        return [(one.cluster, name, MASTER_ID in one.broker_addrs) for name, one in self._brokers.items()]
+
     def topics(self) -> list[str]:
         """Every topic."""
         return list(self._topics)

@@ -14,6 +14,7 @@ from tianzhou.errors import RemotingError
 from tianzhou.limits import Bounds
 from tianzhou.namesrv.handlers import Handlers
 from tianzhou.namesrv.kv import KvConfig
+from tianzhou.namesrv.metrics import NameServerMetrics
 from tianzhou.namesrv.other_environment import OtherEnvironment
 from tianzhou.namesrv.routes import MinBrokerChange, Registration, RouteTable
 from tianzhou.namesrv.settings import NamesrvSettings
@@ -115,11 +116,25 @@ class NameServer:
         self._scan_timer: StallAwareTimer | None = None
         self._notices: dict[asyncio.Task[None], None] = {}
         self._supervisor = Supervisor("name server", self._clock)
+        self._metrics = NameServerMetrics(
+            settings,
+            self._handlers.routes,
+            lambda: [(self._server.port, self._server.group)],
+            self._access.gate if self._access else None,
+            self._supervisor,
+            self._clock,
+            bounds,
+        )
 
     @property
     def port(self) -> int:
         """The port it listens on."""
         return self._server.port
+
+    @property
+    def metrics_address(self) -> str:
+        """Where the page of metrics is, `host:port`; empty without one."""
+        return self._metrics.address
 
     @property
     def settings(self) -> NamesrvSettings:
@@ -153,6 +168,7 @@ class NameServer:
         if self._own_access is not None:
             await self._own_access.start(self._supervisor.own)
         await self._server.start()
+        await self._metrics.start()
         self._scan_timer = StallAwareTimer(asyncio.get_running_loop(), FIRST_SCAN_S, self._scan)
         note = exposure_warning("name server", self._server.host, self.settings.enable_remote_admin)
         if note and self._access is None:
@@ -163,6 +179,7 @@ class NameServer:
         """Stop listening and close every connection."""
         if self._scan_timer is not None:
             self._scan_timer.cancel()
+        await self._metrics.close()
         await self._elsewhere.close()
         await self._supervisor.end()
         await self._server.close()

@@ -9,6 +9,7 @@ from typing import Final
 from tianzhou import limits
 from tianzhou.access.settings import IGNORED as IGNORED_OF_ACCESS
 from tianzhou.access.settings import AuthSettings
+from tianzhou.metrics.settings import MetricsSettings
 from tianzhou.settings import keyed
 
 ALWAYS_BLACK_LISTED = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
@@ -32,7 +33,7 @@ IGNORED: Final[dict[str, tuple[str, ...]]] = {
 
 
 @dataclass
-class NamesrvSettings(AuthSettings):
+class NamesrvSettings(AuthSettings, MetricsSettings):
     """Keys of `namesrv.conf`.
 
     Those below the second heading are accepted, saved and shown, and have no effect; `IGNORED` says why.
@@ -77,6 +78,7 @@ class NamesrvSettings(AuthSettings):
     max_kv_bytes: int = limits.KV_BYTES.default
     proxy_protocol_trusted: str = ""  # Tianzhou's own; see remoting/gates/peer_addresses.py
     enable_remote_admin: bool = False  # Tianzhou's own; see remoting/gates/admin_gate.py
+    metrics_prom_exporter_port: int = 5_556  # one below a broker's of the same machine
 
     # Accepted for the sake of existing files and tools.
     client_request_thread_pool_nums: int = 8

@@ -8,9 +8,8 @@ at once, byte caps per read and per turn, and no reading from a peer that does n
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from math import inf
 from typing import Any, TypeAlias, cast
 
@@ -495,5 +494,5 @@ class Connection(Requester, asyncio.BufferedProtocol):
         awaitable = self._tasks.pop(task, None)
         if self._paused & _PAUSED_HELD:
             self._release_cost(0, 0)
-        if task.cancelled() and inspect.iscoroutine(awaitable):
+        if task.cancelled() and isinstance(awaitable, Coroutine):
             awaitable.close()  # it may never have started, and would warn about that

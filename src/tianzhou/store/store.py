@@ -14,6 +14,7 @@ from tianzhou.clock import Clock, SystemClock
 from tianzhou.errors import DiskFull, StoreError, StoreUnreadable
 from tianzhou.file_modes import MODES, parse_mode
 from tianzhou.shortages import advice, words
+from tianzhou.metrics.families import Histogram
 from tianzhou.store.appender import Appender
 from tianzhou.store.coldreads import HOT_BYTES, ColdReads
 from tianzhou.store.dispatch.dispatch import Dispatcher
@@ -382,6 +383,11 @@ class MessageStore:
             OSError: the disk refused.
         """
         write_mark(self.settings.root, Mark(at, self._log.end, why))
+
+    @property
+    def flush_times(self) -> Histogram:
+        """Seconds that flushes of the log took."""
+        return self._flusher.times
 
     @property
     def dispatch_behind_bytes(self) -> int:

@@ -384,6 +384,11 @@ class PullHandler(Handler):
         pull.follow(self._store.arrived(header.topic, header.queue_id))
         return pull
 
+    @property
+    def waiting(self) -> int:
+        """Number of pulls that wait for messages."""
+        return self._waiting
+
     def look_again(self, pull: LongPoll) -> Reply:
         """Answer a held pull whose queue has grown; None when there is nothing for it in what came."""
         request = pull.request

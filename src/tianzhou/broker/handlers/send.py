@@ -29,6 +29,7 @@ from tianzhou.broker.messages.put_codes import code_of, is_stored, remark_of
 from tianzhou.broker.messages.retry import group_of_retry_topic, is_dead_on_arrival, limit_of
 from tianzhou.broker.overload import too_many_waiting
 from tianzhou.broker.services import Services
+from tianzhou.broker.stats.message_kinds import DELAY, TRANSACTION
 from tianzhou.broker.stats.stats import PutTraffic
 from tianzhou.broker.transactions.transaction_records import make_half, prepare
 from tianzhou.errors import BrokerError, ProtocolError
@@ -242,7 +243,10 @@ class SendHandler(Handler):
             born = (header.born_timestamp, connection.remote_host_bytes, connection.remote_port)
             place = (result.queue_offset, result.physical_offset, result.store_timestamp)
             self._tables.transactions.opened(make_half(properties, *place, born))
-        self._stats.put(topic).add(queue_id, 1, result.end_offset - result.physical_offset)
+        size = result.end_offset - result.physical_offset
+        if topic != header.topic:
+            self._note_waiting(header.topic, topic, size)
+        self._stats.put(topic).add(queue_id, 1, size)
         waits = properties.get(names.WAIT) != "false"
         return self._stored(connection, command, header.topic, result, answered_queue, unique, waits=waits)
 
@@ -259,6 +263,13 @@ class SendHandler(Handler):
         dead = names.dead_letter_topic(group)
         self._tables.topics.ensure(dead, 1, now_ms)
         return dead, 0
+
+    def _note_waiting(self, topic: str, stored_in: str, size: int) -> None:
+        kinds = self._stats.kinds
+        if stored_in.startswith(names.DLQ_PREFIX):
+            kinds.add_dead(topic, group_of_retry_topic(topic))
+        else:
+            kinds.add_waiting(topic, TRANSACTION if stored_in == names.HALF_TOPIC else DELAY, size)
 
     @staticmethod
     def _level(properties: dict[str, str]) -> int:

@@ -139,6 +139,7 @@ class TransactionHandler(Handler):
         self._checker.ended(half, Outcome.COMMITTED)
         size = result.end_offset - result.physical_offset
         self._stats.put(message.topic).add(message.queue_id, 1, size)
+        self._stats.kinds.add_own(message.topic, size)
 
     @serves(RequestCode.RESUME_CHECK_HALF_MESSAGE)
     def resume(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:

@@ -99,6 +99,11 @@ class Registrar:
         """Return once every name server that can be reached knows this broker."""
         await self._ready.wait()
 
+    @property
+    def registered(self) -> bool:
+        """Whether a name server knows this broker; True where there is none to know it."""
+        return bool(self._registered) or not (self._names.addresses or self._names.looked_up)
+
     def request(self) -> None:
         """Register as soon as possible, because the last registration is out of date."""
         self._requested.advance(self._requested.value + 1)

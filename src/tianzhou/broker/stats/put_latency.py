@@ -6,6 +6,7 @@ Timing every put would cost more than the put itself; a hundred samples a second
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
 from typing import Final
 
 PERIOD_MS = 60_000
@@ -24,9 +25,10 @@ class PutLatency:
     Attributes:
         longest_ms: the longest since the start.
         classes: histogram of the last whole minute as text, estimated from the samples.
+        listener: called with each sample; None for nobody.
     """
 
-    __slots__ = ("_began_ms", "_last", "_puts", "_samples", "classes", "longest_ms")
+    __slots__ = ("_began_ms", "_last", "_puts", "_samples", "classes", "listener", "longest_ms")
 
     def __init__(self, now_ms: int) -> None:
         self._began_ms = now_ms
@@ -35,12 +37,15 @@ class PutLatency:
         self._last: list[float] = []
         self.longest_ms = 0.0
         self.classes = NOTHING_YET
+        self.listener: Callable[[float], None] | None = None
 
     def note(self, ms: float) -> None:
         """Add a sample of a put's milliseconds."""
         self._samples.append(ms)
         if ms > self.longest_ms:
             self.longest_ms = ms
+        if self.listener is not None:
+            self.listener(ms)
 
     def tick(self, now_ms: int, puts: int) -> None:
         """Begin the next minute when one is over.

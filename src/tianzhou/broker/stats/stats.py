@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tianzhou.broker.stats.message_kinds import MessageKinds
 from tianzhou.broker.stats.put_latency import PutLatency
 from tianzhou.broker.stats.stats_windows import DAY_STEP_MS, HOUR_STEP_MS, MINUTE_STEP_MS, SETTLED, Windows
 from tianzhou.limits import FIGURES, Bounds
@@ -153,6 +154,7 @@ class BrokerStats:
         missed: pulls that brought none.
         failed: puts that stored nothing.
         put_latency: how long puts took.
+        kinds: counts of messages that take the slow path.
         longest_get_ms: the longest time a pull waited for the disk.
         behind: by topic, group and queue, how many bytes of the log lie behind what was read last; kept on demand only.
         bounds: how many figures there may be besides those of topics.
@@ -172,6 +174,7 @@ class BrokerStats:
         self.missed = 0
         self.failed = 0
         self.put_latency = PutLatency(now_ms)
+        self.kinds = MessageKinds()
         self.longest_get_ms = 0
         self.behind: dict[tuple[str, str, int], int] = {}
         self.by_queue = True
@@ -233,7 +236,9 @@ class BrokerStats:
         self.count("SNDBCK_PUT_NUMS", f"{topic}@{group}")
         if dead:
             self.count("SNDBCK2DLQ_TIMES", f"{owner}@{topic}@{group}@SEND_BACK_TO_DLQ")
+            self.kinds.add_dead(topic, group)
         self.put(stored_in).add(queue_id, 1, size)
+        self.kinds.add_own(stored_in, size)
         self._own_puts += 1
         self._own_user_puts += not self.is_system(stored_in)
 
@@ -241,6 +246,7 @@ class BrokerStats:
         """Count a delayed message that was delivered."""
         if self.by_level:
             self.put(topic).add(queue_id, 1, size)
+            self.kinds.add_own(topic, size)
             self.got(names.SCHEDULE_TOPIC, SCHEDULE_GROUP).add(level - 1, 1, size)
             self._own_gets += 1
 
@@ -286,6 +292,7 @@ class BrokerStats:
         """Drop the figures of a deleted topic, unless they are to stay; totals keep them."""
         if not self.forgets:
             return
+        self.kinds.forget_topic(topic)
         put = self.puts.pop(topic, None)
         if put is not None:
             self._gone_puts += put.count
@@ -298,6 +305,7 @@ class BrokerStats:
         """Drop the figures of a deleted group, unless they are to stay; totals keep them."""
         if not self.forgets:
             return
+        self.kinds.forget_group(group)
         self._forget_gets([key for key in self.gets if key[1] == group])
         self._forget(group)
 

@@ -82,6 +82,14 @@ class AccessGate:
         account: str = connection.attributes.get(_ACCOUNT, "")
         return account
 
+    def allow(self, request: AccessRequest) -> None:
+        """Return when a request of another protocol's is allowed.
+
+        Raises:
+            AccessDenied: it is not.
+        """
+        self._rules.check(request)
+
     def may_send(self, connection: Connection, topic: str) -> bool:
         """Whether the account that a connection's last heartbeat was of may send to a topic."""
         return self._may(RequestCode.SEND_MESSAGE, topic, connection, self.account_of(connection))

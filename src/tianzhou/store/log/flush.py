@@ -12,6 +12,7 @@ from typing import Final
 
 from tianzhou.clock import Clock
 from tianzhou.errors import StoreError
+from tianzhou.metrics.families import Histogram
 from tianzhou.shortages import passes
 from tianzhou.store.files.directories import DiskNotAsked
 from tianzhou.store.files.segments import Segment, sync_all
@@ -30,6 +31,8 @@ RETRY_S: Final = 0.2
 LAST_TRIALS: Final = 10
 """Number of syncs tried at the stop."""
 WORK: Final = "flushing the commit log"
+BOUNDS_S: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
+"""Bounds of how long flushes take."""
 _UNCUT: Final = 1 << 63
 Ranges = list[tuple[Segment, int, int]]
 
@@ -160,6 +163,7 @@ class LogFlusher:
     Attributes:
         flushed: commit-log offset up to which the disk has everything.
         last_timestamp: store time of the newest appended record, ms; kept by the store.
+        times: seconds that flushes took.
     """
 
     def __init__(
@@ -183,6 +187,7 @@ class LogFlusher:
         self.flushed = Watermark(0)
         self.last_timestamp = 0
         self.failed = False
+        self.times = Histogram(BOUNDS_S)
 
     def request(self) -> None:
         """Ask for a flush soon."""
@@ -225,6 +230,7 @@ class LogFlusher:
             return
         ranges = log_ranges(self._log, self.flushed.value, end)
         self._cut_to = _UNCUT
+        began = self._clock.monotonic()
         try:
             await self._thread.sync(ranges)
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing is known to be on the disk
@@ -235,6 +241,7 @@ class LogFlusher:
             await asyncio.sleep(RETRY_S)
             self._wanted.set()
             return
+        self.times.note(self._clock.monotonic() - began)
         self._supervisor.well(WORK)
         self._advance(min(end, self._cut_to), timestamp)
 

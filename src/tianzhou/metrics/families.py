@@ -1,0 +1,181 @@
+"""Metric families and histograms: the values that pages and exporters are made of. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+LABEL_CHARACTERS: Final = 256
+"""Maximum characters of a label's value: names of peers may be longer than any topic."""
+PER_STEP: Final = 200
+"""Samples collected or written between two turns of the loop, which takes about a millisecond."""
+
+
+class Kind(StrEnum):
+    """Type of a family, in Prometheus's words."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Histogram:
+    """Counts of values by upper bounds.
+
+    Args:
+        bounds: upper bounds, ascending, without infinity.
+
+    Attributes:
+        counts: values by bound, not cumulative; the last is of those above all bounds.
+        total: sum of the values.
+    """
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    @property
+    def count(self) -> int:
+        """Number of values."""
+        return sum(self.counts)
+
+    def note(self, value: float, times: int = 1) -> None:
+        """Count a value, which was seen so many times."""
+        self.counts[bisect_left(self.bounds, value)] += times
+        self.total += value * times
+
+    def copy(self) -> Histogram:
+        """The present counts, as a value that does not change any more."""
+        other = Histogram(self.bounds)
+        other.counts, other.total = self.counts[:], self.total
+        return other
+
+
+class SampledHistogram:
+    """Histograms by labels, estimated: few values are looked at, and how many there were is known.
+
+    What has come since the last look is divided among the samples since then, so that no count ever falls.
+
+    Args:
+        bounds: see `Histogram`.
+        most: different labels at most; samples of further ones are dropped.
+
+    Attributes:
+        histograms: by labels.
+    """
+
+    def __init__(self, bounds: tuple[float, ...], most: int = 1_000) -> None:
+        self._bounds = bounds
+        self._most = most
+        self._samples: dict[tuple[str, ...], Histogram] = {}
+        self._seen = 0
+        self.histograms: dict[tuple[str, ...], Histogram] = {}
+
+    def note(self, labels: tuple[str, ...], value: float) -> None:
+        """Add a sample."""
+        found = self._samples.get(labels)
+        if found is None:
+            if len(self._samples) >= self._most:
+                return
+            found = self._samples[labels] = Histogram(self._bounds)
+        found.note(value)
+
+    def advance(self, total: int) -> None:
+        """Divide what has come since the last call among the samples since then.
+
+        Args:
+            total: number of values since the start.
+        """
+        fresh = total - self._seen
+        weight = sum(one.count for one in self._samples.values())
+        if fresh <= 0 or not weight:
+            return  # without a sample it is counted with the next ones
+        done = divided = 0
+        for labels, samples in self._samples.items():
+            histogram = self.histograms.setdefault(labels, Histogram(self._bounds))
+            for bucket, times in enumerate(samples.counts):
+                done += times
+                share = fresh * done // weight - divided
+                divided += share
+                histogram.counts[bucket] += share
+            histogram.total += samples.total * fresh / weight
+        self._samples.clear()
+        self._seen = total
+
+
+Value = float | int | Histogram
+
+
+@dataclass(slots=True)
+class Family:
+    """A metric family.
+
+    Attributes:
+        name: as Prometheus shows it; that of a counter ends with `_total`.
+        kind: its type.
+        help: what it says, in a line.
+        labels: names of its labels.
+        most: samples at most; further ones are left out and counted.
+        samples: values of the labels, and the value.
+        left_out: samples beyond `most`.
+    """
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+    most: int = 50_000
+    samples: list[tuple[tuple[str, ...], Value]] = field(default_factory=list)
+    left_out: int = 0
+
+    def add(self, value: Value, *labels: str) -> None:
+        """Add a sample, if there is room for it."""
+        if len(self.samples) < self.most:
+            self.samples.append((labels, value))
+        else:
+            self.left_out += 1
+
+
+Steps = Iterator[Family | None]
+"""Families one by one, with None between them where others can be served."""
+Source = Callable[[], Steps]
+"""Reads the present figures."""
+
+
+def counter(name: str, help_text: str, value: float, **labels: str) -> Family:
+    """A family of one counter."""
+    return _one(name, Kind.COUNTER, help_text, value, labels)
+
+
+def gauge(name: str, help_text: str, value: float, **labels: str) -> Family:
+    """A family of one gauge."""
+    return _one(name, Kind.GAUGE, help_text, value, labels)
+
+
+def gauges(name: str, help_text: str, label: str, values: Mapping[str, float]) -> Family:
+    """A family of gauges by one label."""
+    return Family(name, Kind.GAUGE, help_text, (label,), samples=[((key,), value) for key, value in values.items()])
+
+
+def counters(name: str, help_text: str, label: str, values: Mapping[str, float]) -> Family:
+    """A family of counters by one label."""
+    return Family(name, Kind.COUNTER, help_text, (label,), samples=[((key,), value) for key, value in values.items()])
+
+
+def left_out(families: Collection[Family]) -> Family:
+    """How many samples each family lacks; only of those that lack some."""
+    missing = {one.name: float(one.left_out) for one in families if one.left_out}
+    return gauges(
+        "tianzhou_metrics_left_out", "Samples that a family lacks because of metricsOtelCardinalityLimit.", "family",
+        missing,
+    )  # fmt: skip
+
+
+def _one(name: str, kind: Kind, help_text: str, value: float, labels: Mapping[str, str]) -> Family:
+    return Family(name, kind, help_text, tuple(labels), samples=[(tuple(labels.values()), value)])
