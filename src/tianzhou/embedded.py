@@ -21,6 +21,7 @@ from tianzhou.data_folder import FIRST_BROKER, claim
 from tianzhou.errors import ConfigError, StoreLocked
 from tianzhou.escaping import shown
 from tianzhou.limits import Bounds
+from tianzhou.metrics.settings import MetricsSettings
 from tianzhou.namesrv.changeable_settings import RULES as NAME_SERVER_RULES
 from tianzhou.namesrv.routes import Registration
 from tianzhou.namesrv.server import NameServer
@@ -144,6 +145,11 @@ class EmbeddedServer:
         return f"{self.advertised}:{self.broker.port}"
 
     @property
+    def metrics_address(self) -> str:
+        """Where the broker's page of metrics is, `host:port`; empty without one."""
+        return self.broker.metrics_address
+
+    @property
     def left_undone(self) -> list[str]:
         """After the block, what was in trouble when it ended, or could not be written; empty when all is well."""
         return [*self.broker.left_undone, *self.namesrv.left_undone]
@@ -222,9 +228,7 @@ def make_name_server(
         acl_config_path=str(one.data / ACCOUNTS),
         metrics_prom_exporter_host=PAGE_HOST,
     )
-    values = dict(one.values)
-    if (port := values.get(_PAGE_PORT, "").strip()).isdigit():
-        values[_PAGE_PORT] = str(max(int(port) - 1, 0))
+    values = {**one.values, **page_port(one.values, -1)}
     (settings,) = configured(NAME_SERVER_RULES, values, (settings,), settings.config_file)
     return NameServer(
         settings, clock=clock, port_setting="--namesrv-port", tls=tls, on_register=on_register, access=access, own=own
@@ -266,6 +270,18 @@ async def enter_broker(
     except StoreLocked as error:
         who = str(error).partition(";")[0]
         raise StoreLocked(f"--data {one.data}: {who}; stop that server, or give another folder") from error
+
+
+def page_port(values: Mapping[str, str], place: int) -> dict[str, str]:
+    """The setting of the port of one process's page of metrics, where several share the settings.
+
+    Args:
+        values: of the start; where they name a port, it is the first broker's.
+        place: 0 for the first broker, 1 for the second; -1 for the name server.
+    """
+    text = values.get(_PAGE_PORT, "").strip() or str(MetricsSettings.metrics_prom_exporter_port)
+    # What is no number is refused with the other settings; 0 takes any free one for each.
+    return {_PAGE_PORT: str(int(text) + place)} if text.isdigit() and int(text) else {}
 
 
 def inner_address(host: str, port: int) -> str:

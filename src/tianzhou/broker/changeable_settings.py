@@ -57,9 +57,8 @@ FIXED: Final[dict[str, tuple[str, ...]]] = {
     "who is let in, and whom the broker trusts, is never taken from a request": _keys(
         """
         enableRemoteAdmin proxyProtocolTrusted configBlackList useTLS socksProxyConfig
-        fetchNamesrvAddrByAddressServer
-        rocketmq.namesrv.domain rocketmq.namesrv.domain.subgroup storeFileMode controllerAddr fetchControllerAddrByDnsLookup
-        replicationAllowedAddresses
+        fetchNamesrvAddrByAddressServer rocketmq.namesrv.domain rocketmq.namesrv.domain.subgroup storeFileMode
+        controllerAddr fetchControllerAddrByDnsLookup replicationAllowedAddresses
         """
     )
     + FIXED_OF_ACCESS,

@@ -155,13 +155,14 @@ def serve(
         _announce(
             output,
             f"ready: name server {server.namesrv_address}, broker {server.broker_address}, data {data} "
-            f"({time.monotonic() - BEGAN:.2f} s, {_mode(_hot.MODE)})",
+            f"({time.monotonic() - BEGAN:.2f} s, {_mode(_hot.MODE)}){_page_text(server.metrics_address)}",
             {
                 "namesrv": server.namesrv_address,
                 "broker": server.broker_address,
                 "brokers": [{"name": settings.broker_name, "address": server.broker_address, "pid": os.getpid()}],
                 "data": str(data),
                 "mode": _hot.MODE,
+                **_page_field(server.metrics_address),
             },
         )
         checking = (
@@ -172,6 +173,14 @@ def serve(
         return _stopper(server, checking)
 
     run_server(start)
+
+
+def _page_text(address: str) -> str:
+    return f", metrics http://{address}/metrics" if address else ""
+
+
+def _page_field(address: str) -> dict[str, str]:
+    return {"metrics": f"http://{address}/metrics"} if address else {}
 
 
 def _members(replicas: int | None, brokers: str | None, folder: Path) -> int:
@@ -305,8 +314,9 @@ def namesrv(
         await server.__aenter__()
         _announce(
             output,
-            f"ready: name server on {settings.bind_address}:{server.port} ({time.monotonic() - BEGAN:.2f} s)",
-            {"port": server.port},
+            f"ready: name server on {settings.bind_address}:{server.port} ({time.monotonic() - BEGAN:.2f} s)"
+            + _page_text(server.metrics_address),
+            {"port": server.port, **_page_field(server.metrics_address)},
         )
         return _stopper(server)
 
@@ -349,8 +359,10 @@ def broker(
             print_note("warning: no name server is given, so clients cannot find this broker; give -n host:port")
         _announce(
             output,
-            f"ready: broker {settings.broker_name} on {server.address} ({took:.2f} s, {_mode(_hot.MODE)})",
-            {"name": settings.broker_name, "address": server.address, "port": server.port, "mode": _hot.MODE},
+            f"ready: broker {settings.broker_name} on {server.address} ({took:.2f} s, {_mode(_hot.MODE)})"
+            + _page_text(server.metrics_address),
+            {"name": settings.broker_name, "address": server.address, "port": server.port, "mode": _hot.MODE}
+            | _page_field(server.metrics_address),
         )
         return _stopper(server, _check_address(server.address, "brokerIP1", tls, server.hooks))
 

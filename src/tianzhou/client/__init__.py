@@ -33,12 +33,14 @@ if TYPE_CHECKING:
     from tianzhou.client.producer.selector import select_at_random, select_by_hash
     from tianzhou.client.producer.transactions import TransactionProducer
     from tianzhou.client.tracing.opentelemetry import Spans
+    from tianzhou.client.tracing.prometheus import ClientMetrics
 
 __all__ = [
     "Averagely",
     "ByCircle",
     "ByMachineRoom",
     "ClientInstance",
+    "ClientMetrics",
     "ConsistentHash",
     "ConsumeContext",
     "FixedQueues",
@@ -82,5 +84,6 @@ __getattr__, __dir__ = lazy_exports(
         "producer.selector": "select_at_random select_by_hash",
         "producer.transactions": "TransactionProducer",
         "tracing.opentelemetry": "Spans",
+        "tracing.prometheus": "ClientMetrics",
     },
 )

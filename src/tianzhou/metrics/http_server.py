@@ -188,7 +188,7 @@ class MetricsServer:
             self._making.add_done_callback(self._finished)
         try:
             return await asyncio.shield(self._making)
-        except Exception as error:  # noqa: BLE001 - a defect of one figure must not end the connection without a word
+        except Exception as error:
             raise BadRequest(500, "the page could not be made; the server's log says why") from error
 
     async def _make(self) -> list[bytes]:
@@ -202,5 +202,3 @@ class MetricsServer:
         self._making = None
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("the page of metrics could not be made", exc_info=error)
-
-

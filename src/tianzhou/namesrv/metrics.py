@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from tianzhou import __version__, _hot
 from tianzhou.clock import Clock
@@ -42,7 +43,7 @@ class NameServerMetrics:
         self,
         settings: NamesrvSettings,
         routes: RouteTable,
-        groups: Callable[[], Iterable[tuple[int, ConnectionGroup]]],
+        groups: Callable[[], Iterable[tuple[int, ConnectionGroup[Any]]]],
         access: AccessGate | None,
         supervisor: Supervisor,
         clock: Clock,

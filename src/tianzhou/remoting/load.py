@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from tianzhou.limits import Refusals
 from tianzhou.metrics.families import Family, Kind, Steps, counters, gauges
@@ -10,7 +11,7 @@ from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.troubles import Troubles
 
 
-def server_steps(groups: Iterable[tuple[int, ConnectionGroup]], refusals: Refusals, troubles: Troubles) -> Steps:
+def server_steps(groups: Iterable[tuple[int, ConnectionGroup[Any]]], refusals: Refusals, troubles: Troubles) -> Steps:
     """The families of a server.
 
     Args:

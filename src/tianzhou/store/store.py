@@ -13,8 +13,8 @@ from typing import Self
 from tianzhou.clock import Clock, SystemClock
 from tianzhou.errors import DiskFull, StoreError, StoreUnreadable
 from tianzhou.file_modes import MODES, parse_mode
-from tianzhou.shortages import advice, words
 from tianzhou.metrics.families import Histogram
+from tianzhou.shortages import advice, words
 from tianzhou.store.appender import Appender
 from tianzhou.store.coldreads import HOT_BYTES, ColdReads
 from tianzhou.store.dispatch.dispatch import Dispatcher

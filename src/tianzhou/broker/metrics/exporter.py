@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any
 
 from tianzhou.broker.metrics.lag import ConsumerLag
 from tianzhou.broker.metrics.readiness import Facts, judge
@@ -134,7 +135,7 @@ class BrokerMetrics:
             )
         )
 
-    def _groups(self) -> Iterable[tuple[int, ConnectionGroup]]:
+    def _groups(self) -> Iterable[tuple[int, ConnectionGroup[Any]]]:
         return [(server.port, server.group) for server in self.servers]
 
     def _requests(self) -> Steps:

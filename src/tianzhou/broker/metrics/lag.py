@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator
 from typing import Final, NamedTuple
 
 from tianzhou.broker.metrics.traffic import flag
-from tianzhou.broker.tables.consumer_offsets import ConsumerOffsets
 from tianzhou.broker.state import Tables
+from tianzhou.broker.tables.consumer_offsets import ConsumerOffsets
 from tianzhou.clock import Clock
 from tianzhou.metrics.families import PER_STEP, Family, Kind
 from tianzhou.model import names

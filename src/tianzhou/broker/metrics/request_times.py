@@ -123,7 +123,7 @@ class RequestTimes:
             "rocketmq_rpc_latency", Kind.HISTOGRAM, "Milliseconds of requests; sends and pulls are estimated.", _LABELS
         )
         for table in (self._sends.histograms, self._pulls.histograms, self._exact):
-            for (request, response), histogram in sorted(table.items()):  # type: ignore[attr-defined]
+            for (request, response), histogram in sorted(table.items()):
                 latency.add(histogram.copy(), "remoting", request, response, "false", "success")
         yield latency
         for what in _CREATIONS.values():

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from tianzhou import __version__, _hot
 from tianzhou.broker.delays.delay import waiting_room
 from tianzhou.broker.metrics.traffic import flag
 from tianzhou.broker.services import Services
 from tianzhou.broker.tables.clients import Client
-from tianzhou.metrics.families import PER_STEP, Family, Kind, Steps, counter, counters, gauge, gauges
+from tianzhou.metrics.families import PER_STEP, Family, Kind, Steps, counter, gauge, gauges
 from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.remoting.load import server_steps
 from tianzhou.store.upkeep.cleaner import disk_use
@@ -34,7 +35,7 @@ class BrokerState:
     def __init__(
         self,
         services: Services,
-        groups: Callable[[], Iterable[tuple[int, ConnectionGroup]]],
+        groups: Callable[[], Iterable[tuple[int, ConnectionGroup[Any]]]],
         waiting_sends: Callable[[], int],
         long_polls: Callable[[], int],
         most: int,
@@ -47,7 +48,9 @@ class BrokerState:
     def clients(self) -> Steps:
         """Connections of producers and consumers."""
         table = self._services.tables.clients
-        producers = self._gauges("rocketmq_producer_connections", "Producers that are connected.", "language", "version")
+        producers = self._gauges(
+            "rocketmq_producer_connections", "Producers that are connected.", "language", "version"
+        )
         counts: Counter[tuple[str, str]] = Counter()
         for number, clients in enumerate(list(table.producers.values()), 1):
             counts.update(_software(one) for one in clients.values())

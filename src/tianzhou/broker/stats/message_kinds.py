@@ -1,4 +1,4 @@
-"""Counts by kind of message that the figures of tools do not have: what waits elsewhere first, and what is no one's send.
+"""Counts by kind of message, beside the figures of tools: what waits elsewhere first, and what is nobody's send.
 
 Only messages that take the slow path anyhow are counted here, so that ordinary ones pay nothing.
 """
@@ -10,7 +10,7 @@ from typing import Final
 from tianzhou.metrics.families import Histogram
 
 DELAY, TRANSACTION = "delay", "transaction"
-COMMIT, ROLLBACK = "commit", "rollback"
+COMMITTED, ROLLED_BACK = "commit", "rollback"
 FINISH_BOUNDS_MS: Final = (5_000.0, 60_000.0, 600_000.0, 3_600_000.0, 43_200_000.0, 86_400_000.0)
 """Bounds of how long transactions take."""
 SIZE_BOUNDS: Final = (1_024.0, 4_096.0, 524_288.0, 1_048_576.0, 2_097_152.0, 4_194_304.0)
@@ -57,7 +57,7 @@ class MessageKinds:
         self.own.pop(topic, None)
         for table in (self.waiting, self.dead, self.ended):
             for key in [key for key in table if key[0] == topic]:
-                del table[key]  # type: ignore[attr-defined]
+                del table[key]
 
     def forget_group(self, group: str) -> None:
         """Drop what is counted of a deleted group."""

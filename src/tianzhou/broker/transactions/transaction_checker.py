@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Hashable, Sequence
 from itertools import islice
 
 from tianzhou.broker.services import Services
-from tianzhou.broker.stats.message_kinds import COMMIT, ROLLBACK
+from tianzhou.broker.stats.message_kinds import COMMITTED, ROLLED_BACK
 from tianzhou.broker.tables.clients import Client
 from tianzhou.broker.transactions import transaction_records as records
 from tianzhou.broker.transactions.transactions import LAG_LIMIT, Half, Identity, Outcome, Verdict, verdict
@@ -162,7 +162,7 @@ class TransactionChecker:
     def ended(self, half: Half, outcome: Outcome) -> None:
         """Mark a half message as committed, its message being in the log, or as rolled back."""
         self._ledger.mark(self._ledger.decided(half, outcome))
-        end = COMMIT if outcome is Outcome.COMMITTED else ROLLBACK
+        end = COMMITTED if outcome is Outcome.COMMITTED else ROLLED_BACK
         self._kinds.add_end(half.topic, end, self._clock.now_ms() - half.since_ms)
         # A commit can be read off the log. Of a roll-back nothing is there but its mark, so that does not wait.
         self._schedule_marks(outcome is Outcome.ROLLED_BACK or not self._store.settings.message_index_enable)

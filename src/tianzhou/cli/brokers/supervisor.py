@@ -31,6 +31,7 @@ from tianzhou.embedded import (
     client_tls_settings,
     inner_address,
     make_name_server,
+    page_port,
 )
 from tianzhou.errors import ConfigError, StoreLocked, TianzhouError
 from tianzhou.model import TopicConfig
@@ -231,7 +232,11 @@ class Supervisor:
             flush=settings.flush,
             tls=self._tls_values,
             level=logging.getLogger().level,
-            values={**settings.values, **kind.values(name, ports, host)},
+            values={
+                **settings.values,
+                **page_port(settings.values, self._names.index(name)),
+                **kind.values(name, ports, host),
+            },
             own=self._own,
         )
 

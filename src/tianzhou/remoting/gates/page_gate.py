@@ -108,4 +108,3 @@ class PageGate:
         if self._once.first(ip):
             _log.warning("the page of metrics is refused to %s: %s", ip, why)
         return 403
-
