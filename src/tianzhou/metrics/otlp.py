@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
@@ -10,10 +11,13 @@ from opentelemetry.sdk.metrics import export as sdk
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from tianzhou import __version__
 from tianzhou.errors import RemotingError
 from tianzhou.metrics.families import Family, Histogram, Kind
 
+try:
+    _VERSION = version("tianzhou")
+except PackageNotFoundError:  # run from its sources
+    _VERSION = ""
 _Key = tuple[str, tuple[str, ...]]
 
 
@@ -48,7 +52,7 @@ class OtlpExport:
             headers={name.lower(): value for name, value in headers.items()},
             timeout=timeout_s,
         )
-        self._resource = Resource({"service.name": "tianzhou", "service.version": __version__})
+        self._resource = Resource({"service.name": "tianzhou", "service.version": _VERSION})
         self._began_ns = time.time_ns()
         self._before: dict[_Key, float | Histogram] = {}
 
@@ -64,7 +68,7 @@ class OtlpExport:
         """
         after: dict[_Key, float | Histogram] = {}
         metrics = [self._metric(one, now_ns, after) for one in families if one.samples]
-        scope = sdk.ScopeMetrics(InstrumentationScope("tianzhou", __version__), metrics, "")
+        scope = sdk.ScopeMetrics(InstrumentationScope("tianzhou", _VERSION), metrics, "")
         data = sdk.MetricsData([sdk.ResourceMetrics(self._resource, [scope], "")])
         if self._exporter.export(data, self._timeout_s * 1000) is not sdk.MetricExportResult.SUCCESS:
             raise RemotingError("the collector of metricsGrpcExporterTarget did not take the metrics")

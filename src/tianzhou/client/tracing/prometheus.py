@@ -5,8 +5,8 @@
     consumer = PushConsumer("billing", namesrv, consume_hooks=[metrics.on_consume])
     prometheus_client.start_http_server(8000)
 
-Names are those of RocketMQ 5's clients. Needs the package `prometheus-client` (`pip install tianzhou[metrics]`); how the
-program shows its registry is its own matter.
+Names are those of RocketMQ 5's clients. Needs the package `prometheus-client` (`pip install tianzhou[metrics]`); how
+the program shows its registry is its own matter.
 """
 
 from __future__ import annotations
