@@ -299,10 +299,30 @@ ACCESS: dict[str, str] = {
 }
 
 
+METRICS: dict[str, str] = {
+    "metricsExporterType": "DISABLE, PROM (a page for Prometheus), OTLP_GRPC (a collector; `pip install tianzhou[otlp]`)"
+    " or LOG; howto/monitoring.md",
+    "metricsPromExporterHost": "address of the page; empty: brokerIP1 of a broker, bindAddress of a name server, and"
+    " 127.0.0.1 with `tianzhou serve`",
+    "metricsPromExporterPort": "its port, 0 for any free one; with `tianzhou serve` that of the first broker, further"
+    " brokers come behind it and the name server one below",
+    "metricsOtelCardinalityLimit": "samples of a family; further ones are left out and counted",
+    "metricsLabel": "labels of all samples, `name:value,name:value`",
+    "metricsGrpcExporterTarget": "the collector, as in `http://127.0.0.1:4317`",
+    "metricsGrpcExporterHeader": "headers for it, `name:value,name:value`",
+    "metricGrpcExporterTimeOutInMills": "ms an export may take",
+    "metricGrpcExporterIntervalInMills": "ms between two exports",
+    "metricLoggingExporterIntervalInMills": "ms between two dumps into the log",
+    "metricsInDelta": "to a collector: what came since the last export, instead of since the start",
+    "metricsAllowedAddresses": "Tianzhou's own: addresses and CIDR ranges, by commas, that may read the page, without"
+    " credentials, and nobody else; empty: everybody, or with access control who may look at the cluster",
+}
+"""Those of both servers."""
+
 SECTIONS: list[tuple[str, type, dict[str, str], dict[str, tuple[str, ...]]]] = [
-    ("Broker", BrokerSettings, BROKER | ACCESS | limits_in(BrokerSettings), ignored_settings.IGNORED),
+    ("Broker", BrokerSettings, BROKER | ACCESS | METRICS | limits_in(BrokerSettings), ignored_settings.IGNORED),
     ("Store", StoreSettings, STORE | limits_in(StoreSettings), ignored_settings.IGNORED),
-    ("Name server", NamesrvSettings, NAMESRV | ACCESS | limits_in(NamesrvSettings), namesrv_settings.IGNORED),
+    ("Name server", NamesrvSettings, NAMESRV | ACCESS | METRICS | limits_in(NamesrvSettings), namesrv_settings.IGNORED),
     ("TLS, of brokers and name servers", TlsSettings, TLS, {}),
 ]
 

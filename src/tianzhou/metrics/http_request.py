@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 MAX_LINES: Final = 100
@@ -41,7 +41,7 @@ class Request:
 
     path: str
     head_only: bool = False
-    credentials: tuple[str, str] | None = None
+    credentials: tuple[str, str] | None = field(default=None, repr=False)
 
 
 def parse_head(data: bytes) -> Request:
