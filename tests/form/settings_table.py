@@ -300,8 +300,7 @@ ACCESS: dict[str, str] = {
 
 
 METRICS: dict[str, str] = {
-    "metricsExporterType": "DISABLE, PROM (a page for Prometheus), OTLP_GRPC (a collector; `pip install tianzhou[otlp]`)"
-    " or LOG; howto/monitoring.md",
+    "metricsExporterType": "DISABLE, PROM (a page for Prometheus), OTLP_GRPC (a collector) or LOG; howto/monitoring.md",
     "metricsPromExporterHost": "address of the page; empty: brokerIP1 of a broker, bindAddress of a name server, and"
     " 127.0.0.1 with `tianzhou serve`",
     "metricsPromExporterPort": "its port, 0 for any free one; with `tianzhou serve` that of the first broker, further"

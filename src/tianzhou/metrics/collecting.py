@@ -62,9 +62,13 @@ class Collector:
 
     async def page(self) -> AsyncIterator[bytes]:
         """The page for Prometheus, in pieces between which others are served."""
-        for piece in pieces(await self.families(), self.common):
-            yield piece
-            await asyncio.sleep(0)
+        families = await self.families()
+        families.reverse()
+        while families:
+            # One after the other they go again: the samples of all at once would take a tenth of a second to free.
+            for piece in pieces([families.pop()], self.common):
+                yield piece
+                await asyncio.sleep(0)
 
     def _note(self, source: object) -> None:
         if source not in self._failed:

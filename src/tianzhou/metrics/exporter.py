@@ -36,6 +36,7 @@ class Exporter:
 
     Attributes:
         page: serves the page; None without one.
+        collector: the argument.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Exporter:
     ) -> None:
         self._exposed = exposed
         self._settings = settings
-        self._collector = collector
+        self.collector = collector
         self._supervisor = supervisor
         self._task: asyncio.Task[None] | None = None
         self._target: Exports | None = None
@@ -85,16 +86,16 @@ class Exporter:
                 _log.warning("%s", warning)
         elif kind == OTLP:
             delta = settings.metrics_in_delta
-            common = {**self._collector.common, **(AGGREGATION if delta else {})}
+            common = {**self.collector.common, **(AGGREGATION if delta else {})}
             self._target = _otlp(settings, common)
             self._run(self._target, lambda: settings.metric_grpc_exporter_interval_in_mills / 1000)
         elif kind == LOG:
-            self._target = LogExport(dict(self._collector.common))
+            self._target = LogExport(dict(self.collector.common))
             self._run(self._target, lambda: settings.metric_logging_exporter_interval_in_mills / 1000)
 
     def _run(self, target: Exports, interval_s: Callable[[], float]) -> None:
         self._task = self._supervisor.own(
-            "export of metrics", lambda: export_again_and_again(self._collector, target, interval_s)
+            "export of metrics", lambda: export_again_and_again(self.collector, target, interval_s)
         )
 
     async def close(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from heapq import heappush, heappushpop
 from typing import Final, NamedTuple
 
 from tianzhou.broker.metrics.traffic import flag
@@ -16,6 +17,7 @@ from tianzhou.broker.tables.consumer_offsets import ConsumerOffsets
 from tianzhou.clock import Clock
 from tianzhou.metrics.families import PER_STEP, Family, Kind
 from tianzhou.model import names
+from tianzhou.slices import each_in_turns
 from tianzhou.store.store import MessageStore
 
 MOST_LOOK_UPS: Final = 400
@@ -68,18 +70,22 @@ class ConsumerLag:
         queueing = self._family(
             "rocketmq_consumer_queueing_latency", "Milliseconds since the oldest message not pulled was stored."
         )
-        behind: list[Pair] = []
-        for pair in await self._pairs():
+        longest: list[tuple[int, int, Pair]] = []
+        behind = 0
+        async for pair in each_in_turns(await self._pairs(), PER_STEP):
             labels = self._labels(pair)
             lag.add(pair.lag, *labels)
             inflight.add(pair.lag - pair.ready, *labels)
             ready.add(pair.ready, *labels)
             if pair.waiting:
-                behind.append(pair)
+                behind += 1
+                (heappush if behind <= MOST_LOOK_UPS else heappushpop)(longest, (pair.lag, behind, pair))
             else:
                 late.add(0, *labels)
                 queueing.add(0, *labels)
-        await self._add_latencies(behind, late, queueing)
+        await self._add_latencies([pair for *_, pair in sorted(longest, reverse=True)], late, queueing)
+        for family in (late, queueing):
+            family.left_out += behind - len(longest)
         for family in (lag, inflight, ready, late, queueing):
             yield family
 
@@ -102,11 +108,11 @@ class ConsumerLag:
                 break
         return found
 
-    async def _add_latencies(self, behind: list[Pair], late: Family, queueing: Family) -> None:
+    async def _add_latencies(self, longest: list[Pair], late: Family, queueing: Family) -> None:
         times: dict[tuple[str, int, int], int] = {}
         left = MOST_LOOK_UPS
         now = self._clock.now_ms()
-        for pair in sorted(behind, key=lambda one: -one.lag):
+        async for pair in each_in_turns(longest, PER_STEP):
             oldest: list[list[int]] = [[], []]
             for _, queue_id, consumed, pulled in pair.waiting:
                 for found, offset in zip(oldest, (consumed, pulled), strict=True):

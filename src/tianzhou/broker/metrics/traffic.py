@@ -54,9 +54,10 @@ class Traffic:
             "Sizes of records, estimated: what came between two looks counts with its mean.", *labels[:2],
         )  # fmt: skip
         stats, sends = self._stats, 0
-        for number, (topic, put) in enumerate(list(stats.puts.items()), 1):
-            sends += put.count - put.surplus
-            if is_counted(topic):
+        for number, topic in enumerate(list(stats.puts), 1):
+            put = stats.puts.get(topic)
+            sends += 0 if put is None else put.count - put.surplus
+            if put is not None and is_counted(topic):
                 own = stats.kinds.own.get(topic, (0, 0))
                 found = {self._type_of(topic): (put.count - own[0], put.bytes - own[1])}
                 for kind, (count, bytes_) in self._waiting(topic).items():
@@ -101,8 +102,11 @@ class Traffic:
         labels = "topic", "consumer_group", "is_retry", "is_system"
         messages = self._family("rocketmq_messages_out_total", Kind.COUNTER, "Messages that groups got.", *labels)
         size = self._family("rocketmq_throughput_out_total", Kind.COUNTER, "Bytes of their records.", *labels)
-        for number, ((topic, group), got) in enumerate(list(self._stats.gets.items()), 1):
-            if is_counted(topic):
+        # Keys only: pairs with what they lead to would be hundreds of thousands of new objects at once.
+        for number, key in enumerate(list(self._stats.gets), 1):
+            topic, group = key
+            got = self._stats.gets.get(key)
+            if got is not None and is_counted(topic):
                 system = flag(self._topics.is_system(topic))
                 messages.add(got.count, topic, group, "false", system)
                 size.add(got.bytes, topic, group, "false", system)
