@@ -116,7 +116,7 @@ async def traffic(namesrv: str, master: Broker) -> None:
 
     async with TransactionProducer("bank", namesrv, check=check) as producer:
         for end in ends:
-            await producer.send_in_transaction(Message("orders", b"t"), lambda message, end=end: end, None)
+            await producer.send_in_transaction(Message("orders", b"t"), lambda message, arg, end=end: end, None)
     stats = master._parts.metrics._services.stats
     stats.sent_back("orders", "billing", "%DLQ%billing", 0, 100, dead=True)
     master.tables.refusals.counts["maxTopics"] += 1

@@ -197,7 +197,7 @@ async def test_a_thousand_topics_by_a_thousand_groups_are_collected_in_slices(be
     for topic in range(1_000):
         stats.put(f"topic-{topic}").add(0, 1, 100)
     for topic in range(1_000):
-        for group in range(200):
+        for group in range(60):
             stats.got(f"topic-{topic}", f"group-{group}").add(0, 1, 100)
     with FrozenObjects():  # as a server's process does
         one = Traffic(stats, bench.tables.topics, 50_000)
@@ -215,7 +215,7 @@ async def test_a_thousand_topics_by_a_thousand_groups_are_collected_in_slices(be
             size += len(piece)
             began = time.thread_time()
     out = next(family for family in families if family.name == "rocketmq_messages_out_total")
-    assert (len(out.samples), out.left_out) == (50_000, 150_000)
+    assert (len(out.samples), out.left_out) == (50_000, 10_000)
     assert size > 5_000_000
     # The first slice of a table copies it, which takes longest.
     assert max(slices) < 0.05

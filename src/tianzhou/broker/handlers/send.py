@@ -219,7 +219,7 @@ class SendHandler(Handler):
                 ResponseCode.MESSAGE_ILLEGAL, "inner batches (INNER_NUM, sysFlag 0xC0) are the broker's own form"
             )
         sys_flag |= multi_tag_flag(config)
-        result = self._store.append(
+        result = self._append(
             NewRecord(
                 topic,
                 queue_id,

@@ -21,9 +21,7 @@ from tianzhou.wire.command import Command
 BOUNDS_MS: Final = (1.0, 3.0, 5.0, 7.0, 10.0, 100.0, 1_000.0, 2_000.0, 3_000.0)
 EXECUTION_BOUNDS_MS: Final = (10.0, 100.0, 1_000.0, 3_000.0, 5_000.0)
 SAMPLE_EVERY_S: Final = 0.01
-SENDS: Final = frozenset(
-    map(int, (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE))
-)
+SENDS: Final = frozenset(map(int, (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2)))
 PULLS: Final = frozenset(map(int, (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)))
 _CREATIONS: Final = {
     int(RequestCode.UPDATE_AND_CREATE_TOPIC): "topic",
@@ -60,21 +58,25 @@ class RequestTimes:
         """
         for code, handle in list(table.items()):
             if code in PULLS:
-                self._sample_next(table, code, handle)
+                self._sample_next(table, code, handle, self._pulls)
+            elif code == RequestCode.SEND_BATCH_MESSAGE:
+                self._sample_next(table, code, handle, self._sends)
             elif code not in SENDS:
                 table[code] = self._timed(code, handle)
 
-    def _sample_next(self, table: dict[int, Processor], code: int, handle: Processor) -> None:
+    def _sample_next(
+        self, table: dict[int, Processor], code: int, handle: Processor, samples: SampledHistogram
+    ) -> None:
         name = request_name(code).lower()
 
         def serve(connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
             # Back to the handler itself: what comes until the next sample pays nothing.
             table[code] = handle
-            asyncio.get_running_loop().call_later(SAMPLE_EVERY_S, self._sample_next, table, code, handle)
+            asyncio.get_running_loop().call_later(SAMPLE_EVERY_S, self._sample_next, table, code, handle, samples)
             began = self._monotonic()
             reply = handle(connection, command)
             if isinstance(reply, Command | bytes | tuple):
-                self._pulls.note((name, "success"), (self._monotonic() - began) * 1000)
+                samples.note((name, "success"), (self._monotonic() - began) * 1000)
             return reply
 
         table[code] = serve

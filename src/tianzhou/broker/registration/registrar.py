@@ -102,7 +102,8 @@ class Registrar:
     @property
     def registered(self) -> bool:
         """Whether a name server knows this broker; True where there is none to know it."""
-        return bool(self._registered) or not (self._names.addresses or self._names.looked_up)
+        known = (address not in self._failing for address in self._names.addresses)
+        return self._ready.is_set() and (any(known) or not self._names.addresses)
 
     def request(self) -> None:
         """Register as soon as possible, because the last registration is out of date."""
