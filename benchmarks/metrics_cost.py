@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""What metrics cost a broker: processor time of a message at 8 x 32, with and without a page that is read every second.
+
+    .venv/bin/python benchmarks/metrics_cost.py              # 7 rounds of sends and of pulls, some minutes
+    .venv/bin/python benchmarks/metrics_cost.py --rounds 3
+
+Two servers run at the same time and are loaded in turns, first one and then the other, each first in every other round,
+so that a busy machine is as busy for both. Shown: µs of the server's processor a message, medians, and their quotient
+with the quartiles of those of single rounds. Wanted: at most 1.01.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import urllib.request
+from pathlib import Path
+
+from sides import build, end_processes
+
+WITHOUT, WITH = "without", "with"
+LOAD = ["-c", "8", "-w", "32", "-W", "0"]
+MODES = {"put": ["-m", "put"], "pull": ["-m", "pull", "-n", "32"]}
+
+
+def serve(folder: Path, *options: str) -> tuple[subprocess.Popen[bytes], dict[str, str]]:
+    """A started server, and what its ready line says."""
+    command = [
+        sys.executable,
+        "-m",
+        "tianzhou",
+        "serve",
+        "--data",
+        str(folder),
+        "--namesrv-port",
+        "0",
+        "--broker-port",
+        "0",
+    ]
+    process = subprocess.Popen([*command, "-o", "json", *options], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    return process, json.loads(process.stdout.readline())
+
+
+def processor_s(pid: int) -> float:
+    """Seconds of the processor that all threads of a process have had, to the nanosecond."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(task.read_text(encoding="ascii").split()[0]) for task in tasks) / 1e9
+
+
+class Scraper(threading.Thread):
+    """Reads a page every second until it is stopped."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(daemon=True)
+        self._url = url
+        self.over = threading.Event()
+        self.pages = 0
+
+    def run(self) -> None:
+        while not self.over.wait(1.0):
+            with urllib.request.urlopen(self._url, timeout=30) as page:
+                page.read()
+                self.pages += 1
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--secs", type=int, default=3, help="of each load")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as text:
+        work = Path(text)
+        loadgen = build("loadgen", work)
+        plain, about_plain = serve(work / WITHOUT)
+        shown, about_shown = serve(
+            work / WITH, "--set", "metricsExporterType=PROM", "--set", "metricsPromExporterPort=0"
+        )
+        scraper = Scraper(about_shown["metrics"])
+        scraper.start()
+        servers = {WITHOUT: (plain, about_plain), WITH: (shown, about_shown)}
+        costs: dict[tuple[str, str], list[float]] = {}
+        try:
+            for number in range(arguments.rounds):
+                order = [WITHOUT, WITH] if number % 2 else [WITH, WITHOUT]
+                for mode, options in MODES.items():
+                    for name in order:
+                        process, about = servers[name]
+                        port = about["broker"].rpartition(":")[2]
+                        began = processor_s(process.pid)
+                        done = subprocess.run(
+                            [str(loadgen), "-p", port, *LOAD, "-t", str(arguments.secs), *options],
+                            capture_output=True, check=True, timeout=120,
+                        )  # fmt: skip
+                        used = processor_s(process.pid) - began
+                        costs.setdefault((mode, name), []).append(used * 1e6 / json.loads(done.stdout)["done"])
+        finally:
+            scraper.over.set()
+            scraper.join()
+            end_processes([plain, shown])
+        for mode in MODES:
+            without, with_ = costs[mode, WITHOUT], costs[mode, WITH]
+            ratios = sorted(b / a for a, b in zip(without, with_, strict=True))
+            low, _, high = statistics.quantiles(ratios, n=4)
+            print(
+                f"{mode}: {statistics.median(without):.3f} µs without, {statistics.median(with_):.3f} µs with, "
+                f"quotient {statistics.median(ratios):.4f} ({low:.4f} to {high:.4f}), {len(ratios)} rounds"
+            )
+        print(f"{scraper.pages} pages read")
+
+
+if __name__ == "__main__":
+    main()
