@@ -218,7 +218,7 @@ FIRES: dict[str, dict[str, str]] = {
     "TianzhouLoopLags": slow("tianzhou_loop_lag_seconds", ("0.1", "0.25")),
     "TianzhouFlushIsSlow": slow("tianzhou_flush_seconds", ("0.5", "1")),
     "TianzhouReplicationLags": {f"tianzhou_replication_lag_bytes{WITH}": "100000000x60"},
-    "TianzhouSlaveGone": {f"tianzhou_slaves{WITH}": "2x10 1x50"},
+    "TianzhouSlaveGone": {f"tianzhou_in_sync_slaves{WITH}": "2x10 1x50"},
     "TianzhouMasterSilent": {f"tianzhou_master_silent_seconds{WITH}": "-1x60"},
     "TianzhouNoMaster": {f'tianzhou_namesrv_master{{{LABELS}, broker_cluster="c", broker_name="b"}}': "0x60"},
     "TianzhouHalfMessagesPileUp": {f"tianzhou_half_messages{WITH}": "20000x60"},
@@ -241,7 +241,7 @@ def test_each_alarm_fires_and_none_when_all_is_well(tmp_path: Path) -> None:
         f"up{WITH}": "1x120", f"tianzhou_store_writable{WITH}": "1x120",
         f"tianzhou_broker_is_master{WITH}": "1x120", f"tianzhou_disk_used_ratio{WITH}": "0.5x120",
         f"rocketmq_consumer_lag_messages{PAIR}": "7x120", f"rocketmq_messages_out_total{PAIR}": "0+60x120",
-        f"rocketmq_consumer_lag_latency{PAIR}": "50x120", f"tianzhou_slaves{WITH}": "1x120",
+        f"rocketmq_consumer_lag_latency{PAIR}": "50x120", f"tianzhou_in_sync_slaves{WITH}": "1x120",
         f"tianzhou_put_failures_total{WITH}": "3x120", f"rocketmq_broker_permission{WITH}": "6x120",
         f"tianzhou_master_silent_seconds{WITH}": "2x120", f"tianzhou_metrics_failed_sources{WITH}": "0x120",
     }  # fmt: skip

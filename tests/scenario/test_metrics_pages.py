@@ -98,6 +98,12 @@ async def test_with_accounts_the_page_needs_one(tmp_path: Path) -> None:
         assert server.broker.tables.refusals.counts["access"] >= 2
 
 
+async def test_addresses_on_the_white_list_need_no_account(tmp_path: Path) -> None:
+    (tmp_path / "plain_acl.yml").write_text("globalWhiteRemoteAddresses: [127.0.0.1]\n" + ACCOUNTS)
+    async with EmbeddedServer(settings(tmp_path, aclEnable="true")) as server:
+        assert (await fetch(server.metrics_address))[0] == 200
+
+
 async def test_users_need_to_be_allowed_to_look_at_the_cluster(tmp_path: Path) -> None:
     values = {
         "authenticationEnabled": "true", "authorizationEnabled": "true",

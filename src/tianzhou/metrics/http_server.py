@@ -24,6 +24,8 @@ HEAD_TIMEOUT_S: Final = 5.0
 """Seconds in which the head of a request has to be whole."""
 ANSWER_TIMEOUT_S: Final = 30.0
 """Seconds in which a peer has to take its answer."""
+CLOSE_TIMEOUT_S: Final = 2.0
+"""Seconds in which a peer that has its answer has to close."""
 WRITE_BYTES: Final = 65_536
 FRESH_S: Final = 0.2
 """Seconds for which a page is served again at least."""
@@ -144,7 +146,8 @@ class MetricsServer:
             await writer.drain()
             if writer.can_write_eof():
                 writer.write_eof()
-            # Closing while something of the peer is unread would take the answer from it.
+        # Closing while something of the peer is unread would take the answer from it.
+        async with asyncio.timeout(CLOSE_TIMEOUT_S):
             await reader.read(1)
 
     async def _request(self, reader: asyncio.StreamReader) -> Request:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from tianzhou.errors import RemotingError
+from tianzhou.errors import ConfigError, RemotingError
+from tianzhou.metrics import exporter
 from tianzhou.metrics.collecting import Collector
 from tianzhou.metrics.export import LogExport, export_again_and_again
 from tianzhou.metrics.families import Family, Histogram, Kind, Steps, counter, gauge
+from tianzhou.metrics.settings import MetricsSettings
 
 grpc = pytest.importorskip("grpc")
 otlp = pytest.importorskip("tianzhou.metrics.otlp")
@@ -94,6 +97,13 @@ def test_a_collector_that_is_away_is_an_error(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(RemotingError, match="metricsGrpcExporterTarget"):
         export.export(families(1), 1_000)
     export.close()
+
+
+def test_a_missing_package_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tianzhou.metrics.otlp", None)
+    settings = MetricsSettings(metrics_exporter_type="OTLP_GRPC", metrics_grpc_exporter_target="http://127.0.0.1:1")
+    with pytest.raises(ConfigError, match=r'pip install "tianzhou\[otlp\]"'):
+        exporter._otlp(settings, {})
 
 
 async def test_the_log_gets_every_sample(caplog: pytest.LogCaptureFixture) -> None:

@@ -15,7 +15,7 @@ from tianzhou.metrics.families import PER_STEP, Family, Kind, Steps, counter, ga
 from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.remoting.load import server_steps
 from tianzhou.store.upkeep.cleaner import disk_use
-from tianzhou.wire.bodies.replication import HaStatus
+from tianzhou.wire.bodies.replication import HaClient, HaStatus
 from tianzhou.wire.codes import language_name, version_name
 
 _MODES = {"CONSUME_ACTIVELY": "pull", "CONSUME_PASSIVELY": "push", "CONSUME_POP": "pop"}
@@ -143,8 +143,11 @@ class BrokerState:
             yield gauge("tianzhou_slaves", "Slaves that are connected.", len(status.ha_connection_info))
             yield gauge("tianzhou_in_sync_slaves", "Those that are in sync.", status.in_sync_slave_nums)
         else:
-            heard_ms = status.ha_client_runtime_info.last_read_timestamp
-            silent = max(self._services.clock.now_ms() - heard_ms, 0) / 1000 if heard_ms else -1
+            silent = silent_s(
+                status.ha_client_runtime_info,
+                self._services.clock.now_ms(),
+                grouped=self._services.store.settings.enable_d_leger_commit_log,
+            )
             yield gauge("tianzhou_master_silent_seconds", "Seconds since the master was heard of; -1: never.", silent)
 
     def limits(self) -> Steps:
@@ -158,6 +161,19 @@ class BrokerState:
 
     def _gauges(self, name: str, text: str, *labels: str) -> Family:
         return Family(name, Kind.GAUGE, text, labels, self._most)
+
+
+def silent_s(client: HaClient, now_ms: int, *, grouped: bool) -> float:
+    """Seconds since a slave has heard its master; -1 when it does not follow any.
+
+    Args:
+        client: its connection to the master.
+        now_ms: the time.
+        grouped: whether it is a member of a group, which elects another leader when it does not hear the present one.
+    """
+    if client.last_read_timestamp:
+        return max(now_ms - client.last_read_timestamp, 0) / 1000
+    return 0.0 if grouped and client.master_addr else -1.0
 
 
 def _software(client: Client) -> tuple[str, str]:

@@ -69,15 +69,16 @@ class PageGate:
             return 200 if self._named(ip) else self._refused(ip, "its address is not among " + KEY)
         if self._access is None:
             return 200
-        if credentials is None:
-            return 401
-        user, password = credentials
-        fields = {ACCESS_KEY: user}
-        fields[SIGNATURE] = signature(fields, b"", password)
+        fields: dict[str, str] = {}
+        if credentials is not None:
+            user, password = credentials
+            fields[ACCESS_KEY] = user
+            fields[SIGNATURE] = signature(fields, b"", password)
         try:
             self._access.allow(AccessRequest(RequestCode.GET_BROKER_RUNTIME_INFO, fields, ip=ip))
         except AccessDenied as error:
-            return self._refused(ip, error.remark)
+            # Addresses on white lists need no credentials; others are asked for them.
+            return 401 if credentials is None else self._refused(ip, error.remark)
         return 200
 
     def warning(self, server: str, host: str) -> str:

@@ -14,10 +14,12 @@ from transaction_talk import COMMIT, ROLLBACK, end, prepare
 from tianzhou.broker.metrics.lag import ConsumerLag
 from tianzhou.broker.metrics.readiness import Facts, judge
 from tianzhou.broker.metrics.request_times import RequestTimes
+from tianzhou.broker.metrics.state import silent_s
 from tianzhou.broker.metrics.traffic import Traffic
 from tianzhou.cli.gc_freeze import FrozenObjects
 from tianzhou.metrics.exposition import pieces
 from tianzhou.metrics.families import Family, Histogram, Steps
+from tianzhou.wire.bodies.replication import HaClient
 from tianzhou.wire.codes import RequestCode
 
 Samples = dict[tuple[str, ...], Any]
@@ -163,6 +165,19 @@ async def test_the_page_of_a_broker_reads_as_prometheus_reads_it(broker: OpenBen
     assert found["rocketmq_consumer_connections"].samples[0].labels["consume_mode"] == "push"
     assert found["tianzhou_metrics_failed_sources"].samples[0].value == 0
     assert {"rocketmq_storage_size", "rocketmq_topic_number", "tianzhou_loop_lag_seconds"} <= found.keys()
+
+
+@pytest.mark.parametrize(
+    ("client", "grouped", "seconds"),
+    [
+        (HaClient(last_read_timestamp=7_000, master_addr="m:1"), False, 3),
+        (HaClient(master_addr="m:1"), False, -1),
+        (HaClient(master_addr="m:1"), True, 0),
+        (HaClient(), True, -1),
+    ],
+)
+def test_how_long_a_master_is_silent(client: HaClient, grouped: bool, seconds: float) -> None:
+    assert silent_s(client, 10_000, grouped=grouped) == seconds
 
 
 READY = Facts(
