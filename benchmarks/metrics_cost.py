@@ -111,8 +111,8 @@ def main() -> None:
                 statistics.quantiles(costs[mode, name], n=10)[:5:4] for name in (WITHOUT, WITH)
             )
             print(
-                f"{mode}: {low:.3f} µs without, {low_with:.3f} µs with, quotient {low_with / low:.4f} of the tenth of the "
-                f"rounds that cost least; medians {middle:.3f} and {middle_with:.3f} µs, quotient "
+                f"{mode}: {low:.3f} µs without, {low_with:.3f} µs with, quotient {low_with / low:.4f} of the rounds "
+                f"that cost least; medians {middle:.3f} and {middle_with:.3f} µs, quotient "
                 f"{middle_with / middle:.4f}; {arguments.rounds} rounds"
             )
         print(f"{scraper.pages} pages read")
