@@ -88,6 +88,7 @@ class SendHandler(Handler):
         self._rng = services.rng
         self._targets: dict[str, Target] = {}
         self._append: Callable[[NewRecord], PutResult] = self._store.append
+        self._unusual_due = 0.0
         self._sample()
         self._tables.topics.listeners.append(self._forget)
         self.settings_changed()
@@ -176,6 +177,12 @@ class SendHandler(Handler):
             asyncio.get_running_loop().call_later(SAMPLE_EVERY_S, self._sample)
         return result
 
+    def _sample_unusual(self, began: float) -> None:
+        listener = self._stats.put_latency.listener
+        if listener is not None and not self._settles and began >= self._unusual_due:
+            listener((self._clock.monotonic() - began) * 1000)
+            self._unusual_due = began + SAMPLE_EVERY_S
+
     def _refuse_more(self) -> None:
         refusal = too_many_waiting(len(self._acks), self._tables.settings)
         if refusal is not None:
@@ -219,7 +226,8 @@ class SendHandler(Handler):
                 ResponseCode.MESSAGE_ILLEGAL, "inner batches (INNER_NUM, sysFlag 0xC0) are the broker's own form"
             )
         sys_flag |= multi_tag_flag(config)
-        result = self._append(
+        began = self._clock.monotonic()
+        result = self._store.append(
             NewRecord(
                 topic,
                 queue_id,
@@ -239,6 +247,7 @@ class SendHandler(Handler):
         )
         if result.status is not PutStatus.PUT_OK:
             return self._refused(command, result)
+        self._sample_unusual(began)
         if prepared:
             born = (header.born_timestamp, connection.remote_host_bytes, connection.remote_port)
             place = (result.queue_offset, result.physical_offset, result.store_timestamp)

@@ -25,7 +25,7 @@ class PutLatency:
     Attributes:
         longest_ms: the longest since the start.
         classes: histogram of the last whole minute as text, estimated from the samples.
-        listener: called with each sample; None for nobody.
+        listener: called with each sample, and with those of puts that are none of these figures; None for nobody.
     """
 
     __slots__ = ("_began_ms", "_last", "_puts", "_samples", "classes", "listener", "longest_ms")
