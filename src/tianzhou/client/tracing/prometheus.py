@@ -22,7 +22,7 @@ from tianzhou.errors import ConfigError
 MOST_SERIES: Final = 1_000
 """Pairs of topic and group that have series of their own; further ones share those of the topic `other`."""
 _SEND_MS: Final = (1, 5, 10, 20, 50, 200, 500)
-_DELIVERY_MS: Final = (1, 5, 20, 100, 1_000, 5_000, 10_000)
+_DELIVERY_MS: Final = _SEND_MS
 _PROCESS_MS: Final = (1, 5, 10, 100, 1_000, 10_000, 60_000)
 
 
