@@ -155,7 +155,7 @@ def serve(
         _announce(
             output,
             f"ready: name server {server.namesrv_address}, broker {server.broker_address}, data {data} "
-            f"({time.monotonic() - BEGAN:.2f} s, {_mode(_hot.MODE)}){_page_text(server.metrics_address)}",
+            f"({time.monotonic() - BEGAN:.2f} s, {_mode(_hot.MODE)})",
             {
                 "namesrv": server.namesrv_address,
                 "broker": server.broker_address,
@@ -173,10 +173,6 @@ def serve(
         return _stopper(server, checking)
 
     run_server(start)
-
-
-def _page_text(address: str) -> str:
-    return f", metrics http://{address}/metrics" if address else ""
 
 
 def _page_field(address: str) -> dict[str, str]:
@@ -314,8 +310,7 @@ def namesrv(
         await server.__aenter__()
         _announce(
             output,
-            f"ready: name server on {settings.bind_address}:{server.port} ({time.monotonic() - BEGAN:.2f} s)"
-            + _page_text(server.metrics_address),
+            f"ready: name server on {settings.bind_address}:{server.port} ({time.monotonic() - BEGAN:.2f} s)",
             {"port": server.port, **_page_field(server.metrics_address)},
         )
         return _stopper(server)
@@ -359,8 +354,7 @@ def broker(
             print_note("warning: no name server is given, so clients cannot find this broker; give -n host:port")
         _announce(
             output,
-            f"ready: broker {settings.broker_name} on {server.address} ({took:.2f} s, {_mode(_hot.MODE)})"
-            + _page_text(server.metrics_address),
+            f"ready: broker {settings.broker_name} on {server.address} ({took:.2f} s, {_mode(_hot.MODE)})",
             {"name": settings.broker_name, "address": server.address, "port": server.port, "mode": _hot.MODE}
             | _page_field(server.metrics_address),
         )
@@ -466,7 +460,7 @@ def _announce(output: Output, text: str, fields: dict[str, Any]) -> None:
     if output is Output.json:
         print_json({"event": "ready", "pid": os.getpid(), **fields})
     else:
-        print_line(text)
+        print_line(text + (f", metrics {fields['metrics']}" if "metrics" in fields else ""))
 
 
 def print_ignored(
