@@ -1,4 +1,4 @@
-"""`benchmarks/hostile_crowd.py` in short: crowds go above limits, and a client beside them loses nothing."""
+"""`benchmarks/crowds/hostile_crowd.py` in short: crowds go above limits, and a client beside them loses nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import pytest
 from processes import ROOT, environment
 
-BENCHMARKS = ROOT / "benchmarks"
+BENCHMARKS = ROOT / "benchmarks" / "crowds"
 sys.path.append(str(BENCHMARKS))
 
 from hostile_cases import CASES  # noqa: E402 - beside the package

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What ten thousand hostile connections cost a server, one limit at a time, and what a client beside them notices.
 
-    .venv/bin/python benchmarks/hostile_crowd.py                       # 10 000 of each kind, about half an hour
-    .venv/bin/python benchmarks/hostile_crowd.py --connections 500 --cases "topics,long polls" -o json
+    .venv/bin/python benchmarks/crowds/hostile_crowd.py                       # 10 000 of each kind, about half an hour
+    .venv/bin/python benchmarks/crowds/hostile_crowd.py --connections 500 --cases "topics,long polls" -o json
 
 For each kind a name server and a broker as processes on a fresh store. Fewer connections meet limits that are as much
 smaller. A client sends a message and pulls it again, over and over, from before the others come until they have gone;
@@ -31,6 +31,9 @@ from pathlib import Path
 from typing import Any
 
 from hostile_cases import CASES, LARGE_BODY, PASSWORD, QUEUES, TOPIC, USER, Case
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
 from scale import allow_files
 from sides import anon_mb, end_processes
 
