@@ -100,6 +100,12 @@ class ClientError(TianzhouError):
     response_code = 13
 
 
+class UnknownTopic(ClientError):
+    """No name server knows the topic."""
+
+    response_code = 17
+
+
 class TopicUnavailable(ClientError):
     """The topic has no queue that can be sent to now: it does not exist, or its brokers are gone."""
 

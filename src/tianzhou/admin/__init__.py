@@ -11,20 +11,29 @@ from tianzhou.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from tianzhou.admin.access import Access
+    from tianzhou.admin.accounts import AccountFiles, Accounts
     from tianzhou.admin.admin import Admin
+    from tianzhou.admin.brokers import Brokers
     from tianzhou.admin.cluster import BrokerStatus, Cluster
-    from tianzhou.admin.groups import GroupLag, Groups, OffsetChange, QueueLag
-    from tianzhou.admin.messages import Messages
+    from tianzhou.admin.controllers import Controllers
+    from tianzhou.admin.groups import Groups
+    from tianzhou.admin.messages import Messages, MessageTrack
+    from tianzhou.admin.progress import GroupLag, OffsetChange, QueueLag
     from tianzhou.admin.servers import Servers
     from tianzhou.admin.topics import TopicDescription, Topics
 
 __all__ = [
     "Access",
+    "AccountFiles",
+    "Accounts",
     "Admin",
     "BrokerStatus",
+    "Brokers",
     "Cluster",
+    "Controllers",
     "GroupLag",
     "Groups",
+    "MessageTrack",
     "Messages",
     "OffsetChange",
     "QueueLag",
@@ -37,10 +46,14 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "access": "Access",
+        "accounts": "AccountFiles Accounts",
         "admin": "Admin",
+        "brokers": "Brokers",
         "cluster": "BrokerStatus Cluster",
-        "groups": "GroupLag Groups OffsetChange QueueLag",
-        "messages": "Messages",
+        "controllers": "Controllers",
+        "groups": "Groups",
+        "messages": "MessageTrack Messages",
+        "progress": "GroupLag OffsetChange QueueLag",
         "servers": "Servers",
         "topics": "TopicDescription Topics",
     },

@@ -146,11 +146,19 @@ class Access:
             cluster: the cluster whose broker is queried.
             broker_addr: the server to query.
         """
-        address = await self._one(cluster, broker_addr)
-        reply = await self._reach.call(address, RequestCode.AUTH_LIST_USER, filter=part)
         # A broker of Apache's sends passwords.
-        found = load_list(USER_INFO, reply.body)
+        found = await self.users_with_passwords(await self._one(cluster, broker_addr), part)
         return [UserInfo(one.username, None, one.user_type, one.user_status) for one in found]
+
+    async def users_with_passwords(self, broker_addr: str, part: str = "") -> list[UserInfo]:
+        """Users as a broker has them, to be copied; only Apache's brokers tell passwords.
+
+        Args:
+            broker_addr: the broker.
+            part: what their names contain.
+        """
+        reply = await self._reach.call(broker_addr, RequestCode.AUTH_LIST_USER, filter=part)
+        return load_list(USER_INFO, reply.body)
 
     # --- policies --------------------------------------------------------------------------------------------
 
@@ -222,6 +230,21 @@ class Access:
             policy_type=policy_type,
             resource=resource,
         )
+
+    async def acl(self, username: str, *, cluster: str | None = None, broker_addr: str | None = None) -> AclInfo | None:
+        """Policies of a user as one broker has them; None when it has none.
+
+        Args:
+            username: the user.
+            cluster: the cluster whose broker is queried.
+            broker_addr: the server to query.
+
+        Raises:
+            BrokerError: the server refuses; Apache's does so when there is no such user.
+        """
+        address, code = await self._one(cluster, broker_addr), RequestCode.AUTH_GET_ACL
+        reply = await self._reach.call(address, code, subject=_subject(username))
+        return ACL_INFO.loads(reply.body) if reply.body else None
 
     async def acls(
         self, subject: str = "", resource: str = "", *, cluster: str | None = None, broker_addr: str | None = None

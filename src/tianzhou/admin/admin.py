@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from tianzhou.admin.access import Access
+from tianzhou.admin.accounts import Accounts
+from tianzhou.admin.brokers import Brokers
 from tianzhou.admin.cluster import Cluster
+from tianzhou.admin.controllers import Controllers
 from tianzhou.admin.groups import Groups
 from tianzhou.admin.messages import Messages
 from tianzhou.admin.reach import Reach
@@ -30,8 +33,11 @@ class Admin(Startable):
         topics: create, change, delete, list, describe topics.
         groups: consumer groups: list, create, delete, lag, reset.
         cluster: brokers and name servers: status, configuration, write permission, KV entries.
-        messages: find messages.
-        access: users and policies.
+        messages: find messages, and read queues.
+        access: users and policies of RocketMQ 5.3.
+        accounts: accounts of RocketMQ 4.x.
+        brokers: one broker at a time: tables, statistics, upkeep.
+        controllers: controllers of RocketMQ 5.
         servers: what one server by itself says.
     """
 
@@ -51,6 +57,9 @@ class Admin(Startable):
         self.groups = Groups(reach)
         self.messages = Messages(reach)
         self.access = Access(reach)
+        self.accounts = Accounts(reach)
+        self.brokers = Brokers(reach)
+        self.controllers = Controllers(reach)
         self.servers = Servers(reach)
 
     @property

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
+from tianzhou.admin.progress import GroupLag, OffsetChange, QueueLag
 from tianzhou.admin.reach import Reach, masters_among, unless_absent
 from tianzhou.client.cluster import rpc
 from tianzhou.client.cluster.routes import subscribe_queues
@@ -16,12 +16,14 @@ from tianzhou.model import MessageQueue, SubscriptionGroupConfig, names
 from tianzhou.wire.bodies.clients import (
     CONSUMER_CONNECTION,
     DIRECT_CONSUMPTION,
+    MESSAGE_REQUEST_MODE,
     RUNNING_INFO,
     ConsumerConnection,
     ConsumerRunningInfo,
     DirectConsumption,
+    MessageRequestMode,
 )
-from tianzhou.wire.bodies.groups import SUBSCRIPTION_GROUP, SUBSCRIPTION_GROUP_TABLE
+from tianzhou.wire.bodies.groups import SUBSCRIPTION_GROUP, SUBSCRIPTION_GROUP_TABLE, SUBSCRIPTION_GROUPS
 from tianzhou.wire.bodies.offsets import CONSUME_STATS, ConsumeStats
 from tianzhou.wire.codes import V5_0_0, RequestCode, ResponseCode
 from tianzhou.wire.ids import parse_offset_msg_id
@@ -43,65 +45,6 @@ SYSTEM_GROUPS = frozenset(
 )
 """Groups every broker has (wire.md §9.3)."""
 LATEST_TIMESTAMP = -1
-
-
-@dataclass(slots=True, frozen=True)
-class QueueLag:
-    """How far a group is behind on one queue.
-
-    Attributes:
-        queue: the queue.
-        broker_offset: the offset its next message will get.
-        consumer_offset: the next offset the group will consume.
-        last_timestamp: store time of the last message consumed, milliseconds since the epoch; 0 for none.
-        client_id: the member that reads it, None when nobody does or it is not known.
-    """
-
-    queue: MessageQueue
-    broker_offset: int
-    consumer_offset: int
-    last_timestamp: int = 0
-    client_id: str | None = None
-
-    @property
-    def lag(self) -> int:
-        """Messages stored and not yet consumed."""
-        return max(0, self.broker_offset - self.consumer_offset)
-
-
-@dataclass(slots=True)
-class GroupLag:
-    """How far a group is behind.
-
-    Attributes:
-        group: its name.
-        queues: one entry per queue, sorted.
-        consume_tps: messages consumed per second.
-    """
-
-    group: str
-    queues: list[QueueLag] = field(default_factory=list)
-    consume_tps: float = 0.0
-
-    @property
-    def total(self) -> int:
-        """Messages of all queues, stored and not yet consumed."""
-        return sum(entry.lag for entry in self.queues)
-
-
-@dataclass(slots=True, frozen=True)
-class OffsetChange:
-    """What a reset does, or would do, to one queue.
-
-    Attributes:
-        queue: the queue.
-        before: the group's offset before, None when it had none.
-        after: the group's offset afterwards.
-    """
-
-    queue: MessageQueue
-    before: int | None
-    after: int
 
 
 class Groups:
@@ -139,12 +82,15 @@ class Groups:
         tables = await self._tables(None)
         return {name: table[group] for name, table in tables.items() if group in table}
 
-    async def create(self, group: str, *, cluster: str | None = None, **settings: Any) -> SubscriptionGroupConfig:
+    async def create(
+        self, group: str, *, cluster: str | None = None, broker_addr: str | None = None, **settings: Any
+    ) -> SubscriptionGroupConfig:
         """Create a group, or replace its configuration, on every broker.
 
         Args:
             group: its name.
             cluster: the cluster whose masters get it; None takes all clusters.
+            broker_addr: one broker alone.
             settings: fields of `SubscriptionGroupConfig`, as `retry_max_times=3`.
 
         Raises:
@@ -157,8 +103,61 @@ class Groups:
         except TypeError as error:
             known = ", ".join(f for f in SubscriptionGroupConfig.__dataclass_fields__ if f != "group_name")
             raise ConfigError(f"group {group}: {error}; settings are {known}") from None
-        await self._put(config, (await self._reach.masters(cluster)).values())
+        await self._put(config, [broker_addr] if broker_addr else (await self._reach.masters(cluster)).values())
         return config
+
+    async def create_several(self, configs: Iterable[SubscriptionGroupConfig], broker_addr: str) -> None:
+        """Create several groups at once on a broker, or replace their configuration (225).
+
+        Raises:
+            BrokerError: the broker refuses, or does not know the request, as those of RocketMQ 4.
+        """
+        code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
+        await self._reach.call(broker_addr, code, body=SUBSCRIPTION_GROUPS.dumps(list(configs)))
+
+    async def set_request_mode(
+        self, group: str, topic: str, mode: str, broker_addr: str, *, pop_share_queue_num: int = 0
+    ) -> None:
+        """Have a group's members pull a topic, or pop it (401).
+
+        Args:
+            group: the group.
+            topic: the topic.
+            mode: `PULL` or `POP`.
+            broker_addr: the broker.
+            pop_share_queue_num: how many queues a member shares when it pops.
+
+        Raises:
+            BrokerError: the broker refuses, or does not serve POP.
+        """
+        body = MESSAGE_REQUEST_MODE.dumps(MessageRequestMode(topic, group, mode, pop_share_queue_num))
+        await self._reach.call(broker_addr, RequestCode.SET_MESSAGE_REQUEST_MODE, body=body)
+
+    async def clone_offsets(self, source: str, target: str, topic: str, *, offline: bool = False) -> None:
+        """Copy how far a group has consumed a topic to another group (314).
+
+        Args:
+            source: the group that is copied.
+            target: the group that gets the offsets.
+            topic: the topic.
+            offline: whether the source may be without members.
+
+        Raises:
+            ClientError: the source has consumed nothing, so it has no retry topic.
+            BrokerError: a broker refuses.
+        """
+        masters = await self._reach.masters_of(names.retry_topic(source))
+        await self._reach.each(
+            masters.values(),
+            lambda address: self._reach.call(
+                address,
+                RequestCode.CLONE_GROUP_OFFSET,
+                src_group=source,
+                dest_group=target,
+                topic=topic,
+                offline=offline,
+            ),
+        )
 
     async def update(self, group: str, **settings: Any) -> dict[str, SubscriptionGroupConfig]:
         """Change parts of a group's configuration on every broker that has it; other settings stay.
@@ -190,7 +189,13 @@ class Groups:
         )
 
     async def delete(
-        self, group: str, *, remove_offsets: bool = True, remove_topics: bool = True, cluster: str | None = None
+        self,
+        group: str,
+        *,
+        remove_offsets: bool = True,
+        remove_topics: bool = True,
+        cluster: str | None = None,
+        broker_addr: str | None = None,
     ) -> None:
         """Delete a group from every broker of a cluster, or of all.
 
@@ -199,8 +204,9 @@ class Groups:
             remove_offsets: also how far it has consumed.
             remove_topics: also its retry and dead letter topics, with the messages in them.
             cluster: the cluster to delete it from.
+            broker_addr: one broker alone.
         """
-        masters = await self._reach.masters(cluster)
+        addresses = [broker_addr] if broker_addr else list((await self._reach.masters(cluster)).values())
 
         async def one(address: str) -> None:
             request = self._reach.call(
@@ -212,19 +218,24 @@ class Groups:
             )
             await unless_absent(request, None)
 
-        await self._reach.each(masters.values(), one)
+        await self._reach.each(addresses, one)
         if remove_topics:
             for topic in (names.retry_topic(group), names.dead_letter_topic(group)):
                 if await self._reach.route(topic) is not None:
-                    await self._reach.delete_topic(topic, masters.values())
+                    await self._reach.delete_topic(topic, addresses)
 
     # --- members ---------------------------------------------------------------------------------------------
 
-    async def connections(self, group: str) -> ConsumerConnection | None:
-        """The group's connected members and what they subscribe to; None when nobody is connected."""
-        masters = await self._masters_of_group(group)
+    async def connections(self, group: str, *, broker_addr: str | None = None) -> ConsumerConnection | None:
+        """The group's connected members and what they subscribe to; None when nobody is connected.
+
+        Args:
+            group: the group.
+            broker_addr: ask one broker alone.
+        """
+        addresses = [broker_addr] if broker_addr else (await self._masters_of_group(group)).values()
         merged: ConsumerConnection | None = None
-        for address in masters.values():
+        for address in addresses:
             code = RequestCode.GET_CONSUMER_CONNECTION_LIST
             request = self._reach.load(address, code, CONSUMER_CONNECTION, consumer_group=group)
             found = await unless_absent(request, None, ResponseCode.CONSUMER_NOT_ONLINE)
@@ -309,7 +320,7 @@ class Groups:
         for stats in (await self._reach.each(masters.values(), one)).values():
             result.consume_tps += stats.consume_tps
             result.queues += [
-                QueueLag(queue, p.broker_offset, p.consumer_offset, p.last_timestamp, owners.get(queue))
+                QueueLag(queue, p.broker_offset, p.consumer_offset, p.last_timestamp, owners.get(queue), p.pull_offset)
                 for queue, p in stats.offset_table.items()
                 if topic is None or queue.topic == topic
             ]

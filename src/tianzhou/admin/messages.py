@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import dataclass
+
+from tianzhou.admin.groups import Groups
 from tianzhou.admin.reach import Reach
 from tianzhou.client.cluster import rpc
-from tianzhou.client.consumer import pulling
-from tianzhou.client.consumer.subscription import build_subscription
 from tianzhou.client.namespaces.request_names import message_inside
 from tianzhou.errors import ClientError, ProtocolError, TianzhouError
-from tianzhou.model import MessageExt, MessageQueue, PullStatus
+from tianzhou.model import ConsumeType, MessageExt, MessageModel, MessageQueue, PullResult
+from tianzhou.wire.bodies.groups import GROUP_LIST
+from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.ids import parse_offset_msg_id
 
 TOOLS_GROUP = "TOOLS_CONSUMER"
 MAX_MESSAGES = 64
 """Maximum messages that a broker returns per query (traps.md 12)."""
 FOREVER_MS = 2**63 - 1
+
+
+@dataclass(slots=True, frozen=True)
+class MessageTrack:
+    """What became of a message in a consumer group.
+
+    Attributes:
+        group: the group.
+        kind: `CONSUMED`, `CONSUMED_BUT_FILTERED`, `NOT_CONSUME_YET`, `NOT_ONLINE`, `PULL` (its members pull, so only
+            they know), `CONSUME_BROADCASTING` or `UNKNOWN`.
+        why: why it is unknown; empty otherwise.
+    """
+
+    group: str
+    kind: str
+    why: str = ""
 
 
 class Messages:
@@ -26,6 +46,7 @@ class Messages:
 
     def __init__(self, reach: Reach) -> None:
         self._reach = reach
+        self._groups = Groups(reach)
 
     async def view(self, topic: str, msg_id: str) -> MessageExt:
         """A message by either of its ids.
@@ -86,9 +107,17 @@ class Messages:
         Raises:
             ClientError: the topic does not exist.
         """
+        return next(iter(await self.all_by_unique_key(topic, unique_key)), None)
+
+    async def all_by_unique_key(self, topic: str, unique_key: str) -> list[MessageExt]:
+        """All messages with a unique key, oldest first: a message that was sent again keeps its key.
+
+        Raises:
+            ClientError: the topic does not exist.
+        """
         found = await self._query(topic, unique_key, MAX_MESSAGES, 0, FOREVER_MS, unique_key=True)
         matching = [message for message in found if message.msg_id == unique_key]
-        return min(matching, key=lambda message: message.store_timestamp) if matching else None
+        return sorted(matching, key=lambda message: message.store_timestamp)
 
     async def by_key(
         self, topic: str, key: str, *, max_num: int = MAX_MESSAGES, begin_ms: int = 0, end_ms: int = FOREVER_MS
@@ -135,26 +164,83 @@ class Messages:
         namespace = self._reach.instance.namespace
         return [message_inside(namespace, message) for messages in found.values() for message in messages]
 
-    async def by_offset(self, queue: MessageQueue, offset: int) -> MessageExt | None:
-        """The message at an offset of a queue, None when the queue holds none there."""
+    async def bounds(self, queue: MessageQueue) -> tuple[int, int]:
+        """The first offset a queue holds and the one its next message will get."""
+        address, remoting = await self._reach.instance.master(queue.broker_name, queue.topic), self._reach.remoting
+        low, high = await asyncio.gather(
+            rpc.min_offset(remoting, address, queue), rpc.max_offset(remoting, address, queue)
+        )
+        return low, high
+
+    async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The first offset of a queue whose message was stored at or after a time, milliseconds since the epoch."""
         address = await self._reach.instance.master(queue.broker_name, queue.topic)
+        return await rpc.search_offset(self._reach.remoting, address, queue, timestamp_ms)
+
+    async def read(
+        self, queue: MessageQueue, offset: int, *, expression: str = "*", max_messages: int = 32
+    ) -> PullResult:
+        """Read from a queue once, as no consumer: nothing is committed.
+
+        Args:
+            queue: the queue.
+            offset: the first wanted offset.
+            expression: tags, as `TagA || TagB`.
+            max_messages: maximum of messages.
+        """
+        # What parses expressions is not for those who read no queue: commands start sooner without.
+        from tianzhou.client.consumer import pulling
+        from tianzhou.client.consumer.subscription import build_subscription
+
+        address, instance = await self._reach.instance.master(queue.broker_name, queue.topic), self._reach.instance
         raw = await pulling.pull(
             self._reach.remoting,
             address,
             TOOLS_GROUP,
             queue,
             offset,
-            max_messages=1,
-            subscription=build_subscription(queue.topic),
+            max_messages=max_messages,
+            subscription=build_subscription(queue.topic, expression),
             timeout_ms=self._reach.timeout_ms,
         )
-        if raw.status is not PullStatus.FOUND:
-            return None
-        instance = self._reach.instance
+        wanted = frozenset(part.strip() for part in expression.split("||")) - {"*", ""}
         found = pulling.messages_of(
             raw.body,
             queue.broker_name,
             namespace=instance.namespace,
             limit_bytes=instance.max_unpacked_body_bytes,
         )
-        return next((message for message in found if message.queue_offset == offset), None)
+        chosen = [message for message in found if not wanted or message.tags in wanted]
+        return PullResult(raw.status, raw.next_offset, raw.min_offset, raw.max_offset, chosen)
+
+    async def tracks(self, message: MessageExt) -> list[MessageTrack]:
+        """What became of a message in every group that consumes its topic."""
+        masters = await self._reach.masters_of(message.topic)
+        code = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
+        found = await self._reach.load_each(masters.values(), code, GROUP_LIST, topic=message.topic)
+        names = sorted({group for listed in found.values() for group in listed})
+        return [await self._track(message, group) for group in names]
+
+    async def _track(self, message: MessageExt, group: str) -> MessageTrack:
+        try:
+            connection = await self._groups.connections(group)
+            if connection is None:
+                return MessageTrack(group, "NOT_ONLINE")
+            if connection.consume_type is ConsumeType.CONSUME_ACTIVELY:
+                return MessageTrack(group, "PULL")
+            if connection.message_model is MessageModel.BROADCASTING:
+                return MessageTrack(group, "CONSUME_BROADCASTING")
+            lag = await self._groups.lag(group, message.topic)
+        except TianzhouError as error:
+            return MessageTrack(group, "UNKNOWN", str(error))
+        place = MessageQueue(message.topic, message.broker_name, message.queue_id)
+        if not any(one.queue == place and one.consumer_offset > message.queue_offset for one in lag.queues):
+            return MessageTrack(group, "NOT_CONSUME_YET")
+        subscription = connection.subscription_table.get(message.topic)
+        tags = set(subscription.tags_set) if subscription is not None else set()
+        return MessageTrack(group, "CONSUMED_BUT_FILTERED" if tags and message.tags not in tags else "CONSUMED")
+
+    async def by_offset(self, queue: MessageQueue, offset: int) -> MessageExt | None:
+        """The message at an offset of a queue, None when the queue holds none there."""
+        found = await self.read(queue, offset, max_messages=1)
+        return next((message for message in found.messages if message.queue_offset == offset), None)

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 from tianzhou.client.cluster import rpc
 from tianzhou.client.cluster.remedies import check
 from tianzhou.client.instance import ClientInstance
-from tianzhou.errors import BrokerError, ClientError
+from tianzhou.errors import BrokerError, ClientError, UnknownTopic
 from tianzhou.model import BrokerData, ClusterInfo, TopicRoute
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.wire.bodies.route import CLUSTER_INFO
@@ -137,7 +137,7 @@ class Reach:
         """
         route = await self.route(topic)
         if route is None:
-            raise ClientError(f"topic {topic} does not exist; create it or check its name")
+            raise UnknownTopic(f"topic {topic} does not exist; create it or check its name")
         return route
 
     async def masters_of(self, topic: str) -> dict[str, str]:

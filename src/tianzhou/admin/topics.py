@@ -65,7 +65,8 @@ class Topics:
         write_queue_nums: int = 8,
         perm: int = PERM_READ | PERM_WRITE,
         order: bool = False,
-        attributes: Mapping[str, str] | None = None,
+        attributes: Mapping[str, str | None] | None = None,
+        topic_sys_flag: int = 0,
         cluster: str | None = None,
         broker_addr: str | None = None,
     ) -> list[str]:
@@ -78,7 +79,8 @@ class Topics:
             perm: a sum of 4 (read) and 2 (write).
             order: whether its queues keep their order while brokers come and go; their numbers are then stored
                 at the name servers.
-            attributes: attributes to set, as `message.type`; brokers before 5.0 ignore them.
+            attributes: attributes to set, as `message.type`, or with None to remove; brokers before 5.0 ignore them.
+            topic_sys_flag: a sum of 1 (a topic of a unit) and 2 (units subscribe to it).
             cluster: the cluster whose masters get it; None takes all clusters.
             broker_addr: one broker alone.
 
@@ -90,9 +92,9 @@ class Topics:
             BrokerError: a broker refuses.
         """
         check_new_topic(topic)
-        config = TopicConfig(topic, read_queue_nums, write_queue_nums, perm, order=order)
+        config = TopicConfig(topic, read_queue_nums, write_queue_nums, perm, topic_sys_flag=topic_sys_flag, order=order)
         _check_numbers(config)
-        changes = ",".join(f"+{name}={value}" for name, value in (attributes or {}).items()) or None
+        changes = _changes(attributes)
         if broker_addr is not None:
             masters = {await self._name_of(broker_addr): broker_addr}
             default_topic = names.AUTO_CREATE_TOPIC
@@ -210,9 +212,7 @@ class Topics:
         configs = await self.config(topic)
         if not configs:
             raise ClientError(f"topic {topic} does not exist; create it first")
-        changes = ",".join(
-            f"-{name}" if value is None else f"+{name}={value}" for name, value in (attributes or {}).items()
-        )
+        changes = _changes(attributes)
         masters = await self._reach.masters_of(topic)
         for broker_name, config in configs.items():
             config.read_queue_nums = config.read_queue_nums if read_queue_nums is None else read_queue_nums
@@ -220,7 +220,7 @@ class Topics:
             config.perm = config.perm if perm is None else perm
             config.order = config.order if order is None else order
             _check_numbers(config)
-            await self._put(masters[broker_name], config, names.AUTO_CREATE_TOPIC, changes or None)
+            await self._put(masters[broker_name], config, names.AUTO_CREATE_TOPIC, changes)
             for name, value in (attributes or {}).items():
                 if value is None:
                     config.attributes.pop(name, None)
@@ -230,6 +230,18 @@ class Topics:
             await self._put_order_conf(topic, {name: c.write_queue_nums for name, c in configs.items()})
         await self._until_visible(next(iter(configs.values())), set(configs))
         return configs
+
+    async def put(self, broker_addr: str, config: TopicConfig) -> None:
+        """Have one broker take a topic's configuration as it is, without waiting for its route.
+
+        Args:
+            broker_addr: the broker.
+            config: the configuration; its attributes are left as the broker has them.
+
+        Raises:
+            BrokerError: the broker refuses.
+        """
+        await self._put(broker_addr, config, names.AUTO_CREATE_TOPIC, None)
 
     async def delete(self, topic: str, *, cluster: str | None = None) -> None:
         """Delete a topic from every broker of a cluster, or of all, and from the name servers.
@@ -336,6 +348,12 @@ class Topics:
         unknown = ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.SYSTEM_ERROR
         nobody: list[str] = []
         return await unless_absent(self.groups(topic), nobody, *unknown)
+
+
+def _changes(attributes: Mapping[str, str | None] | None) -> str | None:
+    """Changes of attributes as a request has them (wire.md §9.1)."""
+    parts = [f"-{name}" if value is None else f"+{name}={value}" for name, value in (attributes or {}).items()]
+    return ",".join(parts) or None
 
 
 def _check_numbers(config: TopicConfig) -> None:

@@ -27,7 +27,7 @@ from tianzhou.errors import ClientError, ConfigError
 
 if TYPE_CHECKING:
     from tianzhou.admin import Admin
-    from tianzhou.admin.groups import GroupLag
+    from tianzhou.admin.progress import GroupLag
 
 app = typer.Typer(
     help="Consumer groups: list, describe, lag, reset.",

@@ -8,9 +8,10 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from tianzhou import admin
+from tianzhou.admin.accounts import AccountFiles
 from tianzhou.admin.cluster import BrokerStatus
-from tianzhou.admin.groups import GroupLag, OffsetChange
-from tianzhou.admin.messages import FOREVER_MS, MAX_MESSAGES
+from tianzhou.admin.messages import FOREVER_MS, MAX_MESSAGES, MessageTrack
+from tianzhou.admin.progress import GroupLag, OffsetChange
 from tianzhou.admin.topics import TopicDescription
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.option_keywords import ClientKeywords
@@ -19,16 +20,24 @@ from tianzhou.model import (
     ClusterInfo,
     MessageExt,
     MessageQueue,
+    PullResult,
     SubscriptionGroupConfig,
     TopicConfig,
     TopicRoute,
 )
 from tianzhou.model.topic import PERM_READ, PERM_WRITE
 from tianzhou.sync.background import Blocking
-from tianzhou.wire.bodies.access import AclInfo, UserInfo
-from tianzhou.wire.bodies.clients import ConsumerConnection, ConsumerRunningInfo, DirectConsumption
-from tianzhou.wire.bodies.offsets import ConsumeStats, QueueTimeSpan, TopicStats
+from tianzhou.wire.bodies.access import AclInfo, PlainAccounts, UserInfo
+from tianzhou.wire.bodies.clients import (
+    Connection,
+    ConsumerConnection,
+    ConsumerRunningInfo,
+    DirectConsumption,
+    ProducerInfo,
+)
+from tianzhou.wire.bodies.offsets import BrokerConsumeStats, ConsumeStats, QueueTimeSpan, QueueUnits, TopicStats
 from tianzhou.wire.bodies.replication import HaStatus
+from tianzhou.wire.bodies.tables import BrokerStats
 
 
 class Topics(Blocking):
@@ -51,7 +60,8 @@ class Topics(Blocking):
         write_queue_nums: int = 8,
         perm: int = PERM_READ | PERM_WRITE,
         order: bool = False,
-        attributes: Mapping[str, str] | None = None,
+        attributes: Mapping[str, str | None] | None = None,
+        topic_sys_flag: int = 0,
         cluster: str | None = None,
         broker_addr: str | None = None,
     ) -> list[str]:
@@ -64,7 +74,8 @@ class Topics(Blocking):
             perm: a sum of 4 (read) and 2 (write).
             order: whether its queues keep their order while brokers come and go; their numbers are then stored
                 at the name servers.
-            attributes: attributes to set, as `message.type`; brokers before 5.0 ignore them.
+            attributes: attributes to set, as `message.type`, or with None to remove; brokers before 5.0 ignore them.
+            topic_sys_flag: a sum of 1 (a topic of a unit) and 2 (units subscribe to it).
             cluster: the cluster whose masters get it; None takes all clusters.
             broker_addr: one broker alone.
 
@@ -83,6 +94,7 @@ class Topics(Blocking):
                 perm=perm,
                 order=order,
                 attributes=attributes,
+                topic_sys_flag=topic_sys_flag,
                 cluster=cluster,
                 broker_addr=broker_addr,
             )
@@ -125,6 +137,18 @@ class Topics(Blocking):
                 attributes=attributes,
             )
         )
+
+    def put(self, broker_addr: str, config: TopicConfig) -> None:
+        """Have one broker take a topic's configuration as it is, without waiting for its route.
+
+        Args:
+            broker_addr: the broker.
+            config: the configuration; its attributes are left as the broker has them.
+
+        Raises:
+            BrokerError: the broker refuses.
+        """
+        self._run(self._async.put(broker_addr, config))
 
     def delete(self, topic: str, *, cluster: str | None = None) -> None:
         """Delete a topic from every broker of a cluster, or of all, and from the name servers.
@@ -219,19 +243,64 @@ class Groups(Blocking):
         """A group's configuration by broker name; empty when no broker has it."""
         return self._run(self._async.config(group))
 
-    def create(self, group: str, *, cluster: str | None = None, **settings: Any) -> SubscriptionGroupConfig:
+    def create(
+        self, group: str, *, cluster: str | None = None, broker_addr: str | None = None, **settings: Any
+    ) -> SubscriptionGroupConfig:
         """Create a group, or replace its configuration, on every broker.
 
         Args:
             group: its name.
             cluster: the cluster whose masters get it; None takes all clusters.
+            broker_addr: one broker alone.
             settings: fields of `SubscriptionGroupConfig`, as `retry_max_times=3`.
 
         Raises:
             ClientError: the name cannot be used.
             ConfigError: there is no such setting.
         """
-        return self._run(self._async.create(group, cluster=cluster, **settings))
+        return self._run(self._async.create(group, cluster=cluster, broker_addr=broker_addr, **settings))
+
+    def create_several(self, configs: Iterable[SubscriptionGroupConfig], broker_addr: str) -> None:
+        """Create several groups at once on a broker, or replace their configuration (225).
+
+        Raises:
+            BrokerError: the broker refuses, or does not know the request, as those of RocketMQ 4.
+        """
+        self._run(self._async.create_several(configs, broker_addr))
+
+    def set_request_mode(
+        self, group: str, topic: str, mode: str, broker_addr: str, *, pop_share_queue_num: int = 0
+    ) -> None:
+        """Have a group's members pull a topic, or pop it (401).
+
+        Args:
+            group: the group.
+            topic: the topic.
+            mode: `PULL` or `POP`.
+            broker_addr: the broker.
+            pop_share_queue_num: how many queues a member shares when it pops.
+
+        Raises:
+            BrokerError: the broker refuses, or does not serve POP.
+        """
+        self._run(
+            self._async.set_request_mode(group, topic, mode, broker_addr, pop_share_queue_num=pop_share_queue_num)
+        )
+
+    def clone_offsets(self, source: str, target: str, topic: str, *, offline: bool = False) -> None:
+        """Copy how far a group has consumed a topic to another group (314).
+
+        Args:
+            source: the group that is copied.
+            target: the group that gets the offsets.
+            topic: the topic.
+            offline: whether the source may be without members.
+
+        Raises:
+            ClientError: the source has consumed nothing, so it has no retry topic.
+            BrokerError: a broker refuses.
+        """
+        self._run(self._async.clone_offsets(source, target, topic, offline=offline))
 
     def update(self, group: str, **settings: Any) -> dict[str, SubscriptionGroupConfig]:
         """Change parts of a group's configuration on every broker that has it; other settings stay.
@@ -246,7 +315,13 @@ class Groups(Blocking):
         return self._run(self._async.update(group, **settings))
 
     def delete(
-        self, group: str, *, remove_offsets: bool = True, remove_topics: bool = True, cluster: str | None = None
+        self,
+        group: str,
+        *,
+        remove_offsets: bool = True,
+        remove_topics: bool = True,
+        cluster: str | None = None,
+        broker_addr: str | None = None,
     ) -> None:
         """Delete a group from every broker of a cluster, or of all.
 
@@ -255,14 +330,26 @@ class Groups(Blocking):
             remove_offsets: also how far it has consumed.
             remove_topics: also its retry and dead letter topics, with the messages in them.
             cluster: the cluster to delete it from.
+            broker_addr: one broker alone.
         """
         self._run(
-            self._async.delete(group, remove_offsets=remove_offsets, remove_topics=remove_topics, cluster=cluster)
+            self._async.delete(
+                group,
+                remove_offsets=remove_offsets,
+                remove_topics=remove_topics,
+                cluster=cluster,
+                broker_addr=broker_addr,
+            )
         )
 
-    def connections(self, group: str) -> ConsumerConnection | None:
-        """The group's connected members and what they subscribe to; None when nobody is connected."""
-        return self._run(self._async.connections(group))
+    def connections(self, group: str, *, broker_addr: str | None = None) -> ConsumerConnection | None:
+        """The group's connected members and what they subscribe to; None when nobody is connected.
+
+        Args:
+            group: the group.
+            broker_addr: ask one broker alone.
+        """
+        return self._run(self._async.connections(group, broker_addr=broker_addr))
 
     def running_info(self, group: str, client_id: str, *, stack: bool = False) -> ConsumerRunningInfo:
         """What a connected member reports about itself (wire.md §7.11).
@@ -510,6 +597,14 @@ class Messages(Blocking):
         """
         return self._run(self._async.by_unique_key(topic, unique_key))
 
+    def all_by_unique_key(self, topic: str, unique_key: str) -> list[MessageExt]:
+        """All messages with a unique key, oldest first: a message that was sent again keeps its key.
+
+        Raises:
+            ClientError: the topic does not exist.
+        """
+        return self._run(self._async.all_by_unique_key(topic, unique_key))
+
     def by_key(
         self, topic: str, key: str, *, max_num: int = MAX_MESSAGES, begin_ms: int = 0, end_ms: int = FOREVER_MS
     ) -> list[MessageExt]:
@@ -526,6 +621,29 @@ class Messages(Blocking):
             ClientError: the topic does not exist.
         """
         return self._run(self._async.by_key(topic, key, max_num=max_num, begin_ms=begin_ms, end_ms=end_ms))
+
+    def bounds(self, queue: MessageQueue) -> tuple[int, int]:
+        """The first offset a queue holds and the one its next message will get."""
+        return self._run(self._async.bounds(queue))
+
+    def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The first offset of a queue whose message was stored at or after a time, milliseconds since the epoch."""
+        return self._run(self._async.offset_at(queue, timestamp_ms))
+
+    def read(self, queue: MessageQueue, offset: int, *, expression: str = "*", max_messages: int = 32) -> PullResult:
+        """Read from a queue once, as no consumer: nothing is committed.
+
+        Args:
+            queue: the queue.
+            offset: the first wanted offset.
+            expression: tags, as `TagA || TagB`.
+            max_messages: maximum of messages.
+        """
+        return self._run(self._async.read(queue, offset, expression=expression, max_messages=max_messages))
+
+    def tracks(self, message: MessageExt) -> list[MessageTrack]:
+        """What became of a message in every group that consumes its topic."""
+        return self._run(self._async.tracks(message))
 
     def by_offset(self, queue: MessageQueue, offset: int) -> MessageExt | None:
         """The message at an offset of a queue, None when the queue holds none there."""
@@ -650,6 +768,15 @@ class Access(Blocking):
         """
         return self._run(self._async.users(part, cluster=cluster, broker_addr=broker_addr))
 
+    def users_with_passwords(self, broker_addr: str, part: str = "") -> list[UserInfo]:
+        """Users as a broker has them, to be copied; only Apache's brokers tell passwords.
+
+        Args:
+            broker_addr: the broker.
+            part: what their names contain.
+        """
+        return self._run(self._async.users_with_passwords(broker_addr, part))
+
     def set_acl(
         self,
         username: str,
@@ -724,6 +851,19 @@ class Access(Blocking):
             )
         )
 
+    def acl(self, username: str, *, cluster: str | None = None, broker_addr: str | None = None) -> AclInfo | None:
+        """Policies of a user as one broker has them; None when it has none.
+
+        Args:
+            username: the user.
+            cluster: the cluster whose broker is queried.
+            broker_addr: the server to query.
+
+        Raises:
+            BrokerError: the server refuses; Apache's does so when there is no such user.
+        """
+        return self._run(self._async.acl(username, cluster=cluster, broker_addr=broker_addr))
+
     def acls(
         self, subject: str = "", resource: str = "", *, cluster: str | None = None, broker_addr: str | None = None
     ) -> list[AclInfo]:
@@ -736,6 +876,264 @@ class Access(Blocking):
             broker_addr: the server to query.
         """
         return self._run(self._async.acls(subject, resource, cluster=cluster, broker_addr=broker_addr))
+
+
+class Accounts(Blocking):
+    """Operations on accounts of RocketMQ 4.x; those of 5.3 are `Access`.
+
+    All of them raise `BrokerError` when the broker refuses, as one without access control and those of RocketMQ 5.3.
+
+    Args:
+        asynchronous: the async one.
+    """
+
+    _async: admin.Accounts
+
+    def __init__(self, asynchronous: admin.Accounts) -> None:
+        super().__init__(asynchronous)
+
+    def put(
+        self,
+        address: str,
+        access_key: str,
+        *,
+        secret_key: str | None = None,
+        admin: bool | None = None,
+        white_remote_address: str | None = None,
+        default_topic_perm: str | None = None,
+        default_group_perm: str | None = None,
+        topic_perms: Iterable[str] = (),
+        group_perms: Iterable[str] = (),
+    ) -> None:
+        """Create an account on a broker, or change it; what is None stays, but for `admin`, which becomes false (50).
+
+        Args:
+            address: the broker.
+            access_key: names the account.
+            secret_key: what it signs with.
+            admin: whether it may administer.
+            white_remote_address: addresses that need no signature.
+            default_topic_perm: what it may do with topics: `DENY`, `PUB`, `SUB`, or `PUB|SUB`.
+            default_group_perm: the same with groups.
+            topic_perms: exceptions, as `orders=PUB|SUB`.
+            group_perms: exceptions, as `billing=SUB`.
+        """
+        self._run(
+            self._async.put(
+                address,
+                access_key,
+                secret_key=secret_key,
+                admin=admin,
+                white_remote_address=white_remote_address,
+                default_topic_perm=default_topic_perm,
+                default_group_perm=default_group_perm,
+                topic_perms=topic_perms,
+                group_perms=group_perms,
+            )
+        )
+
+    def delete(self, address: str, access_key: str) -> None:
+        """Delete an account from a broker (51)."""
+        self._run(self._async.delete(address, access_key))
+
+    def set_white_addresses(self, address: str, white_addresses: str, file: str | None = None) -> None:
+        """Set which addresses need no signature whoever signs (53).
+
+        Args:
+            address: the broker.
+            white_addresses: addresses and ranges, separated by commas.
+            file: the account file they are written to, where a broker has several.
+        """
+        self._run(self._async.set_white_addresses(address, white_addresses, file))
+
+    def all(self, address: str) -> PlainAccounts:
+        """All accounts of a broker (54); those of Tianzhou tell no secret, those of Apache's 4.9 do."""
+        return self._run(self._async.all(address))
+
+    def files(self, address: str) -> AccountFiles:
+        """Versions of a broker's account files (52)."""
+        return self._run(self._async.files(address))
+
+
+class Brokers(Blocking):
+    """Operations on one broker.
+
+    All of them raise `BrokerError` when the broker refuses, or does not know the request as brokers of RocketMQ 4
+    some, and `RemotingError` when it does not answer.
+
+    Args:
+        asynchronous: the async one.
+    """
+
+    _async: admin.Brokers
+
+    def __init__(self, asynchronous: admin.Brokers) -> None:
+        super().__init__(asynchronous)
+
+    def topics(self, address: str) -> dict[str, TopicConfig]:
+        """All topics of a broker by name, system topics included (21)."""
+        return self._run(self._async.topics(address))
+
+    def groups(self, address: str) -> dict[str, SubscriptionGroupConfig]:
+        """All consumer groups of a broker by name, those every broker has included (201)."""
+        return self._run(self._async.groups(address))
+
+    def create_topics(self, address: str, configs: Iterable[TopicConfig]) -> None:
+        """Create several topics at once, or replace their configuration (18)."""
+        self._run(self._async.create_topics(address, configs))
+
+    def producers(self, address: str) -> dict[str, list[ProducerInfo]]:
+        """All producers that a broker knows, by group (328)."""
+        return self._run(self._async.producers(address))
+
+    def producer_connections(self, address: str, group: str) -> list[Connection]:
+        """Members of a producer group that are connected to a broker (204)."""
+        return self._run(self._async.producer_connections(address, group))
+
+    def consume_stats(self, address: str, *, ordered: bool = False) -> BrokerConsumeStats:
+        """How far all groups of a broker are (317).
+
+        Args:
+            address: the broker.
+            ordered: only groups that consume in order.
+        """
+        return self._run(self._async.consume_stats(address, ordered=ordered))
+
+    def stats(self, address: str, name: str, key: str) -> BrokerStats:
+        """One figure of a broker over a minute, an hour and a day; zeros when it has none (315).
+
+        Args:
+            address: the broker.
+            name: of the figure, as `TOPIC_PUT_NUMS`.
+            key: what it is of, as a topic, or `topic@group` (wire.md §9.9).
+        """
+        return self._run(self._async.stats(address, name, key))
+
+    def queue_units(
+        self, address: str, topic: str, queue_id: int, index: int, count: int = 10, group: str | None = None
+    ) -> QueueUnits:
+        """Some units of a consume queue (321).
+
+        Args:
+            address: the broker.
+            topic: the topic.
+            queue_id: the queue.
+            index: the first unit.
+            count: how many.
+            group: a consumer group, whose filter is tried on them.
+        """
+        return self._run(self._async.queue_units(address, topic, queue_id, index, count, group))
+
+    def clean_expired_queues(self, address: str) -> None:
+        """Delete consume queues of topics and queues that are gone (306)."""
+        self._run(self._async.clean_expired_queues(address))
+
+    def clean_unused_topics(self, address: str) -> None:
+        """Delete what is kept of topics that are gone (316)."""
+        self._run(self._async.clean_unused_topics(address))
+
+    def delete_expired_logs(self, address: str) -> None:
+        """Delete expired files of the log now, whatever the hour (329)."""
+        self._run(self._async.delete_expired_logs(address))
+
+    def reset_flush_offset(self, address: str, offset: int) -> None:
+        """Tell a slave how far its master's log is flushed (908)."""
+        self._run(self._async.reset_flush_offset(address, offset))
+
+    def epochs(self, address: str) -> dict[str, Any]:
+        """Epochs of a broker's log, of brokers whose master a controller elects (1007)."""
+        return self._run(self._async.epochs(address))
+
+    def cold_read_limits(self, address: str) -> dict[str, Any]:
+        """What groups may read of data that has left the memory, in the broker's own words (2003)."""
+        return self._run(self._async.cold_read_limits(address))
+
+    def set_cold_read_limit(self, address: str, group: str, bytes_per_second: int) -> None:
+        """Set what a group may read of such data (2001)."""
+        self._run(self._async.set_cold_read_limit(address, group, bytes_per_second))
+
+    def remove_cold_read_limit(self, address: str, group: str) -> None:
+        """Have a group read as much of such data as all do (2002)."""
+        self._run(self._async.remove_cold_read_limit(address, group))
+
+    def set_read_ahead(self, address: str, mode: str) -> str:
+        """Switch reading ahead in the log's files; returns the broker's remark (2004).
+
+        Args:
+            address: the broker.
+            mode: `READ_AHEAD` or `READ_RANDOM`.
+        """
+        return self._run(self._async.set_read_ahead(address, mode))
+
+    def rocksdb_progress(self, address: str, topic: str, since_ms: int = 0) -> dict[str, Any]:
+        """How far consume queues in RocksDB are (354): `checkStatus` and `checkResult`."""
+        return self._run(self._async.rocksdb_progress(address, topic, since_ms))
+
+    def export_pop_records(self, address: str) -> None:
+        """Have a broker of RocketMQ 5 write what POP consumers have taken in the form of its predecessors (200056)."""
+        self._run(self._async.export_pop_records(address))
+
+    def add_to_container(self, container: str, config_path: str) -> None:
+        """Have a broker container of RocketMQ 5 start one more broker (902)."""
+        self._run(self._async.add_to_container(container, config_path))
+
+    def remove_from_container(self, container: str, cluster: str, broker_name: str, broker_id: int) -> None:
+        """Have a broker container stop one of its brokers (903)."""
+        self._run(self._async.remove_from_container(container, cluster, broker_name, broker_id))
+
+
+class Controllers(Blocking):
+    """Operations on controllers of RocketMQ 5; Tianzhou has none, its groups elect their leaders among themselves.
+
+    All of them raise `BrokerError` when the server refuses, or is no controller.
+
+    Args:
+        asynchronous: the async one.
+    """
+
+    _async: admin.Controllers
+
+    def __init__(self, asynchronous: admin.Controllers) -> None:
+        super().__init__(asynchronous)
+
+    def metadata(self, address: str) -> dict[str, Any]:
+        """A controller's group, its leader, and whether it is the leader itself (1005)."""
+        return self._run(self._async.metadata(address))
+
+    def leader(self, address: str) -> str:
+        """Address of the leader of a controller's group."""
+        return self._run(self._async.leader(address))
+
+    def sync_states(self, address: str, broker_names: Iterable[str]) -> dict[str, Any]:
+        """Which brokers of a name are in sync with their master, by name (1006)."""
+        return self._run(self._async.sync_states(address, broker_names))
+
+    def elect(self, address: str, cluster: str, broker_name: str, broker_id: int) -> dict[str, Any]:
+        """Make a broker the master of its name (1002)."""
+        return self._run(self._async.elect(address, cluster, broker_name, broker_id))
+
+    def clean(
+        self, address: str, broker_name: str, cluster: str | None = None, broker_ids: str | None = None,
+        living: bool = False,
+    ) -> None:  # fmt: skip
+        """Have a controller forget brokers (1011).
+
+        Args:
+            address: the controller.
+            broker_name: their name.
+            cluster: their cluster.
+            broker_ids: which of them, separated by `;`; None for all.
+            living: also those that are alive.
+        """
+        self._run(self._async.clean(address, broker_name, cluster, broker_ids, living))
+
+    def config(self, address: str) -> dict[str, str]:
+        """A controller's configuration (1010)."""
+        return self._run(self._async.config(address))
+
+    def update_config(self, address: str, values: Mapping[str, str]) -> None:
+        """Change a running controller's configuration (1009)."""
+        self._run(self._async.update_config(address, values))
 
 
 class Servers(Blocking):
@@ -881,8 +1279,11 @@ class Admin(Blocking):
         topics: create, change, delete, list, describe topics.
         groups: consumer groups: list, create, delete, lag, reset.
         cluster: brokers and name servers: status, configuration, write permission, KV entries.
-        messages: find messages.
-        access: users and policies.
+        messages: find messages, and read queues.
+        access: users and policies of RocketMQ 5.3.
+        accounts: accounts of RocketMQ 4.x.
+        brokers: one broker at a time: tables, statistics, upkeep.
+        controllers: controllers of RocketMQ 5.
         servers: what one server by itself says.
     """
 
@@ -902,6 +1303,9 @@ class Admin(Blocking):
         self.groups = Groups(self._async.groups)
         self.messages = Messages(self._async.messages)
         self.access = Access(self._async.access)
+        self.accounts = Accounts(self._async.accounts)
+        self.brokers = Brokers(self._async.brokers)
+        self.controllers = Controllers(self._async.controllers)
         self.servers = Servers(self._async.servers)
 
     def __enter__(self) -> Self:

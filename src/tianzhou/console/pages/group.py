@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from nicegui import ui
 
-from tianzhou.admin.groups import GroupLag, OffsetChange
+from tianzhou.admin.progress import GroupLag, OffsetChange
 from tianzhou.console.layout import Chart, View, confirmed, live, local_time, page, section, table
 from tianzhou.model.names import RETRY_PREFIX
 from tianzhou.model.topic import SubscriptionGroupConfig

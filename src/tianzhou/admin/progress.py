@@ -1,0 +1,73 @@
+"""How far consumer groups are: lag by queue, and what a reset changes. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tianzhou.model import MessageQueue
+
+
+@dataclass(slots=True, frozen=True)
+class QueueLag:
+    """How far a group is behind on one queue.
+
+    Attributes:
+        queue: the queue.
+        broker_offset: the offset its next message will get.
+        consumer_offset: the next offset the group will consume.
+        pull_offset: the next offset the group will pull; 0 from brokers of RocketMQ 4.
+        last_timestamp: store time of the last message consumed, milliseconds since the epoch; 0 for none.
+        client_id: the member that reads it, None when nobody does or it is not known.
+    """
+
+    queue: MessageQueue
+    broker_offset: int
+    consumer_offset: int
+    last_timestamp: int = 0
+    client_id: str | None = None
+    pull_offset: int = 0
+
+    @property
+    def inflight(self) -> int:
+        """Messages pulled and not yet consumed."""
+        return max(0, self.pull_offset - self.consumer_offset)
+
+    @property
+    def lag(self) -> int:
+        """Messages stored and not yet consumed."""
+        return max(0, self.broker_offset - self.consumer_offset)
+
+
+@dataclass(slots=True)
+class GroupLag:
+    """How far a group is behind.
+
+    Attributes:
+        group: its name.
+        queues: one entry per queue, sorted.
+        consume_tps: messages consumed per second.
+    """
+
+    group: str
+    queues: list[QueueLag] = field(default_factory=list)
+    consume_tps: float = 0.0
+
+    @property
+    def total(self) -> int:
+        """Messages of all queues, stored and not yet consumed."""
+        return sum(entry.lag for entry in self.queues)
+
+
+@dataclass(slots=True, frozen=True)
+class OffsetChange:
+    """What a reset does, or would do, to one queue.
+
+    Attributes:
+        queue: the queue.
+        before: the group's offset before, None when it had none.
+        after: the group's offset afterwards.
+    """
+
+    queue: MessageQueue
+    before: int | None
+    after: int
