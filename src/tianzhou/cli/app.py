@@ -30,6 +30,7 @@ from tianzhou.cli import (
     status,
     topics,
 )
+from tianzhou.cli.mqadmin import tianzhou_admin
 from tianzhou.cli.store import store_files
 from tianzhou.logs import log_to_stderr
 
@@ -85,4 +86,5 @@ app.add_typer(store_files.app, name="store")
 app.add_typer(pipelines.app, name="pipeline")
 console.register(app)
 flights.register(app)
+tianzhou_admin.register(app)
 simulate.register(app)

@@ -8,31 +8,75 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from typing import NoReturn, TextIO
 
 from tianzhou.cli.process import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, explain
 from tianzhou.errors import ConfigError, StoreLocked, TianzhouError
 from tianzhou.escaping import escaped
 
+Work = Callable[[Callable[[], None]], None]
+"""A command line; it calls what it gets when all is imported."""
+
 
 def main() -> None:
-    """Run the command line.
+    """Run the `tianzhou` command line; `tianzhou admin NAME …` is `mqadmin NAME …`."""
+    if sys.argv[1:2] == ["admin"] and sys.argv[2:3] and not sys.argv[2].startswith("-"):
+        del sys.argv[1]
+        mqadmin()
+        return
+
+    def work(imported: Callable[[], None]) -> None:
+        from tianzhou.cli.app import app
+
+        imported()
+        app(prog_name="tianzhou")
+
+    _run(work, "tianzhou")
+
+
+def mqadmin() -> None:
+    """Run the `mqadmin` command line: the sub-commands of Apache's tool by their own names."""
+
+    def work(imported: Callable[[], None]) -> None:
+        from tianzhou.cli.mqadmin.tool import run
+        from tianzhou.cli.writing import print_text
+
+        imported()
+        run(sys.argv[1:], print_text)
+
+    def words(error: TianzhouError) -> str:
+        from tianzhou.cli.mqadmin.failures import failure
+
+        return failure(error)
+
+    _run(work, "mqadmin", words)
+
+
+def _run(work: Work, name: str, words: Callable[[TianzhouError], str] = explain) -> None:
+    """Run a command line.
+
+    Args:
+        work: does it; from its call on, Ctrl-C lets it clean up.
+        name: what its errors begin with.
+        words: an error for people.
 
     Exit codes: 0 done; 1 failed; 2 wrong usage or configuration, also a port or folder that is taken;
     130 interrupted.
     """
     interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+    def imported() -> None:
+        if interruptible:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
     if interruptible:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     _open_missing_streams()
     try:
-        from tianzhou.cli.app import app
-
-        if interruptible:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-        app(prog_name="tianzhou")
+        work(imported)
     except TianzhouError as error:
-        _fail(explain(error), EXIT_USAGE if isinstance(error, ConfigError | StoreLocked) else EXIT_FAILED)
+        _fail(name, words(error), EXIT_USAGE if isinstance(error, ConfigError | StoreLocked) else EXIT_FAILED)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
     except BrokenPipeError:
@@ -41,15 +85,15 @@ def main() -> None:
         sys.exit(EXIT_FAILED)
     except OSError as error:
         _give_up_stdout()
-        _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), EXIT_FAILED)
+        _fail(name, f"{error.filename}: {error.strerror}" if error.filename else str(error), EXIT_FAILED)
     finally:
         if interruptible:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def _fail(text: str, code: int) -> NoReturn:
+def _fail(name: str, text: str, code: int) -> NoReturn:
     shown = escaped(text, keep="\t\n")
-    sys.stderr.write(f"tianzhou: {shown}\n")
+    sys.stderr.write(f"{name}: {shown}\n")
     sys.exit(code)
 
 

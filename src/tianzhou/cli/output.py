@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
-import json
 import select
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
-from tianzhou.escaping import escaped, escaped_json
+from tianzhou.cli.writing import print_json as print_json
+from tianzhou.cli.writing import print_line as print_line
+from tianzhou.cli.writing import print_note as print_note
+from tianzhou.cli.writing import print_text as print_text
+from tianzhou.escaping import escaped
 
 
 class Output(enum.StrEnum):
@@ -44,37 +47,6 @@ TlsOption = Annotated[
         help="Speak TLS; default: TIANZHOU_TLS_ENABLE. TIANZHOU_TLS_CONFIG_FILE says whom to trust, else all are.",
     ),
 ]
-
-
-def print_json(value: Any) -> None:
-    """Write one JSON document and a newline to stdout."""
-    _write(escaped_json(json.dumps(value, ensure_ascii=False, default=str)))
-
-
-def print_line(text: str) -> None:
-    """Write one line to stdout at once, also when it is a pipe; strangers' words in it cannot make it two."""
-    _write(escaped(text, keep="\t"))
-
-
-def print_text(text: str) -> None:
-    """Write a text of several lines to stdout at once."""
-    _write(escaped(text, keep="\t\n"))
-
-
-def _write(text: str) -> None:
-    try:
-        # What a terminal or file of another encoding cannot show is escaped, not an error.
-        sys.stdout.write(text.encode(sys.stdout.encoding, "backslashreplace").decode(sys.stdout.encoding) + "\n")
-        sys.stdout.flush()
-    except OSError as error:
-        error.filename = "standard output"
-        raise
-
-
-def print_note(text: str) -> None:
-    """Write a note to stderr: for people, never part of the output."""
-    sys.stderr.write(escaped(text, keep="\t\n") + "\n")
-    sys.stderr.flush()
 
 
 def output_closed() -> bool:

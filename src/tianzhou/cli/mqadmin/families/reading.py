@@ -1,0 +1,256 @@
+"""Reading queues: whole topics, one queue, a file of compacted messages (client.md §23.3)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tianzhou.cli.mqadmin import java_text
+from tianzhou.cli.mqadmin.answers import Answer
+from tianzhou.cli.mqadmin.families.offsets import parse_time
+from tianzhou.cli.mqadmin.subcommand import Option, Subcommand, Values
+from tianzhou.cli.mqadmin.targets import TOPIC
+from tianzhou.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tianzhou.admin import Admin
+    from tianzhou.model import MessageExt, MessageQueue
+
+PULL_MESSAGES: Final = 32
+LINE: Final = "-" * 56
+
+
+def print_msg(admin: Admin, values: Values) -> AsyncIterator[Answer]:
+    """Print the messages of a topic."""
+    return _print_msg(admin, values)
+
+
+async def _print_msg(admin: Admin, values: Values) -> AsyncIterator[Answer]:
+    for queue in await _queues(admin, values.get("topic")):
+        low, high = await _bounds(admin, queue, values)
+        yield Answer(
+            f"minOffset={low}, maxOffset={high}, {java_text.queue(queue)}",
+            {"queue": queue._asdict(), "min_offset": low, "max_offset": high},
+        )
+        show_body = values.truth("printBody", True)
+        async for answer in _messages(admin, queue, low, high, values, show_body, nothing=True):
+            yield answer
+        yield Answer(LINE, {"end_of": queue._asdict()})
+
+
+async def _queues(admin: Admin, topic: str) -> list[MessageQueue]:
+    from tianzhou.client.cluster.routes import subscribe_queues
+
+    return sorted(subscribe_queues(topic, await admin.topics.route(topic)))
+
+
+async def _bounds(admin: Admin, queue: MessageQueue, values: Values) -> tuple[int, int]:
+    low, high = await admin.messages.bounds(queue)
+    if values.optional("beginTimestamp"):
+        low = await admin.messages.offset_at(queue, parse_time(values.get("beginTimestamp"), "beginTimestamp"))
+    if values.optional("endTimestamp"):
+        high = await admin.messages.offset_at(queue, parse_time(values.get("endTimestamp"), "endTimestamp"))
+    return low, high
+
+
+async def _messages(
+    admin: Admin,
+    queue: MessageQueue,
+    offset: int,
+    end: int,
+    values: Values,
+    show_body: bool,
+    *,
+    nothing: bool = False,
+    most: int | None = None,
+) -> AsyncIterator[Answer]:
+    """The messages of a queue from one offset to before another."""
+    expression = values.get("subExpression") or "*"
+    while offset < end and most != 0:
+        found = await admin.messages.read(
+            queue, offset, expression=expression, max_messages=min(PULL_MESSAGES, most or PULL_MESSAGES)
+        )
+        messages = [one for one in found.messages if one.queue_offset < end]
+        for message in messages:
+            message.properties |= {"MIN_OFFSET": str(found.min_offset), "MAX_OFFSET": str(found.max_offset)}
+            yield _message(message, values.get("charsetName") or "UTF-8", show_body)
+        if most is not None:
+            most -= len(messages)
+        if found.status.name != "FOUND":
+            if nothing:
+                text = (
+                    f"{java_text.queue(queue)} no matched msg. status={found.status.name}, offset={found.next_offset}"
+                )
+                yield Answer(text, {"queue": queue._asdict(), "status": found.status.name})
+            if found.next_offset <= offset:
+                return
+        offset = max(found.next_offset, offset + 1)
+
+
+def _message(message: MessageExt, charset: str, show_body: bool) -> Answer:
+    try:
+        body = message.body.decode(charset, "backslashreplace") if show_body else "NOT PRINT BODY"
+    except LookupError:
+        raise ConfigError(f"--charsetName {charset}: no such character set; UTF-8 is one") from None
+    text = f"MSGID: {message.msg_id} {java_text.message(message)} BODY: {body}"
+    return Answer(text, java_text.message_value(message))
+
+
+def print_msg_by_queue(admin: Admin, values: Values) -> AsyncIterator[Answer]:
+    """Print or count the messages of one queue."""
+    return _print_msg_by_queue(admin, values)
+
+
+async def _print_msg_by_queue(admin: Admin, values: Values) -> AsyncIterator[Answer]:
+    from tianzhou.model import MessageQueue
+
+    queue = MessageQueue(values.get("topic"), values.get("brokerName"), values.number("queueId"))
+    low, high = await _bounds(admin, queue, values)
+    shown, counts = values.truth("print msg"), Counter[str]()
+    async for answer in _messages(admin, queue, low, high, values, values.truth("printBody")):
+        counts[answer.value["tags"] or "null"] += 1
+        if shown:
+            yield answer
+    if values.truth("calculate"):
+        rows = counts.most_common()
+        lines = [f"Tag: {tag:<30} Count: {count}" for tag, count in rows]
+        yield Answer("\n".join(lines), [{"tag": tag, "count": count} for tag, count in rows])
+
+
+def consume_message(admin: Admin, values: Values) -> AsyncIterator[Answer]:
+    """Print messages of a topic or a queue, from an offset or a time on."""
+    return _consume_message(admin, values)
+
+
+async def _consume_message(admin: Admin, values: Values) -> AsyncIterator[Answer]:
+    from tianzhou.model import MessageQueue
+
+    topic, most = values.get("topic"), values.number("MessageNumber", 128)
+    broker, queue_id = values.optional("brokerName"), values.optional("queueId")
+    if queue_id is not None and broker is None:
+        raise ConfigError("--queueId needs --brokerName; several brokers may have a queue of that number")
+    if values.optional("offset") and queue_id is None:
+        raise ConfigError("--offset needs --brokerName and --queueId; each queue has its own offsets")
+    if most <= 0:
+        raise ConfigError(f"--MessageNumber {most}: expected 1 or more")
+    queues = [one for one in await _queues(admin, topic) if broker is None or one.broker_name == broker]
+    if queue_id is not None:
+        queues = [MessageQueue(topic, str(broker), values.number("queueId"))]
+    for queue in queues:
+        low, high = await _bounds(admin, queue, values)
+        offset = values.number("offset", low)
+        if not low <= offset <= high:
+            raise ConfigError(f"--offset {offset}: {java_text.queue(queue)} has offsets from {low} to {high}")
+        yield Answer("Consume ok", {"queue": queue._asdict()})
+        last, left = offset, most
+        async for answer in _messages(admin, queue, offset, high, values, True, most=left):
+            yield answer
+            last, left = int(answer.value["queue_offset"]) + 1, left - 1
+        most = left
+        if last < high:
+            return
+        text = f"{java_text.queue(queue)} print msg finished. status=NO_NEW_MSG, offset={max(last, high)}"
+        yield Answer(text, {"queue": queue._asdict(), "next_offset": max(last, high)})
+        if most <= 0:
+            return
+
+
+async def dump_compaction_log(admin: Admin, values: Values) -> Answer:
+    """Print the messages of a file."""
+    from tianzhou.records.codec import decode_records
+    from tianzhou.wire.pulled import to_message
+
+    del admin
+    data = _content(values.get("file"))
+    texts: list[str] = []
+    found: list[dict[str, Any]] = []
+    for record in decode_records(_records(data)):
+        for message in to_message(record, ""):
+            texts.append(java_text.message(message))
+            found.append(java_text.message_value(message))
+    return Answer("\n".join(texts), found)
+
+
+def _content(file: str) -> bytes:
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"--file {file}: {error.strerror}; name a file of a compacted topic") from error
+
+
+def _records(data: bytes) -> bytes:
+    """What a file holds before its first blank record; files are longer than what is in them."""
+    end = 0
+    while end + 4 <= len(data):
+        size = int.from_bytes(data[end : end + 4], "big")
+        if size < 8 or end + size > len(data):
+            break
+        end += size
+    return data[:end]
+
+
+_TIMES = (
+    Option("b", "beginTimestamp", "Stored at or after it: now, milliseconds, or yyyy-MM-dd#HH:mm:ss:SSS."),
+    Option("e", "endTimestamp", "Stored before it."),
+)
+_TAGS = Option("s", "subExpression", "Only these tags, as TagA || TagB.")
+_CHARSET = Option("c", "charsetName", "Character set of the bodies, UTF-8 when not given.")
+COMMANDS = (
+    Subcommand(
+        "printMsg",
+        "Print the messages of a topic, queue by queue.",
+        "-t orders -s TagA -b now",
+        print_msg,
+        (
+            TOPIC,
+            _CHARSET,
+            _TAGS,
+            *_TIMES,
+            Option("d", "printBody", "false: without bodies."),
+            Option("l", "lmqParentTopic", "Taken for Apache's sake: the route is found by the topic."),
+        ),
+    ),
+    Subcommand(
+        "printMsgByQueue",
+        "Print the messages of one queue, or count them by tag.",
+        "-t orders -a broker-a -i 0 -p true",
+        print_msg_by_queue,
+        (
+            TOPIC,
+            Option("a", "brokerName", "Name of the broker.", required=True),
+            Option("i", "queueId", "The queue.", required=True),
+            _CHARSET,
+            _TAGS,
+            *_TIMES,
+            Option("p", "print msg", "true: print them."),
+            Option("d", "printBody", "true: with bodies."),
+            Option("f", "calculate", "true: count them by tag."),
+        ),
+    ),
+    Subcommand(
+        "consumeMessage",
+        "Print messages of a topic or of one queue; no group's offset changes.",
+        "-t orders -b broker-a -i 0 -o 12 -c 10",
+        consume_message,
+        (
+            TOPIC,
+            Option("b", "brokerName", "Only this broker's queues."),
+            Option("i", "queueId", "Only this queue; with -b."),
+            Option("o", "offset", "From this offset on; with -b and -i."),
+            Option("g", "consumerGroup", "Taken for Apache's sake: it is read as no group."),
+            Option("s", "beginTimestamp", "Stored at or after it: now, milliseconds, or yyyy-MM-dd#HH:mm:ss:SSS."),
+            Option("e", "endTimestamp", "Stored before it."),
+            Option("c", "MessageNumber", "At most so many messages, 128 when not given."),
+        ),
+    ),
+    Subcommand(
+        "dumpCompactionLog",
+        "Print the messages of a file of a compacted topic.",
+        "-f store/compaction/compactionLog/orders/0/00000000000000000000",
+        dump_compaction_log,
+        (Option("f", "file", "The file.", required=True),),
+        alone=True,
+    ),
+)

@@ -1,0 +1,129 @@
+"""Rates of topics and groups, and groups that are late (client.md §23.5)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from tianzhou.cli.mqadmin.answers import Answer, Table, moment
+from tianzhou.cli.mqadmin.families.offsets import RETRY
+from tianzhou.cli.mqadmin.subcommand import Option, Subcommand, Values
+from tianzhou.errors import TianzhouError
+
+if TYPE_CHECKING:
+    from tianzhou.admin import Admin
+    from tianzhou.wire.bodies.tables import BrokerStats
+
+_ALL = Table(
+    "%-64s  %-64s %12s %11s %11s %14s %14s",
+    "#Topic|#Consumer Group|#Accumulation|#InTPS|#OutTPS|#InMsg24Hour|#OutMsg24Hour",
+    "%-64s  %-64s %12d %11.2f %11.2f %14d %14d",
+)
+
+
+async def stats_all(admin: Admin, values: Values) -> Answer:
+    """Show how many messages come in and go out, topic by topic and group by group."""
+    only, active = values.optional("topic"), values.truth("activeTopic")
+    rows: list[tuple[Any, ...]] = []
+    for topic in await admin.topics.names():
+        if topic.startswith((RETRY, "%DLQ%")) or (only is not None and topic != only):
+            continue
+        try:
+            rows += await _of_topic(admin, topic, active)
+        except TianzhouError:
+            continue
+    keys = ("topic", "consumer_group", "accumulation", "in_tps", "out_tps", "in_msg_24_hour", "out_msg_24_hour")
+    return Answer(_text(rows), [dict(zip(keys, row, strict=True)) for row in rows])
+
+
+def _text(rows: list[tuple[Any, ...]]) -> str:
+    lines = [_ALL.text([])]
+    for row in rows:
+        if row[1] is None:
+            lines.append(f"{row[0]:<64}  {'':<64} {0:>12} {row[3]:>11.2f} {'':>11} {row[5]:>14} {'NO_CONSUMER':>14}")
+        else:
+            lines.append(_ALL.row(row))
+    return "\n".join(lines)
+
+
+async def _of_topic(admin: Admin, topic: str, active: bool) -> list[tuple[Any, ...]]:
+    masters = [one.master for one in (await admin.topics.route(topic)).broker_datas if one.master is not None]
+    groups = await admin.topics.groups(topic)
+    in_tps, in_day = await _sums(admin, masters, "TOPIC_PUT_NUMS", topic)
+    if not groups:
+        return [] if active and not in_day else [(topic, None, 0, in_tps, 0.0, in_day, 0)]
+    rows = []
+    for group in groups:
+        out_tps, out_day = await _sums(admin, masters, "GROUP_GET_NUMS", f"{topic}@{group}")
+        if active and not in_day and not out_day:
+            continue
+        try:
+            behind = (await admin.groups.lag(group, topic)).total
+        except TianzhouError:
+            behind = 0
+        rows.append((topic, group, behind, in_tps, out_tps, in_day, out_day))
+    return rows
+
+
+async def _sums(admin: Admin, masters: list[str], name: str, key: str) -> tuple[float, int]:
+    found = [await admin.brokers.stats(master, name, key) for master in masters]
+    return sum(one.stats_minute.tps for one in found), sum(map(_day, found))
+
+
+def _day(one: BrokerStats) -> int:
+    """Messages of 24 hours, or of the shorter time for which there are figures."""
+    return one.stats_day.sum or one.stats_hour.sum or one.stats_minute.sum
+
+
+def start_monitoring(admin: Admin, values: Values) -> AsyncIterator[Answer]:
+    """Watch all groups."""
+    del values
+    return _watched(admin)
+
+
+ROUND_S = 60
+LATE_MESSAGES = 100_000
+"""Of a topic for one group: more to come is worth a line, as with Apache's tool."""
+
+
+async def _watched(admin: Admin) -> AsyncIterator[Answer]:
+    while True:
+        for topic in await admin.topics.names():
+            if not topic.startswith(RETRY):
+                continue
+            group = topic.removeprefix(RETRY)
+            try:
+                lag = await admin.groups.lag(group)
+            except TianzhouError as error:
+                yield Answer(f"[{group}] {error}", {"group": group, "error": str(error)})
+                continue
+            by_topic: dict[str, int] = {}
+            for one in lag.queues:
+                by_topic[one.queue.topic] = by_topic.get(one.queue.topic, 0) + one.lag
+            for name, behind in by_topic.items():
+                if behind > LATE_MESSAGES:
+                    oldest = min((q.last_timestamp for q in lag.queues if q.queue.topic == name), default=0)
+                    text = f"[{group}] is {behind} messages behind on topic {name}, consumed up to {moment(oldest)}"
+                    yield Answer(text, {"group": group, "topic": name, "behind": behind, "last_timestamp": oldest})
+        await asyncio.sleep(ROUND_S)
+
+
+COMMANDS = (
+    Subcommand(
+        "statsAll",
+        "Show how many messages come in and go out, by topic and group.",
+        "-t orders",
+        stats_all,
+        (
+            Option("a", "activeTopic", "Only topics with messages in the last 24 hours.", flag=True),
+            Option("t", "topic", "Only this topic."),
+        ),
+    ),
+    Subcommand(
+        "startMonitoring",
+        "Watch all consumer groups, and print those that fall far behind, until Ctrl-C.",
+        "-n 127.0.0.1:9876",
+        start_monitoring,
+    ),
+)

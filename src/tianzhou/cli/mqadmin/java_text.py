@@ -1,0 +1,148 @@
+"""Values as Java's classes print them, which is what Apache's tools show of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tianzhou.model import MessageExt, MessageQueue, SendResult, SubscriptionGroupConfig, TopicConfig
+
+
+def truth(value: bool) -> str:
+    """`true` or `false`."""
+    return "true" if value else "false"
+
+
+def table(values: Mapping[str, Any]) -> str:
+    """A map, `{a=1, b=2}`."""
+    return "{" + ", ".join(f"{key}={value}" for key, value in values.items()) + "}"
+
+
+def perm(bits: int) -> str:
+    """A permission, `RW-`."""
+    return ("R" if bits & 4 else "-") + ("W" if bits & 2 else "-") + ("X" if bits & 1 else "-")
+
+
+def topic_config(config: TopicConfig, attributes: Mapping[str, str] | None = None) -> str:
+    """A topic's configuration.
+
+    Args:
+        config: the configuration.
+        attributes: shown instead of its own, as those of a change with their signs.
+    """
+    return (
+        f"TopicConfig [topicName={config.topic_name}, readQueueNums={config.read_queue_nums}, "
+        f"writeQueueNums={config.write_queue_nums}, perm={perm(config.perm)}, "
+        f"topicFilterType={config.topic_filter_type}, topicSysFlag={config.topic_sys_flag}, "
+        f"order={truth(config.order)}, attributes={table(config.attributes if attributes is None else attributes)}]"
+    )
+
+
+def retry_policy(policy: Mapping[str, Any]) -> str:
+    """How often a group tries again, and when."""
+    parts = [f"type={policy.get('type', 'CUSTOMIZED')}"]
+    exponential, customized = policy.get("exponentialRetryPolicy"), policy.get("customizedRetryPolicy")
+    parts.append(
+        "exponentialRetryPolicy=" + ("null" if not exponential else f"ExponentialRetryPolicy{table(exponential)}")
+    )
+    shown = "null" if not customized else f"CustomizedRetryPolicy{{next={customized.get('next')}}}"
+    return "GroupRetryPolicy{" + ", ".join([*parts, f"customizedRetryPolicy={shown}"]) + "}"
+
+
+def group_fields(config: SubscriptionGroupConfig) -> dict[str, str]:
+    """The fields of a group's configuration, in the order of Java's class."""
+    return {
+        "groupName": config.group_name,
+        "consumeEnable": truth(config.consume_enable),
+        "consumeFromMinEnable": truth(config.consume_from_min_enable),
+        "consumeBroadcastEnable": truth(config.consume_broadcast_enable),
+        "consumeMessageOrderly": truth(config.consume_message_orderly),
+        "retryQueueNums": str(config.retry_queue_nums),
+        "retryMaxTimes": str(config.retry_max_times),
+        "groupRetryPolicy": retry_policy(config.group_retry_policy),
+        "brokerId": str(config.broker_id),
+        "whichBrokerWhenConsumeSlowly": str(config.which_broker_when_consume_slowly),
+        "notifyConsumerIdsChangedEnable": truth(config.notify_consumer_ids_changed_enable),
+        "groupSysFlag": str(config.group_sys_flag),
+        "consumeTimeoutMinute": str(config.consume_timeout_minute),
+        "subscriptionDataSet": "null" if config.subscription_data_set is None else str(config.subscription_data_set),
+        "attributes": table(config.attributes),
+    }
+
+
+def group_config(config: SubscriptionGroupConfig) -> str:
+    """A group's configuration on one line."""
+    return f"SubscriptionGroupConfig{table(group_fields(config))}"
+
+
+def queue(one: MessageQueue) -> str:
+    """A queue."""
+    return f"MessageQueue [topic={one.topic}, brokerName={one.broker_name}, queueId={one.queue_id}]"
+
+
+def send_result(result: SendResult) -> str:
+    """Where a message went."""
+    return (
+        f"SendResult [sendStatus={result.status.name}, msgId={result.msg_id}, "
+        f"offsetMsgId={result.offset_msg_id}, messageQueue={queue(result.queue)}, "
+        f"queueOffset={result.queue_offset}, recallHandle=null]"
+    )
+
+
+def message(one: MessageExt) -> str:
+    """A message with everything that is known of it."""
+    body = ", ".join(str(byte - 256 if byte > 127 else byte) for byte in one.body)
+    transaction = one.properties.get("__transactionId__")
+    return (
+        f"MessageExt [brokerName={one.broker_name}, queueId={one.queue_id}, storeSize={one.store_size}, "
+        f"queueOffset={one.queue_offset}, sysFlag={one.sys_flag}, bornTimestamp={one.born_timestamp}, "
+        f"bornHost=/{one.born_host}, storeTimestamp={one.store_timestamp}, storeHost=/{one.store_host}, "
+        f"msgId={one.offset_msg_id}, commitLogOffset={one.commitlog_offset}, bodyCRC={one.body_crc}, "
+        f"reconsumeTimes={one.reconsume_times}, preparedTransactionOffset={one.prepared_transaction_offset}, "
+        f"toString()=Message{{topic='{one.topic}', flag={one.flag}, properties={table(one.properties)}, "
+        f"body=[{body}], transactionId='{transaction or 'null'}'}}]"
+    )
+
+
+def message_value(one: MessageExt) -> dict[str, Any]:
+    """A message for JSON; a body that is no text is given as hexadecimal `body_hex`."""
+    try:
+        body: dict[str, str] = {"body": one.body.decode()}
+    except UnicodeDecodeError:
+        body = {"body_hex": one.body.hex()}
+    return {
+        "msg_id": one.msg_id,
+        "offset_msg_id": one.offset_msg_id,
+        "topic": one.topic,
+        "tags": one.tags,
+        "keys": one.keys,
+        "broker_name": one.broker_name,
+        "queue_id": one.queue_id,
+        "queue_offset": one.queue_offset,
+        "commitlog_offset": one.commitlog_offset,
+        "reconsume_times": one.reconsume_times,
+        "born_timestamp": one.born_timestamp,
+        "born_host": one.born_host,
+        "store_timestamp": one.store_timestamp,
+        "store_host": one.store_host,
+        "sys_flag": one.sys_flag,
+        "properties": dict(one.properties),
+        **body,
+    }
+
+
+def pretty(value: Any, depth: int = 0) -> str:
+    """A JSON value as fastjson writes it for people: tabs, and keys that are numbers without quotes or new lines."""
+    import json
+
+    inner = "\n" + "\t" * (depth + 1)
+    if isinstance(value, dict) and value:
+        parts = [
+            (f"{key}:" if isinstance(key, int) else f"{inner}{json.dumps(str(key), ensure_ascii=False)}:")
+            + pretty(one, depth + 1)
+            for key, one in value.items()
+        ]
+        return "{" + ",".join(parts) + "\n" + "\t" * depth + "}"
+    if isinstance(value, list) and value:
+        return "[" + ",".join(inner + pretty(one, depth + 1) for one in value) + "\n" + "\t" * depth + "]"
+    return json.dumps(value, ensure_ascii=False)

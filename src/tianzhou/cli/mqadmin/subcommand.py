@@ -1,0 +1,258 @@
+"""Declaration of a sub-command, and its command line read as Apache's tools read theirs. Pure.
+
+An option that takes a value takes the next word, whatever that begins with (`-s -1`, `-a -message.type`). `-topic`,
+`--topic`, `--topic=orders`, `-t=orders`, `-torders`, unambiguous beginnings as `--top` and joined flags as `-lm` all
+work there, and so they do here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import textwrap
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tianzhou.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tianzhou.admin import Admin
+    from tianzhou.cli.mqadmin.answers import Answer
+
+TRUE: Final = "true"
+WIDTH: Final = 100
+"""Columns of a help text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of a sub-command.
+
+    Attributes:
+        letter: its short name, as `t` or `cf`; empty when it has none.
+        name: its long name.
+        help: what it is for.
+        required: whether it has to be given.
+        flag: whether it takes no value.
+    """
+
+    letter: str
+    name: str
+    help: str
+    required: bool = False
+    flag: bool = False
+
+    @property
+    def shown(self) -> str:
+        """Its names, as `-t/--topic`."""
+        return f"-{self.letter}/--{self.name}" if self.letter else f"--{self.name}"
+
+
+class Values:
+    """Values of options by their long names.
+
+    Args:
+        given: what was given, as text; a flag is `true`.
+        command: name of the sub-command, for errors.
+    """
+
+    def __init__(self, given: dict[str, str], command: str = "") -> None:
+        self.given = given
+        self._command = command
+
+    def get(self, name: str, default: str = "") -> str:
+        """The value without spaces around it, or the default."""
+        return self.given.get(name, default).strip()
+
+    def optional(self, name: str) -> str | None:
+        """The value, None when it was not given."""
+        return self.get(name) or None
+
+    def truth(self, name: str, default: bool = False) -> bool:
+        """Whether the value is `true`; everything else is false, as in Java."""
+        return self.get(name).lower() == TRUE if name in self.given else default
+
+    def number(self, name: str, default: int | None = None) -> int:
+        """The value as an integer.
+
+        Raises:
+            ConfigError: it is none.
+        """
+        if name not in self.given and default is not None:
+            return default
+        text = self.get(name)
+        try:
+            return int(text)
+        except ValueError:
+            raise ConfigError(f"{self._command}: --{name} is {text!r}; expected a whole number") from None
+
+    def listed(self, name: str, separator: str = ",") -> list[str]:
+        """The parts of the value; none when it was not given."""
+        return [part.strip() for part in self.get(name).split(separator) if part.strip()]
+
+
+Work = Callable[["Admin", Values], "Awaitable[Answer] | AsyncIterator[Answer]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Subcommand:
+    """A sub-command of mqadmin.
+
+    Attributes:
+        name: as Apache's tools have it.
+        summary: what it does, in one sentence.
+        example: its arguments in an example.
+        work: does it, and returns what is printed, or yields one after the other.
+        options: beside those that all have.
+        one_of: long names of options of which exactly one has to be given.
+        remark: what a reader of the help has to know besides.
+        alone: whether it needs no cluster.
+    """
+
+    name: str
+    summary: str
+    example: str
+    work: Work
+    options: tuple[Option, ...] = ()
+    one_of: tuple[str, ...] = ()
+    remark: str = ""
+    alone: bool = False
+
+    @property
+    def every_option(self) -> tuple[Option, ...]:
+        """Its own options and those that all have; `-o` is theirs only where mqadmin has no other use for it."""
+        letters, names = {one.letter for one in self.options}, {one.name for one in self.options}
+        common = (
+            Option("h", "help", "Print this help.", flag=True),
+            Option("n", "namesrvAddr", "Name servers, several joined by ';'; default: $NAMESRV_ADDR, 127.0.0.1:9876."),
+            Option("" if "o" in letters else "o", "output", "text for people; json for programs, a document a line."),
+            Option("", "json", "The same as --output json.", flag=True),
+            Option("", "tls", "Speak TLS; default: TIANZHOU_TLS_ENABLE.", flag=True),
+        )
+        return (*self.options, *(one for one in common if one.name not in names and one.letter not in (letters - {""})))
+
+    def parse(self, arguments: Sequence[str]) -> Values:
+        """Read a command line; raises ConfigError when it cannot be used, with the usage."""
+        given = _read(self, arguments)
+        if given.get("help") == TRUE:
+            return Values(given, self.name)
+        missing = [one.shown for one in self.every_option if one.required and not given.get(one.name, "").strip()]
+        if missing:
+            raise self.wrong(f"{', '.join(missing)} is missing")
+        shown = " or ".join(self._shown(name) for name in self.one_of)
+        count = sum(name in given for name in self.one_of)
+        if self.one_of and not count:
+            raise self.wrong(f"give {shown}")
+        if self.one_of and count > 1:
+            raise self.wrong(f"{shown}: give only one of them")
+        return Values(given, self.name)
+
+    def _shown(self, name: str) -> str:
+        return next(one.shown for one in self.options if one.name == name)
+
+    def wrong(self, why: str) -> ConfigError:
+        """The error for a command line that cannot be used."""
+        return ConfigError(f"{self.name}: {why}\n{self.usage}\nExample: mqadmin {self.name} {self.example}".rstrip())
+
+    @property
+    def usage(self) -> str:
+        """How it is called, on a few lines."""
+        choice = " | ".join(self._called(name) for name in self.one_of)
+        words = [f"({choice})"] if choice else []
+        for one in sorted(self.every_option, key=_in_order):
+            if one.name not in self.one_of:
+                called = self._called(one.name)
+                words.append(called if one.required else f"[{called}]")
+        return textwrap.fill(
+            f"usage: mqadmin {self.name} {' '.join(words)}", WIDTH, subsequent_indent=" " * 7, break_on_hyphens=False
+        )
+
+    def _called(self, name: str) -> str:
+        one = next(one for one in self.every_option if one.name == name)
+        called = f"-{one.letter}" if one.letter else f"--{one.name}"
+        return called if one.flag else f"{called} <arg>"
+
+    @property
+    def help(self) -> str:
+        """Everything about it, for people."""
+        options = sorted(self.every_option, key=_in_order)
+        lefts = [
+            f" {f'-{one.letter},' if one.letter else '   '}--{one.name}{'' if one.flag else ' <arg>'}"
+            for one in options
+        ]
+        width = max(map(len, lefts)) + 3
+        lines = [self.usage, textwrap.fill(self.summary, WIDTH)]
+        for left, one in zip(lefts, options, strict=True):
+            text = one.help + (" Required." if one.required else "")
+            lines.append(textwrap.fill(text, WIDTH, initial_indent=left.ljust(width), subsequent_indent=" " * width))
+        if self.remark:
+            lines.append(textwrap.fill(self.remark, WIDTH))
+        return "\n".join([*lines, f"Example: mqadmin {self.name} {self.example}".rstrip()])
+
+
+def _in_order(one: Option) -> str:
+    return (one.letter or one.name).lower()
+
+
+def _read(command: Subcommand, arguments: Sequence[str]) -> dict[str, str]:
+    given: dict[str, str] = {}
+    words = list(arguments)
+    last: Option | None = None
+    while words:
+        word = words.pop(0)
+        if last is not None and word.lower() in (TRUE, "false"):
+            given[last.name] = word.lower()  # `-l true`: Apache's tools pass over the word
+            last = None
+            continue
+        last = None
+        if len(word) < 2 or word[0] != "-":
+            raise command.wrong(f"{word!r} belongs to no option")
+        option, value, rest = _match(command, word)
+        if option.flag:
+            given[option.name] = TRUE if value is None else value.lower()
+            last = option
+            if rest:
+                words.insert(0, f"-{rest}")
+            continue
+        if value is None:
+            if not words:
+                raise command.wrong(f"{option.shown} needs a value")
+            value = words.pop(0)
+        given[option.name] = value
+    return {name: value for name, value in given.items() if value != "false" or not _is_flag(command, name)}
+
+
+def _is_flag(command: Subcommand, name: str) -> bool:
+    return any(one.flag for one in command.every_option if one.name == name)
+
+
+def _match(command: Subcommand, word: str) -> tuple[Option, str | None, str]:
+    """The option a word names, the value that is in the same word, and the flags that are joined to it."""
+    options = command.every_option
+    body = word.lstrip("-") if word.startswith("--") else word[1:]
+    name, equals, text = body.partition("=")
+    value = text if equals else None
+    if not word.startswith("--"):
+        for one in options:
+            if one.letter == name:
+                return one, value, ""
+    named = [one for one in options if one.name == name]
+    begins = named or [one for one in options if name and one.name.startswith(name)]
+    if len(begins) == 1:
+        return begins[0], value, ""
+    if len(begins) > 1:
+        raise command.wrong(f"{word} may be {' or '.join(f'--{one.name}' for one in begins)}; write more of it")
+    if not word.startswith("--"):
+        for one in options:
+            if one.letter and len(one.letter) == 1 and body.startswith(one.letter):
+                return (one, None, body[1:]) if one.flag else (one, body[1:], "")
+    known = [f"--{one.name}" for one in options]
+    near = nearest(f"--{name}", known)
+    raise command.wrong(f"{word}: there is no such option" + (f"; did you mean {near}?" if near else ""))
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is most like a wrong one, whatever the case of its letters; None when none is."""
+    by_lower = {one.lower(): one for one in known}
+    found = difflib.get_close_matches(name[:64].lower(), by_lower, 1)
+    return by_lower[found[0]] if found else None

@@ -1,0 +1,38 @@
+"""Options that several families have, and the brokers that two of them name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tianzhou.cli.mqadmin.subcommand import Option, Values
+
+if TYPE_CHECKING:
+    from tianzhou.admin import Admin
+
+TOPIC: Final = Option("t", "topic", "The topic.", required=True)
+GROUP: Final = Option("g", "groupName", "The consumer group.", required=True)
+BROKER: Final = Option("b", "brokerAddr", "One broker, host:port.")
+CLUSTER: Final = Option("c", "clusterName", "All masters of a cluster.")
+TARGET: Final = (BROKER, CLUSTER)
+ONE_TARGET: Final = ("brokerAddr", "clusterName")
+
+
+async def addresses(admin: Admin, values: Values, *, slaves: bool = False) -> list[str]:
+    """Addresses of the brokers that `-b` or `-c` name.
+
+    Args:
+        admin: asks the name server.
+        values: of the options.
+        slaves: whether those of a cluster include its slaves.
+
+    Raises:
+        ClientError: there is no such cluster.
+    """
+    address = values.optional("brokerAddr")
+    if address is not None:
+        return [address]
+    cluster = values.optional("clusterName") or values.optional("cluster")
+    if not slaves:
+        return sorted((await admin.cluster.masters(cluster)).values())
+    info, found = await admin.cluster.info(), await admin.cluster.masters(cluster)
+    return [one for name in sorted(found) for _, one in sorted(info.broker_addr_table[name].broker_addrs.items())]
