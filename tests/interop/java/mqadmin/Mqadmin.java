@@ -13,9 +13,13 @@ import java.util.concurrent.atomic.AtomicReference;
 
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 
-/** Runs mqadmin commands, one a line with tabs between the arguments, and prints what each prints, then a mark. */
+/**
+ * Runs mqadmin commands, one a line with tabs between the arguments, and prints what each prints, then a mark. Wrong usage
+ * ends the process, as it does Apache's tool; what was printed is shown all the same.
+ */
 public class Mqadmin {
     private static final String MARK = "=== end of command";
+    private static final String LAST_MARK = "=== end of process";
     private static final int SECONDS = 60;
     private static final int LOOK_EVERY_MS = 50;
 
@@ -32,6 +36,8 @@ public class Mqadmin {
         while ((line = input.readLine()) != null) {
             String[] command = line.split("\t", -1);
             ByteArrayOutputStream printed = new ByteArrayOutputStream();
+            Thread atExit = new Thread(() -> show(console, printed, LAST_MARK));
+            Runtime.getRuntime().addShutdownHook(atExit);
             PrintStream sink = new PrintStream(printed, true, "UTF-8");
             System.setOut(sink);
             System.setErr(sink);
@@ -58,12 +64,18 @@ public class Mqadmin {
             }
             System.setOut(console);
             System.setErr(errors);
-            console.write(printed.toByteArray());
-            console.println();
-            console.println(MARK);
-            console.flush();
+            Runtime.getRuntime().removeShutdownHook(atExit);
+            show(console, printed, MARK);
         }
         System.exit(0);
+    }
+
+    private static void show(PrintStream console, ByteArrayOutputStream printed, String mark) {
+        byte[] bytes = printed.toByteArray();
+        console.write(bytes, 0, bytes.length);
+        console.println();
+        console.println(mark);
+        console.flush();
     }
 
     /**

@@ -1,63 +1,75 @@
-"""Apache's mqadmin, 5.3.3 or 4.9.7: one JVM that runs command after command against a server."""
+"""Apache's mqadmin, 5.3.3 or 4.9.7, or ours: one process that runs command after command against a server."""
 
 from __future__ import annotations
 
 import subprocess
+import sys
 import tempfile
 import threading
 from pathlib import Path
 from queue import Empty, Queue
 from types import TracebackType
-from typing import Self
+from typing import IO, Self
 
 from frames import Account
 from toolchain import HERE, SERVERS, environment, server_classpath, tool
 
-MARK = "=== end of command"
+MARK, LAST_MARK = "=== end of command", "=== end of process"
 START_TIMEOUT = 180
 COMMAND_TIMEOUT = 180
+OURS = "ours"
+
+
+def _ours() -> list[str]:
+    return [sys.executable, "-u", str(Path(__file__).with_name("own_mqadmin.py")), MARK]
+
+
+def _apaches(version: str, logback: Path, home: Path) -> list[str]:
+    return [
+        tool("java"),
+        "-Xms64m",
+        "-Xmx256m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-Dfile.encoding=UTF-8",
+        f"-Drmq.logback.configurationFile={logback}",
+        f"-Drocketmq.home.dir={home}",
+        f"-Duser.home={home}",
+        "-cp",
+        server_classpath(version),
+        str(HERE / "java" / "mqadmin" / "Mqadmin.java"),
+    ]
 
 
 class Mqadmin:
     """The process; `run` gives it one command and returns what that printed.
 
     Args:
-        version: Which of `toolchain.SERVERS`.
+        version: of Apache's tool, or `OURS`.
     """
 
     def __init__(self, version: str = SERVERS[0]) -> None:
         self._home = tempfile.TemporaryDirectory(prefix="mqadmin-")
         home = Path(self._home.name)
-        logback = home / "logback.xml"
+        # 4.9.7 wants it there, and ends without it.
+        logback = home / "conf" / "logback_tools.xml"
+        logback.parent.mkdir()
         logback.write_text("<configuration/>")
-        (home / "conf").mkdir()
-        # 4.9.7 looks for its own file, and ends without.
-        (home / "conf" / "logback_tools.xml").write_text("<configuration/>")
-        command = [
-            tool("java"),
-            "-Xms64m",
-            "-Xmx256m",
-            "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",
-            "-Dfile.encoding=UTF-8",
-            f"-Drmq.logback.configurationFile={logback}",
-            f"-Drocketmq.home.dir={home}",
-            f"-Duser.home={home}",
-            "-cp",
-            server_classpath(version),
-            str(HERE / "java" / "mqadmin" / "Mqadmin.java"),
-        ]
+        self._command = _ours() if version == OURS else _apaches(version, logback, home)
+        self._launch()
+
+    def _launch(self) -> None:
         self._process = subprocess.Popen(
-            command,
+            self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            cwd=home,
-            env={**environment(), "HOME": str(home)},
+            cwd=self.home,
+            env={**environment(), "HOME": str(self.home), "ROCKETMQ_HOME": str(self.home)},
         )
         self._lines: Queue[str] = Queue()
-        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader = threading.Thread(target=self._read, args=(self._process.stdout, self._lines), daemon=True)
         self._reader.start()
         self._started = False
 
@@ -67,7 +79,7 @@ class Mqadmin:
         return Path(self._home.name)
 
     def sign(self, account: Account | None) -> None:
-        """Sign the following commands; both versions read `conf/tools.yml` for each."""
+        """Sign the following commands; all tools read `conf/tools.yml` for each."""
         file = self.home / "conf" / "tools.yml"
         if account is None:
             file.unlink(missing_ok=True)
@@ -75,12 +87,18 @@ class Mqadmin:
             file.write_text(f"accessKey: {account.access_key}\nsecretKey: {account.secret_key}\n")
 
     def run(self, *arguments: str) -> str:
-        """What a command prints."""
+        """What a command prints; one that is wrong ends the process, so there is a new one for the next."""
         if not self._started:
             # Whatever is printed while classes are loaded belongs to no command.
             self._started = True
             self._ask(["help", "topicList"], START_TIMEOUT)
         return self._ask(list(arguments), COMMAND_TIMEOUT)
+
+    def begin_afresh(self) -> None:
+        """Go on in another process: some of Apache's commands work once in each."""
+        if self._command[0] != sys.executable:
+            self._close()
+            self._launch()
 
     def _ask(self, arguments: list[str], seconds: float) -> str:
         assert self._process.stdin is not None
@@ -92,15 +110,18 @@ class Mqadmin:
                 line = self._lines.get(timeout=seconds)
             except Empty:
                 raise AssertionError(f"mqadmin {' '.join(arguments)}: no end after {seconds} s") from None
-            if line == MARK:
+            if line in (MARK, LAST_MARK):
+                if line == LAST_MARK:
+                    self._close()
+                    self._launch()
                 return "\n".join(printed).strip("\n")
             printed.append(line)
 
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._lines.put(line.rstrip("\n"))
-        self._lines.put(MARK)
+    @staticmethod
+    def _read(printed: IO[str], lines: Queue[str]) -> None:
+        for line in printed:
+            lines.put(line.rstrip("\n"))
+        lines.put(MARK)
 
     def __enter__(self) -> Self:
         return self
@@ -108,6 +129,10 @@ class Mqadmin:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._close()
+        self._home.cleanup()
+
+    def _close(self) -> None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
@@ -118,4 +143,3 @@ class Mqadmin:
             self._process.wait(10)
         self._reader.join(5)
         self._process.stdout.close()
-        self._home.cleanup()
