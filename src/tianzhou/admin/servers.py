@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from tianzhou.admin.messages import TOOLS_GROUP
 from tianzhou.admin.reach import Reach, unless_absent
-from tianzhou.client.consumer import pulling
-from tianzhou.client.consumer.subscription import build_subscription
 from tianzhou.model import (
     ClusterInfo,
     MessageExt,
@@ -172,6 +170,10 @@ class Servers:
             count: how many at most.
         """
         instance = self._reach.instance
+        # As of `Messages.read`: commands that read no queue start sooner.
+        from tianzhou.client.consumer import pulling
+        from tianzhou.client.consumer.subscription import build_subscription
+
         raw = await pulling.pull(
             self._reach.remoting,
             address,
