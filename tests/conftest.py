@@ -21,7 +21,7 @@ from tianzhou.wire import command
 pytest_plugins = () if entry_points(group="pytest11", name="tianzhou") else ("tianzhou.testing.plugin",)
 
 
-WHOLE_FILES = ("tests/interop/", "tests/spark/")
+WHOLE_FILES = ("tests/interop/", "tests/spark/", "tests/browser/")
 LENGTHY = frozenset(
     {
         "test_apache_traps", "test_bad_input", "test_bench_process", "test_delay_deaths", "test_hostile_requests",
@@ -132,7 +132,7 @@ def try_less(test: Any) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Each file of Spark or of foreign peers stays on one worker, so that its servers and JVMs start once.
+    """Each file of Spark, foreign peers or a browser stays on one worker, so that what it needs starts once.
 
     Groups by markers (`--dist loadgroup` alone) do nothing with pytest 9, whose items keep their names.
     """

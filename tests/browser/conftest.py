@@ -70,8 +70,9 @@ class Browser:
         return str(self.page.locator(HEADING).inner_text())
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
+    """A browser, ended with its file: Playwright keeps a loop in this thread, beside which no other can run."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     program = os.environ.get("TIANZHOU_CHROMIUM") or shutil.which("chromium")
     if program is None:
