@@ -41,6 +41,9 @@ PAIRS = [
     (admin.Access, blocking_admin.Access, set()),
     (admin.Cluster, blocking_admin.Cluster, set()),
     (admin.Messages, blocking_admin.Messages, set()),
+    (admin.DeadLetters, blocking_admin.DeadLetters, set()),
+    (admin.Transactions, blocking_admin.Transactions, set()),
+    (admin.Delays, blocking_admin.Delays, set()),
 ]
 SAME_MEANING = {
     "__aenter__": "__enter__",
@@ -51,7 +54,10 @@ SAME_MEANING = {
 
 
 # Made around an async object by another blocking class.
-INNER = {getattr(blocking_admin, name) for name in ("Topics", "Groups", "Access", "Cluster", "Messages")}
+INNER = {
+    getattr(blocking_admin, name)
+    for name in ("Topics", "Groups", "Access", "Cluster", "Messages", "DeadLetters", "Transactions", "Delays")
+}
 INNER |= {blocking_reader.QueueReader}
 
 

@@ -16,11 +16,15 @@ if TYPE_CHECKING:
     from tianzhou.admin.brokers import Brokers
     from tianzhou.admin.cluster import BrokerStatus, Cluster
     from tianzhou.admin.controllers import Controllers
+    from tianzhou.admin.dead_letters import DeadLetters, Resent
+    from tianzhou.admin.delays import DelayLevel, Delays, Due
     from tianzhou.admin.groups import Groups
-    from tianzhou.admin.messages import Messages, MessageTrack
+    from tianzhou.admin.messages import Messages
     from tianzhou.admin.progress import GroupLag, OffsetChange, QueueLag
     from tianzhou.admin.servers import Servers
     from tianzhou.admin.topics import TopicDescription, Topics
+    from tianzhou.admin.tracks import MessageTrack, TrackType
+    from tianzhou.admin.transactions import HalfMessage, OpenTransactions, Transactions
 
 __all__ = [
     "Access",
@@ -31,15 +35,24 @@ __all__ = [
     "Brokers",
     "Cluster",
     "Controllers",
+    "DeadLetters",
+    "DelayLevel",
+    "Delays",
+    "Due",
     "GroupLag",
     "Groups",
+    "HalfMessage",
     "MessageTrack",
     "Messages",
     "OffsetChange",
+    "OpenTransactions",
     "QueueLag",
+    "Resent",
     "Servers",
     "TopicDescription",
     "Topics",
+    "TrackType",
+    "Transactions",
 ]
 
 __getattr__, __dir__ = lazy_exports(
@@ -51,10 +64,14 @@ __getattr__, __dir__ = lazy_exports(
         "brokers": "Brokers",
         "cluster": "BrokerStatus Cluster",
         "controllers": "Controllers",
+        "dead_letters": "DeadLetters Resent",
+        "delays": "DelayLevel Delays Due",
         "groups": "Groups",
-        "messages": "MessageTrack Messages",
+        "messages": "Messages",
         "progress": "GroupLag OffsetChange QueueLag",
         "servers": "Servers",
         "topics": "TopicDescription Topics",
+        "tracks": "MessageTrack TrackType",
+        "transactions": "HalfMessage OpenTransactions Transactions",
     },
 )

@@ -10,11 +10,14 @@ from tianzhou.admin.accounts import Accounts
 from tianzhou.admin.brokers import Brokers
 from tianzhou.admin.cluster import Cluster
 from tianzhou.admin.controllers import Controllers
+from tianzhou.admin.dead_letters import DeadLetters
+from tianzhou.admin.delays import Delays
 from tianzhou.admin.groups import Groups
 from tianzhou.admin.messages import Messages
 from tianzhou.admin.reach import Reach
 from tianzhou.admin.servers import Servers
 from tianzhou.admin.topics import Topics
+from tianzhou.admin.transactions import Transactions
 from tianzhou.client.group_client import Startable, shared_or_own
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.option_keywords import ClientKeywords
@@ -34,6 +37,9 @@ class Admin(Startable):
         groups: consumer groups: list, create, delete, lag, reset.
         cluster: brokers and name servers: status, configuration, write permission, KV entries.
         messages: find messages, and read queues.
+        dead_letters: what groups have given up on: count, list, send again.
+        transactions: half messages that are not decided.
+        delays: delayed messages that wait.
         access: users and policies of RocketMQ 5.3.
         accounts: accounts of RocketMQ 4.x.
         brokers: one broker at a time: tables, statistics, upkeep.
@@ -56,6 +62,9 @@ class Admin(Startable):
         self.topics = Topics(reach)
         self.groups = Groups(reach)
         self.messages = Messages(reach)
+        self.dead_letters = DeadLetters(reach)
+        self.transactions = Transactions(reach)
+        self.delays = Delays(reach)
         self.access = Access(reach)
         self.accounts = Accounts(reach)
         self.brokers = Brokers(reach)

@@ -3,38 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 
 from tianzhou.admin.groups import Groups
+from tianzhou.admin.queue_reading import AT_ONCE, MOST_BYTES, TOOLS_GROUP, Allowance, Tail, newest_first, pull_records
 from tianzhou.admin.reach import Reach
+from tianzhou.admin.tracks import MessageTrack, TrackType, track_of
 from tianzhou.client.cluster import rpc
+from tianzhou.client.cluster.routes import subscribe_queues
 from tianzhou.client.namespaces.request_names import message_inside
+from tianzhou.client.tracing.trace_reading import TraceRecord, in_order, parse
 from tianzhou.errors import ClientError, ProtocolError, TianzhouError
-from tianzhou.model import ConsumeType, MessageExt, MessageModel, MessageQueue, PullResult
+from tianzhou.model import MessageExt, MessageQueue, PullResult
+from tianzhou.model.names import TRACE_TOPIC
 from tianzhou.wire.bodies.groups import GROUP_LIST
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.ids import parse_offset_msg_id
 
-TOOLS_GROUP = "TOOLS_CONSUMER"
 MAX_MESSAGES = 64
 """Maximum messages that a broker returns per query (traps.md 12)."""
 FOREVER_MS = 2**63 - 1
-
-
-@dataclass(slots=True, frozen=True)
-class MessageTrack:
-    """What became of a message in a consumer group.
-
-    Attributes:
-        group: the group.
-        kind: `CONSUMED`, `CONSUMED_BUT_FILTERED`, `NOT_CONSUME_YET`, `NOT_ONLINE`, `PULL` (its members pull, so only
-            they know), `CONSUME_BROADCASTING` or `UNKNOWN`.
-        why: why it is unknown; empty otherwise.
-    """
-
-    group: str
-    kind: str
-    why: str = ""
 
 
 class Messages:
@@ -170,7 +157,7 @@ class Messages:
         low, high = await asyncio.gather(
             rpc.min_offset(remoting, address, queue), rpc.max_offset(remoting, address, queue)
         )
-        return low, high
+        return low, max(low, high)
 
     async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The first offset of a queue whose message was stored at or after a time, milliseconds since the epoch."""
@@ -219,26 +206,101 @@ class Messages:
         code = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
         found = await self._reach.load_each(masters.values(), code, GROUP_LIST, topic=message.topic)
         names = sorted({group for listed in found.values() for group in listed})
-        return [await self._track(message, group) for group in names]
+        queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
+        address = await self._reach.instance.master(queue.broker_name, queue.topic)
+        turn = asyncio.Semaphore(AT_ONCE)
 
-    async def _track(self, message: MessageExt, group: str) -> MessageTrack:
-        try:
-            connection = await self._groups.connections(group)
-            if connection is None:
-                return MessageTrack(group, "NOT_ONLINE")
-            if connection.consume_type is ConsumeType.CONSUME_ACTIVELY:
-                return MessageTrack(group, "PULL")
-            if connection.message_model is MessageModel.BROADCASTING:
-                return MessageTrack(group, "CONSUME_BROADCASTING")
-            lag = await self._groups.lag(group, message.topic)
-        except TianzhouError as error:
-            return MessageTrack(group, "UNKNOWN", str(error))
-        place = MessageQueue(message.topic, message.broker_name, message.queue_id)
-        if not any(one.queue == place and one.consumer_offset > message.queue_offset for one in lag.queues):
-            return MessageTrack(group, "NOT_CONSUME_YET")
-        subscription = connection.subscription_table.get(message.topic)
-        tags = set(subscription.tags_set) if subscription is not None else set()
-        return MessageTrack(group, "CONSUMED_BUT_FILTERED" if tags and message.tags not in tags else "CONSUMED")
+        async def one(group: str) -> MessageTrack:
+            async with turn:
+                try:
+                    offset = await rpc.query_offset(self._reach.remoting, address, group, queue)
+                    return track_of(message, group, await self._groups.connections(group), offset)
+                except TianzhouError as error:
+                    return MessageTrack(group, TrackType.UNKNOWN, str(error))
+
+        return list(await asyncio.gather(*map(one, names)))
+
+    async def by_time(
+        self, topic: str, begin_ms: int = 0, end_ms: int = FOREVER_MS, *, limit: int = 100
+    ) -> list[MessageExt]:
+        """The newest messages of a topic within a time, the newest first.
+
+        At most 64 MiB of records and unpacked bodies are read for it; there may be fewer messages than `limit` then.
+        For those before them, ask again up to the last one's store time.
+
+        Args:
+            topic: the topic.
+            begin_ms: stored at or after this time, milliseconds since the epoch.
+            end_ms: stored at or before this time.
+            limit: most messages.
+
+        Raises:
+            ClientError: the topic does not exist, none of its brokers has a master, or the messages are too large.
+        """
+        remoting, turn = self._reach.remoting, asyncio.Semaphore(AT_ONCE)
+
+        async def part(queue: MessageQueue, address: str) -> Tail:
+            async with turn:
+                low, high = await self.bounds(queue)
+                # Brokers of RocketMQ 4 know no upper side, and answer with a neighbour of the message that is meant.
+                if begin_ms > 0 and low < high:
+                    low = max(low, await rpc.search_offset(remoting, address, queue, begin_ms) - 1)
+                if end_ms < FOREVER_MS and low < high:
+                    high = min(high, await rpc.search_offset(remoting, address, queue, end_ms + 1) + 1)
+            return Tail(self._reach, address, queue, low, high, begin_ms, end_ms)
+
+        queues = await self._queues(topic)
+        tails = await asyncio.gather(*(part(queue, address) for queue, address in queues))
+        return await newest_first(tails, limit, Allowance(MOST_BYTES))
+
+    async def newest_records(
+        self, topic: str, each: int, *, most_bytes: int = MOST_BYTES
+    ) -> list[tuple[MessageQueue, int, int, list[bytes]]]:
+        """The newest records of every queue of a topic as they are on the wire, for whoever makes columns of them.
+
+        Args:
+            topic: the topic.
+            each: most messages of each queue.
+            most_bytes: most bytes of records altogether.
+
+        Returns:
+            By queue: the queue, the first offset wanted, the one after the last, and the records (wire.md §5).
+
+        Raises:
+            ClientError: the topic does not exist, or none of its brokers has a master.
+        """
+        allowance = Allowance(most_bytes)
+        found = []
+        for queue, address in await self._queues(topic):
+            low, high = await self.bounds(queue)
+            begin = max(low, high - each)
+            pieces = await pull_records(self._reach, address, queue, begin, high, allowance)
+            found.append((queue, begin, high, pieces))
+        return found
+
+    async def _queues(self, topic: str) -> list[tuple[MessageQueue, str]]:
+        """The queues of a topic and their masters."""
+        masters = await self._reach.masters_of(topic)
+        route = await self._reach.existing_route(topic)
+        return [
+            (queue, masters[queue.broker_name])
+            for queue in subscribe_queues(topic, route)
+            if queue.broker_name in masters
+        ]
+
+    async def trace(self, msg_id: str, *, trace_topic: str = TRACE_TOPIC) -> list[TraceRecord]:
+        """What producers and consumers have noted about a message, by time; they note it when they are told to trace.
+
+        Args:
+            msg_id: its unique key.
+            trace_topic: where they note it.
+
+        Raises:
+            ClientError: the trace topic does not exist.
+        """
+        notes = await self.by_key(trace_topic, msg_id)
+        records = [record for note in notes for record in parse(note.body.decode(errors="replace"))]
+        return in_order(record for record in records if record.msg_id == msg_id)
 
     async def by_offset(self, queue: MessageQueue, offset: int) -> MessageExt | None:
         """The message at an offset of a queue, None when the queue holds none there."""

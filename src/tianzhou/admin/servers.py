@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from tianzhou.admin.messages import TOOLS_GROUP
+from tianzhou.admin.queue_reading import TOOLS_GROUP
 from tianzhou.admin.reach import Reach, unless_absent
 from tianzhou.model import (
     ClusterInfo,

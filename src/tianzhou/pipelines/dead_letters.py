@@ -12,13 +12,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from tianzhou.errors import ClientError
-from tianzhou.model.names import (
-    DLQ_ORIGIN_MESSAGE_ID,
-    DLQ_ORIGIN_TOPIC,
-    ORIGIN_MESSAGE_ID,
-    RETRY_TOPIC,
-    dead_letter_topic,
-)
+from tianzhou.model.dead_letters import ID_PROPERTIES, KIND, TOPIC_PROPERTIES
+from tianzhou.model.names import dead_letter_topic
 from tianzhou.pipelines.topics import Topics, sent_again, text_body
 
 REASONS = ("reason", "exception", "error")
@@ -33,8 +28,8 @@ def dead_letters(topics: Topics, group: str, *, reasons: Sequence[str] = REASONS
     property_of = f.col("properties").getItem
     return topics.table(dead_letter_topic(group)).select(
         "*",
-        f.coalesce(property_of(DLQ_ORIGIN_TOPIC), property_of(RETRY_TOPIC)).alias("originTopic"),
-        f.coalesce(property_of(DLQ_ORIGIN_MESSAGE_ID), property_of(ORIGIN_MESSAGE_ID), "msgId").alias("originId"),
+        f.coalesce(*map(property_of, TOPIC_PROPERTIES)).alias("originTopic"),
+        f.coalesce(*map(property_of, ID_PROPERTIES), "msgId").alias("originId"),
         f.coalesce(*[property_of(name) for name in reasons], f.lit(None).cast("string")).alias("reason"),
     )
 
@@ -95,4 +90,4 @@ def resend(topics: Topics, letters: DataFrame, to: str | None = None) -> None:
 
     They stay where they are as dead letters: sending them twice is two messages each.
     """
-    topics.send(sent_again(letters, "dead-letter", f.col("originTopic") if to is None else f.lit(to)))
+    topics.send(sent_again(letters, KIND, f.col("originTopic") if to is None else f.lit(to)))

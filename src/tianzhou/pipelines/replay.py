@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tianzhou.model import Message, MessageExt, SendResult
-from tianzhou.model.names import SHARDING_KEY
+from tianzhou.model import SendResult
+from tianzhou.model.dead_letters import resent
 from tianzhou.pipelines.topics import Topics, sent_again
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from tianzhou.client import Producer
 
 SECOND_S = 1.0
+
+KIND = "replay"
 
 
 def replay(
@@ -64,7 +66,7 @@ def replay(
         rows = rows.where(f.col("storeTimestamp") < f.timestamp_millis(f.lit(until_ms)))
     if where is not None:
         rows = rows.where(where)
-    again = sent_again(rows, "replay", f.lit(target))
+    again = sent_again(rows, KIND, f.lit(target))
     if per_second is None:
         return topics.start(again, checkpoint)
     # One task, for the bound is that of a task.
@@ -90,25 +92,7 @@ async def replay_ids(
         ClientError: there is no message with one of the ids; nothing was sent.
     """
     messages = [await admin.messages.view(source, one) for one in ids]
-    return [await producer.send(_again(message, target)) for message in messages]
-
-
-def _again(message: MessageExt, target: str) -> Message:
-    own = {name: value for name, value in message.user_properties.items() if not name.startswith("origin_")}
-    origin = {
-        "origin_kind": "replay",
-        "origin_topic": message.topic,
-        "origin_id": message.msg_id,
-        "origin_place": f"{message.broker_name}:{message.queue_id}@{message.queue_offset}",
-    }
-    return Message(
-        target,
-        message.body,
-        message.tags,
-        message.keys,
-        properties=own | origin,
-        sharding_key=message.properties.get(SHARDING_KEY),
-    )
+    return [await producer.send(resent(message, target, KIND)) for message in messages]
 
 
 def a_second_each(

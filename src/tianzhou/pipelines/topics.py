@@ -9,6 +9,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from tianzhou.model.dead_letters import ORIGIN_ID, ORIGIN_KIND, ORIGIN_PLACE, ORIGIN_PREFIX, ORIGIN_TOPIC
 from tianzhou.model.names import RESERVED, SHARDING_KEY
 from tianzhou.pipelines.queries import SENT
 from tianzhou.spark.sink.options import EXACTLY_ONCE
@@ -119,12 +120,12 @@ def sent_again(rows: DataFrame, kind: str, topic: Column) -> DataFrame:
     """
     place = f.format_string("%s:%d@%d", "brokerName", "queueId", "queueOffset")
     origin = f.create_map(
-        *(f.lit("origin_kind"), f.lit(kind)),
-        *(f.lit("origin_topic"), f.col("topic")),
-        *(f.lit("origin_id"), f.col("msgId")),
-        *(f.lit("origin_place"), place),
+        *(f.lit(ORIGIN_KIND), f.lit(kind)),
+        *(f.lit(ORIGIN_TOPIC), f.col("topic")),
+        *(f.lit(ORIGIN_ID), f.col("msgId")),
+        *(f.lit(ORIGIN_PLACE), place),
     )
-    own = f.map_filter(user_properties(), lambda name, _: ~name.startswith("origin_"))
+    own = f.map_filter(user_properties(), lambda name, _: ~name.startswith(ORIGIN_PREFIX))
     return rows.select(
         topic.alias("topic"),
         "body",

@@ -3,18 +3,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack
 
 from tianzhou import admin
 from tianzhou.admin.accounts import AccountFiles
 from tianzhou.admin.cluster import BrokerStatus
-from tianzhou.admin.messages import FOREVER_MS, MAX_MESSAGES, MessageTrack
+from tianzhou.admin.dead_letters import Resent
+from tianzhou.admin.delays import DelayLevel
+from tianzhou.admin.messages import FOREVER_MS, MAX_MESSAGES
 from tianzhou.admin.progress import GroupLag, OffsetChange
+from tianzhou.admin.queue_reading import MOST_BYTES
 from tianzhou.admin.topics import TopicDescription
+from tianzhou.admin.tracks import MessageTrack
+from tianzhou.admin.transactions import OpenTransactions
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.option_keywords import ClientKeywords
+from tianzhou.client.tracing.trace_reading import TraceRecord
 from tianzhou.model import (
     BrokerData,
     ClusterInfo,
@@ -25,6 +31,7 @@ from tianzhou.model import (
     TopicConfig,
     TopicRoute,
 )
+from tianzhou.model.names import TRACE_TOPIC
 from tianzhou.model.topic import PERM_READ, PERM_WRITE
 from tianzhou.sync.background import Blocking
 from tianzhou.wire.bodies.access import AclInfo, PlainAccounts, UserInfo
@@ -645,9 +652,140 @@ class Messages(Blocking):
         """What became of a message in every group that consumes its topic."""
         return self._run(self._async.tracks(message))
 
+    def by_time(self, topic: str, begin_ms: int = 0, end_ms: int = FOREVER_MS, *, limit: int = 100) -> list[MessageExt]:
+        """The newest messages of a topic within a time, the newest first.
+
+        At most 64 MiB of records and unpacked bodies are read for it; there may be fewer messages than `limit` then.
+        For those before them, ask again up to the last one's store time.
+
+        Args:
+            topic: the topic.
+            begin_ms: stored at or after this time, milliseconds since the epoch.
+            end_ms: stored at or before this time.
+            limit: most messages.
+
+        Raises:
+            ClientError: the topic does not exist, none of its brokers has a master, or the messages are too large.
+        """
+        return self._run(self._async.by_time(topic, begin_ms, end_ms, limit=limit))
+
+    def newest_records(
+        self, topic: str, each: int, *, most_bytes: int = MOST_BYTES
+    ) -> list[tuple[MessageQueue, int, int, list[bytes]]]:
+        """The newest records of every queue of a topic as they are on the wire, for whoever makes columns of them.
+
+        Args:
+            topic: the topic.
+            each: most messages of each queue.
+            most_bytes: most bytes of records altogether.
+
+        Returns:
+            By queue: the queue, the first offset wanted, the one after the last, and the records (wire.md §5).
+
+        Raises:
+            ClientError: the topic does not exist, or none of its brokers has a master.
+        """
+        return self._run(self._async.newest_records(topic, each, most_bytes=most_bytes))
+
+    def trace(self, msg_id: str, *, trace_topic: str = TRACE_TOPIC) -> list[TraceRecord]:
+        """What producers and consumers have noted about a message, by time; they note it when they are told to trace.
+
+        Args:
+            msg_id: its unique key.
+            trace_topic: where they note it.
+
+        Raises:
+            ClientError: the trace topic does not exist.
+        """
+        return self._run(self._async.trace(msg_id, trace_topic=trace_topic))
+
     def by_offset(self, queue: MessageQueue, offset: int) -> MessageExt | None:
         """The message at an offset of a queue, None when the queue holds none there."""
         return self._run(self._async.by_offset(queue, offset))
+
+
+class DeadLetters(Blocking):
+    """What groups have given up on.
+
+    Args:
+        asynchronous: the async one.
+    """
+
+    _async: admin.DeadLetters
+
+    def __init__(self, asynchronous: admin.DeadLetters) -> None:
+        super().__init__(asynchronous)
+
+    def count(self, group: str) -> int:
+        """How many dead letters of a group its brokers still hold; 0 when it never had any."""
+        return self._run(self._async.count(group))
+
+    def list(self, group: str, *, begin_ms: int = 0, end_ms: int = FOREVER_MS, limit: int = 200) -> list[MessageExt]:
+        """Dead letters of a group, the newest first; none when it never had any.
+
+        Args:
+            group: the group.
+            begin_ms: stored at or after this time, milliseconds since the epoch.
+            end_ms: stored at or before this time.
+            limit: most messages, 10,000 at most.
+        """
+        return self._run(self._async.list(group, begin_ms=begin_ms, end_ms=end_ms, limit=limit))
+
+    def resend(
+        self,
+        letters: Iterable[MessageExt],
+        *,
+        to: str | None = None,
+        progress: Callable[[Resent], None] | None = None,
+    ) -> Resent:
+        """Send dead letters again as new messages (`tianzhou.model.dead_letters.resent`).
+
+        They stay where they are: sending them twice is two messages each. One that fails does not hold the others up.
+        To stop in between, cancel the call; what was sent is sent.
+
+        Args:
+            letters: of `list`.
+            to: the topic they go to; None for those they were first sent to.
+            progress: called after each.
+        """
+        return self._run(self._async.resend(letters, to=to, progress=progress))
+
+
+class Transactions(Blocking):
+    """Transactions that are not decided.
+
+    Args:
+        asynchronous: the async one.
+    """
+
+    _async: admin.Transactions
+
+    def __init__(self, asynchronous: admin.Transactions) -> None:
+        super().__init__(asynchronous)
+
+    def open(self) -> list[OpenTransactions]:
+        """Half messages without a decision, by broker.
+
+        A decision is seen when the broker has written it down, which some do seconds later.
+        """
+        return self._run(self._async.open())
+
+
+class Delays(Blocking):
+    """Delayed messages.
+
+    Args:
+        asynchronous: the async one.
+    """
+
+    _async: admin.Delays
+
+    def __init__(self, asynchronous: admin.Delays) -> None:
+        super().__init__(asynchronous)
+
+    def levels(self) -> list[DelayLevel]:
+        """The levels of all brokers, those in which nothing waits as well."""
+        return self._run(self._async.levels())
 
 
 class Access(Blocking):
@@ -1280,6 +1418,9 @@ class Admin(Blocking):
         groups: consumer groups: list, create, delete, lag, reset.
         cluster: brokers and name servers: status, configuration, write permission, KV entries.
         messages: find messages, and read queues.
+        dead_letters: what groups have given up on: count, list, send again.
+        transactions: half messages that are not decided.
+        delays: delayed messages that wait.
         access: users and policies of RocketMQ 5.3.
         accounts: accounts of RocketMQ 4.x.
         brokers: one broker at a time: tables, statistics, upkeep.
@@ -1302,6 +1443,9 @@ class Admin(Blocking):
         self.topics = Topics(self._async.topics)
         self.groups = Groups(self._async.groups)
         self.messages = Messages(self._async.messages)
+        self.dead_letters = DeadLetters(self._async.dead_letters)
+        self.transactions = Transactions(self._async.transactions)
+        self.delays = Delays(self._async.delays)
         self.access = Access(self._async.access)
         self.accounts = Accounts(self._async.accounts)
         self.brokers = Brokers(self._async.brokers)

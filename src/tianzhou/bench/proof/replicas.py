@@ -6,7 +6,8 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 
-from tianzhou.admin.messages import FOREVER_MS, MAX_MESSAGES, TOOLS_GROUP
+from tianzhou.admin.messages import FOREVER_MS, MAX_MESSAGES
+from tianzhou.admin.queue_reading import TOOLS_GROUP
 from tianzhou.bench.proof.comparison import QueueReading, Reading
 from tianzhou.client.cluster import rpc
 from tianzhou.client.consumer import pulling

@@ -1,0 +1,115 @@
+"""Delayed messages that wait for their time: how many of each level, and when the next are due (broker.md §12)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tianzhou.admin.queue_reading import Allowance, read_range
+from tianzhou.admin.reach import Reach
+from tianzhou.model import MessageExt, MessageQueue, names
+from tianzhou.settings import parse_properties
+from tianzhou.wire.bodies.tables import KV_TABLE
+from tianzhou.wire.codes import RequestCode
+
+MOST_READ = 500
+"""Waiting messages of a level of one broker that are read; the first that are due."""
+DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+_PROGRESS = "scheduleMessageOffset_"
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A delayed message.
+
+    Attributes:
+        due_ms: when it is delivered, milliseconds since the epoch.
+        topic: to which topic.
+        msg_id: its id.
+        queue_offset: its place in the level's queue.
+    """
+
+    due_ms: int
+    topic: str
+    msg_id: str
+    queue_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class DelayLevel:
+    """What waits in a level of a broker.
+
+    Attributes:
+        broker_name: the broker.
+        level: the level, from 1.
+        delay_ms: its delay.
+        waiting: messages that are not delivered yet.
+        next: those that are due first, in order; `MOST_READ` at most.
+    """
+
+    broker_name: str
+    level: int
+    delay_ms: int
+    waiting: int
+    next: list[Due]
+
+
+def progress(runtime: Mapping[str, str]) -> dict[int, tuple[int, int]]:
+    """Positions by level that a broker's runtime info tells: the next to be delivered, and the queue's end."""
+    found: dict[int, tuple[int, int]] = {}
+    for key, value in runtime.items():
+        level, (done, _, end) = key.removeprefix(_PROGRESS), value.partition(",")
+        if key.startswith(_PROGRESS) and all(_is_number(text) for text in (level, done, end)):
+            found[int(level)] = int(done), int(end)
+    return dict(sorted(found.items()))
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 19
+
+
+def due_of(messages: Iterable[MessageExt], delay_ms: int) -> list[Due]:
+    """When messages of a level are due."""
+    return [
+        Due(
+            message.store_timestamp + delay_ms,
+            message.properties.get(names.REAL_TOPIC, ""),
+            message.msg_id,
+            message.queue_offset,
+        )
+        for message in messages
+    ]
+
+
+class Delays:
+    """Delayed messages.
+
+    Args:
+        reach: finds and asks the servers.
+    """
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+
+    async def levels(self) -> list[DelayLevel]:
+        """The levels of all brokers, those in which nothing waits as well."""
+        masters = await self._reach.masters()
+        return [level for name, address in sorted(masters.items()) for level in await self._levels_of(name, address)]
+
+    async def _levels_of(self, broker_name: str, address: str) -> list[DelayLevel]:
+        from tianzhou.store.settings import parse_delay_levels  # and with it what a store is made of
+
+        runtime = await self._reach.load(address, RequestCode.GET_BROKER_RUNTIME_INFO, KV_TABLE)
+        reply = await self._reach.call(address, RequestCode.GET_BROKER_CONFIG)
+        config = parse_properties(bytes(reply.body).decode(), source=address)
+        delays_ms = parse_delay_levels(config.get("messageDelayLevel") or DEFAULT_LEVELS)
+        found, allowance = [], Allowance(32 << 20)
+        for level, (begin, end) in progress(runtime).items():
+            if not 1 <= level <= len(delays_ms):
+                continue
+            queue = MessageQueue(names.SCHEDULE_TOPIC, broker_name, level - 1)
+            last = min(end, begin + MOST_READ)
+            messages = await read_range(self._reach, address, queue, begin, last, allowance) if end > begin else []
+            delay_ms = delays_ms[level - 1]
+            found.append(DelayLevel(broker_name, level, delay_ms, max(0, end - begin), due_of(messages, delay_ms)))
+        return found

@@ -1,0 +1,129 @@
+"""Half messages that are not decided yet, read from the brokers' own topics (broker.md §13)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tianzhou.admin.queue_reading import Allowance, read_range
+from tianzhou.admin.reach import Reach
+from tianzhou.client.cluster import rpc
+from tianzhou.model import MessageExt, MessageQueue, names
+
+CHECK_GROUP = "CID_RMQ_SYS_TRANS"
+"""The group whose offsets say how far half and op queue are done with."""
+CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
+MOST_READ = 5_000
+"""Records of each of the two topics that are read of one broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class HalfMessage:
+    """A half message whose transaction is open.
+
+    Attributes:
+        broker_name: where it is.
+        topic: where it goes when it is committed.
+        producer_group: who decides.
+        msg_id: its unique key.
+        queue_offset: its place in the half queue.
+        stored_ms: when it, or its newest copy, was stored; milliseconds since the epoch.
+        born_ms: when its producer made it.
+        checks: how often the broker has asked the producer.
+        body_bytes: size of its body.
+    """
+
+    broker_name: str
+    topic: str
+    producer_group: str
+    msg_id: str
+    queue_offset: int
+    stored_ms: int
+    born_ms: int
+    checks: int
+    body_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransactions:
+    """Open half messages of a broker.
+
+    Attributes:
+        broker_name: the broker.
+        halves: the oldest first.
+        unread: half messages behind those that were read; whether they are open is not known.
+    """
+
+    broker_name: str
+    halves: list[HalfMessage]
+    unread: int = 0
+
+
+def decided_offsets(marks: Iterable[MessageExt]) -> set[int]:
+    """Offsets of half messages that op messages say are done with (broker.md §13.3)."""
+    texts = (text for mark in marks for text in mark.body.decode("ascii", "replace").split(","))
+    return {int(text) for text in texts if text.isascii() and text.isdecimal() and len(text) < 20}
+
+
+def undecided(halves: Iterable[MessageExt], decided: set[int]) -> list[HalfMessage]:
+    """The half messages that no op message is about; of the copies of one, the newest.
+
+    Args:
+        halves: messages of the half topic.
+        decided: of `decided_offsets`.
+    """
+    newest: dict[tuple[str, str, int], HalfMessage] = {}
+    for half in halves:
+        if half.queue_offset in decided:
+            continue
+        checks = half.properties.get(CHECK_TIMES, "0")
+        found = HalfMessage(
+            half.broker_name,
+            half.properties.get(names.REAL_TOPIC, ""),
+            half.properties.get(names.PGROUP, ""),
+            half.msg_id,
+            half.queue_offset,
+            half.store_timestamp,
+            half.born_timestamp,
+            int(checks) if checks.isascii() and checks.isdecimal() and len(checks) < 10 else 0,
+            len(half.body),
+        )
+        newest[found.msg_id, found.producer_group, found.born_ms] = found
+    return sorted(newest.values(), key=lambda one: one.queue_offset)
+
+
+class Transactions:
+    """Transactions that are not decided.
+
+    Args:
+        reach: finds and asks the servers.
+    """
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+
+    async def open(self) -> list[OpenTransactions]:
+        """Half messages without a decision, by broker.
+
+        A decision is seen when the broker has written it down, which some do seconds later.
+        """
+        masters = await self._reach.masters()
+        return [await self._open_at(name, address) for name, address in sorted(masters.items())]
+
+    async def _open_at(self, broker_name: str, address: str) -> OpenTransactions:
+        allowance = Allowance(32 << 20)
+        halves, unread = await self._behind(broker_name, address, names.HALF_TOPIC, allowance)
+        marks, _ = await self._behind(broker_name, address, names.OP_HALF_TOPIC, Allowance(16 << 20))
+        return OpenTransactions(broker_name, undecided(halves, decided_offsets(marks)), unread)
+
+    async def _behind(
+        self, broker_name: str, address: str, topic: str, allowance: Allowance
+    ) -> tuple[list[MessageExt], int]:
+        """What is behind the check's position in a topic, and how much of it was not read."""
+        queue, remoting = MessageQueue(topic, broker_name, 0), self._reach.remoting
+        done = await rpc.query_offset(remoting, address, CHECK_GROUP, queue) or 0
+        begin = max(done, await rpc.min_offset(remoting, address, queue))
+        end = await rpc.max_offset(remoting, address, queue)
+        found = await read_range(self._reach, address, queue, begin, min(end, begin + MOST_READ), allowance)
+        reached = found[-1].queue_offset + 1 if found else begin
+        return found, max(0, end - reached)
