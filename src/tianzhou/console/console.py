@@ -13,6 +13,7 @@ from tianzhou.console.door import host_name, is_named_here
 from tianzhou.console.sessions import Sessions, Tries, Visitor
 from tianzhou.console.settings import ConsoleSettings
 from tianzhou.console.snapshot import Watcher
+from tianzhou.console.sql import Queries
 from tianzhou.remoting.gates.locality import is_loopback
 
 
@@ -28,6 +29,7 @@ class Console:
         admin: the cluster.
         watcher: what was seen of it.
         actions: the way to change it.
+        queries: SQL over messages.
         sessions: who is logged in.
         tries: wrong passwords.
         audit_log: what was changed.
@@ -38,6 +40,7 @@ class Console:
         self.settings = settings
         self.admin = admin
         self.watcher = Watcher(admin, settings.refresh_s)
+        self.queries = Queries(admin, settings.archive)
         self.sessions = Sessions(settings.idle_minutes * 60, settings.session_hours * 3600, secrets.token_urlsafe)
         self.tries = Tries()
         self.audit_log = audit.AuditLog(settings.data / audit.FILE_NAME)

@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
+from urllib.parse import quote
 
 from fastapi import Request
 from nicegui import background_tasks, ui
@@ -19,6 +20,7 @@ from tianzhou.console.snapshot import Point
 from tianzhou.errors import TianzhouError
 
 T = TypeVar("T")
+_ADDRESS: Final = "/?&=%:+,;@~"
 LIVE_S: Final = 5.0
 """Seconds between two refreshes of what is live on a page."""
 
@@ -47,19 +49,21 @@ class View:
         """A text in the visitor's language (`texts.TEXTS`)."""
         return texts.text(self.language, key, **values)
 
-    async def act(self, action: str, subject: str, work: Callable[[], Awaitable[T]], done: str = "") -> Outcome[T]:
+    async def act(
+        self, action: str, subject: str, work: Callable[[], Awaitable[T]], done: str | None = ""
+    ) -> Outcome[T]:
         """Change something, and tell the visitor what became of it (`Actions.run`).
 
         Args:
             action: what, in English, as the audit log has it.
             subject: to what.
             work: does it.
-            done: what to say when it is done; empty for the word alone.
+            done: what to say when it is done; empty for the word alone, None for nothing.
         """
         outcome = await self.console.actions.run(self.visitor, self.address, action, subject, work)
-        if outcome.done:
+        if outcome.done and done is not None:
             ui.notify(done or self.text("done"), type="positive")
-        else:
+        elif not outcome.done:
             ui.notify(outcome.error, type="negative", multi_line=True, timeout=0, close_button=True)
         return outcome
 
@@ -154,6 +158,14 @@ def section(title: str) -> ui.card:
     return found
 
 
+def preformatted(text: str) -> ui.element:
+    """A text as it is, with its spaces and lines, in letters of one width; it scrolls when it is long."""
+    found = ui.label(text).classes("w-full text-sm").props("tabindex=0")
+    return found.style("font-family: monospace; white-space: pre-wrap; overflow-wrap: anywhere").style(
+        "overflow: auto; max-height: 24rem"
+    )
+
+
 def local_time(timestamp_ms: int) -> str:
     """A time in the console's zone, to the second; empty for 0 or less."""
     if timestamp_ms <= 0:
@@ -230,7 +242,8 @@ def table(
     found = ui.table(columns=shown, rows=list(rows), row_key=key, pagination=20).classes("w-full")
     found.props("dense wrap-cells")
     for column, address in (links or {}).items():
-        before, _, behind = address.partition("{value}")
+        # The address becomes part of the browser's program: nothing in it may end the text there.
+        before, behind = (quote(part, safe=_ADDRESS) for part in address.split("{value}", 1))
         found.add_slot(
             f"body-cell-{column}",
             f'<q-td :props="props"><a class="text-primary" :href="\'{before}\' + encodeURIComponent(props.value) + '

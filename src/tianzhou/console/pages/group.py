@@ -177,7 +177,7 @@ def _reset(view: View, group: str, topics: list[str]) -> None:
                 )
 
             name = "preview reset of offsets" if dry_run else "reset offsets"
-            outcome = await view.act(name, f"{group} in {chosen} to {where}", work, " ")
+            outcome = await view.act(name, f"{group} in {chosen} to {where}", work, None)
             if outcome.value is None:
                 return
             shown.rows = [

@@ -116,7 +116,7 @@ def _sender(view: View, topic: str) -> None:
 
         async def send() -> None:
             message = Message(topic, body.value.encode(), tags=tags.value or None, keys=keys.value or ())
-            outcome = await view.act("send message", topic, lambda: _send(view, message), " ")
+            outcome = await view.act("send message", topic, lambda: _send(view, message), None)
             if (sent := outcome.value) is not None:
                 place = f"{sent.queue.broker_name}:{sent.queue.queue_id}"
                 text = view.text("topic.sent", status=sent.status.name, queue=place, offset=sent.queue_offset)

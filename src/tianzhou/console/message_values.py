@@ -1,0 +1,117 @@
+"""Messages as pages show them: bodies in bounded text, times of forms, exports. Pure."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+from collections.abc import Iterable
+from typing import Any, Final
+
+from tianzhou.model import MessageExt
+
+SHOWN_BYTES: Final = 64 << 10
+"""Most of a body that a page shows."""
+SHOWN_CELL: Final = 200
+HEX_WIDTH: Final = 16
+HEX_BYTES: Final = 4 << 10
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MILLISECOND: Final = dt.timedelta(milliseconds=1)
+
+
+def time_ms(text: str, otherwise: int) -> int:
+    """Milliseconds since 1970 of a form's or an address's time: digits, or ISO 8601 in the console's zone.
+
+    Args:
+        text: the time; empty for none.
+        otherwise: what none means.
+
+    Raises:
+        ValueError: it is no time.
+    """
+    text = text.strip()
+    if not text:
+        return otherwise
+    if text.isascii() and text.isdecimal() and len(text) <= 18:
+        return int(text)
+    try:
+        return (dt.datetime.fromisoformat(text).astimezone() - _EPOCH) // _MILLISECOND
+    except (ValueError, OverflowError, OSError):
+        raise ValueError(f"{text[:40]!r} is no time; write it as 2026-01-31T12:00") from None
+
+
+def form_time(text: str) -> str:
+    """A time of an address as a form's field shows it, to the millisecond; empty when it is none."""
+    try:
+        at_ms = time_ms(text, -1)
+        if at_ms < 0:
+            return ""
+        at = dt.datetime.fromtimestamp(at_ms // 1000).astimezone() + dt.timedelta(milliseconds=at_ms % 1000)
+        return at.replace(tzinfo=None).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return ""
+
+
+def number(text: str, otherwise: int, most: int) -> int:
+    """A number of an address between 1 and `most`; `otherwise` where there is none."""
+    return min(max(int(text), 1), most) if text.isascii() and text.isdecimal() and len(text) < 10 else otherwise
+
+
+def body_text(body: bytes) -> str:
+    """A body as text, as far as a page shows it; bytes that are none become replacement characters."""
+    return body[:SHOWN_BYTES].decode(errors="replace").replace("\0", "\N{SYMBOL FOR NULL}")
+
+
+def body_json(body: bytes) -> str | None:
+    """A body as indented JSON; None when it is none, or is larger than a page shows."""
+    if len(body) > SHOWN_BYTES:
+        return None
+    try:
+        return json.dumps(json.loads(body), indent=2, ensure_ascii=False)[: 4 * SHOWN_BYTES]
+    except (ValueError, RecursionError):
+        return None
+
+
+def body_hex(body: bytes) -> str:
+    """A body in hexadecimal, sixteen bytes a line with their text beside, as far as a page shows it."""
+    lines = []
+    for at in range(0, min(len(body), HEX_BYTES), HEX_WIDTH):
+        part = body[at : at + HEX_WIDTH]
+        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
+        lines.append(f"{at:08x}  {part.hex(' '):<{3 * HEX_WIDTH}} {text}")
+    return "\n".join(lines)
+
+
+def cell(text: str) -> str:
+    """A text as a table's cell shows it."""
+    return text if len(text) <= SHOWN_CELL else text[: SHOWN_CELL - 1] + "…"
+
+
+def to_json_line(message: MessageExt) -> str:
+    """A message as a line of JSON: the body as text where it is one, as base64 otherwise."""
+    body: dict[str, Any]
+    try:
+        body = {"body": message.body.decode()}
+    except UnicodeDecodeError:
+        body = {"bodyBase64": base64.b64encode(message.body).decode()}
+    found = {
+        "topic": message.topic,
+        "brokerName": message.broker_name,
+        "queueId": message.queue_id,
+        "queueOffset": message.queue_offset,
+        "msgId": message.msg_id,
+        "offsetMsgId": message.offset_msg_id,
+        "tags": message.tags,
+        "keys": message.keys,
+        "bornTimestamp": message.born_timestamp,
+        "storeTimestamp": message.store_timestamp,
+        "reconsumeTimes": message.reconsume_times,
+        "properties": message.properties,
+        **body,
+    }
+    return json.dumps(found, ensure_ascii=False)
+
+
+def to_json_lines(messages: Iterable[MessageExt]) -> bytes:
+    """Messages as JSON lines, the form in which they are exported."""
+    return "".join(to_json_line(message) + "\n" for message in messages).encode(errors="replace")

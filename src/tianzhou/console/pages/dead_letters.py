@@ -1,0 +1,229 @@
+"""Dead letters of a consumer group: list, send again, export."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from nicegui import ui
+
+from tianzhou.admin import Resent
+from tianzhou.admin.dead_letters import MOST_AT_ONCE
+from tianzhou.admin.messages import FOREVER_MS
+from tianzhou.console.layout import View, local_time, page, section, table
+from tianzhou.console.message_values import cell, form_time, time_ms, to_json_lines
+from tianzhou.console.pages.messages import older
+from tianzhou.errors import ClientError
+from tianzhou.model import MessageExt
+from tianzhou.model.dead_letters import origin_id, origin_topic
+from tianzhou.model.names import DLQ_PREFIX, dead_letter_topic
+
+SHOWN: Final = 200
+
+
+def letter_key(letter: MessageExt) -> str:
+    """What tells dead letters apart."""
+    return f"{letter.broker_name}:{letter.queue_id}:{letter.queue_offset}"
+
+
+def letter_rows(letters: Iterable[MessageExt]) -> list[dict[str, Any]]:
+    """Rows of the table."""
+    return [
+        {
+            "key": letter_key(one),
+            "stored": local_time(one.store_timestamp),
+            "id": one.msg_id,
+            "topic": origin_topic(one.properties),
+            "origin": origin_id(one),
+            "tags": cell(one.tags or ""),
+            "keys": cell(one.keys),
+            "retries": one.reconsume_times,
+            "size": len(one.body),
+        }
+        for one in letters
+    ]
+
+
+class Resending:
+    """One run of sending again, which can be stopped.
+
+    Attributes:
+        so_far: how far it is.
+        stopped: whether it was.
+    """
+
+    def __init__(self) -> None:
+        self.so_far = Resent()
+        self.stopped = False
+        self._task: asyncio.Task[Resent] | None = None
+
+    def note(self, so_far: Resent) -> None:
+        """Take note of how far it is."""
+        self.so_far = so_far
+
+    def stop(self) -> None:
+        """Stop it; what is sent is sent."""
+        self.stopped = True
+        if self._task is not None:
+            self._task.cancel()
+
+    async def run(self, view: View, letters: list[MessageExt], to: str) -> Resent:
+        """Send again, and say how far it came.
+
+        Raises:
+            ClientError: some could not be sent.
+        """
+        work = view.console.admin.dead_letters.resend(letters, to=to or None, progress=self.note)
+        self._task = asyncio.ensure_future(work)
+        try:
+            await self._task
+        except asyncio.CancelledError:
+            if not self.stopped:
+                raise
+        if self.so_far.failed:
+            raise ClientError(f"{self.so_far.sent} sent, {self.so_far.failed} not: {self.so_far.error}")
+        return self.so_far
+
+
+@page("/dead-letters", "page.dead_letters", "report")
+async def show(view: View) -> None:
+    """Fill the page."""
+    query = view.query
+    group = query.get("group", "").strip()
+    _form(view, group)
+    if not group:
+        ui.label(view.text("dead.choose"))
+        return
+    try:
+        begin_ms, end_ms = time_ms(query.get("begin", ""), 0), time_ms(query.get("end", ""), FOREVER_MS)
+    except ValueError as error:
+        ui.label(str(error)).classes("text-negative")
+        return
+    admin = view.console.admin.dead_letters
+    total = await admin.count(group)
+    letters = await admin.list(group, begin_ms=begin_ms, end_ms=end_ms, limit=SHOWN)
+    if not letters:
+        ui.label(view.text("dead.none", group=group))
+        return
+    with section(view.text("dead.count", count=total, shown=len(letters))):
+        columns = [(name, view.text(f"message.{name}")) for name in ("stored", "id")]
+        columns += [("topic", view.text("dead.topic")), ("origin", view.text("dead.origin"))]
+        columns += [(name, view.text(f"message.{name}")) for name in ("tags", "keys", "size")]
+        columns.insert(4, ("retries", view.text("dead.retries")))
+        link = f"/message?topic={quote(dead_letter_topic(group), safe='')}&id={{value}}"
+        found = table(columns, letter_rows(letters), key="key", links={"id": link}, filter_text=view.text("filter"))
+        found.set_selection("multiple")
+        if len(letters) < total:
+            ui.link(view.text("message.older"), f"/dead-letters?{urlencode(older(query, letters))}")
+        by_key = {letter_key(one): one for one in letters}
+
+        def chosen() -> list[MessageExt]:
+            return [by_key[row["key"]] for row in found.selected if row["key"] in by_key]
+
+        async def everything() -> list[MessageExt]:
+            listed = await admin.list(group, begin_ms=begin_ms, end_ms=end_ms, limit=MOST_AT_ONCE)
+            if len(listed) < total and not query.get("begin") and not query.get("end"):
+                ui.notify(view.text("dead.part", count=len(listed), total=total), type="warning")
+            return listed
+
+        with ui.row().classes("items-center"):
+            _exports(view, group, chosen, everything)
+    if view.visitor.may_change:
+        with section(view.text("dead.again")):
+            _again(view, group, chosen, everything)
+
+
+def _form(view: View, group: str) -> None:
+    watched = view.console.watcher.now
+    with_letters = [name.removeprefix(DLQ_PREFIX) for name in watched.system_topics if name.startswith(DLQ_PREFIX)]
+    with ui.card().classes("w-full"), ui.row().classes("items-center w-full"):
+        field = ui.input(view.text("group"), value=group, autocomplete=with_letters or watched.groups)
+        field.props("dense outlined").classes("w-64")
+        times = []
+        for name in ("begin", "end"):
+            one = ui.input(view.text(f"message.{name}"), value=form_time(view.query.get(name, "")))
+            one.props("dense outlined stack-label type=datetime-local step=0.001").classes("w-60")
+            times.append(one)
+
+        def search() -> None:
+            values = {"group": (field.value or "").strip(), "begin": times[0].value, "end": times[1].value}
+            ui.navigate.to("/dead-letters?" + urlencode({name: value for name, value in values.items() if value}))
+
+        for one in (field, *times):
+            one.on("keydown.enter", search)
+        ui.button(view.text("message.search"), icon="search", on_click=search)
+    if with_letters:
+        with ui.row().classes("items-center"):
+            ui.label(view.text("dead.groups"))
+            for name in with_letters[:50]:
+                ui.link(name, f"/dead-letters?group={quote(name, safe='')}")
+
+
+def _exports(view: View, group: str, chosen: Any, everything: Any) -> None:
+    def download(letters: list[MessageExt]) -> None:
+        ui.download.content(to_json_lines(letters), f"dead-letters-{group}.jsonl", "application/x-ndjson")
+
+    def some() -> None:
+        if letters := chosen():
+            download(letters)
+        else:
+            ui.notify(view.text("dead.nothing"), type="warning")
+
+    async def all_of_them() -> None:
+        download(await everything())
+
+    ui.button(view.text("dead.export"), icon="download", on_click=some).props("outline")
+    ui.button(view.text("dead.export.all"), icon="download", on_click=all_of_them).props("outline")
+
+
+def _again(view: View, group: str, chosen: Any, everything: Any) -> None:
+    ui.label(view.text("dead.again.words", most=f"{MOST_AT_ONCE:,}"))
+    with ui.row().classes("items-center"):
+        target = ui.input(view.text("dead.to")).props("dense outlined").classes("w-64")
+        running: list[Resending] = []
+
+        async def run(letters: list[MessageExt]) -> None:
+            if running:
+                return
+            if not letters:
+                ui.notify(view.text("dead.nothing"), type="warning")
+                return
+            one, to = Resending(), target.value.strip()
+            running.append(one)
+            bar.set_visibility(True)
+            stop.set_visibility(True)
+
+            def draw() -> None:
+                done = one.so_far.sent + one.so_far.failed
+                bar.set_value(done / len(letters))
+                label.set_text(view.text("dead.progress", done=done, count=len(letters)))
+
+            timer = ui.timer(0.3, draw)
+            where = f" to {to}" if to else ""
+            outcome = await view.act(
+                "send dead letters again", f"{len(letters)} of {group}{where}", lambda: one.run(view, letters, to), None
+            )
+            timer.cancel()
+            draw()
+            running.clear()
+            stop.set_visibility(False)
+            if outcome.done:
+                key = "dead.stopped" if one.stopped else "dead.sent"
+                ui.notify(view.text(key, sent=one.so_far.sent, count=len(letters)), type="positive")
+
+        async def run_all() -> None:
+            await run(await everything())
+
+        def stop_all() -> None:
+            for one in running:
+                one.stop()
+
+        ui.button(view.text("dead.again.chosen"), icon="send", on_click=lambda: run(chosen()))
+        ui.button(view.text("dead.again.all"), icon="send", on_click=run_all).props("outline")
+        stop = ui.button(view.text("cancel"), icon="stop", on_click=stop_all)
+        stop.props("color=negative outline").set_visibility(False)
+    label = ui.label()
+    bar = ui.linear_progress(0, show_value=False).props("aria-label=progress")
+    bar.set_visibility(False)

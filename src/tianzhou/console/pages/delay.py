@@ -1,0 +1,115 @@
+"""Delayed messages: how many wait in each level, and what is due when."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any, Final
+
+from nicegui import ui
+
+from tianzhou.admin import DelayLevel
+from tianzhou.console.layout import View, local_time, page, section, table
+
+NEXT: Final = 200
+"""Messages in the list of those that are due next."""
+BUCKETS: Final = (
+    (0, "0"), (1_000, "1 s"), (10_000, "10 s"), (30_000, "30 s"), (60_000, "1 min"), (300_000, "5 min"),
+    (600_000, "10 min"), (1_800_000, "30 min"), (3_600_000, "1 h"), (7_200_000, "2 h"),
+)  # fmt: skip
+"""Ends of the histogram's bars, from now."""
+
+
+def span(milliseconds: int) -> str:
+    """A time as operators write delay levels, such as `30s`, `10m` or `2h`."""
+    for size, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s")):
+        if milliseconds >= size and milliseconds % size == 0:
+            return f"{milliseconds // size}{unit}"
+    return f"{milliseconds}ms"
+
+
+def level_rows(levels: Iterable[DelayLevel]) -> list[dict[str, Any]]:
+    """Rows of the table of levels."""
+    return [
+        {
+            "key": f"{one.broker_name}:{one.level}",
+            "broker": one.broker_name,
+            "level": one.level,
+            "delay": span(one.delay_ms),
+            "waiting": one.waiting,
+            "next": local_time(one.next[0].due_ms) if one.next else "",
+        }
+        for one in levels
+    ]
+
+
+def due_rows(levels: Iterable[DelayLevel]) -> list[dict[str, Any]]:
+    """Rows of the table of what is due next."""
+    due = sorted(((one, due) for one in levels for due in one.next), key=lambda pair: pair[1].due_ms)
+    return [
+        {
+            "key": f"{level.broker_name}:{level.level}:{one.queue_offset}",
+            "due": local_time(one.due_ms),
+            "topic": one.topic,
+            "id": one.msg_id,
+            "broker": level.broker_name,
+            "level": level.level,
+        }
+        for level, one in due[:NEXT]
+    ]
+
+
+def histogram(levels: Iterable[DelayLevel], now_ms: int) -> list[tuple[str, int]]:
+    """How many of the messages that were read are due within each time from now; the last is later than all.
+
+    Args:
+        levels: what waits.
+        now_ms: the time.
+    """
+    counts = [0] * (len(BUCKETS) + 1)
+    for one in levels:
+        for due in one.next:
+            left = due.due_ms - now_ms
+            counts[next((at for at, (end, _) in enumerate(BUCKETS) if left <= end), len(BUCKETS))] += 1
+    labels = [f"≤ {label}" for _, label in BUCKETS] + [f"> {BUCKETS[-1][1]}"]
+    return list(zip(labels, counts, strict=True))
+
+
+def bars(values: list[tuple[str, int]]) -> dict[str, Any]:
+    """Options of a chart of bars."""
+    return {
+        "animation": False,
+        "grid": {"left": 48, "right": 16, "top": 16, "bottom": 24},
+        "tooltip": {"trigger": "axis"},
+        "xAxis": {"type": "category", "data": [label for label, _ in values]},
+        "yAxis": {"type": "value", "minInterval": 1},
+        "series": [{"type": "bar", "data": [count for _, count in values], "itemStyle": {"color": "#1f5f8b"}}],
+    }
+
+
+@page("/delay", "page.delay", "schedule")
+async def show(view: View) -> None:
+    """Fill the page."""
+    levels = await view.console.admin.delays.levels()
+    waiting = sum(one.waiting for one in levels)
+    read = sum(len(one.next) for one in levels)
+    ui.label(view.text("delay.waiting", count=waiting))
+    if waiting:
+        with section(view.text("delay.when")):
+            ui.echart(bars(histogram(levels, time.time_ns() // 1_000_000))).classes("w-full h-64")
+            if read < waiting:
+                ui.label(view.text("delay.read", read=read, count=waiting))
+        with section(view.text("delay.next")):
+            names = ("delay.due", "topic", "message.id", "broker", "delay.level")
+            columns = [(name.rpartition(".")[2], view.text(name)) for name in names]
+            table(
+                columns,
+                due_rows(levels),
+                key="key",
+                links={"topic": "/topics/{value}"},
+                filter_text=view.text("filter"),
+            )
+    with section(view.text("delay.levels")):
+        names = ("broker", "delay.level", "delay.delay", "delay.count", "delay.first")
+        keys = ("broker", "level", "delay", "waiting", "next")
+        table([(key, view.text(name)) for key, name in zip(keys, names, strict=True)], level_rows(levels), key="key")

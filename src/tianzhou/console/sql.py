@@ -1,0 +1,222 @@
+"""SQL over messages: the newest of each topic that a query names, and the archive, as tables of a worker process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import csv
+import io
+import itertools
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from tianzhou.admin import Admin
+from tianzhou.errors import ClientError
+from tianzhou.model import MessageQueue
+
+MOST_TOPICS: Final = 8
+MOST_EACH: Final = 100_000
+"""Messages of each queue that may be asked for."""
+LONGEST_SQL: Final = 20_000
+MOST_ROWS: Final = 10_000
+ROWS_BYTES: Final = 8 << 20
+TABLES_BYTES: Final = 64 << 20
+MEMORY_BYTES: Final = 512 << 20
+SECONDS: Final = 20.0
+AT_ONCE: Final = 2
+Tables = dict[str, list[tuple[MessageQueue, int, int, list[bytes]]]]
+"""Records of tables by name, as `Messages.newest_records` gives them."""
+_ENVIRONMENT: Final = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "SYSTEMROOT")
+_ANSWER_BYTES: Final = 6 * ROWS_BYTES + (1 << 20)
+"""The answer as it comes: its text has escapes."""
+_WORDS: Final = re.compile(r'"((?:[^"]|"")*)"|([^\W\d]\w*)')
+_NUMBER: Final = re.compile(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?", re.IGNORECASE)
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+
+
+@dataclass(frozen=True, slots=True)
+class SqlAnswer:
+    """Rows that a query gave.
+
+    Attributes:
+        columns: their names.
+        types: their types, Arrow's words.
+        rows: the values, as JSON can hold them.
+        cut: `rows` or `bytes` when there was more than is shown; empty otherwise.
+        topics: which topics were read: how many messages of each, and how many there were to be read.
+    """
+
+    columns: list[str]
+    types: list[str]
+    rows: list[list[Any]]
+    cut: str = ""
+    topics: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+
+def mentioned(sql: str, topics: Iterable[str]) -> list[str]:
+    """The topics that a query may be about: those whose name is a word of it, whatever the case.
+
+    SQL does not tell capitals apart: of names that differ in them alone, the one that is written is meant.
+    """
+    words = {(quoted.replace('""', '"') or bare) for quoted, bare in _WORDS.findall(sql)}
+    lowered = {word.lower() for word in words}
+    found: dict[str, str] = {}
+    for topic in sorted(topics):
+        if topic.lower() in lowered and (topic.lower() not in found or topic in words):
+            found[topic.lower()] = topic
+    return sorted(found.values())
+
+
+def to_csv(answer: SqlAnswer) -> str:
+    """An answer as CSV; texts that a spreadsheet would take for a formula get an apostrophe before them."""
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(answer.columns)
+    for row in answer.rows:
+        writer.writerow([_csv_cell(value) for value in row])
+    return out.getvalue()
+
+
+def _csv_cell(value: Any) -> Any:
+    if isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.fullmatch(value):
+        return "'" + value
+    return value
+
+
+def to_json(answer: SqlAnswer) -> str:
+    """An answer as JSON: a list of objects; of columns with one name all but the first get a number behind it."""
+    names: list[str] = []
+    for name in answer.columns:
+        numbered = (f"{name}_{number}" for number in itertools.count(1))
+        names.append(name if name not in names else next(one for one in numbered if one not in answer.columns + names))
+    return json.dumps([dict(zip(names, row, strict=True)) for row in answer.rows], ensure_ascii=False)
+
+
+class Queries:
+    """Answers queries, few at a time.
+
+    Args:
+        admin: reads the messages.
+        archive: folder of Parquet files that are the table `archive`; None for none.
+    """
+
+    def __init__(self, admin: Admin, archive: Path | None) -> None:
+        self._admin = admin
+        self._archive = archive
+        self._turn = asyncio.Semaphore(AT_ONCE)
+
+    async def run(self, sql: str, topics: Iterable[str], each: int, *, seconds: float = SECONDS) -> SqlAnswer:
+        """Answer a query. To cancel it, cancel the call: its process ends.
+
+        Args:
+            sql: one SELECT.
+            topics: names of all topics there are.
+            each: the newest messages of each queue that are the table of a topic.
+            seconds: how long it may take, besides reading the messages.
+
+        Raises:
+            ClientError: it cannot be answered, or took too long or too much; says which.
+        """
+        if len(sql) > LONGEST_SQL:
+            raise ClientError(f"the query has {len(sql)} characters; at most {LONGEST_SQL} are allowed")
+        if not 1 <= each <= MOST_EACH:
+            raise ClientError(f"{each} messages of each queue; give 1 to {MOST_EACH}")
+        names = mentioned(sql, topics)
+        if len(names) > MOST_TOPICS:
+            raise ClientError(f"the query names {len(names)} topics; at most {MOST_TOPICS} are allowed")
+        async with self._turn:
+            tables: Tables = {}
+            left = TABLES_BYTES
+            for name in names:
+                tables[name] = await self._admin.messages.newest_records(name, each, most_bytes=left)
+                left -= sum(len(piece) for _, _, _, pieces in tables[name] for piece in pieces)
+            found = await ask(sql, tables, seconds=seconds, archive=self._archive)
+        counts = {
+            name: (found["counts"][name], sum(end - begin for _, begin, end, _ in parts))
+            for name, parts in tables.items()
+        }
+        return SqlAnswer(found["columns"], found["types"], found["rows"], found["cut"], counts)
+
+
+async def ask(sql: str, tables: Tables, *, seconds: float = SECONDS, archive: Path | None = None) -> dict[str, Any]:
+    """The answer of a worker process (`tianzhou.console.sql_worker`).
+
+    Args:
+        sql: one SELECT.
+        tables: records by the name of their table.
+        seconds: how long it may take.
+        archive: folder of Parquet files; None for none.
+
+    Raises:
+        ClientError: it refuses, took too long, or did not survive.
+    """
+    question = {
+        "sql": sql,
+        "rows": MOST_ROWS,
+        "bytes": ROWS_BYTES,
+        "memory": MEMORY_BYTES,
+        "seconds": seconds,
+        "archive": "" if archive is None else str(archive),
+        "tables": [
+            (name, [(*queue, begin, end, [len(piece) for piece in pieces]) for queue, begin, end, pieces in parts])
+            for name, parts in tables.items()
+        ],
+    }
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-m", "tianzhou.console.sql_worker",
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+        env={name: value for name, value in os.environ.items() if name in _ENVIRONMENT},
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(seconds):
+            lines = [json.dumps(question).encode() + b"\n"]
+            lines += [piece for parts in tables.values() for _, _, _, pieces in parts for piece in pieces]
+            _, answer = await asyncio.gather(_write(process, lines), _read(process))
+            await process.wait()
+    except TimeoutError:
+        raise ClientError(f"the query took longer than {seconds:g} s and was stopped; select less") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        if process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                await process.stdin.wait_closed()
+    try:
+        found: dict[str, Any] = json.loads(answer)
+    except ValueError:
+        raise ClientError(
+            "the query ended its process, most likely because it needed more memory than it may have; select less"
+        ) from None
+    if error := found.get("error"):
+        raise ClientError(error)
+    return found
+
+
+async def _write(process: asyncio.subprocess.Process, pieces: Iterable[bytes]) -> None:
+    assert process.stdin is not None
+    try:
+        for piece in pieces:
+            process.stdin.write(piece)
+            await process.stdin.drain()
+        process.stdin.close()
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # it refuses the query without reading the tables, and its answer says why
+
+
+async def _read(process: asyncio.subprocess.Process) -> bytes:
+    assert process.stdout is not None
+    found = bytearray()
+    while piece := await process.stdout.read(1 << 16):
+        found += piece
+        if len(found) > _ANSWER_BYTES:
+            raise ClientError("the answer is larger than it may be; select less")
+    return bytes(found)

@@ -1,0 +1,248 @@
+"""The process that answers one SQL query over tables it is handed: nothing but memory within reach, then it ends.
+
+`python -m tianzhou.console.sql_worker` reads a line of JSON (`tianzhou.console.sql.ask` writes it) and the records of
+the tables behind it, and writes JSON: `error`, or `columns`, `types`, `rows`, `cut`, `counts`. Bodies are unpacked
+here, too: a small record may hold a large one.
+Whoever started it ends it when time is over; whatever a query does to it, it does to this process alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import decimal
+import json
+import math
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any, Final
+
+import duckdb
+import pyarrow as pa
+
+from tianzhou.errors import TianzhouError
+from tianzhou.model import MessageQueue
+from tianzhou.spark.rows.columns import to_batch
+
+ARCHIVE: Final = "archive"
+MARGIN_BYTES: Final = 3 << 30
+"""Address space besides what a query may use: libraries reserve much that they never touch."""
+BATCH_ROWS: Final = 256
+_BEFORE_TABLES: Final = (
+    "SET python_enable_replacements = false",
+    "SET autoinstall_known_extensions = false",
+    "SET autoload_known_extensions = false",
+    "SET max_temp_directory_size = '0B'",
+    "SET threads = 1",
+)
+_AFTER_TABLES: Final = ("SET enable_external_access = false", "SET lock_configuration = true")
+
+
+class Refused(Exception):
+    """The query is none that may run."""
+
+
+def check(sql: str) -> None:
+    """Refuse what is not one SELECT.
+
+    Raises:
+        Refused: it is something else.
+    """
+    try:
+        statements = duckdb.extract_statements(sql)
+    except duckdb.Error as error:
+        raise Refused(str(error)) from None
+    if len(statements) != 1:
+        raise Refused(f"{len(statements)} statements; give one SELECT")
+    if statements[0].type != duckdb.StatementType.SELECT:
+        raise Refused(f"{statements[0].type.name} is not allowed; only SELECT is")
+
+
+def quoted(name: str) -> str:
+    """A name as an identifier of SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def text_literal(text: str) -> str:
+    """A text as a literal of SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def connect(memory_bytes: int, archive: str) -> duckdb.DuckDBPyConnection:
+    """A database in memory; the folder of the archive is all that it may still open once `close_doors` was called."""
+    connection = duckdb.connect(":memory:")
+    for setting in (*_BEFORE_TABLES, f"SET memory_limit = '{memory_bytes}B'"):
+        connection.execute(setting)
+    if archive:
+        folder = str(Path(archive).resolve())
+        connection.execute(f"SET allowed_directories = [{text_literal(folder + '/')}]")
+        files = text_literal(folder + "/**/*.parquet")
+        connection.execute(
+            f"CREATE VIEW {ARCHIVE} AS SELECT * FROM"
+            f" read_parquet({files}, union_by_name = true, hive_partitioning = true)"
+        )
+    return connection
+
+
+def close_doors(connection: duckdb.DuckDBPyConnection) -> None:
+    """From here on the connection reaches no file, no network and no setting."""
+    for setting in _AFTER_TABLES:
+        connection.execute(setting)
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can hold it."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, dict):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, dt.datetime | dt.date | dt.time):
+        return value.isoformat()
+    return str(value)
+
+
+def cells(column: Any) -> list[Any]:
+    """The values of an Arrow column as JSON can hold them; maps become objects."""
+    values = column.to_pylist(maps_as_pydicts="lossy") if pa.types.is_map(column.type) else column.to_pylist()
+    return [plain(value) for value in values]
+
+
+def rows_of(batches: Iterable[Any], most_bytes: int) -> Iterator[list[Any] | None]:
+    """Rows of Arrow batches, few at a time where they are large; None instead of one that is far larger than may be.
+
+    Args:
+        batches: the batches.
+        most_bytes: size of what is made of them at a time.
+    """
+    for batch in batches:
+        step = max(1, batch.num_rows * most_bytes // max(batch.nbytes, 1))
+        for start in range(0, batch.num_rows, step):
+            part = batch.slice(start, step)
+            if part.nbytes > 4 * most_bytes:
+                yield None
+                return
+            yield from map(list, zip(*map(cells, part.columns), strict=True))
+
+
+def answer(connection: duckdb.DuckDBPyConnection, sql: str, most_rows: int, most_bytes: int) -> dict[str, Any]:
+    """Run a query.
+
+    Args:
+        connection: with the tables.
+        sql: one SELECT.
+        most_rows: rows of the answer; `cut` says when there are more.
+        most_bytes: size of its text, likewise.
+    """
+    with contextlib.closing(connection.sql(sql).to_arrow_reader(BATCH_ROWS)) as reader:
+        names, types = list(reader.schema.names), [str(kind) for kind in reader.schema.types]
+        rows: list[list[Any]] = []
+        size, cut = 0, ""
+        for row in rows_of(reader, most_bytes):
+            if len(rows) == most_rows:
+                cut = "rows"
+                break
+            size += len(json.dumps(row, ensure_ascii=False).encode(errors="replace"))
+            if row is None or size > most_bytes:
+                cut = "bytes"
+                break
+            rows.append(row)
+    return {"columns": names, "types": types, "rows": rows, "cut": cut}
+
+
+# Without a zone, which is UTC: the zones' names are an extension of DuckDB that would have to be loaded.
+_NAIVE: Final = pa.timestamp("us")
+COLUMNS: Final[dict[str, Any]] = {
+    "topic": pa.string(),
+    "brokerName": pa.string(),
+    "queueId": pa.int32(),
+    "queueOffset": pa.int64(),
+    "msgId": pa.string(),
+    "tags": pa.string(),
+    "keys": pa.string(),
+    "body": pa.string(),
+    "properties": pa.map_(pa.string(), pa.string()),
+    "bornTimestamp": _NAIVE,
+    "storeTimestamp": _NAIVE,
+    "bornHost": pa.string(),
+    "storeHost": pa.string(),
+    "reconsumeTimes": pa.int32(),
+    "physicalOffset": pa.int64(),
+}
+"""Columns of a topic's table: those that Spark reads, the body as text."""
+
+
+def table_of(source: IO[bytes], parts: Iterable[tuple[str, str, int, int, int, list[int]]], most_bytes: int) -> Any:
+    """Records as an Arrow table.
+
+    Args:
+        source: has the records.
+        parts: by queue: topic, broker, queue id, first offset, the one after the last, and the sizes of the pieces.
+        most_bytes: what the table may take.
+
+    Raises:
+        CorruptRecord: the bytes are no records.
+        Refused: the messages take more than that.
+    """
+    shown = pa.schema(list(COLUMNS.items()))
+    zoned = pa.timestamp("us", tz="UTC")
+    read = pa.schema([(name, zoned if kind == _NAIVE else kind) for name, kind in COLUMNS.items()])
+    batches = []
+    for topic, broker_name, queue_id, begin, end, sizes in parts:
+        queue = MessageQueue(topic, broker_name, queue_id)
+        for size in sizes:
+            batches.append(to_batch(source.read(size), queue, read, tuple(COLUMNS), start=begin, end=end))
+            most_bytes -= batches[-1].nbytes
+            if most_bytes < 0:
+                raise Refused(f"the messages of {topic} unpack to more than a query may take; read fewer of each queue")
+    return pa.Table.from_batches(batches, schema=read).cast(shown)
+
+
+def limit_process(memory_bytes: int, seconds: float) -> None:
+    """Have the system end this process should it take more than it may."""
+    try:
+        import resource
+    except ImportError:  # no such limits on this system
+        return
+    space = memory_bytes + MARGIN_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (space, space))
+    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(seconds) + 2, math.ceil(seconds) + 2))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+
+def serve(source: IO[bytes]) -> dict[str, Any]:
+    """Read a question and its tables, and answer it; see the module."""
+    question = json.loads(source.readline())
+    sql: str = question["sql"]
+    limit_process(question["memory"], question["seconds"])
+    try:
+        check(sql)
+        connection = connect(question["memory"], question["archive"])
+        counts = {}
+        for name, parts in question["tables"]:
+            table = table_of(source, parts, question["memory"] // 2)
+            counts[name] = table.num_rows
+            connection.register(name, table)
+        close_doors(connection)
+        return answer(connection, sql, question["rows"], question["bytes"]) | {"counts": counts}
+    except (Refused, TianzhouError, duckdb.Error, pa.ArrowException, decimal.DecimalException) as error:
+        return {"error": str(error)}
+    except (MemoryError, RecursionError, OverflowError, ValueError) as error:
+        return {"error": f"{type(error).__name__}: {error}".rstrip(": ")}
+
+
+def main() -> None:
+    """Answer the question on the standard input."""
+    found = serve(sys.stdin.buffer)
+    sys.stdout.buffer.write(json.dumps(found, ensure_ascii=True, default=str).encode())
+
+
+if __name__ == "__main__":
+    main()

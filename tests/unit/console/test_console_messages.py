@@ -1,0 +1,182 @@
+"""Pages about messages: what a form means, how a body is shown, what is in their tables and charts."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("nicegui", reason="the console's packages are not installed")
+
+from tianzhou.admin import DelayLevel, Due, HalfMessage, MessageTrack, OpenTransactions, Resent, TrackType
+from tianzhou.client.tracing.trace_reading import TraceKind, TraceRecord
+from tianzhou.console import message_values as values
+from tianzhou.console import texts
+from tianzhou.console.layout import View
+from tianzhou.console.pages import dead_letters, delay, message, messages, trace, transactions
+from tianzhou.errors import ClientError
+from tianzhou.model import MessageExt
+
+ENGLISH: Any = View(None, None, "", "en")  # type: ignore[arg-type]
+
+
+def stored(offset: int = 7, body: bytes = b"x", at_ms: int = 2_000, **properties: str) -> MessageExt:
+    return MessageExt(
+        "T", body, 0, properties, "b", 1, offset, 9, 0, 1_000, "p:1", at_ms, "b:2", 0, 0, 0, 90, f"ID{offset}"
+    )
+
+
+@pytest.mark.parametrize(("text", "expected"), [("", 5), (" 1234 ", 1234), ("1970-01-01T00:00:01+00:00", 1_000)])
+def test_times_of_forms(text: str, expected: int) -> None:
+    assert values.time_ms(text, 5) == expected
+
+
+@pytest.mark.parametrize("text", ["yesterday", "-1", "²", "9" * 30, "2026-13-01", "0001-01-01T00:00"])
+def test_what_is_no_time_is_said(text: str) -> None:
+    with pytest.raises(ValueError, match="is no time"):
+        values.time_ms(text, 0)
+    assert values.form_time(text) == ""
+
+
+@given(st.integers(0, 4_000_000_000_000))
+def test_a_time_survives_its_form(at_ms: int) -> None:
+    # An hour that is there twice, when clocks are put back, may be read as the other one.
+    assert abs(values.time_ms(values.form_time(str(at_ms)), -1) - at_ms) in (0, 3_600_000)
+
+
+def test_numbers_of_addresses_are_bounded() -> None:
+    assert [values.number(text, 7, 50) for text in ("", "x", "0", "12", "999", "9" * 20)] == [7, 7, 1, 12, 50, 7]
+
+
+def test_bodies_are_shown_in_bounds() -> None:
+    assert values.body_text(b"\xff\x00a") == "\ufffd\u2400a"
+    assert len(values.body_text(b"x" * (1 << 20))) == values.SHOWN_BYTES
+    assert values.body_json(b'{"a": [1, "\xe8\x88\x9f"]}') == '{\n  "a": [\n    1,\n    "舟"\n  ]\n}'
+    assert values.body_json(b"{") is None
+    assert values.body_json(b"[" * 60_000) is None
+    assert values.body_json(b"[]" + b" " * values.SHOWN_BYTES) is None
+    assert values.body_hex(b"hello, world \x00\xff!\n").splitlines() == [
+        "00000000  68 65 6c 6c 6f 2c 20 77 6f 72 6c 64 20 00 ff 21  hello, world ..!",
+        "00000010  0a                                               .",
+    ]
+    assert len(values.body_hex(b"x" * (1 << 20)).splitlines()) == values.HEX_BYTES // values.HEX_WIDTH
+
+
+@given(st.binary())
+def test_an_exported_message_is_one_line(body: bytes) -> None:
+    (line,) = values.to_json_lines([stored(body=body, KEYS="k\u2028")]).decode().split("\n")[:-1]
+    found = json.loads(line)
+    assert (found["msgId"], found["properties"]) == ("ID7", {"KEYS": "k\u2028"})
+    assert ("body" in found) != ("bodyBase64" in found)
+
+
+def test_the_page_before_goes_up_to_the_last_message() -> None:
+    found = [stored(at_ms=3_000), stored(at_ms=2_000)]
+    assert messages.older({"topic": "T", "end": "9"}, found) == {"topic": "T", "end": "2000"}
+    assert messages.older({}, found[:1] * 2) == {"end": "2999"}
+
+
+def test_rows_of_messages() -> None:
+    (row,) = messages.message_rows([stored(KEYS="k" * 1_000, TAGS="t")])
+    assert (row["key"], row["id"], row["size"], row["tags"]) == ("b:1:7", "ID7", 1, "t")
+    assert len(row["keys"]) == values.SHOWN_CELL
+    fields = {row["name"]: row["value"] for row in message.field_rows(stored())}
+    assert (fields["queueOffset"], fields["commitLogOffset"], fields["tags"]) == ("7", "9", "")
+
+
+@pytest.mark.parametrize(
+    ("track", "words"),
+    [
+        (MessageTrack("G", TrackType.CONSUMED, consumer_offset=8), "consumed"),
+        (MessageTrack("G", TrackType.NOT_ONLINE), "not online"),
+        (MessageTrack("G", TrackType.NOT_ONLINE, consumer_offset=8), "not online; its offset has passed it"),
+        (MessageTrack("G", TrackType.NOT_ONLINE, consumer_offset=7), "not online; it is still ahead of it"),
+        (MessageTrack("G", TrackType.UNKNOWN, "late"), "unknown: late"),
+    ],
+)
+def test_what_became_of_a_message_in_words(track: MessageTrack, words: str) -> None:
+    assert message.track_state(ENGLISH, stored(), track) == words
+
+
+def test_every_state_and_step_has_words() -> None:
+    for key in (*(f"track.{one}" for one in TrackType), *(f"trace.{one}" for one in TraceKind)):
+        assert all(texts.text(language, key) for language in texts.LANGUAGES)
+
+
+def test_rows_of_dead_letters() -> None:
+    (row,) = dead_letters.letter_rows([stored(RETRY_TOPIC="orders", ORIGIN_MESSAGE_ID="O")])
+    assert (row["topic"], row["origin"], row["id"]) == ("orders", "O", "ID7")
+
+
+def test_a_trace_as_steps_and_bars() -> None:
+    records = [
+        TraceRecord(TraceKind.SENT, "M", 1_000, "P", cost_ms=4, success=True),
+        TraceRecord(TraceKind.CONSUMING, "M", 1_020, "C", request_id="R"),
+        TraceRecord(TraceKind.CONSUMING, "M", 1_030, "C", request_id="still running"),
+        TraceRecord(TraceKind.CONSUMED, "M", 1_020, "C", cost_ms=5, success=False, request_id="R"),
+    ]
+    found = trace.steps(records, 1_002, "b")
+    rows = trace.step_rows(ENGLISH, found)
+    assert [row["step"] for row in rows] == ["sent", "stored", "consumed", "being consumed"]
+    assert [row["result"] for row in rows] == ["success", "success", "failed", ""]
+    starts, costs = trace.timeline(found, ["a", "b", "c", "d"])["series"]
+    assert starts["data"] == [0, 2, 20, 30]
+    assert [cost["value"] for cost in costs["data"]] == [4, 1, 5, 1]
+
+
+def test_rows_of_open_transactions() -> None:
+    halves = [HalfMessage("b", "T", "P", f"M{at}", at, 0, born_ms, 2, 5) for at, born_ms in ((1, 9_000), (2, 4_000))]
+    found = [OpenTransactions("b", halves)]
+    assert [(row["id"], row["age"]) for row in transactions.half_rows(found, 10_500)] == [("M2", 6), ("M1", 1)]
+    assert transactions.by_topic(found) == [{"key": "b:T", "broker": "b", "topic": "T", "count": 2}]
+
+
+def test_what_is_due_when() -> None:
+    levels = [
+        DelayLevel("b", 1, 1_000, 1, [Due(10_000, "T", "A", 0)]),
+        DelayLevel("b", 2, 90_000, 5, [Due(15_500, "T", "B", 0), Due(9_900_000, "T", "C", 1)]),
+        DelayLevel("b", 3, 7_200_000, 0, []),
+    ]
+    assert [count for _, count in delay.histogram(levels, 10_000)] == [1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1]
+    assert [row["id"] for row in delay.due_rows(reversed(levels))] == ["A", "B", "C"]
+    assert [row["delay"] for row in delay.level_rows(levels)] == ["1s", "90s", "2h"]
+    assert delay.span(1) == "1ms"
+
+
+def test_sending_again_stops_when_it_is_told_to() -> None:
+    async def endless(letters: Any, *, to: str | None, progress: Any) -> Resent:
+        for sent in itertools.count(1):
+            progress(Resent(sent))
+            await asyncio.sleep(0)
+        raise AssertionError
+
+    async def stopped() -> dead_letters.Resending:
+        console = SimpleNamespace(admin=SimpleNamespace(dead_letters=SimpleNamespace(resend=endless)))
+        one = dead_letters.Resending()
+        run = asyncio.ensure_future(one.run(View(console, None, "", "en"), [], ""))  # type: ignore[arg-type]
+        while one.so_far.sent < 3:
+            await asyncio.sleep(0)
+        one.stop()
+        assert await run == one.so_far
+        return one
+
+    one = asyncio.run(stopped())
+    assert one.stopped
+    assert 3 <= one.so_far.sent < 10
+
+
+def test_what_could_not_be_sent_again_is_said() -> None:
+    async def fail(letters: Any, *, to: str | None, progress: Any) -> Resent:
+        progress(Resent(2, 1, "no such topic"))
+        return Resent(2, 1, "no such topic")
+
+    console = SimpleNamespace(admin=SimpleNamespace(dead_letters=SimpleNamespace(resend=fail)))
+    view: Any = SimpleNamespace(console=console)
+    with pytest.raises(ClientError, match="2 sent, 1 not: no such topic"):
+        asyncio.run(dead_letters.Resending().run(view, [], ""))
