@@ -139,7 +139,7 @@ def test_what_waits_is_shown(browser: Any, admin: Any) -> None:
         page = browser.open("/transactions")
         page.get_by_role("row").filter(has_text="undecided").get_by_text(half.msg_id).wait_for()
         page = browser.open("/delay")
-        page.get_by_role("row").filter(has_text=later.msg_id).get_by_text("18").wait_for()
+        page.get_by_role("row").filter(has_text=later.msg_id).get_by_text("18", exact=True).wait_for()
 
 
 def test_sql_is_answered_with_rows_or_with_words(browser: Any) -> None:
