@@ -1,1 +1,1 @@
-"""The web console: a cluster watched and operated from a browser, through `tianzhou.admin` alone (docs/adr/0019)."""
+"""The web console: a cluster watched and operated from a browser, through `tianzhou.admin` alone (docs/adr/0018)."""
