@@ -1,12 +1,22 @@
-"""The Python of pages about consuming and managing is run as it stands there."""
+"""The Python of pages about consuming, managing, moving here and web applications is run as it stands there."""
 
 from __future__ import annotations
 
+import importlib
 import re
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+
+from tianzhou.admin import Admin
 
 HOWTO = Path(__file__).resolve().parents[2] / "docs" / "howto"
 WITH_USERS = {
@@ -31,3 +41,92 @@ def test_the_examples_of_a_page_run_one_after_the_other(page: str, tianzhou_clus
         code = text.replace("127.0.0.1:9876", cluster.namesrv_addr)
         assert code != text
         exec(compile(code, page, "exec"), {"__name__": "__main__"})
+
+
+def files_of(page: str, folder: Path) -> None:
+    """Write the examples of a page that begin with their name into a folder."""
+    for text in examples_of(page):
+        name = re.match(r"# (\S+\.py)\n", text)
+        assert name, text
+        (folder / name.group(1)).write_text(text, encoding="utf-8")
+
+
+@pytest.fixture
+def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    files_of("web-frameworks.md", tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    for path in tmp_path.glob("*.py"):
+        sys.modules.pop(path.stem, None)
+
+
+@pytest.mark.parametrize("name", ["test_an_order_is_billed", "test_when_no_broker_answers_the_caller_is_told"])
+def test_the_application_with_a_lifespan_passes_its_own_tests(
+    name: str, web: Path, tianzhou_cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the test client of Starlette would rather have another library
+        getattr(importlib.import_module("test_shop"), name)(tianzhou_cluster, monkeypatch)
+
+
+def django_of(namesrv_addr: str) -> dict[str, ModuleType]:
+    """What the page uses of Django, which the tests do not install: callbacks of a commit, an answer, a command."""
+    callbacks: list[Any] = []
+
+    @contextmanager
+    def atomic() -> Iterator[None]:
+        yield
+        while callbacks:
+            callbacks.pop(0)()
+
+    members: dict[str, dict[str, Any]] = {
+        "django": {},
+        "django.conf": {"settings": SimpleNamespace(NAMESRV_ADDR=namesrv_addr)},
+        "django.core": {},
+        "django.core.management": {},
+        "django.core.management.base": {"BaseCommand": object},
+        "django.db": {
+            "transaction": SimpleNamespace(atomic=atomic, on_commit=callbacks.append),
+            "close_old_connections": lambda: None,
+        },
+        "django.http": {"JsonResponse": lambda data, status: SimpleNamespace(data=data, status_code=status)},
+    }
+    modules = {name: ModuleType(name) for name in members}
+    for name, values in members.items():
+        vars(modules[name]).update(values)
+    return modules
+
+
+def test_a_view_sends_what_a_command_consumes(
+    web: Path, tianzhou_cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, module in django_of(tianzhou_cluster.namesrv_addr).items():
+        monkeypatch.setitem(sys.modules, name, module)
+    handlers: dict[int, Any] = {}
+    monkeypatch.setattr("signal.signal", handlers.__setitem__)
+    tianzhou_cluster.create_topic("orders")
+    views, bill = importlib.import_module("views"), importlib.import_module("bill")
+    command = threading.Thread(target=bill.Command().handle)
+    command.start()
+    try:
+        assert views.place(SimpleNamespace(body=b"{}"), 7).status_code == 202
+        tianzhou_cluster.wait_until(lambda: bill.BILLED == ["7"])
+    finally:
+        tianzhou_cluster.wait_until(lambda: signal.SIGTERM in handlers)
+        handlers[signal.SIGTERM](signal.SIGTERM, None)
+        command.join(30)
+        views.producer().stop()
+    assert not command.is_alive()
+    tianzhou_cluster.wait_until_consumed("billing", "orders")
+
+
+def test_the_nouns_of_the_page_are_those_of_admin() -> None:
+    """Each row of the table names operations that are there, and all of them unless it says that there are others."""
+    rows = re.findall(r"^\| `(\w+)` \|[^|]+\| (.+) \|$", (HOWTO / "admin.md").read_text(encoding="utf-8"), re.MULTILINE)
+    admin = Admin("127.0.0.1:1")
+    assert [noun for noun, _ in rows] and {noun for noun, _ in rows} == {n for n in vars(admin) if not n.startswith("_")}
+    for noun, listed in rows:
+        named = set(re.findall(r"`(\w+)`", listed))
+        public = {name for name in dir(type(getattr(admin, noun))) if not name.startswith("_")} - {"name_servers"}
+        assert named <= public, noun
+        assert named == public or "and others" in listed, (noun, public - named)
