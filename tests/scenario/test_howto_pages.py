@@ -124,7 +124,7 @@ def test_the_nouns_of_the_page_are_those_of_admin() -> None:
     """Each row of the table names operations that are there, and all of them unless it says that there are others."""
     rows = re.findall(r"^\| `(\w+)` \|[^|]+\| (.+) \|$", (HOWTO / "admin.md").read_text(encoding="utf-8"), re.MULTILINE)
     admin = Admin("127.0.0.1:1")
-    assert [noun for noun, _ in rows] and {noun for noun, _ in rows} == {n for n in vars(admin) if not n.startswith("_")}
+    assert {noun for noun, _ in rows} == {name for name in vars(admin) if not name.startswith("_")}
     for noun, listed in rows:
         named = set(re.findall(r"`(\w+)`", listed))
         public = {name for name in dir(type(getattr(admin, noun))) if not name.startswith("_")} - {"name_servers"}
