@@ -7,7 +7,6 @@ import re
 import signal
 import sys
 import threading
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,9 +25,9 @@ WITH_USERS = {
 }
 
 
-def examples_of(page: str, language: str = "python") -> list[str]:
+def examples_of(page: str) -> list[str]:
     text = (HOWTO / page).read_text(encoding="utf-8")
-    found = re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    found = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     assert found
     return found
 
@@ -60,13 +59,12 @@ def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(path.stem, None)
 
 
+@pytest.mark.filterwarnings("ignore:Using `httpx`")  # Starlette's test client would rather have its successor
 @pytest.mark.parametrize("name", ["test_an_order_is_billed", "test_when_no_broker_answers_the_caller_is_told"])
 def test_the_application_with_a_lifespan_passes_its_own_tests(
     name: str, web: Path, tianzhou_cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the test client of Starlette would rather have another library
-        getattr(importlib.import_module("test_shop"), name)(tianzhou_cluster, monkeypatch)
+    getattr(importlib.import_module("test_shop"), name)(tianzhou_cluster, monkeypatch)
 
 
 def django_of(namesrv_addr: str) -> dict[str, ModuleType]:
