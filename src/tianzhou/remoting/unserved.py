@@ -18,7 +18,7 @@ _POP: Final = (
 )
 _ACCOUNTS: Final = "there are no accounts, as aclEnable is not set here"
 _USERS: Final = "there are no users, as authenticationEnabled is not set here"
-_CONTROLLER: Final = "there is no controller here; this version replicates nothing"
+_CONTROLLER: Final = "there is no controller here; masters and slaves, or the members of a group, need none"
 
 ADVICE: Final[dict[int, str]] = {
     **dict.fromkeys((200050, 200051, 200052, 200053, 200054, 200055, 200056, 200151, 400, 401), _POP),
