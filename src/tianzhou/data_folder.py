@@ -25,7 +25,9 @@ MARK = "tianzhou.json"
 FIRST_BROKER = "broker-a"
 _PREFIX = "broker-"
 _MEMBER = "n"
-_OUR_ENTRIES = frozenset({"store", "namesrv", "broker.conf", "broker.conf.bak", "lost+found", "plain_acl.yml", "acl"})
+_OUR_ENTRIES = frozenset(
+    {"store", "namesrv", "console", "broker.conf", "broker.conf.bak", "lost+found", "plain_acl.yml", "acl"}
+)
 
 
 def broker_name(index: int) -> str:

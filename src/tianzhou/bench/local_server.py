@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import json
 import os
@@ -24,6 +25,20 @@ _PR_SET_PDEATHSIG = 1
 def end_with_parent() -> None:
     """In the child: have the kernel send SIGTERM when the parent is gone, in whatever way."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+async def end_in_order(process: asyncio.subprocess.Process | None, limit_s: float) -> None:
+    """End a process by SIGTERM, and by SIGKILL when it takes longer than so many seconds; None and ended ones stay."""
+    if process is None or process.returncode is not None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        async with asyncio.timeout(limit_s):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
 
 
 class LocalServer:
@@ -81,15 +96,7 @@ class LocalServer:
         await self._end()
 
     async def _end(self) -> None:
-        process = self._process
-        if process is not None and process.returncode is None:
-            process.terminate()
-            try:
-                async with asyncio.timeout(STOP_LIMIT_S):
-                    await process.wait()
-            except TimeoutError:
-                process.kill()
-                await process.wait()
+        await end_in_order(self._process, STOP_LIMIT_S)
         shutil.rmtree(self._data, ignore_errors=True)
 
     def cpu_s(self) -> float | None:

@@ -1,17 +1,26 @@
-"""`broker.conf` and `namesrv.conf`: reading them, and saying clearly what in them cannot be."""
+"""`broker.conf` and `namesrv.conf`: reading and printing them, and saying clearly what in them cannot be."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from tianzhou.cli.output import print_note
+from tianzhou.cli.output import Output, print_json, print_note, print_text
 from tianzhou.errors import ConfigError
 from tianzhou.escaping import shown
 from tianzhou.setting_files import decoded
-from tianzhou.settings import keys_of, parse_properties, unknown_keys
+from tianzhou.settings import (
+    differing,
+    dump,
+    format_properties,
+    ignored_keys,
+    ignored_lines,
+    keys_of,
+    parse_properties,
+    unknown_keys,
+)
 
 NO_TIMERS: Final = (
     "this version delivers no messages at arbitrary times (timers) and refuses those that ask for it; use delay levels"
@@ -133,3 +142,43 @@ def check_port(name: str, port: int, *, least: int = 0) -> int:
     if port != 0 and not max(least, 1) <= port <= 65_535:
         raise ConfigError(f"{name} {port}: expected {max(least, 1)} to 65535, or 0 for any free port")
     return port
+
+
+def print_ignored(
+    source: str, ignored: Mapping[str, Collection[str]], *settings: object, written: Collection[str] = ()
+) -> None:
+    """Say on stderr which settings somebody has set that change nothing here, and why: a line per reason.
+
+    Args:
+        source: where they were set.
+        ignored: reason to keys.
+        settings: as they are.
+        written: keys that a server has written itself.
+    """
+    for line in ignored_lines(sorted(set(differing(*settings)) - set(written)), ignored):
+        print_note(f"warning: {source}: {line}")
+
+
+def print_settings(
+    settings: list[Any], only: set[str] | None, output: Output, ignored: Mapping[str, Collection[str]]
+) -> None:
+    """Print settings under RocketMQ's keys, secrets masked, and which of them change nothing here.
+
+    Args:
+        settings: as they are.
+        only: keys that are printed; None for all.
+        output: how.
+        ignored: reason to keys that change nothing.
+    """
+    values = {key: value for key, value in dump(*settings, hide_secrets=True).items() if only is None or key in only}
+    without_effect = {
+        key: reason
+        for reason, keys in ignored_keys(differing(*settings), ignored).items()
+        for key in keys
+        if key in values
+    }
+    if output is Output.json:
+        print_json({**values, "withoutEffect": without_effect} if without_effect else values)
+        return
+    lines = [f"# no effect, {reason}: {key}\n" for key, reason in without_effect.items()]
+    print_text((format_properties(values) + "".join(lines)).rstrip("\n"))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from tianzhou.cli.output import print_note
 from tianzhou.errors import TianzhouError
 
 if TYPE_CHECKING:
     from tianzhou.remoting.client import RpcHook
+    from tianzhou.remoting.tls import TlsSettings
 
 CHECK_TIMEOUT_MS = 2_000
 
@@ -25,6 +28,16 @@ def is_free(host: str, port: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def check_address(address: str, key: str, tls: TlsSettings, hooks: Iterable[RpcHook] = ()) -> asyncio.Task[None]:
+    """Warn on stderr when `unreachable` says so; to be cancelled when the server ends before."""
+
+    async def check() -> None:
+        if warning := await unreachable(address, key, tls=tls.server_mode.lower() == "enforcing", hooks=hooks):
+            print_note(warning)
+
+    return asyncio.ensure_future(check())
 
 
 async def unreachable(address: str, key: str, *, tls: bool = False, hooks: Iterable[RpcHook] = ()) -> str | None:

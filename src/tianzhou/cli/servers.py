@@ -7,26 +7,27 @@ import os
 import sys
 import sysconfig
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tianzhou.cli.conf_files import check_port, check_served, read_assignments, read_conf
-from tianzhou.cli.output import Output, OutputOption, print_json, print_line, print_note, print_text
+from tianzhou.cli.conf_files import check_port, check_served, print_ignored, print_settings, read_assignments, read_conf
+from tianzhou.cli.output import Output, OutputOption, print_json, print_line, print_note
 from tianzhou.cli.process import BEGAN
+from tianzhou.cli.reachability import check_address
 from tianzhou.cli.signals import run_server
 from tianzhou.errors import ConfigError, TianzhouError
 from tianzhou.setting_rules import check
-from tianzhou.settings import bind, differing, dump, format_properties, ignored_keys, ignored_lines
+from tianzhou.settings import bind, dump, ignored_lines
 
 if TYPE_CHECKING:
     from tianzhou.broker.settings import BrokerSettings
+    from tianzhou.cli.brokers.console_process import Beside
     from tianzhou.cli.brokers.kinds import Kind
     from tianzhou.embedded import EmbeddedSettings
-    from tianzhou.remoting.client import RpcHook
     from tianzhou.remoting.tls import TlsSettings
     from tianzhou.store.settings import StoreSettings
 
@@ -101,6 +102,12 @@ def serve(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A setting under RocketMQ's key; may be repeated."),
     ] = None,
+    console: Annotated[
+        bool, typer.Option("--console", help="Serve the web console, too, in a process of its own, on 127.0.0.1.")
+    ] = False,
+    console_port: Annotated[
+        int | None, typer.Option(metavar="PORT", help="The console's port, 0 for any free one; implies --console.")
+    ] = None,
     output: OutputOption = Output.text,
 ) -> None:
     """Run name server and broker in this process, or several brokers in processes of their own.
@@ -111,6 +118,7 @@ def serve(
     """
     from tianzhou.broker.settings import LINGER_MICROS
     from tianzhou.broker.zero_loss import with_profile
+    from tianzhou.cli.brokers.console_process import port_of, start_beside
     from tianzhou.cli.brokers.kinds import Group, Several
     from tianzhou.cli.brokers.plan import broker_count
     from tianzhou.data_folder import count_in
@@ -119,6 +127,7 @@ def serve(
 
     check_port("--namesrv-port", namesrv_port)
     check_port("--broker-port", broker_port, least=3)
+    console_port = port_of(console, console_port)
     values, tls_values = _serve_values(config, set_values or [])
     flags = {"tls.server.mode": tls, "tls.config.file": tls_config}
     tls_values |= {key: str(flag) for key, flag in flags.items() if flag is not None}
@@ -143,7 +152,7 @@ def serve(
     )
     if count > 1:
         kind = Group.of(members) if members else Several.of(count)
-        _serve_several(settings, kind, tls_values, tls_settings, output)
+        _serve_several(settings, kind, tls_values, tls_settings, console_port, output)
         return
 
     async def start() -> Stop:
@@ -152,6 +161,7 @@ def serve(
 
         server = EmbeddedServer(settings, tls=tls_settings)
         await server.__aenter__()
+        beside = await start_beside(server, console_port, folder, tls_settings)
         _announce(
             output,
             f"ready: name server {server.namesrv_address}, broker {server.broker_address}, data {data} "
@@ -163,14 +173,15 @@ def serve(
                 "data": str(data),
                 "mode": _hot.MODE,
                 **_page_field(server.metrics_address),
+                **beside.fields,
             },
         )
         checking = (
-            _check_address(server.broker_address, "--advertise", tls_settings, server.broker.hooks)
+            check_address(server.broker_address, "--advertise", tls_settings, server.broker.hooks)
             if advertise
             else None
         )
-        return _stopper(server, checking)
+        return _stopper(server, checking, beside=beside)
 
     run_server(start)
 
@@ -232,15 +243,22 @@ def _cores() -> int:
 
 
 def _serve_several(
-    settings: EmbeddedSettings, kind: Kind, tls_values: dict[str, str], tls: TlsSettings, output: Output
+    settings: EmbeddedSettings,
+    kind: Kind,
+    tls_values: dict[str, str],
+    tls: TlsSettings,
+    console_port: int | None,
+    output: Output,
 ) -> None:
     from tianzhou.broker.zero_loss import described
+    from tianzhou.cli.brokers.console_process import start_beside
     from tianzhou.cli.brokers.supervisor import Supervisor
 
     supervisor = Supervisor(settings, kind, tls=tls_values, tls_settings=tls)
 
     async def start() -> Stop:
         await supervisor.__aenter__()
+        beside = await start_beside(supervisor, console_port, settings.data, tls)
         places = supervisor.places
         listed = ", ".join(f"{place.name} {place.address}" for place in places)
         what = f"group {kind.broker_name(places[0].name)} of" if kind.elects else "brokers"
@@ -260,10 +278,12 @@ def _serve_several(
                 "brokers": brokers,
                 "data": str(settings.data),
                 "mode": supervisor.mode,
+                **beside.fields,
             },
         )
         addresses = [place.address for place in places] if settings.advertise else []
-        return _stopper(supervisor, *(_check_address(address, "--advertise", tls) for address in addresses))
+        checks = [check_address(address, "--advertise", tls) for address in addresses]
+        return _stopper(supervisor, *checks, beside=beside)
 
     run_server(start, over=supervisor.over, at_once=supervisor.kill)
     if supervisor.failure:
@@ -300,7 +320,7 @@ def namesrv(
     tls = load_tls(values, source=source)
     print_ignored(source, IGNORED, settings)
     if print_all or print_important:
-        _print_settings([settings, tls], None if print_all else IMPORTANT_OF_NAMESRV, output, IGNORED)
+        print_settings([settings, tls], None if print_all else IMPORTANT_OF_NAMESRV, output, IGNORED)
         return
 
     async def start() -> Stop:
@@ -336,7 +356,7 @@ def broker(
 
     settings, store_settings, tls = broker_settings(config, namesrv_addr)
     if print_all or print_important:
-        _print_settings([settings, store_settings, tls], None if print_all else IMPORTANT_OF_BROKER, output, IGNORED)
+        print_settings([settings, store_settings, tls], None if print_all else IMPORTANT_OF_BROKER, output, IGNORED)
         return
 
     async def start() -> Stop:
@@ -358,7 +378,7 @@ def broker(
             {"name": settings.broker_name, "address": server.address, "port": server.port, "mode": _hot.MODE}
             | _page_field(server.metrics_address),
         )
-        return _stopper(server, _check_address(server.address, "brokerIP1", tls, server.hooks))
+        return _stopper(server, check_address(server.address, "brokerIP1", tls, server.hooks))
 
     run_server(start)
 
@@ -434,22 +454,12 @@ async def _registered(ready: Awaitable[None], namesrv_addr: str) -> None:
         waiting.cancel()
 
 
-def _check_address(address: str, key: str, tls: TlsSettings, hooks: Sequence[RpcHook] = ()) -> asyncio.Task[None]:
-    async def check() -> None:
-        from tianzhou.cli.reachability import unreachable
-
-        if warning := await unreachable(address, key, tls=tls.server_mode.lower() == "enforcing", hooks=hooks):
-            print_note(warning)
-
-    return asyncio.ensure_future(check())
-
-
-def _stopper(server: Any, *tasks: asyncio.Task[None] | None) -> Stop:
+def _stopper(server: Any, *tasks: asyncio.Task[None] | None, beside: Beside | None = None) -> Stop:
     async def stop() -> None:
         for task in tasks:
             if task is not None:
                 task.cancel()
-        await server.__aexit__(None, None, None)
+        await asyncio.gather(server.__aexit__(None, None, None), beside.stop() if beside else asyncio.sleep(0))
         if undone := getattr(server, "left_undone", None):
             raise TianzhouError(f"stopped, but not all is well: {'; '.join(undone)}")
 
@@ -460,36 +470,4 @@ def _announce(output: Output, text: str, fields: dict[str, Any]) -> None:
     if output is Output.json:
         print_json({"event": "ready", "pid": os.getpid(), **fields})
     else:
-        print_line(text + (f", metrics {fields['metrics']}" if "metrics" in fields else ""))
-
-
-def print_ignored(
-    source: str, ignored: Mapping[str, Collection[str]], *settings: object, written: Collection[str] = ()
-) -> None:
-    """Say on stderr which settings somebody has set that change nothing here, and why: a line per reason.
-
-    Args:
-        source: where they were set.
-        ignored: reason to keys.
-        settings: as they are.
-        written: keys that a server has written itself.
-    """
-    for line in ignored_lines(sorted(set(differing(*settings)) - set(written)), ignored):
-        print_note(f"warning: {source}: {line}")
-
-
-def _print_settings(
-    settings: list[Any], only: set[str] | None, output: Output, ignored: Mapping[str, Collection[str]]
-) -> None:
-    values = {key: value for key, value in dump(*settings, hide_secrets=True).items() if only is None or key in only}
-    without_effect = {
-        key: reason
-        for reason, keys in ignored_keys(differing(*settings), ignored).items()
-        for key in keys
-        if key in values
-    }
-    if output is Output.json:
-        print_json({**values, "withoutEffect": without_effect} if without_effect else values)
-        return
-    lines = [f"# no effect, {reason}: {key}\n" for key, reason in without_effect.items()]
-    print_text((format_properties(values) + "".join(lines)).rstrip("\n"))
+        print_line(text + "".join(f", {name} {fields[name]}" for name in ("metrics", "console") if name in fields))

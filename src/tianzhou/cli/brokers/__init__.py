@@ -1,1 +1,1 @@
-"""Several broker processes under one command: `tianzhou serve --brokers N` (docs/howto/several-brokers.md)."""
+"""Processes under `tianzhou serve`: those of `--brokers N` (docs/howto/several-brokers.md) and of `--console`."""

@@ -1,0 +1,61 @@
+"""`serve --console`: what is said before anything is started."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tianzhou.cli.app import app
+from tianzhou.cli.brokers.console_process import DEFAULT_PORT, Beside, ConsoleProcess, port_of, start_beside
+from tianzhou.errors import ConfigError
+from tianzhou.remoting.tls import TlsSettings
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Names of packages that are there besides those that are; to be changed by a test."""
+    found = {"nicegui", "argon2"}
+    real = importlib.util.find_spec
+
+    def find_spec(name: str, *more: Any) -> Any:
+        return (object() if name in found else None) if name in ("nicegui", "argon2") else real(name, *more)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find_spec)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("console", "port", "is_at"), [(False, None, None), (True, None, DEFAULT_PORT), (False, 0, 0), (True, 9000, 9000)]
+)
+def test_ports(installed: set[str], console: bool, port: int | None, is_at: int | None) -> None:
+    assert port_of(console, port) == is_at
+
+
+def test_a_port_there_cannot_be(installed: set[str]) -> None:
+    with pytest.raises(ConfigError, match="--console-port"):
+        port_of(True, 70_000)
+
+
+def test_without_its_packages_nothing_is_started(installed: set[str], tmp_path: Path) -> None:
+    installed.clear()
+    result = CliRunner().invoke(app, ["serve", "--data", str(tmp_path / "data"), "--console"])
+    assert isinstance(result.exception, ConfigError)
+    assert str(result.exception) == "--console needs nicegui and argon2: pip install 'tianzhou[console]'"
+    assert not (tmp_path / "data").exists()
+
+
+async def test_without_a_console_the_ready_line_is_as_it_was(tmp_path: Path) -> None:
+    nothing = await start_beside(None, None, tmp_path, TlsSettings())
+    assert nothing.fields == {}
+    await nothing.stop()
+
+
+def test_the_ready_line_has_its_address() -> None:
+    console = ConsoleProcess("a:1", 0, Path("data/console"))
+    console.url, console.pid = "http://127.0.0.1:1", 7
+    beside = Beside(console)
+    assert beside.fields == {"console": "http://127.0.0.1:1", "console_pid": 7}
