@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -84,15 +85,33 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def open_site(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., AbstractContextManager[Site]]:
+    """Opens a console of a cluster: called with what to call with the folder first, and the commands' arguments."""
+
+    @contextmanager
+    def opened(
+        prepare: Callable[[Path], object] = lambda folder: None,
+        of_serve: Sequence[object] = (),
+        of_console: Sequence[object] = (),
+    ) -> Iterator[Site]:
+        pytest.importorskip("nicegui", reason="the console's packages are not installed")
+        folder = tmp_path_factory.mktemp("site")
+        prepare(folder)
+        with serve(folder, *of_serve) as server:
+            namesrv = server.ready()["namesrv"]
+            fill(namesrv)
+            more = ("--port", 0, "--refresh-s", 1, "-o", "json", *of_console)
+            with Tianzhou(folder, "console", *more, namesrv=namesrv) as console:
+                yield Site(console.ready()["url"], namesrv, folder)
+
+    return opened
+
+
+@pytest.fixture(scope="module")
+def site(open_site: Callable[..., AbstractContextManager[Site]]) -> Iterator[Site]:
     """A cluster with a topic of ten messages, of which a group has consumed some."""
-    pytest.importorskip("nicegui", reason="the console's packages are not installed")
-    folder = tmp_path_factory.mktemp("site")
-    with serve(folder) as server:
-        namesrv = server.ready()["namesrv"]
-        fill(namesrv)
-        with Tianzhou(folder, "console", "--port", 0, "--refresh-s", 1, "-o", "json", namesrv=namesrv) as console:
-            yield Site(console.ready()["url"], namesrv, folder)
+    with open_site() as found:
+        yield found
 
 
 def fill(namesrv: str) -> None:

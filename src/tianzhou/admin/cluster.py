@@ -308,6 +308,13 @@ class Cluster:
         value: str | None = None if reply is None else read_reply(code, reply).value
         return value
 
+    async def kv_entries(self, namespace: str) -> dict[str, str]:
+        """All KV entries of a namespace; none when there is no such namespace."""
+        code = RequestCode.GET_KVLIST_BY_NAMESPACE
+        request = self._reach.ask_name_server(code, namespace=namespace)
+        reply = await unless_absent(request, None, ResponseCode.QUERY_NOT_FOUND)
+        return {} if reply is None else KV_TABLE.loads(reply.body)
+
     async def delete_kv(self, namespace: str, key: str) -> None:
         """Remove a KV entry from every name server."""
         await self._reach.each_name_server(RequestCode.DELETE_KV_CONFIG, namespace=namespace, key=key)

@@ -10,10 +10,12 @@ from tianzhou.admin import Admin
 from tianzhou.console import accounts, audit
 from tianzhou.console.actions import Actions
 from tianzhou.console.door import host_name, is_named_here
+from tianzhou.console.proofs import Proofs
 from tianzhou.console.sessions import Sessions, Tries, Visitor
 from tianzhou.console.settings import ConsoleSettings
 from tianzhou.console.snapshot import Watcher
 from tianzhou.console.sql import Queries
+from tianzhou.errors import ConfigError
 from tianzhou.remoting.gates.locality import is_loopback
 
 
@@ -33,6 +35,7 @@ class Console:
         sessions: who is logged in.
         tries: wrong passwords.
         audit_log: what was changed.
+        proofs: runs proofs of the cluster.
         needs_login: whether everybody has to log in.
     """
 
@@ -45,6 +48,7 @@ class Console:
         self.tries = Tries()
         self.audit_log = audit.AuditLog(settings.data / audit.FILE_NAME)
         self.actions = Actions(self.audit_log, self.is_open, lambda: dt.datetime.now().astimezone())
+        self.proofs = Proofs(admin, settings.namesrv_addr, settings.tls)
         self.needs_login = settings.login or not is_loopback(settings.host)
         self._accounts_at = 0
         self._known: accounts.Accounts = {}
@@ -81,8 +85,14 @@ class Console:
                 self.sessions.end_all_of(name)
 
     def is_open(self, visitor: Visitor) -> bool:
-        """Whether a visitor's session is still good."""
-        return visitor is self._everybody or self.sessions.is_open(visitor, time.monotonic())
+        """Whether a visitor's session is still good; it is not when accounts cannot be read."""
+        if visitor is self._everybody:
+            return True
+        try:
+            self._end_sessions_of_changed()
+        except ConfigError:
+            return False
+        return self.sessions.is_open(visitor, time.monotonic())
 
     def is_named(self, host: str) -> bool:
         """Whether a Host header names this console."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
+import json
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any, Final, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from fastapi import Request
 from nicegui import background_tasks, ui
@@ -14,7 +18,7 @@ from nicegui import background_tasks, ui
 from tianzhou.console import texts
 from tianzhou.console.actions import Outcome
 from tianzhou.console.console import Console
-from tianzhou.console.door import STATE
+from tianzhou.console.door import LOGIN, STATE
 from tianzhou.console.sessions import Visitor
 from tianzhou.console.snapshot import Point
 from tianzhou.errors import TianzhouError
@@ -113,6 +117,10 @@ def view_of(console: Console, request: Request) -> View:
 async def show_page(console: Console, page: Page, request: Request) -> None:
     """Fill a page: its frame, and what is inside."""
     view = view_of(console, request)
+    # A page object is all visits'; its language is the visitor's.
+    client = ui.context.client
+    client.page = copy.copy(client.page)
+    client.page.language = "zh-CN" if view.language == "zh" else "en-US"
     title = view.text(page.title, **view.path)
     ui.page_title(f"{title} · {view.text('title')}")
     ui.colors(primary="#1f5f8b")
@@ -140,7 +148,10 @@ async def show_page(console: Console, page: Page, request: Request) -> None:
                     with ui.item_section():
                         ui.label(view.text(one.title))
     drawer_button.on_click(drawer.toggle)
-    with ui.column().classes("w-full gap-4"):
+    content = ui.column().classes("w-full gap-4")
+    if view.visitor.name:
+        _leave_when_over(view, content)
+    with content:
         ui.label(title).classes("text-2xl").props('role="heading" aria-level="1"')
         if console.watcher.now.error:
             ui.label(view.text("unseen", why=console.watcher.now.error)).classes("text-negative")
@@ -148,6 +159,18 @@ async def show_page(console: Console, page: Page, request: Request) -> None:
             await page.show(view)
         except (TianzhouError, OSError) as error:
             ui.label(view.text("failed", why=str(error) or type(error).__name__)).classes("text-negative")
+
+
+def _leave_when_over(view: View, content: ui.element) -> None:
+    """Have an open page show nothing more once its visitor's session has ended."""
+
+    def look() -> None:
+        if not view.console.is_open(view.visitor):
+            timer.cancel()
+            content.clear()
+            ui.navigate.to(LOGIN)
+
+    timer = ui.timer(LIVE_S, look, immediate=False)
 
 
 def section(title: str) -> ui.card:
@@ -226,6 +249,7 @@ def table(
     key: str,
     links: Mapping[str, str] | None = None,
     filter_text: str = "",
+    kept_for: View | None = None,
 ) -> ui.table:
     """A table that is sorted and filtered in the browser, twenty rows at a time.
 
@@ -233,38 +257,79 @@ def table(
         columns: name of the value, and its heading.
         rows: the values.
         key: of the column that tells rows apart.
-        links: address by column; `{value}` in it stands for the cell's value, as it is in an address.
+        links: address by column; `{value}` in it stands for the cell's value, `{name}` for another of the row's, as
+            they are in an address.
         filter_text: words of the filter's field; none leaves it out.
+        kept_for: the visit whose address says what is filtered; one table of a page.
     """
     shown = [
         {"name": name, "label": label, "field": name, "sortable": True, "align": "left"} for name, label in columns
     ]
     found = ui.table(columns=shown, rows=list(rows), row_key=key, pagination=20).classes("w-full")
-    found.props("dense wrap-cells")
+    found.props("dense wrap-cells flat bordered")
     for column, address in (links or {}).items():
-        # The address becomes part of the browser's program: nothing in it may end the text there.
-        before, behind = (quote(part, safe=_ADDRESS) for part in address.split("{value}", 1))
-        found.add_slot(
-            f"body-cell-{column}",
-            f'<q-td :props="props"><a class="text-primary" :href="\'{before}\' + encodeURIComponent(props.value) + '
-            f"'{behind}'\">{{{{ props.value }}}}</a></q-td>",
-        )
+        link = f'<a class="text-primary" :href="{cell_address(address)}">{{{{ props.value }}}}</a>'
+        found.add_slot(f"body-cell-{column}", f'<q-td :props="props">{link}</q-td>')
     if filter_text:
         with found.add_slot("top-right"):
-            ui.input(placeholder=filter_text).props("dense clearable debounce=200 type=search").bind_value(
-                found, "filter"
-            )
+            before = kept_for.query.get("filter", "") if kept_for is not None else ""
+            words = ui.input(placeholder=filter_text, value=before).bind_value_to(found, "filter")
+            if kept_for is not None:
+                words.on_value_change(lambda event: keep_in_address(kept_for, filter=event.value or ""))
+            words.props(f'dense clearable debounce=200 type=search aria-label="{filter_text}"')
     return found
 
 
-async def confirmed(view: View, name: str) -> bool:
-    """Whether a visitor has typed a name to confirm what cannot be undone."""
+def cell_address(address: str) -> str:
+    """The expression of a cell's address, over `props` of the table's slot.
+
+    It becomes part of the browser's program: whatever stands in an address, nothing may end the text there.
+    """
+    parts = re.split(r"{(\w+)}", address)
+    texts = (f"'{quote(part, safe=_ADDRESS)}'" for part in parts[::2])
+    names = ("props.value" if name == "value" else f"props.row.{name}" for name in parts[1::2])
+    values = (f"encodeURIComponent({name})" for name in names)
+    return " + ".join(part for pair in zip_longest(texts, values) for part in pair if part)
+
+
+def keep_in_address(view: View, **state: str) -> None:
+    """Have the page's address say what is chosen on it, so that it can be sent to somebody; empty values go."""
+    view.query = {name: value for name, value in {**view.query, **state}.items() if value}
+    ui.run_javascript(f"history.replaceState(null, '', {json.dumps('?' + urlencode(view.query))})")
+
+
+async def agreed(view: View, question: str, verb: str) -> bool:
+    """Whether a visitor agrees to something that has consequences.
+
+    Args:
+        view: of the visitor.
+        question: what is about to be done.
+        verb: of the button that agrees.
+    """
+    with ui.dialog() as dialog, ui.card():
+        ui.label(question)
+        with ui.row():
+            ui.button(view.text("cancel"), on_click=lambda: dialog.submit(False)).props("flat autofocus")
+            ui.button(verb, on_click=lambda: dialog.submit(True)).props("color=negative")
+    result = await dialog
+    dialog.delete()
+    return bool(result)
+
+
+async def confirmed(view: View, name: str, verb: str = "") -> bool:
+    """Whether a visitor has typed a name to confirm what cannot be undone.
+
+    Args:
+        view: of the visitor.
+        name: to be typed.
+        verb: of the button that confirms; empty for `delete`.
+    """
     with ui.dialog() as dialog, ui.card():
         ui.label(view.text("confirm", name=name))
         typed = ui.input().props("autofocus outlined dense")
         with ui.row():
             ui.button(view.text("cancel"), on_click=lambda: dialog.submit(False)).props("flat")
-            ui.button(view.text("delete"), on_click=lambda: dialog.submit(True)).props(
+            ui.button(verb or view.text("delete"), on_click=lambda: dialog.submit(True)).props(
                 "color=negative"
             ).bind_enabled_from(typed, "value", lambda value: value == name)
     result = await dialog

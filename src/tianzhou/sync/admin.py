@@ -553,6 +553,10 @@ class Cluster(Blocking):
         """A KV entry, None when there is none."""
         return self._run(self._async.get_kv(namespace, key))
 
+    def kv_entries(self, namespace: str) -> dict[str, str]:
+        """All KV entries of a namespace; none when there is no such namespace."""
+        return self._run(self._async.kv_entries(namespace))
+
     def delete_kv(self, namespace: str, key: str) -> None:
         """Remove a KV entry from every name server."""
         self._run(self._async.delete_kv(namespace, key))

@@ -16,4 +16,4 @@ async def show(view: View) -> None:
     entries = await asyncio.to_thread(view.console.audit_log.tail, SHOWN)
     names = ("time", "who", "from", "action", "subject", "outcome")
     rows = [{"key": number, **entry} for number, entry in enumerate(entries)]
-    table([(name, view.text(name)) for name in names], rows, key="key", filter_text=view.text("filter"))
+    table([(name, view.text(name)) for name in names], rows, key="key", filter_text=view.text("filter"), kept_for=view)

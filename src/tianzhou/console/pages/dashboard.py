@@ -16,6 +16,7 @@ def broker_rows(now: Snapshot) -> list[dict[str, Any]]:
         {
             "key": f"{one.broker_name}:{one.broker_id}",
             "broker": one.broker_name,
+            "id": one.broker_id,
             "role": one.role,
             "address": one.address,
             "version": one.tianzhou_version or one.version,
@@ -48,7 +49,7 @@ async def show(view: View) -> None:
         ("disk", view.text("disk")),
         ("error", ""),
     ]
-    brokers = table(columns, (), key="key")
+    brokers = table(columns, (), key="key", links={"broker": "/brokers/{value}?id={id}"})
     seen = ui.label().classes("text-sm text-grey")
 
     def refresh() -> None:

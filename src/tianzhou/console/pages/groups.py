@@ -25,6 +25,7 @@ async def show(view: View) -> None:
         key="group",
         links={"group": "/groups/{value}"},
         filter_text=view.text("filter"),
+        kept_for=view,
     )
 
     def refresh() -> None:

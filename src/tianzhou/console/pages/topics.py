@@ -17,6 +17,7 @@ async def show(view: View) -> None:
         key="topic",
         links={"topic": "/topics/{value}"},
         filter_text=view.text("filter"),
+        kept_for=view,
     )
 
     def choose(all_of_them: bool) -> None:

@@ -1,0 +1,110 @@
+"""Cluster: every broker process with its role, rates, disk and copies, what fails there, and rates of the last hour."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from nicegui import ui
+
+from tianzhou.admin.cluster import BrokerStatus
+from tianzhou.console.layout import Chart, View, live, local_time, page, section, table
+from tianzhou.console.pages.dashboard import broker_rows
+from tianzhou.console.snapshot import Snapshot, Watcher
+
+MOST_LINES: Final = 20
+"""Brokers in a chart."""
+OF_PROCESSES: Final = (
+    "broker", "id", "role", "cluster", "address", "version", "messages.in", "messages.out", "disk", "cluster.since",
+    "cluster.lag", "cluster.troubles",
+)  # fmt: skip
+OF_TROUBLES: Final = ("broker", "cluster.task", "cluster.why", "cluster.count", "cluster.since")
+
+
+def since_ms(one: BrokerStatus) -> int:
+    """When a broker was started; 0 when it does not say."""
+    text = one.runtime.get("bootTimestamp", "")
+    return int(text) if text.isdecimal() else 0
+
+
+def lag_text(one: BrokerStatus) -> str:
+    """How far a slave is behind; empty for masters, and where nobody knows."""
+    if one.lag is None:
+        return ""
+    if not one.lag.lag_bytes:
+        return "0"
+    about = "" if one.lag.messages is None else f" (~{one.lag.messages:,})"
+    return f"{one.lag.lag_bytes:,} B{about}"
+
+
+def process_rows(now: Snapshot) -> list[dict[str, Any]]:
+    """Rows of the table of broker processes."""
+    return [
+        {
+            **row,
+            "cluster": one.cluster,
+            "since": local_time(since_ms(one)),
+            "lag": lag_text(one),
+            "troubles": len(one.troubles) or "",
+        }
+        for one, row in zip(now.brokers, broker_rows(now), strict=True)
+    ]
+
+
+def trouble_rows(now: Snapshot) -> list[dict[str, Any]]:
+    """Rows of the table of what fails at brokers and is tried again."""
+    return [
+        {
+            "key": f"{one.broker_name}:{one.broker_id}:{trouble.task}",
+            "broker": one.broker_name,
+            "task": trouble.task,
+            "why": trouble.why,
+            "count": trouble.count,
+            "since": local_time(trouble.since_ms),
+        }
+        for one in now.brokers
+        for trouble in one.troubles
+    ]
+
+
+def rates(watcher: Watcher, way: str) -> dict[str, Any]:
+    """Rates of all brokers over the last hour.
+
+    Args:
+        watcher: has them.
+        way: `in` or `out`.
+    """
+    names = sorted({one.broker_name for one in watcher.now.brokers})[:MOST_LINES]
+    return {name: watcher.series.of(f"{way}:{name}") for name in names}
+
+
+@page("/cluster", "page.cluster", "hub")
+async def show(view: View) -> None:
+    """Fill the page."""
+    watcher = view.console.watcher
+    with section(view.text("brokers")):
+        brokers = table(
+            [*((name.rpartition(".")[2], view.text(name)) for name in OF_PROCESSES), ("error", "")],
+            process_rows(watcher.now),
+            key="key",
+            links={"broker": "/brokers/{value}?id={id}"},
+            filter_text=view.text("filter"),
+            kept_for=view,
+        )
+    troubles = section(view.text("cluster.failing"))
+    with troubles:
+        failing = table([(name.rpartition(".")[2], view.text(name)) for name in OF_TROUBLES], (), key="key")
+    with section(view.text("cluster.rates")), ui.row().classes("w-full gap-4"):
+        charts = {way: Chart(view.text(f"messages.{way}"), rates(watcher, way)) for way in ("in", "out")}
+    seen = ui.label().classes("text-sm text-grey")
+
+    def refresh() -> None:
+        now = watcher.now
+        brokers.rows = process_rows(now)
+        failing.rows = trouble_rows(now)
+        troubles.set_visibility(bool(failing.rows))
+        for way, graph in charts.items():
+            graph.show(rates(watcher, way))
+        seen.text = view.text("seen.at", time=local_time(now.at_ms)) if now.at_ms else view.text("not.yet")
+
+    refresh()
+    live(refresh)

@@ -1,0 +1,130 @@
+"""Producers: groups with their members, and the connections of one group."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from nicegui import ui
+
+from tianzhou.console.layout import View, keep_in_address, local_time, page, section, table
+from tianzhou.errors import TianzhouError
+from tianzhou.wire.bodies.clients import Connection, ProducerInfo
+
+Found = dict[str, dict[str, ProducerInfo]]
+"""Members of producer groups by client id, by group."""
+
+
+def together(tables: Iterable[Mapping[str, Sequence[ProducerInfo]]]) -> Found:
+    """Producers that several brokers know; a client of several brokers is one, with its latest heartbeat."""
+    found: Found = {}
+    for groups in tables:
+        for group, members in groups.items():
+            known = found.setdefault(group, {})
+            for one in members:
+                before = known.get(one.client_id)
+                if before is None or before.last_update_timestamp < one.last_update_timestamp:
+                    known[one.client_id] = one
+    return found
+
+
+def group_rows(found: Found) -> list[dict[str, Any]]:
+    """Rows of the table of groups."""
+    return [
+        {
+            "group": group,
+            "members": len(members),
+            "languages": ", ".join(sorted({one.language for one in members.values()})),
+            "seen": local_time(max((one.last_update_timestamp for one in members.values()), default=0)),
+        }
+        for group, members in sorted(found.items())
+    ]
+
+
+def connection_rows(connections: Iterable[Connection]) -> list[dict[str, Any]]:
+    """Rows of the table of a group's connections, each client once."""
+    once = {one.client_id: one for one in connections}
+    return [
+        {"client": one.client_id, "address": one.client_addr, "language": one.language, "version": one.version}
+        for _, one in sorted(once.items())
+    ]
+
+
+async def _all(view: View) -> tuple[Found, list[str]]:
+    """All producers, and what brokers could not tell them."""
+    brokers = view.console.admin.brokers
+    masters = await view.console.admin.cluster.masters()
+
+    async def ask(name: str, address: str) -> dict[str, list[ProducerInfo]] | str:
+        try:
+            return await brokers.producers(address)
+        except (TianzhouError, OSError) as error:
+            return f"{name}: {error}"
+
+    answers = await asyncio.gather(*(ask(name, address) for name, address in masters.items()))
+    tables = [one for one in answers if not isinstance(one, str)]
+    return together(tables), [one for one in answers if isinstance(one, str)]
+
+
+async def _connections(view: View, group: str, topic: str) -> list[Connection]:
+    """Connections of a group to the brokers of a topic, or to all; of none where nobody of it is there."""
+    admin = view.console.admin
+    masters = await admin.cluster.masters()
+    if topic:
+        names = {data.broker_name for data in (await admin.topics.route(topic)).broker_datas}
+        masters = {name: address for name, address in masters.items() if name in names}
+
+    async def ask(address: str) -> list[Connection]:
+        try:
+            return await admin.brokers.producer_connections(address, group)
+        except TianzhouError:
+            return []  # a broker says of a group without members that it does not exist
+
+    return [one for some in await asyncio.gather(*map(ask, masters.values())) for one in some]
+
+
+@page("/producers", "page.producers", "upload")
+async def show(view: View) -> None:
+    """Fill the page."""
+    found, failures = await _all(view)
+    with section(view.text("producers.groups")):
+        names = ("group", "members", "languages", "seen")
+        table(
+            [(name, view.text(f"producers.{name}")) for name in names],
+            group_rows(found),
+            key="group",
+            links={"group": "?group={value}"},
+            filter_text=view.text("filter"),
+            kept_for=view,
+        )
+        for failure in failures:
+            ui.label(view.text("producers.untold", why=failure)).classes("text-grey")
+    with section(view.text("producers.connections")):
+        await _group(view)
+
+
+async def _group(view: View) -> None:
+    group, topic = view.query.get("group", ""), view.query.get("topic", "")
+    rows = connection_rows(await _connections(view, group, topic)) if group else []
+    with ui.row().classes("items-center w-full"):
+        field = ui.input(view.text("producers.group"), value=group).props("outlined dense").classes("w-80")
+        of = ui.input(view.text("producers.topic"), value=topic).props("outlined dense").classes("w-80")
+
+        async def look() -> None:
+            asked = field.value.strip()
+            keep_in_address(view, group=asked, topic=of.value.strip())
+            try:
+                shown.rows = connection_rows(await _connections(view, asked, of.value.strip()))
+            except (TianzhouError, OSError) as error:
+                shown.rows = []
+                ui.notify(str(error), type="negative")
+            nobody.set_visibility(not shown.rows)
+
+        for one in (field, of):
+            one.on("keydown.enter", look)
+        ui.button(view.text("show"), on_click=look)
+    names = ("client", "address", "language", "version")
+    shown = table([(name, view.text(f"producers.{name}")) for name in names], rows, key="client")
+    nobody = ui.label(view.text("producers.nobody")).classes("text-grey")
+    nobody.set_visibility(bool(group) and not rows)

@@ -1,0 +1,149 @@
+"""Proof: send a bounded load, and compare what was acknowledged with what is stored and what a group consumed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nicegui import ui
+
+from tianzhou.bench.proof.run import Outcome
+from tianzhou.console.layout import View, keep_in_address, live, page, section, table
+from tianzhou.console.proofs import MOST_BYTES, MOST_MESSAGES, ProofRun
+from tianzhou.escaping import shown
+
+REFRESH_S = 0.5
+MOST_LISTED = 20
+"""Messages that are shown of each kind that should not be."""
+
+
+def figures(outcome: Outcome) -> list[tuple[str, int]]:
+    """The three numbers that have to be the same, with the keys of their words."""
+    verdict = outcome.verdict
+    return [
+        ("proof.acked", verdict.acknowledged),
+        ("proof.stored", verdict.on_majority),
+        ("proof.consumed", verdict.consumed),
+    ]
+
+
+def replica_rows(outcome: Outcome) -> list[dict[str, Any]]:
+    """Rows of the table of replicas."""
+    return [
+        {
+            "broker": one.broker,
+            "address": one.address,
+            "messages": one.messages,
+            "state": "" if one.whole else one.why or "?",
+        }
+        for one in outcome.readings
+    ]
+
+
+def complaints(outcome: Outcome) -> list[tuple[str, int, list[str]]]:
+    """What should not be: the key of its words, how many, and some of them."""
+    verdict = outcome.verdict
+    found: list[tuple[str, list[Any]]] = [
+        ("proof.lost", list(verdict.lost)),
+        ("proof.unproven", list(verdict.unproven)),
+        ("proof.not.consumed", list(verdict.not_consumed)),
+        ("proof.differing", list(verdict.differing)),
+        ("proof.stored.twice", list(verdict.stored_twice)),
+        ("proof.consumed.twice", list(verdict.consumed_twice)),
+        ("proof.failures", [f"{text} ({times})" for text, times in outcome.failures.most_common()]),
+    ]
+    return [(key, len(some), [shown(str(one)) for one in some[:MOST_LISTED]]) for key, some in found if some]
+
+
+@page("/proof", "page.proof", "verified")
+async def show(view: View) -> None:
+    """Fill the page."""
+    ui.label(view.text("proof.means"))
+    proofs = view.console.proofs
+    if view.visitor.may_change:
+        with section(view.text("proof.run")):
+            _form(view)
+    else:
+        ui.label(view.text("viewer"))
+    place = ui.column().classes("w-full gap-4")
+    drawn: list[tuple[Any, ...]] = []
+
+    def refresh() -> None:
+        run = proofs.last
+        now = (id(run), run.over, run.acknowledged, run.said) if run is not None else ()
+        if drawn == [now]:
+            return
+        drawn[:] = [now]
+        place.clear()
+        with place:
+            if run is not None:
+                _run(view, run)
+
+    refresh()
+    live(refresh, REFRESH_S)
+
+
+def _form(view: View) -> None:
+    with ui.row().classes("items-start w-full"):
+        topic = ui.input(view.text("proof.topic"), value=view.query.get("topic", "")).props("outlined dense")
+        topic.classes("w-full sm:w-80").props(f'hint="{view.text("proof.topic.hint")}"')
+        count = ui.number(view.text("proof.count"), value=1_000, min=1, max=MOST_MESSAGES, precision=0)
+        size = ui.number(view.text("proof.size"), value=256, min=1, max=MOST_BYTES, precision=0)
+        for one in (count, size):
+            one.props("outlined dense").classes("w-40")
+
+        async def run() -> None:
+            name = topic.value.strip()
+            keep_in_address(view, topic=name)
+            messages, size_bytes = int(count.value or 0), int(size.value or 0)
+            subject = f"{messages} messages of {size_bytes} bytes to {name or 'a topic of its own'}"
+            button.disable()
+            try:
+                await view.act("prove", subject, lambda: view.console.proofs.start(name, messages, size_bytes))
+            finally:
+                button.enable()
+
+        button = ui.button(view.text("proof.run"), icon="verified", on_click=run)
+
+
+def _run(view: View, run: ProofRun) -> None:
+    with section(view.text("proof.of", topic=run.topic)):
+        if not run.over:
+            ui.linear_progress(run.acknowledged / run.count, show_value=False).props("instant-feedback")
+            ui.label(f"{run.acknowledged:,} / {run.count:,}").props("role=status")
+            ui.label(run.said).classes("text-grey")
+            if view.visitor.may_change:
+
+                async def cancel() -> None:
+                    async def end() -> None:
+                        view.console.proofs.cancel()
+
+                    await view.act("cancel proof", run.topic, end)
+
+                ui.button(view.text("cancel"), on_click=cancel).props("outline")
+            return
+        if run.outcome is None:
+            ui.label(run.error).classes("text-negative").props("role=alert")
+            return
+        _outcome(view, run.outcome)
+
+
+def _outcome(view: View, outcome: Outcome) -> None:
+    proven = outcome.verdict.proven
+    with ui.row().classes("items-center"):
+        ui.icon("check_circle" if proven else "error", color="positive" if proven else "negative").classes("text-3xl")
+        ui.label(view.text("proof.proven" if proven else "proof.not.proven")).classes("text-lg").props("role=status")
+    with ui.row().classes("items-stretch w-full gap-4"):
+        for number, (key, value) in enumerate(figures(outcome)):
+            if number:
+                ui.label("=" if proven else "?").classes("text-2xl self-center gt-xs")
+            with ui.card().classes("grow"):
+                ui.label(f"{value:,}").classes("text-2xl")
+                ui.label(view.text(key)).classes("text-grey")
+    names = ("broker", "address", "messages", "state")
+    table([(name, view.text(f"proof.{name}")) for name in names], replica_rows(outcome), key="address")
+    for key, count, some in complaints(outcome):
+        ui.label(f"{view.text(key)}: {count}").classes("text-negative")
+        for one in some:
+            ui.label(one).classes("text-sm break-all")
+    for note in outcome.notes:
+        ui.label(note).classes("text-grey text-sm")

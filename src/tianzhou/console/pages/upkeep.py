@@ -1,0 +1,43 @@
+"""Clean-ups of brokers as buttons; each is asked for once more before it begins."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from nicegui import ui
+
+from tianzhou.admin.brokers import Brokers
+from tianzhou.console.layout import View, agreed
+
+CLEANUPS: Final[dict[str, tuple[str, Callable[[Brokers, str], Awaitable[None]]]]] = {
+    "queues": ("clean expired consume queues", Brokers.clean_expired_queues),
+    "topics": ("clean unused topics", Brokers.clean_unused_topics),
+    "logs": ("delete expired commit log", Brokers.delete_expired_logs),
+}
+"""Clean-ups: a key of their words, to their name in the audit log and what does them."""
+
+
+def cleanups(view: View, where: str, addresses: Sequence[str]) -> None:
+    """Buttons of all clean-ups.
+
+    Args:
+        view: of the visitor.
+        where: the brokers, for people.
+        addresses: of the brokers that are cleaned.
+    """
+
+    async def clean(name: str) -> None:
+        action, work = CLEANUPS[name]
+        if not await agreed(view, view.text(f"upkeep.{name}.ask", where=where), view.text(f"upkeep.{name}")):
+            return
+
+        async def everywhere() -> None:
+            await asyncio.gather(*(work(view.console.admin.brokers, address) for address in addresses))
+
+        await view.act(action, where, everywhere, view.text("upkeep.done", where=where))
+
+    with ui.row():
+        for name in CLEANUPS:
+            ui.button(view.text(f"upkeep.{name}"), on_click=lambda name=name: clean(name)).props("outline")

@@ -1,0 +1,141 @@
+"""Proofs that visitors start: one at a time, bounded, seen and cancelled from every page."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from tianzhou.admin import Admin
+from tianzhou.bench.proof.load import LoadOrder
+from tianzhou.bench.proof.run import Outcome, Proof, prove
+from tianzhou.errors import ClientError, ConfigError, TianzhouError
+
+TOPIC_PREFIX: Final = "tianzhou-proof-"
+MOST_MESSAGES: Final = 20_000
+MOST_BYTES: Final = 65_536
+IN_FLIGHT: Final = 32
+SEND_TIMEOUT_MS: Final = 15_000
+WAIT_S: Final = 30.0
+LIMIT_S: Final = 180.0
+"""Seconds after which a proof is ended, whatever it is doing."""
+QUEUES: Final = 4
+
+Run = Callable[..., Awaitable[Outcome]]
+
+
+@dataclass(slots=True)
+class ProofRun:
+    """One proof.
+
+    Attributes:
+        topic: where it sends to.
+        count: messages it sends.
+        own: whether the topic was made for it, and goes with it.
+        acknowledged: messages so far.
+        said: what it is doing.
+        outcome: what it found; None until then.
+        error: why it has found nothing; empty otherwise.
+    """
+
+    topic: str
+    count: int
+    own: bool
+    acknowledged: int = 0
+    said: str = ""
+    outcome: Outcome | None = None
+    error: str = ""
+
+    @property
+    def over(self) -> bool:
+        """Whether it runs no more."""
+        return self.outcome is not None or bool(self.error)
+
+
+class Proofs:
+    """Runs them.
+
+    Args:
+        admin: deletes topics that were made for a proof.
+        namesrv: name servers of the cluster.
+        tls: as of the console's settings.
+        run: `prove`.
+
+    Attributes:
+        last: the one that runs, or ran last; None before the first.
+    """
+
+    def __init__(self, admin: Admin, namesrv: str, tls: bool | None, run: Run = prove) -> None:
+        self._admin = admin
+        self._namesrv = namesrv
+        self._tls = tls
+        self._run = run
+        self._task: asyncio.Future[Outcome] | None = None
+        self.last: ProofRun | None = None
+
+    async def start(self, topic: str, count: int, size_bytes: int) -> Outcome:
+        """Run a proof to its end.
+
+        Args:
+            topic: where to send to, there already; empty for one of its own.
+            count: messages.
+            size_bytes: of a body.
+
+        Raises:
+            ConfigError: it is too large, the topic is not there, or another one runs.
+            ClientError: it was cancelled, or took too long.
+            TianzhouError: what kept it from an outcome.
+        """
+        if self._task is not None:
+            raise ConfigError("another proof runs; wait for its end, or cancel it")
+        if not 1 <= count <= MOST_MESSAGES:
+            raise ConfigError(f"{count} messages: expected 1 to {MOST_MESSAGES}; `tianzhou prove` sends more")
+        if not 1 <= size_bytes <= MOST_BYTES:
+            raise ConfigError(f"bodies of {size_bytes} bytes: expected 1 to {MOST_BYTES}")
+        run = self.last = ProofRun(topic or TOPIC_PREFIX + secrets.token_hex(4), count, own=not topic)
+        self._task = asyncio.ensure_future(self._prove(run, size_bytes))
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                run.outcome = await self._task
+        except TimeoutError:
+            run.error = f"no outcome within {LIMIT_S:.0f} s"
+        except asyncio.CancelledError:
+            run.error = "cancelled"
+        except (TianzhouError, OSError) as error:
+            run.error = str(error) or type(error).__name__
+        finally:
+            # A defect ends it as well.
+            run.error = run.error or ("" if run.outcome is not None else "it failed")
+            self._task = None
+            if run.own:
+                await self._forget(run)
+        if run.outcome is None:
+            raise ClientError(run.error)
+        return run.outcome
+
+    def cancel(self) -> None:
+        """End the one that runs, if one does."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _prove(self, run: ProofRun, size_bytes: int) -> Outcome:
+        if not run.own and not await self._admin.topics.exists(run.topic):
+            raise ConfigError(f"topic {run.topic} does not exist; name one, or none for a topic of its own")
+
+        def announce(text: str) -> None:
+            run.said = text
+
+        def progress(acknowledged: int) -> None:
+            run.acknowledged = acknowledged
+
+        load = LoadOrder(run.topic, run.count, None, 0, size_bytes, IN_FLIGHT, SEND_TIMEOUT_MS)
+        proof = Proof(topic=run.topic, load=load, queues=QUEUES, wait_s=WAIT_S)
+        return await self._run(proof, self._namesrv, self._tls, announce=announce, progress=progress)
+
+    async def _forget(self, run: ProofRun) -> None:
+        try:
+            await self._admin.topics.delete(run.topic)
+        except (TianzhouError, OSError) as error:
+            run.said = f"topic {run.topic} is left behind: {error}"

@@ -1,0 +1,136 @@
+"""A cluster with access control, and a console that one has to log in to: who comes in, and who may do what."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tianzhou import sync
+from waiting import until
+
+PASSWORD = "correct horse battery"
+ROOT = {"username": "root", "password": "root-secret"}
+SERVE = (
+    "--set", "authenticationEnabled=true", "--set", "authorizationEnabled=true",
+    "--set", f"initAuthenticationUser={json.dumps(ROOT)}",
+)  # fmt: skip
+
+
+def accounts_file(folder: Path) -> Path:
+    from tianzhou.console.accounts import FILE_NAME
+
+    return folder / "tianzhou-console" / FILE_NAME
+
+
+def save_accounts(folder: Path, *, without: str = "") -> None:
+    from tianzhou.console import accounts
+
+    roles = {"ada": accounts.Role.ADMIN, "vic": accounts.Role.VIEWER, "tom": accounts.Role.ADMIN}
+    made = {name: accounts.make_account(name, PASSWORD, role) for name, role in roles.items() if name != without}
+    before = accounts.load_accounts(accounts_file(folder))
+    accounts.save_accounts(accounts_file(folder), {name: before.get(name, one) for name, one in made.items()})
+
+
+@pytest.fixture(scope="module")
+def site(open_site: Any) -> Iterator[Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TIANZHOU_ACCESS_KEY", ROOT["username"])
+        patch.setenv("TIANZHOU_SECRET_KEY", ROOT["password"])
+        with open_site(save_accounts, SERVE, ("--login",)) as found:
+            yield found
+
+
+def log_in(browser: Any, name: str, password: str = PASSWORD) -> Any:
+    page = browser.page
+    page.get_by_label("Name").fill(name)
+    page.get_by_label("Password").fill(password)
+    page.get_by_role("button", name="Log in").click()
+    return page
+
+
+def enter(browser: Any, name: str, path: str) -> Any:
+    """Log in on the way to a page."""
+    browser.page.goto(browser.site.url + path)
+    log_in(browser, name)
+    return browser.open(path)
+
+
+def test_a_wrong_password_does_not_come_in_and_the_right_one_goes_where_it_wanted(browser: Any) -> None:
+    page = browser.page
+    page.goto(browser.site.url + "/topics/orders?x=1")
+    assert page.url.endswith("/login?to=%2Ftopics%2Forders%3Fx%3D1")
+    log_in(browser, "ada", "wrong horse battery")
+    page.get_by_role("alert").get_by_text("The name or the password is wrong.").wait_for()
+    assert browser.complaints.pop().endswith("403 (Forbidden)")
+    log_in(browser, "ada")
+    page.wait_for_url("**/topics/orders?x=1")
+    page.get_by_role("button", name="Log out").click()
+    page.wait_for_url("**/login")
+    page.goto(browser.site.url + "/cluster")
+    assert "/login" in page.url
+
+
+def test_a_viewer_sees_no_buttons_that_change_anything(browser: Any) -> None:
+    enter(browser, "vic", "/topics")
+    allowed = {"Menu", "Log out", "Show", "Examine", "First page", "Previous page", "Next page", "Last page", ""}
+    for path in ("/topics", "/topics/orders", "/groups", "/groups/billing", "/cluster", "/brokers/broker-a", "/ops",
+                 "/producers", "/access?user=root", "/doctor", "/proof"):  # fmt: skip
+        page = browser.open(path)
+        named = [
+            button.get_attribute("aria-label") or button.inner_text() for button in page.get_by_role("button").all()
+        ]
+        words = {re.sub(r"[a-z_]+\n", "", name).strip().capitalize() for name in named}
+        assert words <= {one.capitalize() for one in allowed}, (path, words)
+
+
+def test_a_session_ends_when_its_account_is_deleted(browser: Any) -> None:
+    page = enter(browser, "tom", "/groups")
+    page.get_by_label("Consumer group").last.fill("not-any-more")
+    save_accounts(browser.site.folder, without="tom")
+    page.get_by_role("button", name="Create").click()
+    page.get_by_text(re.compile("the session has ended; log in again")).wait_for()
+    with sync.Admin(browser.site.namesrv) as admin:
+        assert "not-any-more" not in admin.groups.names()
+    page.wait_for_url("**/login*")  # an open page shows nothing more, either
+
+
+def test_users_and_policies_are_made_changed_and_deleted(browser: Any) -> None:
+    page = enter(browser, "ada", "/access")
+    page.get_by_text("Users and policies of RocketMQ 5.3 are on: broker-a").wait_for()
+    page.get_by_label("User", exact=True).fill("alice")
+    page.get_by_label("Password").fill("alice-secret")
+    page.get_by_role("button", name="Create").click()
+    page.get_by_role("link", name="alice").first.click()
+    page.wait_for_url("**/access?user=alice")
+    page = browser.open("/access?user=alice")
+    page.get_by_label("Resource").fill("Topic:orders*")
+    page.get_by_label("Source addresses").last.fill("10.0.0.0/8")
+    page.get_by_role("button", name="Set policy").click()
+    page.get_by_role("cell", name="Topic:orders*").wait_for()
+    with sync.Admin(browser.site.namesrv) as admin:
+        (acl,) = admin.access.acls("alice")
+        (entry,) = acl.policies[0].entries
+        assert (entry.resource, entry.actions, entry.source_ips) == ("Topic:orders*", ["Pub"], ["10.0.0.0/8"])
+        page.get_by_role("checkbox").last.click()
+        page.get_by_role("button", name="Delete chosen").click()
+        until(lambda: not any(policy.entries for one in admin.access.acls("alice") for policy in one.policies or ()))
+        page = browser.open("/access?user=alice")
+        page.get_by_role("button", name="Disable").click()
+        page.get_by_role("dialog").get_by_role("button", name="Disable").click()
+        until(lambda: admin.access.user("alice").user_status == "disable")
+        page = browser.open("/access?user=alice")
+        page.get_by_role("button", name="Delete user").click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_role("textbox").fill("alice")
+        dialog.get_by_role("button", name="Delete").click()
+        until(lambda: admin.access.user("alice") is None)
+    from tianzhou.console.audit import FILE_NAME
+
+    log = (accounts_file(browser.site.folder).parent / FILE_NAME).read_text(encoding="utf-8")
+    assert "create user" in log
+    assert "alice-secret" not in log
