@@ -6,11 +6,12 @@ import asyncio
 import base64
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tianzhou.cli.messages.looking import Batches, look, span_of
 from tianzhou.cli.output import (
     DEFAULT_NAMESRV,
     NamesrvOption,
@@ -26,18 +27,15 @@ from tianzhou.cli.output import (
     print_note,
 )
 from tianzhou.cli.signals import run_client
+from tianzhou.errors import ConfigError
 
 if TYPE_CHECKING:
     from tianzhou.model import MessageExt
 
-LOOKING_GROUP = "TOOLS_CONSUMER"
-"""A group every broker has, for tools: looking leaves no group of its own behind."""
 POLL_S = 1.0
 
 Servers = dict[str, Any]
 """Whom a consumer talks to and how, as its arguments."""
-Batches = Callable[[float], Awaitable[Sequence["MessageExt"]]]
-"""Takes a limit in seconds and returns the next messages; none when none come within it."""
 
 
 def register(app: typer.Typer) -> None:
@@ -60,6 +58,18 @@ def consume(
         bool,
         typer.Option("--from-beginning", help="Start at the oldest message, where the group has no offset yet."),
     ] = False,
+    since: Annotated[
+        str | None, typer.Option(help="Only what was stored since then: 10m ago, or 2026-01-31T08:00:00.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(help="Only what was stored until then, in the same forms; ends there.")
+    ] = None,
+    offset: Annotated[
+        int | None, typer.Option(help="Start at this offset of --queue; -10 for the last ten of every queue.")
+    ] = None,
+    queue: Annotated[
+        list[str] | None, typer.Option(metavar="[BROKER:]ID", help="Only this queue; can be given several times.")
+    ] = None,
     limit: Annotated[int | None, typer.Option("--max", help="End after so many messages.", min=1)] = None,
     timeout: Annotated[
         float | None, typer.Option(help="End when no message came for so many seconds.", min=0.1)
@@ -71,10 +81,17 @@ def consume(
     """Print messages of a topic as they come.
 
     With --group the messages count as consumed and the offsets are stored; without it nothing is committed, and
-    the members of groups are not disturbed. Ctrl-C ends it.
+    the members of groups are not disturbed; then any part of the topic can be chosen, by time, offset and queue.
+    Ctrl-C ends it.
 
-    Example: tianzhou consume orders --from-beginning --max 10
+    Example: tianzhou consume orders --since 10m --max 10
     """
+    span = span_of(queue or (), since, until, offset, from_beginning, int(time.time() * 1000))
+    if group is not None and (queue or (since, until, offset) != (None, None, None)):
+        raise ConfigError(
+            "--since, --until, --offset and --queue are for looking; members of a group continue at its offsets, "
+            f"which `tianzhou group reset {group} -t {topic} --to ...` moves"
+        )
     printer = _Printer(limit, timeout, output)
     servers: Servers = {"namesrv_addr": namesrv, "tls": tls}
 
@@ -82,7 +99,7 @@ def consume(
         complete = False
         try:
             if group is None:
-                await _look(topic, tags, sql, from_beginning, servers, printer)
+                await look(topic, tags, sql, span, servers, printer.run)
             else:
                 await _join(topic, group, tags, sql, from_beginning, servers, printer)
             complete = True
@@ -113,6 +130,8 @@ class _Printer:
                 if wait <= 0:
                     return
             messages = await batches(wait)
+            if messages is None:
+                return
             for message in messages[: None if self._limit is None else self._limit - self.shown]:
                 self._show(message)
                 self.shown += 1
@@ -128,19 +147,6 @@ class _Printer:
         mark = "".join(f" {name}={value}" for name, value in (("tags", message.tags), ("keys", message.keys)) if value)
         place = f"{message.broker_name}:{message.queue_id}@{message.queue_offset}"
         print_line(f"{local_time_ms(message.store_timestamp)} {place}{mark} {body_text(message.body)}")
-
-
-async def _look(
-    topic: str, tags: str, sql: str | None, from_beginning: bool, servers: Servers, printer: _Printer
-) -> None:
-    from tianzhou.client import PullConsumer
-
-    async with PullConsumer(LOOKING_GROUP, **servers, auto_commit=False) as consumer:
-        queues = await consumer.queues(topic)
-        consumer.assign(queues, tags=tags, sql=sql)
-        for queue in queues:
-            await (consumer.seek_to_begin(queue) if from_beginning else consumer.seek_to_end(queue))
-        await printer.run(lambda wait: consumer.poll(wait * 1000))
 
 
 async def _join(

@@ -24,7 +24,7 @@ from tianzhou.cli.output import (
     print_rows,
 )
 from tianzhou.cli.signals import run_client
-from tianzhou.errors import ConfigError
+from tianzhou.errors import ClientError, ConfigError, UnknownTopic
 
 if TYPE_CHECKING:
     from tianzhou.admin import Admin
@@ -61,16 +61,34 @@ def confirm(question: str) -> None:
     typer.confirm(question, abort=True, err=True)
 
 
-def with_admin(namesrv: str, tls: bool | None, work: Callable[[Admin], Awaitable[T]]) -> T:
-    """Run admin operations against a cluster, see `TlsOption` for `tls`; returns what they return."""
+def with_admin(namesrv: str, tls: bool | None, work: Callable[[Admin], Awaitable[T]], *, topic: str | None = None) -> T:
+    """Run admin operations against a cluster; returns what they return.
+
+    Args:
+        namesrv: the name servers.
+        tls: see `TlsOption`.
+        work: the operations.
+        topic: the topic they are about: when it does not exist, the error names the one of nearest name.
+    """
 
     async def main() -> T:
         from tianzhou.admin import Admin
 
         async with Admin(namesrv, tls=tls) as admin:
-            return await work(admin)
+            try:
+                return await work(admin)
+            except UnknownTopic as error:
+                raise await with_nearest(error, topic, admin) from None
 
     return run_client(main())
+
+
+async def with_nearest(error: ClientError, topic: str | None, admin: Admin) -> ClientError:
+    """An error about a topic that does not exist, with the topic of nearest name if there is one."""
+    from tianzhou.settings import nearest
+
+    near = nearest(topic, await admin.topics.names()) if topic else None
+    return error if near is None else UnknownTopic(f"{error}; did you mean {near}?")
 
 
 @app.command("list")
@@ -106,7 +124,7 @@ def describe(
 
     Example: tianzhou topic describe orders
     """
-    found = with_admin(namesrv, tls, lambda admin: admin.topics.describe(topic))
+    found = with_admin(namesrv, tls, lambda admin: admin.topics.describe(topic), topic=topic)
     if output is Output.json:
         print_json(
             {

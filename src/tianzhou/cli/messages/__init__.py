@@ -1,0 +1,1 @@
+"""Looking at messages: by id, key, time and place."""
