@@ -30,7 +30,7 @@ from tianzhou.cli import (
     status,
     topics,
 )
-from tianzhou.cli.messages import message
+from tianzhou.cli.messages import dead_letters, message, offsets
 from tianzhou.cli.mqadmin import tianzhou_admin
 from tianzhou.cli.store import store_files
 from tianzhou.logs import log_to_stderr
@@ -81,6 +81,8 @@ app.add_typer(bench.app, name="bench")
 app.add_typer(topics.app, name="topic")
 app.add_typer(groups.app, name="group")
 app.add_typer(message.app, name="message")
+app.add_typer(offsets.app, name="offset")
+app.add_typer(dead_letters.app, name="dlq")
 app.add_typer(access.users_app, name="users")
 app.add_typer(access.acl_app, name="acl")
 app.add_typer(config.app, name="config")

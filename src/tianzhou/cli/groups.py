@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +14,7 @@ from tianzhou.cli.output import (
     Output,
     OutputOption,
     TlsOption,
+    WatchOption,
     local_time,
     objects,
     print_fields,
@@ -21,6 +23,7 @@ from tianzhou.cli.output import (
     print_names,
     print_note,
     print_rows,
+    watched,
 )
 from tianzhou.cli.topics import with_admin
 from tianzhou.errors import ClientError, ConfigError
@@ -94,6 +97,7 @@ def describe(
 def lag(
     group: GroupArgument,
     topic: Annotated[str | None, typer.Option("-t", "--topic", help="Only this topic.")] = None,
+    watch: WatchOption = False,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     tls: TlsOption = None,
     output: OutputOption = Output.text,
@@ -103,13 +107,20 @@ def lag(
     Example: tianzhou group lag billing
     """
 
-    async def work(admin: Admin) -> GroupLag:
-        found = await admin.groups.lag(group, topic, clients=True)
-        if not found.queues and not await admin.groups.config(group):
-            raise _unknown(group)
-        return found
+    async def work(admin: Admin) -> None:
+        async def look() -> None:
+            found = await admin.groups.lag(group, topic, clients=True)
+            if not found.queues and not await admin.groups.config(group):
+                raise _unknown(group)
+            _show_lag(found, topic, output)
 
-    found = with_admin(namesrv, tls, work)
+        await watched(look, watch, output)
+
+    with_admin(namesrv, tls, work, topic=topic)
+
+
+def _show_lag(found: GroupLag, topic: str | None, output: Output) -> None:
+    group = found.group
     rows = [
         (e.queue.topic, e.queue.broker_name, e.queue.queue_id, e.broker_offset, e.consumer_offset, e.lag, e.client_id)
         for e in found.queues
@@ -154,6 +165,26 @@ def reset(
     )
     if dry_run and output is Output.text:
         print_note("nothing was changed; leave out --dry-run to do it")
+
+
+async def check_group(admin: Admin, group: str, others: Sequence[str] = ()) -> None:
+    """Check that a broker knows a group.
+
+    Args:
+        admin: asks.
+        group: its name.
+        others: groups that are known besides those of brokers.
+
+    Raises:
+        ClientError: none does; the text names the nearest.
+    """
+    known = [*await admin.groups.names(system=True), *others]
+    if group not in known:
+        from tianzhou.settings import nearest
+
+        near = nearest(group, known)
+        hint = f"did you mean {near}?" if near else "see: tianzhou group list"
+        raise ClientError(f"group {group} is not known to any broker; {hint}")
 
 
 def _unknown(group: str) -> ClientError:

@@ -6,8 +6,8 @@ import datetime as dt
 import enum
 import select
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
@@ -16,6 +16,10 @@ from tianzhou.cli.writing import print_line as print_line
 from tianzhou.cli.writing import print_note as print_note
 from tianzhou.cli.writing import print_text as print_text
 from tianzhou.escaping import escaped
+
+T = TypeVar("T")
+WATCH_EVERY_S: Final = 2.0
+"""Seconds between two looks with `--watch`."""
 
 
 class Output(enum.StrEnum):
@@ -47,6 +51,22 @@ TlsOption = Annotated[
         help="Speak TLS; default: TIANZHOU_TLS_ENABLE. TIANZHOU_TLS_CONFIG_FILE says whom to trust, else all are.",
     ),
 ]
+
+
+WatchOption = Annotated[bool, typer.Option("--watch", help="Show it again every 2 s, until Ctrl-C.")]
+
+
+async def watched(look: Callable[[], Awaitable[T]], watch: bool, output: Output) -> T:
+    """Look and print once, or with `--watch` until nobody reads it; returns what the last look did."""
+    import asyncio  # takes longer than all else here, and `--help` needs it not
+
+    while True:
+        result = await look()
+        if not watch or output_closed():
+            return result
+        await asyncio.sleep(WATCH_EVERY_S)
+        if output is Output.text:
+            print_line("")
 
 
 def output_closed() -> bool:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,12 +12,13 @@ from tianzhou.cli.output import (
     Output,
     OutputOption,
     TlsOption,
+    WatchOption,
     local_time,
-    output_closed,
     print_json,
     print_line,
     print_note,
     print_rows,
+    watched,
 )
 from tianzhou.cli.topics import with_admin
 from tianzhou.escaping import shown
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from tianzhou.admin.cluster import BrokerStatus
     from tianzhou.admin.replicas import Lag
 
-WATCH_EVERY_S: Final = 2.0
-"""Seconds between two looks with `--watch`."""
-
 
 def register(app: typer.Typer) -> None:
     """Add the command of this file."""
@@ -39,7 +36,7 @@ def register(app: typer.Typer) -> None:
 
 def status(
     cluster: Annotated[str | None, typer.Option("-c", "--cluster", help="Only this cluster's brokers.")] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Show it again every 2 s, until Ctrl-C.")] = False,
+    watch: WatchOption = False,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     tls: TlsOption = None,
     output: OutputOption = Output.text,
@@ -53,14 +50,10 @@ def status(
     """
 
     async def work(admin: Admin) -> bool:
-        while True:
-            brokers = await admin.cluster.status(cluster)
-            well = _show(admin.cluster.name_servers, brokers, output)
-            if not watch or output_closed():
-                return well
-            await asyncio.sleep(WATCH_EVERY_S)
-            if output is Output.text:
-                print_line("")
+        async def look() -> bool:
+            return _show(admin.cluster.name_servers, await admin.cluster.status(cluster), output)
+
+        return await watched(look, watch, output)
 
     if not with_admin(namesrv, tls, work):
         raise typer.Exit(1)

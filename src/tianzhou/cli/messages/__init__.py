@@ -1,1 +1,1 @@
-"""Looking at messages: by id, key, time and place."""
+"""Messages by id, key, time and place; what groups have made of them: offsets and dead letters."""

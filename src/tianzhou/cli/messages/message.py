@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,6 +19,7 @@ from tianzhou.cli.output import (
     TlsOption,
     body_text,
     local_time_ms,
+    objects,
     print_fields,
     print_json,
     print_line,
@@ -29,13 +31,17 @@ from tianzhou.errors import ClientError, UnknownTopic
 
 if TYPE_CHECKING:
     from tianzhou.admin import Admin, MessageTrack
+    from tianzhou.client.tracing.trace_reading import TraceRecord
     from tianzhou.model import MessageExt
 
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+SinceOption = Annotated[str | None, typer.Option(help="Stored since then: 10m ago, or 2026-01-31T08:00:00.")]
+UntilOption = Annotated[str | None, typer.Option(help="Stored until then, in the same forms.")]
+LimitOption = Annotated[int, typer.Option("--limit", help="At most so many.", min=1, max=10_000)]
 _PLACE = re.compile(r"(.+):([0-9]{1,9})@([0-9]{1,18})", re.ASCII)
 
 app = typer.Typer(
-    help="Messages: get one, query by key, trace.",
+    help="Messages: get one, query by key or time, trace.",
     epilog="Example: tianzhou message query orders --key order-1",
     no_args_is_help=True,
 )
@@ -92,37 +98,35 @@ def get(
 @app.command()
 def query(
     topic: TopicArgument,
-    key: Annotated[str, typer.Option("-k", "--key", help="One of the keys the message was sent with.")],
-    since: Annotated[str | None, typer.Option(help="Stored since then: 10m ago, or 2026-01-31T08:00:00.")] = None,
-    until: Annotated[str | None, typer.Option(help="Stored until then, in the same forms.")] = None,
-    limit: Annotated[int, typer.Option("--limit", help="At most so many of each broker.", min=1, max=64)] = 64,
+    key: Annotated[
+        str | None, typer.Option("-k", "--key", help="One of the keys the message was sent with; default: all.")
+    ] = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    limit: LimitOption = 64,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     tls: TlsOption = None,
     output: OutputOption = Output.text,
 ) -> None:
-    """List messages with a key, the oldest first. Those of a time are shown by `tianzhou consume TOPIC --since 10m`.
+    """List messages with a key, the oldest first, or the newest of a time, the newest first.
+
+    With a key each broker gives 64 messages at most.
 
     Example: tianzhou message query orders --key order-1 --since 2h
     """
-    begin_ms, end_ms = span_ms(since, until, int(time.time() * 1000))
-    times = {"begin_ms": begin_ms or 0} | ({} if end_ms is None else {"end_ms": end_ms})
-    found = with_admin(
-        namesrv, tls, lambda admin: admin.messages.by_key(topic, key, max_num=limit, **times), topic=topic
-    )
-    if output is Output.json:
-        print_json([document(message) for message in found])
+    times = times_of(since, until)
+
+    async def work(admin: Admin) -> list[MessageExt]:
+        if key is None:
+            return await admin.messages.by_time(topic, limit=limit, **times)
+        return (await admin.messages.by_key(topic, key, max_num=min(limit, 64), **times))[:limit]
+
+    found = with_admin(namesrv, tls, work, topic=topic)
+    if not found and output is Output.text:
+        spelt = f" with key {key} there; is it spelt as the producer gave it?" if key else " of that time"
+        print_note(f"topic {topic} has no message{spelt}")
         return
-    if not found:
-        print_note(f"topic {topic} has no message with key {key} there; is it spelt as the producer gave it?")
-        return
-    print_rows(
-        ("stored", "place", "id", "tags", "keys", "bytes"),
-        [
-            (local_time_ms(one.store_timestamp), _place(one), one.msg_id, one.tags or None, one.keys, len(one.body))
-            for one in found
-        ],
-        output,
-    )
+    print_messages(found, output)
 
 
 @app.command()
@@ -133,43 +137,49 @@ def trace(
     tls: TlsOption = None,
     output: OutputOption = Output.text,
 ) -> None:
-    """Show who sent a message and who consumed it, as clients that trace have written it down.
+    """Show who sent a message and who consumed it, as clients that trace have noted it.
 
     Example: tianzhou message trace 7F0000010E8C00B4AAC2000000000000
     """
-    from tianzhou.cli.mqadmin.trace_reading import read_traces
 
-    async def work(admin: Admin) -> list[MessageExt]:
+    async def work(admin: Admin) -> list[TraceRecord]:
         try:
-            return await admin.messages.by_key(trace_topic, msg_id)
+            return await admin.messages.trace(msg_id, trace_topic=trace_topic)
         except UnknownTopic:
             raise ClientError(
                 f"topic {trace_topic} does not exist, so nobody has traced; brokers make it with traceTopicEnable=true"
             ) from None
 
-    notes = with_admin(namesrv, tls, work)
-    published, consumed = read_traces([(note.body, note.born_host) for note in notes], msg_id)
+    records = with_admin(namesrv, tls, work)
+    columns = ("what", "when", "group", "topic", "cost ms", "success", "detail")
+    rows = [
+        (one.kind.value, one.timestamp_ms, one.group, one.topic or None, one.cost_ms, one.success, one.detail or None)
+        for one in records
+    ]
     if output is Output.json:
-        print_json({"msg_id": msg_id, "published": published, "consumed": consumed})
-        return
-    if not published and not consumed:
+        print_json(objects(columns, rows))
+    elif not rows:
         print_note(f"no trace of {msg_id}; only clients with tracing switched on write any")
+    else:
+        print_rows(columns, [(what, local_time_ms(when), *rest) for what, when, *rest in rows], output)
+
+
+def times_of(since: str | None, until: str | None) -> dict[str, int]:
+    """`--since` and `--until` as arguments of queries; those that are not given are left out."""
+    begin_ms, end_ms = span_ms(since, until, int(time.time() * 1000))
+    return {name: at for name, at in (("begin_ms", begin_ms), ("end_ms", end_ms)) if at is not None}
+
+
+def print_messages(messages: Sequence[MessageExt], output: Output) -> None:
+    """Write messages: a line each with the body's beginning, or whole in a JSON array."""
+    if output is Output.json:
+        print_json([document(message) for message in messages])
         return
-    print_rows(
-        ("what", "when", "group", "client", "cost", "status"),
-        [
-            (
-                {"Pub": "sent", "Sub": "consumed"}[one["type"]],
-                local_time_ms(one["time"]),
-                one["group"],
-                one["client_host"],
-                f"{one['cost']} ms",
-                one["status"],
-            )
-            for one in [*published, *consumed]
-        ],
-        output,
-    )
+    rows = [
+        (local_time_ms(m.store_timestamp), _place(m), m.msg_id, m.tags or None, m.keys or None, body_text(m.body)[:40])
+        for m in messages
+    ]
+    print_rows(("stored", "place", "id", "tags", "keys", "body"), rows, output)
 
 
 async def _found(admin: Admin, topic: str, msg_id: str) -> MessageExt:

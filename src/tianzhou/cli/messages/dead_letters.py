@@ -1,0 +1,158 @@
+"""`dlq count|list|resend`: what groups have given up on, without Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tianzhou.cli.groups import check_group
+from tianzhou.cli.messages.message import LimitOption, SinceOption, UntilOption, print_messages, times_of
+from tianzhou.cli.output import (
+    DEFAULT_NAMESRV,
+    NamesrvOption,
+    Output,
+    OutputOption,
+    TlsOption,
+    WatchOption,
+    counted,
+    print_json,
+    print_line,
+    print_note,
+    print_rows,
+    watched,
+)
+from tianzhou.cli.topics import confirm, with_admin
+from tianzhou.errors import ClientError
+
+if TYPE_CHECKING:
+    from tianzhou.admin import Admin
+    from tianzhou.admin.dead_letters import Resent
+    from tianzhou.model import MessageExt
+
+app = typer.Typer(
+    help="Dead letters: count, list, resend.",
+    epilog="Example: tianzhou dlq count",
+    no_args_is_help=True,
+)
+GroupArgument = Annotated[str, typer.Argument(help="The consumer group that gave up.")]
+
+
+@app.command()
+def count(
+    groups: Annotated[
+        list[str] | None, typer.Argument(metavar="[GROUP]...", help="Which; all that have any without.")
+    ] = None,
+    watch: WatchOption = False,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    tls: TlsOption = None,
+    output: OutputOption = Output.text,
+) -> None:
+    """Count the dead letters that brokers still hold, by group.
+
+    Example: tianzhou dlq count billing
+    """
+
+    async def work(admin: Admin) -> None:
+        for group in groups or ():
+            await check_group(admin, group, await _groups_with_any(admin))
+
+        async def look() -> None:
+            names = groups or await _groups_with_any(admin)
+            rows = [(group, await admin.dead_letters.count(group)) for group in names]
+            if not rows and output is Output.text:
+                print_note("no group has dead letters")
+            else:
+                print_rows(("group", "dead letters"), rows, output)
+
+        await watched(look, watch, output)
+
+    with_admin(namesrv, tls, work)
+
+
+@app.command("list")
+def list_letters(
+    group: GroupArgument,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    limit: LimitOption = 64,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    tls: TlsOption = None,
+    output: OutputOption = Output.text,
+) -> None:
+    """List dead letters of a group, the newest first; their ids are for `resend`.
+
+    Example: tianzhou dlq list billing --since 2h
+    """
+    letters = with_admin(namesrv, tls, lambda admin: _letters(admin, group, since, until, limit))
+    if not letters and output is Output.text:
+        print_note(f"group {group} has no dead letter there")
+        return
+    print_messages(letters, output)
+
+
+@app.command()
+def resend(
+    group: GroupArgument,
+    ids: Annotated[list[str] | None, typer.Option("--id", help="Only this one; can be given several times.")] = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    limit: LimitOption = 10_000,
+    to: Annotated[str | None, typer.Option("--to", help="To this topic; default: where each came from.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be sent.")] = False,
+    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    tls: TlsOption = None,
+    output: OutputOption = Output.text,
+) -> None:
+    """Send dead letters of a group again, as new messages; ends with 1 when some are not sent.
+
+    They stay where they are: sending them twice is two messages each.
+
+    Example: tianzhou dlq resend billing --since 2h --dry-run
+    """
+
+    async def found(admin: Admin) -> list[MessageExt]:
+        letters = await _letters(admin, group, since, until, limit)
+        missing = set(ids or ()) - {letter.msg_id for letter in letters}
+        if missing:
+            raise ClientError(
+                f"group {group} has no dead letter {', '.join(sorted(missing))} there; see: tianzhou dlq list {group}"
+            )
+        if to is not None and not await admin.topics.exists(to):
+            raise ClientError(f"topic {to} does not exist; create it or check its name")
+        return [letter for letter in reversed(letters) if not ids or letter.msg_id in ids]
+
+    letters = with_admin(namesrv, tls, found)
+    if dry_run or not letters:
+        print_messages(letters, output)
+        if output is Output.text:
+            print_note(f"nothing was sent; {counted(len(letters), 'dead letter')} of group {group} there")
+        return
+    if not yes:
+        confirm(f"send {counted(len(letters), 'dead letter')} of group {group} again?")
+
+    async def send(admin: Admin) -> Resent:
+        return await admin.dead_letters.resend(letters, to=to)
+
+    result = with_admin(namesrv, tls, send)
+    if output is Output.json:
+        print_json({"group": group, "sent": result.sent, "failed": result.failed, "error": result.error or None})
+    else:
+        print_line(f"{counted(result.sent, 'dead letter')} of group {group} sent again")
+        if result.failed:
+            print_note(f"{result.failed} not sent, the first of them because: {result.error}")
+    if result.failed:
+        raise typer.Exit(1)
+
+
+async def _letters(admin: Admin, group: str, since: str | None, until: str | None, limit: int) -> list[MessageExt]:
+    await check_group(admin, group, await _groups_with_any(admin))
+    return await admin.dead_letters.list(group, limit=limit, **times_of(since, until))
+
+
+async def _groups_with_any(admin: Admin) -> list[str]:
+    from tianzhou.model.names import dead_letter_topic
+
+    prefix = dead_letter_topic("")
+    return sorted(name.removeprefix(prefix) for name in await admin.topics.names() if name.startswith(prefix))

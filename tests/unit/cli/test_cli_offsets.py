@@ -1,0 +1,121 @@
+"""`offset show|reset|clone`, `dlq count|list|resend`, and `--watch`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tianzhou import Message, MessageQueue
+from tianzhou.cli import output
+from tianzhou.cli.output import Output, watched
+from tianzhou.testing import Cluster
+from tianzhou.testing.clock import VirtualClock
+from tianzhou.testing.clock import run as run_virtually
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Two queues of orders with three messages, a group at their beginning, and two dead letters of it."""
+    with Cluster(virtual=False) as one, one.admin() as admin, one.producer("shop") as producer:
+        one.create_topic("orders", 2)
+        one.create_topic("elsewhere", 1)
+        for n in range(3):
+            producer.send(Message("orders", b"body %d" % n), MessageQueue("orders", "broker-a", n % 2))
+        for group in ("billing", "billing-2"):
+            admin.groups.create(group)
+        admin.groups.reset("billing", "orders", to_earliest=True)
+        one.create_topic("letters", 1)
+        queue = MessageQueue("letters", "broker-a", 0)
+        with one.pull_consumer("billing") as consumer:
+            consumer.assign([queue])
+            for n in range(2):
+                producer.send(Message("letters", b"letter %d" % n), queue)
+                [message] = consumer.poll(5_000)
+                consumer.send_back(message, -1)  # -1: a dead letter at once
+        yield one
+
+
+@pytest.fixture
+def ask(cluster: Cluster, run: Run) -> Run:
+    """Run a command at the cluster."""
+    return lambda *args: run(*args, "-n", cluster.namesrv_addr)
+
+
+def offsets(ask: Run, group: str) -> list[tuple[int, int | None]]:
+    rows = json.loads(ask("offset", "show", group, "-t", "orders", "-o", "json")[1])
+    return [(row["queue"], row["offset"]) for row in rows]
+
+
+def test_offsets_are_shown_moved_in_one_queue_and_copied(ask: Run) -> None:
+    assert offsets(ask, "billing") == [(0, 0), (1, 0)]
+    assert offsets(ask, "billing-2") == [(0, 0), (1, 0)]
+    where = ("billing", "-t", "orders", "--queue", "broker-a:0", "--to", "latest")
+    code, _, err = ask("offset", "reset", *where, "--dry-run")
+    assert (code, err) == (0, "nothing was changed; leave out --dry-run to do it\n")
+    assert offsets(ask, "billing") == [(0, 0), (1, 0)]
+    assert ask("offset", "reset", *where)[0] == 0
+    assert offsets(ask, "billing") == [(0, 2), (1, 0)]
+    code, out, err = ask("offset", "clone", "billing", "billing-2", "-t", "orders", "--offline")
+    assert (code, out, err) == (0, "group billing-2 continues in topic orders where group billing is\n", "")
+    assert offsets(ask, "billing-2") == [(0, 2), (1, 0)]
+
+
+def test_dead_letters_are_counted_listed_and_sent_again(ask: Run, cluster: Cluster) -> None:
+    for words in ((), ("billing",)):
+        assert json.loads(ask("dlq", "count", *words, "-o", "json")[1]) == [{"group": "billing", "dead_letters": 2}]
+    assert json.loads(ask("dlq", "count", "billing-2", "-o", "json")[1]) == [{"group": "billing-2", "dead_letters": 0}]
+    letters = json.loads(ask("dlq", "list", "billing", "-o", "json")[1])
+    assert [one["body"] for one in letters] == ["letter 1", "letter 0"]
+    only = ("dlq", "resend", "billing", "--id", letters[1]["msg_id"], "--to", "elsewhere")
+    code, out, err = ask(*only, "--dry-run")
+    assert (code, "letter 0" in out, "letter 1" in out) == (0, True, False)
+    assert err == "nothing was sent; 1 dead letter of group billing there\n"
+    code, out, err = ask(*only, "--yes", "-o", "json")
+    assert (code, json.loads(out)["sent"], err) == (0, 1, "")
+    [again] = json.loads(ask("message", "query", "elsewhere", "-o", "json")[1])
+    assert (again["body"], again["properties"]["origin_id"]) == ("letter 0", letters[1]["msg_id"])
+    assert json.loads(ask("dlq", "count", "billing", "-o", "json")[1])[0]["dead_letters"] == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "words"),
+    [
+        ("offset show billing -t ordres", 1, "did you mean orders?"),
+        ("offset reset billing -t orders --to latest --queue 7", 1, "it has broker-a:0, broker-a:1"),
+        ("offset reset billing -t orders --to somewhere", 2, "--to somewhere: expected earliest"),
+        ("offset show biling -t orders", 1, "did you mean billing?"),
+        ("offset clone nobody billing-2 -t orders", 1, "see: tianzhou group list"),
+        ("offset clone billing billing-2 -t ordres", 1, "did you mean orders?"),
+        ("dlq count biling", 1, "did you mean billing?"),
+        ("dlq list nobody", 1, "see: tianzhou group list"),
+        ("dlq list billing --since soon", 2, "--since soon: expected"),
+        ("dlq resend billing --id nonsense", 1, "no dead letter nonsense there"),
+        ("dlq resend billing --to nowhere --yes", 1, "topic nowhere does not exist"),
+        ("dlq resend billing", 2, "send 2 dead letters of group billing again? Nobody is there to confirm it"),
+    ],
+)
+def test_what_cannot_be_done_is_said(ask: Run, line: str, code: int, words: str) -> None:
+    ended, out, err = ask(*line.split())
+    assert (ended, out) == (code, "")
+    assert words in err
+
+
+def test_watching_looks_again_until_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, looks = VirtualClock(), []
+    monkeypatch.setattr(output, "output_closed", lambda: len(looks) == 3)
+
+    async def look() -> int:
+        looks.append(clock.monotonic())
+        return len(looks)
+
+    async def main() -> None:
+        began = clock.monotonic()
+        assert await watched(look, watch=True, output=Output.json) == 3
+        assert [at - began for at in looks] == pytest.approx([0, 2, 4])
+        assert await watched(look, watch=False, output=Output.json) == 4
+
+    run_virtually(main(), clock)
