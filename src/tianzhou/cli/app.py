@@ -6,7 +6,9 @@ for nothing and `tianzhou serve` not for Spark.
 
 from __future__ import annotations
 
+import copy
 import logging
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -92,3 +94,24 @@ console.register(app)
 flights.register(app)
 tianzhou_admin.register(app)
 simulate.register(app)
+
+
+def part_for(words: Sequence[str]) -> typer.Typer:
+    """The part of the command line that an invocation needs: its command or family, or all of it.
+
+    Making every command out of its signature takes longer than most of them run.
+
+    Args:
+        words: what follows the program's name.
+    """
+    first = next((word for word in words if not word.startswith("-")), None)
+    if first is None or {"-h", "--help"} & set(words[: words.index(first)]):
+        return app
+    part = copy.copy(app)
+    part.registered_groups = [group for group in app.registered_groups if group.name == first]
+    part.registered_commands = [
+        command
+        for command in app.registered_commands
+        if first == (command.name or (command.callback.__name__.replace("_", "-") if command.callback else None))
+    ]
+    return part if part.registered_groups or part.registered_commands else app

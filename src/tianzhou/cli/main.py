@@ -27,10 +27,10 @@ def main() -> None:
         return
 
     def work(imported: Callable[[], None]) -> None:
-        from tianzhou.cli.app import app
+        from tianzhou.cli.app import part_for
 
         imported()
-        app(prog_name="tianzhou")
+        part_for(sys.argv[1:])(prog_name="tianzhou")
 
     _run(work, "tianzhou")
 

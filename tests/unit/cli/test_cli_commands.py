@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import typer
 
-from tianzhou.cli.app import app
+from tianzhou.cli.app import app, part_for
 from tianzhou.cli.process import explain
 from tianzhou.errors import BrokerError, ConfigError, ConnectFailed, RequestTimeout, TianzhouError
 
@@ -60,6 +60,17 @@ def test_the_commands_are_those_of_the_documentation() -> None:
         "store dump", "store check", "store repair", "store export", "store import",
         "bench produce", "bench consume", "bench latency", "bench mixed",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("path", [p for p in EVERY_COMMAND if len(p) == 1], ids=" ".join)
+def test_only_what_is_called_is_made(path: tuple[str, ...]) -> None:
+    whole, part = (typer.main.get_command(made) for made in (app, part_for(["-v", *path, "list"])))
+    assert list(commands(part)) == [(), *(p for p in commands(whole) if p[:1] == path)]
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["--version"], ["nothing"], ["--help", "topic"]])
+def test_whoever_asks_for_all_gets_all(words: list[str]) -> None:
+    assert part_for(words) is app
 
 
 @pytest.mark.parametrize("path", EVERY_COMMAND, ids=" ".join)
