@@ -37,7 +37,12 @@ def sent(cluster: Cluster) -> list[Any]:
             )
             for n in range(3)
         ]
-        return [*first, producer.send(Message("orders", b"other"), MessageQueue("orders", "broker-a", 1))]
+        return [
+            *first,
+            producer.send(
+                Message("orders", b"other", properties={"a\x1b[2J": "b\x1b[2J"}), MessageQueue("orders", "broker-a", 1)
+            ),
+        ]
 
 
 @pytest.fixture
@@ -172,6 +177,11 @@ def test_a_message_is_found_by_its_ids_and_by_its_place(ask: Run, sent: list[Any
     assert "property shop  north" in out
     assert "\nbody 1\n" in out
     assert err == "no group consumes topic orders\n"
+
+
+def test_a_senders_property_moves_no_cursor(ask: Run) -> None:
+    code, out, _ = ask("message", "get", "orders", "broker-a:1@0")
+    assert (code, "property a" in out, "\x1b" in out) == (0, True, False)
 
 
 def test_what_became_of_a_message_is_shown_by_group(ask: Run, cluster: Cluster) -> None:

@@ -24,6 +24,7 @@ from tianzhou.cli.output import (
 )
 from tianzhou.cli.topics import confirm, with_admin
 from tianzhou.errors import ClientError
+from tianzhou.escaping import shown
 
 if TYPE_CHECKING:
     from tianzhou.admin import Admin
@@ -141,7 +142,7 @@ def resend(
     else:
         print_line(f"{counted(result.sent, 'dead letter')} of group {group} sent again")
         if result.failed:
-            print_note(f"{result.failed} not sent, the first of them because: {result.error}")
+            print_note(f"{result.failed} not sent, the first of them because: {shown(result.error)}")
     if result.failed:
         raise typer.Exit(1)
 

@@ -28,6 +28,7 @@ from tianzhou.cli.output import (
 )
 from tianzhou.cli.topics import TopicArgument, with_admin
 from tianzhou.errors import ClientError, UnknownTopic
+from tianzhou.escaping import escaped
 
 if TYPE_CHECKING:
     from tianzhou.admin import Admin, MessageTrack
@@ -82,7 +83,7 @@ def get(
             "born": f"{local_time_ms(message.born_timestamp)} at {message.born_host}",
             "stored": local_time_ms(message.store_timestamp),
             "attempt": message.reconsume_times + 1,
-            **{f"property {name}": value for name, value in message.user_properties.items()},
+            **{f"property {escaped(name)}": value for name, value in message.user_properties.items()},
         },
         output,
     )
