@@ -13,6 +13,7 @@ from typing import Final
 
 from tianzhou.errors import ConfigError
 from tianzhou.escaping import shown
+from tianzhou.log_levels import KEY, parse_levels
 from tianzhou.settings import dump, keyed_fields
 
 INT_MAX: Final = 2_147_483_647
@@ -103,3 +104,11 @@ def _expected(value: float, least: float, most: float) -> str:
     if math.isfinite(value) and value < least:
         return f"must be at least {least}"
     return f"must be at most {most}"
+
+
+def level_problems(values: Mapping[str, str]) -> Iterator[Problem]:
+    """What is wrong with the levels of the log."""
+    try:
+        parse_levels(values[KEY])
+    except ConfigError as error:
+        yield Problem(KEY, values[KEY], str(error).partition(": ")[2])

@@ -30,6 +30,8 @@ DEFAULTS: dict[str, str] = {
 """Defaults that differ from machine to machine."""
 
 BROKER: dict[str, str] = {
+    "logLevels": "Tianzhou's own: levels of the log, `INFO` or `tianzhou.remoting=DEBUG`, several by commas; may be"
+    " changed while it runs",
     "brokerClusterName": "the cluster's name, a topic and the key of figures too",
     "brokerName": "its name in routes",
     "brokerId": "0, a master's; another is set to 0 with a warning",
@@ -219,6 +221,8 @@ STORE: dict[str, str] = {
 }
 
 NAMESRV: dict[str, str] = {
+    "logLevels": "Tianzhou's own: levels of the log, `INFO` or `tianzhou.remoting=DEBUG`, several by commas; may be"
+    " changed while it runs",
     "bindAddress": "address it listens on",
     "listenPort": "port",
     "kvConfigPath": "file of the KV configuration",

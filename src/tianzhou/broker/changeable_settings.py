@@ -23,7 +23,7 @@ from tianzhou.metrics.settings import metrics_problems
 from tianzhou.remoting.gates.page_gate import KEY as METRICS_KEY
 from tianzhou.remoting.gates.page_gate import parse_addresses
 from tianzhou.remoting.gates.peer_addresses import TrustedProxies
-from tianzhou.setting_rules import INT_MAX, LONG_MAX, Problem, Range, Rules
+from tianzhou.setting_rules import INT_MAX, LONG_MAX, Problem, Range, Rules, level_problems
 from tianzhou.store.settings import SHORTEST_INTERVAL_MS, parse_delay_levels, parse_hours
 
 
@@ -111,7 +111,7 @@ AT_ONCE: Final = _LIMITS | frozenset(
         accessMessageInMemoryMaxRatio travelCqFileNumWhenGetMessage diskFallRecorded flushDelayOffsetInterval
         maxLmqConsumeQueueNum totalReplicas haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize
         haMaxGapNotInSync slaveTimeout inSyncReplicas minInSyncReplicas enableAutoInSyncReplicas haFlowControlEnable
-        maxHaTransferByteInSecond syncFromLastFile haSlaveCutMax
+        maxHaTransferByteInSecond syncFromLastFile haSlaveCutMax logLevels
         """
     )
 )
@@ -218,6 +218,7 @@ def _across(values: Mapping[str, str]) -> Iterable[Problem]:
         parse_addresses(values[METRICS_KEY])
     except ConfigError as error:
         yield Problem(METRICS_KEY, values[METRICS_KEY], str(error).partition(": ")[2])
+    yield from level_problems(values)
     yield from contradictions(values)
 
 

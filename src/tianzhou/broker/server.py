@@ -80,6 +80,8 @@ from tianzhou.errors import ConfigError, TianzhouError
 from tianzhou.filter import BloomFilter
 from tianzhou.free_ports import free_port
 from tianzhou.limits import Bounds
+from tianzhou.log_levels import KEY as LOG_LEVELS
+from tianzhou.logs import CHANGED_LEVELS
 from tianzhou.remoting.client import RemotingClient, RpcHook
 from tianzhou.remoting.gates.access_control import AccessControl, Credentials, access_control
 from tianzhou.remoting.gates.admin_gate import AdminGate, exposure_warning
@@ -251,6 +253,8 @@ class Broker:
 
     async def _start(self) -> None:
         settings, clock = self.settings, self._clock
+        if settings.log_levels:
+            CHANGED_LEVELS.change(settings.log_levels)
         settings.broker_ip1 = settings.broker_ip1 or first_address()
         settings.broker_ip2 = settings.broker_ip2 or settings.broker_ip1
         self._port = settings.listen_port or self._port or free_port_pair(settings.bind_address)
@@ -374,6 +378,8 @@ class Broker:
         self._store.settings_changed()
         if "dataReadAheadEnable" in keys:
             self._store.read_ahead(self.store_settings.data_read_ahead_enable)
+        if LOG_LEVELS in keys:
+            CHANGED_LEVELS.change(self.settings.log_levels)
         if "brokerPermission" in keys:
             self._tables.topics.touch(self._clock.now_ms())
         if "namesrvAddr" in keys:

@@ -361,6 +361,7 @@ class BrokerSettings(AuthSettings, MetricsSettings):
     # (see remoting.gates.admin_gate)
     enable_remote_admin: bool = False
     # Tianzhou's own: load balancers whose PROXY header is believed (remoting.gates.peer_addresses)
+    log_levels: str = ""  # Tianzhou's own; see log_levels.py
     proxy_protocol_trusted: str = ""
     # Tianzhou's own: addresses and CIDR ranges, by commas, that may connect to the HA port and to the port of a
     # group's members; empty takes everybody (replication/allowed_addresses.py)

@@ -13,7 +13,6 @@ from typing import NoReturn, TextIO
 
 from tianzhou.cli.process import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, explain
 from tianzhou.errors import ConfigError, StoreLocked, TianzhouError
-from tianzhou.escaping import escaped
 
 Work = Callable[[Callable[[], None]], None]
 """A command line; it calls what it gets when all is imported."""
@@ -92,8 +91,9 @@ def _run(work: Work, name: str, words: Callable[[TianzhouError], str] = explain)
 
 
 def _fail(name: str, text: str, code: int) -> NoReturn:
-    shown = escaped(text, keep="\t\n")
-    sys.stderr.write(f"{name}: {shown}\n")
+    from tianzhou.cli import writing
+
+    writing.print_note(f"{name}: {text}")
     sys.exit(code)
 
 

@@ -18,6 +18,7 @@ from tianzhou.cli.conf_files import check_port, check_served, print_ignored, pri
 from tianzhou.cli.output import Output, OutputOption, print_json, print_line, print_note
 from tianzhou.cli.process import BEGAN
 from tianzhou.cli.reachability import check_address
+from tianzhou.cli.serving.server_logs import LogFormat, LogFormatOption, LogLevelOption, ServerLogs, set_up_logs
 from tianzhou.cli.signals import run_server
 from tianzhou.errors import ConfigError, TianzhouError
 from tianzhou.setting_rules import check
@@ -108,6 +109,8 @@ def serve(
     console_port: Annotated[
         int | None, typer.Option(metavar="PORT", help="The console's port, 0 for any free one; implies --console.")
     ] = None,
+    log_format: LogFormatOption = LogFormat.text,
+    log_level: LogLevelOption = None,
     output: OutputOption = Output.text,
 ) -> None:
     """Run name server and broker in this process, or several brokers in processes of their own.
@@ -125,6 +128,7 @@ def serve(
     from tianzhou.embedded import EmbeddedSettings
     from tianzhou.remoting.tls import load_tls
 
+    logs = set_up_logs(log_format, log_level)
     check_port("--namesrv-port", namesrv_port)
     check_port("--broker-port", broker_port, least=3)
     console_port = port_of(console, console_port)
@@ -152,7 +156,7 @@ def serve(
     )
     if count > 1:
         kind = Group.of(members) if members else Several.of(count)
-        _serve_several(settings, kind, tls_values, tls_settings, console_port, output)
+        _serve_several(settings, kind, tls_values, tls_settings, console_port, output, logs)
         return
 
     async def start() -> Stop:
@@ -249,12 +253,13 @@ def _serve_several(
     tls: TlsSettings,
     console_port: int | None,
     output: Output,
+    logs: ServerLogs,
 ) -> None:
     from tianzhou.broker.zero_loss import described
     from tianzhou.cli.brokers.console_process import start_beside
     from tianzhou.cli.brokers.supervisor import Supervisor
 
-    supervisor = Supervisor(settings, kind, tls=tls_values, tls_settings=tls)
+    supervisor = Supervisor(settings, kind, tls=tls_values, tls_settings=tls, logs=logs)
 
     async def start() -> Stop:
         await supervisor.__aenter__()
@@ -298,6 +303,8 @@ def namesrv(
     port: Annotated[int | None, typer.Option("--port", help="Listen port, instead of the file's.")] = None,
     print_all: PrintAllOption = False,
     print_important: PrintImportantOption = False,
+    log_format: LogFormatOption = LogFormat.text,
+    log_level: LogLevelOption = None,
     output: OutputOption = Output.text,
 ) -> None:
     """Run a name server with RocketMQ's flags and keys.
@@ -308,6 +315,7 @@ def namesrv(
     from tianzhou.namesrv.settings import IGNORED, NamesrvSettings
     from tianzhou.remoting.tls import TlsSettings, load_tls
 
+    set_up_logs(log_format, log_level)
     values = read_conf(config, NamesrvSettings, TlsSettings)
     if port is not None:
         values["listenPort"] = str(port)
@@ -345,6 +353,8 @@ def broker(
     ] = "",
     print_all: PrintAllOption = False,
     print_important: PrintImportantOption = False,
+    log_format: LogFormatOption = LogFormat.text,
+    log_level: LogLevelOption = None,
     output: OutputOption = Output.text,
 ) -> None:
     """Run a broker with RocketMQ's flags and keys.
@@ -354,6 +364,7 @@ def broker(
     from tianzhou.broker.ignored_settings import IGNORED
     from tianzhou.broker.zero_loss import described
 
+    set_up_logs(log_format, log_level)
     settings, store_settings, tls = broker_settings(config, namesrv_addr)
     if print_all or print_important:
         print_settings([settings, store_settings, tls], None if print_all else IMPORTANT_OF_BROKER, output, IGNORED)

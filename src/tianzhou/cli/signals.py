@@ -16,6 +16,7 @@ import typer
 from tianzhou.cli.gc_freeze import FrozenObjects
 from tianzhou.cli.output import print_note
 from tianzhou.cli.process import EXIT_FAILED, EXIT_INTERRUPTED
+from tianzhou.cli.serving.service_manager import READY, STOPPING, ServiceManager
 
 T = TypeVar("T")
 
@@ -135,6 +136,8 @@ def run_server(
 ) -> None:
     """Run a server until SIGINT or SIGTERM, which also end one that is still starting.
 
+    A service manager learns when it serves and when it begins to stop.
+
     Args:
         start: starts it and returns what stops it.
         over: waits until the server has come to an end of its own; it is then stopped as by a signal.
@@ -143,11 +146,15 @@ def run_server(
     """
     from tianzhou.remoting.loop import run
 
+    manager = ServiceManager.of_environment()
+
     async def main() -> None:
         stopping = asyncio.Event()
+        manager.notify("STATUS=starting")
         starting = asyncio.ensure_future(start())
 
         def end() -> None:
+            manager.notify(STOPPING, "STATUS=stopping")
             stopping.set()
             starting.cancel()
 
@@ -156,6 +163,8 @@ def run_server(
             stop = await starting
         except asyncio.CancelledError:
             return
+        if not stopping.is_set():
+            manager.notify(READY, "STATUS=serving")
         waits: set[asyncio.Future[object]] = {asyncio.ensure_future(stopping.wait())}
         if over is not None:
             waits.add(asyncio.ensure_future(over()))

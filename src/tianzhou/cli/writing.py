@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from tianzhou.escaping import escaped, escaped_json
+
+note_to: Callable[[str], None] | None = None
+"""Takes the notes of a server whose log is JSON, so that each line on stderr is."""
 
 
 def print_json(value: Any) -> None:
@@ -36,5 +40,8 @@ def _write(text: str) -> None:
 
 def print_note(text: str) -> None:
     """Write a note to stderr: for people, never part of the output."""
+    if note_to is not None:
+        note_to(text)
+        return
     sys.stderr.write(escaped(text, keep="\t\n") + "\n")
     sys.stderr.flush()

@@ -17,7 +17,7 @@ from tianzhou.namesrv.settings import IGNORED
 from tianzhou.remoting.gates.page_gate import KEY as METRICS_KEY
 from tianzhou.remoting.gates.page_gate import parse_addresses
 from tianzhou.remoting.gates.peer_addresses import KEY, TrustedProxies
-from tianzhou.setting_rules import INT_MAX, Problem, Rules
+from tianzhou.setting_rules import INT_MAX, Problem, Rules, level_problems
 
 FIXED: Final[dict[str, tuple[str, ...]]] = {
     "where it is reached is settled at its start": ("bindAddress", "listenPort"),
@@ -45,7 +45,7 @@ AT_ONCE: Final = _LIMITS | frozenset(
     {
         "orderMessageEnable", "returnOrderTopicConfigToBroker", "scanNotActiveBrokerInterval", "supportActingMaster",
         "notifyMinBrokerIdChanged", "enableTopicList", "enableAllTopicList", "deleteTopicWithBrokerRegistration",
-        "needWaitForService", "waitSecondsForService",
+        "needWaitForService", "waitSecondsForService", "logLevels",
     }
 )  # fmt: skip
 """Keys that take effect as soon as they are changed."""
@@ -63,6 +63,7 @@ def across(values: Mapping[str, str]) -> Iterable[Problem]:
         parse_addresses(values[METRICS_KEY])
     except ConfigError as error:
         yield Problem(METRICS_KEY, values[METRICS_KEY], str(error).partition(": ")[2])
+    yield from level_problems(values)
 
 
 RULES: Final = Rules(

@@ -13,6 +13,8 @@ from typing import Final
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError
 from tianzhou.limits import Bounds
+from tianzhou.log_levels import KEY as LOG_LEVELS
+from tianzhou.logs import CHANGED_LEVELS
 from tianzhou.model import TopicRoute
 from tianzhou.model.name_rules import TOPIC
 from tianzhou.namesrv.changeable_settings import RULES
@@ -340,6 +342,8 @@ class Handlers:
 
     def _take_settings(self, update: Update) -> None:
         (self.settings,) = update.settings
+        if LOG_LEVELS in update.changed:
+            CHANGED_LEVELS.change(self.settings.log_levels)
         self._bounds.settings = self.settings
         self.routes.support_acting_master = self.settings.support_acting_master
         self.routes.delete_topics_on_register = self.settings.delete_topic_with_broker_registration

@@ -12,6 +12,7 @@ from typing import Self
 from tianzhou.clock import Clock, SystemClock
 from tianzhou.errors import RemotingError
 from tianzhou.limits import Bounds
+from tianzhou.logs import CHANGED_LEVELS
 from tianzhou.namesrv.handlers import Handlers
 from tianzhou.namesrv.kv import KvConfig
 from tianzhou.namesrv.metrics import NameServerMetrics
@@ -164,6 +165,8 @@ class NameServer:
 
     async def start(self) -> None:
         """Read the KV configuration, listen, begin to look after brokers."""
+        if self.settings.log_levels:
+            CHANGED_LEVELS.change(self.settings.log_levels)
         self._kv.load()
         if self._own_access is not None:
             await self._own_access.start(self._supervisor.own)

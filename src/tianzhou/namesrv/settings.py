@@ -76,6 +76,7 @@ class NamesrvSettings(AuthSettings, MetricsSettings):
     max_kv_value_bytes: int = limits.KV_VALUE.default
     max_kv_entries: int = limits.KV_ENTRIES.default
     max_kv_bytes: int = limits.KV_BYTES.default
+    log_levels: str = ""  # Tianzhou's own; see log_levels.py
     proxy_protocol_trusted: str = ""  # Tianzhou's own; see remoting/gates/peer_addresses.py
     enable_remote_admin: bool = False  # Tianzhou's own; see remoting/gates/admin_gate.py
     metrics_prom_exporter_port: int = 5_556  # one below a broker's of the same machine

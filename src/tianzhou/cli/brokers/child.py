@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TextIO
 
 from tianzhou.cli.process import BEGAN, EXIT_FAILED, EXIT_USAGE, explain
+from tianzhou.cli.serving.server_logs import LogFormat, set_up_logs
 from tianzhou.cli.signals import run_server
 from tianzhou.errors import ConfigError, StoreLocked, TianzhouError
 from tianzhou.logs import log_to_stderr
@@ -47,6 +48,8 @@ class Order:
         flush: ASYNC_FLUSH or SYNC_FLUSH; empty leaves it to `values`.
         tls: the `tls.*` values of `serve`.
         level: what is logged.
+        log_format: form of the log, see `set_up_logs`.
+        log_levels: levels of modules, see `set_up_logs`.
         values: settings of the broker under RocketMQ's keys. Others see a process's arguments, and there may be
             secrets among these: they, `tls` and `own` go by the environment, which only the user of the process can
             read and which it takes them out of.
@@ -64,6 +67,8 @@ class Order:
     broker_name: str = ""
     tls: dict[str, str] = field(default_factory=dict, repr=False)
     level: int = logging.WARNING
+    log_format: str = ""
+    log_levels: Sequence[str] = ()
     values: dict[str, str] = field(default_factory=dict, repr=False)
     own: Sequence[str] = field(default=(), repr=False)
 
@@ -143,8 +148,10 @@ class Prefixed:
 def main() -> None:
     """Run the broker process of the order in the first argument."""
     order = Order(**json.loads(sys.argv[1]), **json.loads(os.environ.pop(SETTINGS_ENV, "{}")))
-    sys.stderr = Prefixed(sys.stderr, f"{order.name}: ")
+    # A line of JSON names the broker in a field of its own.
+    sys.stderr = Prefixed(sys.stderr, "" if order.log_format == LogFormat.json else f"{order.name}: ")
     log_to_stderr(order.level)
+    set_up_logs(order.log_format, order.log_levels, order.name)
     try:
         run_server(lambda: start(order), limit_s=STOP_LIMIT_S)
     except TianzhouError as error:

@@ -22,6 +22,7 @@ from tianzhou.cli.brokers.processes import BrokerProcess, Launch, ended_how, lau
 from tianzhou.cli.brokers.restarts import Restarts
 from tianzhou.cli.brokers.shared_topics import Missing, SharedTopics
 from tianzhou.cli.reachability import is_free
+from tianzhou.cli.serving.server_logs import ServerLogs
 from tianzhou.clock import Clock, SystemClock
 from tianzhou.data_folder import claim, claim_group, save_ports, saved_ports
 from tianzhou.embedded import (
@@ -89,6 +90,7 @@ class Supervisor:
         kind: which brokers, and what they are to each other.
         tls: the `tls.*` values for the brokers.
         tls_settings: the same, read.
+        logs: the brokers' logs.
         clock: monotonic time.
         start: starts a process.
 
@@ -108,6 +110,7 @@ class Supervisor:
         *,
         tls: Mapping[str, str] | None = None,
         tls_settings: TlsSettings | None = None,
+        logs: ServerLogs | None = None,
         clock: Clock | None = None,
         start: Launch = launch,
     ) -> None:
@@ -126,6 +129,7 @@ class Supervisor:
         self._names = list(kind.names)
         self._tls_values = dict(tls or {})
         self._tls = tls_settings or TlsSettings()
+        self._logs = logs or ServerLogs()
         self._clock = clock or SystemClock()
         self._start_process = start
         self._own = credentials_by_chance()
@@ -232,6 +236,8 @@ class Supervisor:
             flush=settings.flush,
             tls=self._tls_values,
             level=logging.getLogger().level,
+            log_format=self._logs.form,
+            log_levels=self._logs.levels,
             values={
                 **settings.values,
                 **page_port(settings.values, self._names.index(name)),

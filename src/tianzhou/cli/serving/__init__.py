@@ -1,0 +1,1 @@
+"""What the commands that stay share: their logs, and what they say to a service manager."""

@@ -1,0 +1,52 @@
+"""Servers as a service manager and a log collector see them: JSON lines, levels changed while they run, notices."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+from processes import serve
+
+from tianzhou import sync
+from tianzhou.errors import BrokerError
+
+LIMIT_S = 30.0
+STOPPED = " stopped"
+
+
+@pytest.mark.parametrize("brokers", [1, 2])
+def test_a_server_logs_json_takes_levels_and_tells_systemd(
+    brokers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.settimeout(LIMIT_S)
+        systemd.bind(str(tmp_path / "notify"))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        monkeypatch.setenv("TIANZHOU_LOG_FORMAT", "json")
+        with serve(tmp_path, "--brokers", brokers, "--log-level", "INFO,tianzhou.broker.server=ERROR") as server:
+            assert systemd.recv(4096) == b"STATUS=starting"
+            ready = server.ready()
+            assert systemd.recv(4096) == b"READY=1\nSTATUS=serving"
+            assert "listens on port" not in server.err, "less is logged where less is asked for"
+            with sync.Admin(ready["namesrv"]) as admin:
+                for broker in ready["brokers"]:
+                    with pytest.raises(BrokerError, match=r"logLevels=tianzhou\.broker=LOUD: 'LOUD' is no level"):
+                        admin.cluster.update_broker_config(broker["address"], {"logLevels": "tianzhou.broker=LOUD"})
+                    admin.cluster.update_broker_config(broker["address"], {"logLevels": "tianzhou.broker.server=INFO"})
+            assert server.interrupt(signal.SIGTERM)[0] == 0
+            assert systemd.recv(4096) == b"STOPPING=1\nSTATUS=stopping"
+            records = [json.loads(line) for line in server.err.splitlines()]
+            assert all({"time", "level", "logger", "message", "process"} <= record.keys() for record in records)
+            stopped = {(record.get("broker"), record["process"]) for record in records if STOPPED in record["message"]}
+            names = {broker["name"] if brokers > 1 else None: broker["pid"] for broker in ready["brokers"]}
+            assert stopped == set(names.items())
+
+
+def test_what_keeps_a_server_from_starting_is_json_too(tmp_path: Path) -> None:
+    with serve(tmp_path, "--log-format", "json", "--set", "logLevels=tianzhou.remoting=LOUD") as server:
+        assert server.wait() == 2
+        (record,) = [json.loads(line) for line in server.err.splitlines()]
+        assert "logLevels=tianzhou.remoting=LOUD: 'LOUD' is no level" in record["message"]
