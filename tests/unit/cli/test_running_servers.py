@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import signal
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,8 +15,10 @@ from processes import serve
 
 from tianzhou import sync
 from tianzhou.errors import BrokerError
+from tianzhou.model import Message
 
 LIMIT_S = 30.0
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "howto" / "production.md"
 STOPPED = " stopped"
 
 
@@ -50,3 +55,42 @@ def test_what_keeps_a_server_from_starting_is_json_too(tmp_path: Path) -> None:
         assert server.wait() == 2
         (record,) = [json.loads(line) for line in server.err.splitlines()]
         assert "logLevels=tianzhou.remoting=LOUD: 'LOUD' is no level" in record["message"]
+
+
+def test_a_broker_that_is_copied_while_it_runs_has_what_was_stored_before(tmp_path: Path) -> None:
+    left_out = re.findall(r"--exclude (\S+)", PAGE.read_text(encoding="utf-8"))
+    assert "consumequeue" in left_out
+    home, copy = tmp_path / "data" / "store", tmp_path / "copy" / "store"
+    done = threading.Event()
+
+    def send(namesrv: str) -> None:
+        with sync.Producer("later", namesrv) as producer:
+            while not done.is_set():
+                producer.send(Message("orders", b"later"))
+
+    with serve(tmp_path) as server:
+        namesrv = server.ready()["namesrv"]
+        with sync.Producer("first", namesrv) as producer:
+            for number in range(500):
+                producer.send(Message("orders", b"%d" % number))
+        sending = threading.Thread(target=send, args=(namesrv,))
+        sending.start()
+        try:
+            shutil.copytree(home / "config", copy / "config")
+            shutil.copytree(home, copy, ignore=shutil.ignore_patterns(*left_out), dirs_exist_ok=True)
+        finally:
+            done.set()
+            sending.join(LIMIT_S)
+        (copy / "abort").touch()
+        server.interrupt(signal.SIGTERM)
+    with serve(tmp_path, "--data", tmp_path / "copy") as server:
+        namesrv = server.ready()["namesrv"]
+        bodies = []
+        with sync.PullConsumer("reader", namesrv) as consumer:
+            for queue in consumer.queues("orders"):
+                offset = consumer.min_offset(queue)
+                while messages := consumer.pull(queue, offset, max_messages=32).messages:
+                    bodies += [message.body for message in messages]
+                    offset = messages[-1].queue_offset + 1
+        assert {b"%d" % number for number in range(500)} <= set(bodies)
+        assert len(bodies) == len([body for body in bodies if body == b"later"]) + 500
