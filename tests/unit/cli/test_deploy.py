@@ -21,7 +21,7 @@ from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.setting_rules import check
 from tianzhou.settings import bind
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 DEPLOY = ROOT / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yml").read_text(encoding="utf-8"))
