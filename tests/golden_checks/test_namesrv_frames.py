@@ -17,6 +17,7 @@ import pytest
 
 from tianzhou.access.settings import AuthSettings
 from tianzhou.limits import LIMITS
+from tianzhou.metrics.settings import MetricsSettings
 from tianzhou.model import BrokerData, DataVersion, QueueData, TopicConfig
 from tianzhou.namesrv.handlers import Handlers
 from tianzhou.namesrv.kv import KvConfig
@@ -141,8 +142,12 @@ def prime(desk: Desk, request: Command, reply: Command) -> None:
         )
 
 
-OWN_KEYS = {"enableRemoteAdmin", "proxyProtocolTrusted", *LIMITS, *map(key_of, fields(AuthSettings))} - {"rocketmqHome"}
-"""Settings that are Tianzhou's own, and those of access control, which only a broker of Apache's shows."""
+OF_BROKERS = (*map(key_of, fields(AuthSettings)), *map(key_of, fields(MetricsSettings)))
+OWN_KEYS = {"enableRemoteAdmin", "logLevels", "proxyProtocolTrusted", *LIMITS, *OF_BROKERS} - {
+    "rocketmqHome",
+    "serverChannelMaxIdleTimeSeconds",
+}
+"""Settings that are Tianzhou's own, and those of access control and metrics, which only a broker of Apache's shows."""
 
 
 def same(code: int, ours: Command, theirs: Command) -> None:

@@ -14,6 +14,7 @@ from typing import NoReturn, TextIO
 from tianzhou.cli.process import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, explain
 from tianzhou.errors import ConfigError, StoreLocked, TianzhouError
 
+RAISE_AGAIN_S = 0.01
 Work = Callable[[Callable[[], None]], None]
 """A command line; it calls what it gets when all is imported."""
 
@@ -64,9 +65,11 @@ def _run(work: Work, name: str, words: Callable[[TianzhouError], str] = explain)
     130 interrupted.
     """
     interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    hook = sys.unraisablehook
 
     def imported() -> None:
         if interruptible:
+            sys.unraisablehook = _raise_again
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
     if interruptible:
@@ -88,6 +91,19 @@ def _run(work: Work, name: str, words: Callable[[TianzhouError], str] = explain)
     finally:
         if interruptible:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
+            sys.unraisablehook = hook
+
+
+def _raise_again(ignored: sys.UnraisableHookArgs) -> None:
+    """Have an interruption come once more that fell where the interpreter ignores errors, as between two imports."""
+    if not isinstance(ignored.exc_value, KeyboardInterrupt):
+        sys.__unraisablehook__(ignored)
+        return
+    import threading
+
+    again = threading.Timer(RAISE_AGAIN_S, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+    again.daemon = True
+    again.start()
 
 
 def _fail(name: str, text: str, code: int) -> NoReturn:

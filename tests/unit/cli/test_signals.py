@@ -8,9 +8,11 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
+from tianzhou.cli import main
 from tianzhou.cli.signals import ShutdownSignals
 
 LIMIT_S = 20.0
@@ -86,3 +88,21 @@ with interruptible():
     ended = subprocess.run([sys.executable, "-c", work], capture_output=True, text=True, timeout=60)
     shown = [line for line in ended.stderr.splitlines() if line in ("before", "while sending a command", "ours")]
     assert shown == ["before", "ours"]
+
+
+def test_an_interruption_of_a_command_that_python_ignores_comes_again() -> None:
+    def work(imported: Callable[[], None]) -> None:
+        imported()
+        del [Interrupted()][0]
+        time.sleep(LIMIT_S)
+
+    hook, began = sys.unraisablehook, time.monotonic()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            main._run(work, "tianzhou")
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    assert ended.value.code == 130
+    assert time.monotonic() - began < LIMIT_S
+    assert sys.unraisablehook is hook
