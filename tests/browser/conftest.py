@@ -6,11 +6,11 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from console_site import Browser, Site
 from processes import Tianzhou, serve
 
 from tianzhou import sync
@@ -22,53 +22,12 @@ FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
 )  # fmt: skip
-HEADING = "[role=heading][aria-level='1']"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker("lengthy")
-
-
-@dataclass
-class Site:
-    """A console with its cluster.
-
-    Attributes:
-        url: of the console.
-        namesrv: of the cluster.
-        folder: where the processes run.
-    """
-
-    url: str
-    namesrv: str
-    folder: Path
-
-    def tianzhou(self, *args: object) -> Tianzhou:
-        """Start another command against the cluster."""
-        return Tianzhou(self.folder, *args, namesrv=self.namesrv)
-
-
-@dataclass
-class Browser:
-    """A page of the browser, and what it complained of."""
-
-    page: Any
-    site: Site
-    complaints: list[str] = field(default_factory=list)
-
-    def open(self, path: str) -> Any:
-        """Open an address of the console, and wait for its heading."""
-        self.page.goto(self.site.url + path)
-        self.page.wait_for_selector(HEADING)
-        # Events reach the page's functions once its web socket is connected.
-        self.page.wait_for_function("() => window.socket && window.socket.connected")
-        return self.page
-
-    @property
-    def heading(self) -> str:
-        return str(self.page.locator(HEADING).inner_text())
 
 
 @pytest.fixture(scope="module")

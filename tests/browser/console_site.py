@@ -1,0 +1,51 @@
+"""A console with its cluster, and a browser's page of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from processes import Tianzhou
+
+HEADING = "[role=heading][aria-level='1']"
+
+
+@dataclass
+class Site:
+    """A console with its cluster.
+
+    Attributes:
+        url: of the console.
+        namesrv: of the cluster.
+        folder: where the processes run.
+    """
+
+    url: str
+    namesrv: str
+    folder: Path
+
+    def tianzhou(self, *args: object) -> Tianzhou:
+        """Start another command against the cluster."""
+        return Tianzhou(self.folder, *args, namesrv=self.namesrv)
+
+
+@dataclass
+class Browser:
+    """A page of the browser, and what it complained of."""
+
+    page: Any
+    site: Site
+    complaints: list[str] = field(default_factory=list)
+
+    def open(self, path: str) -> Any:
+        """Open an address of the console, and wait for its heading."""
+        self.page.goto(self.site.url + path)
+        self.page.wait_for_selector(HEADING)
+        # Events reach the page's functions once its web socket is connected.
+        self.page.wait_for_function("() => window.socket && window.socket.connected")
+        return self.page
+
+    @property
+    def heading(self) -> str:
+        return str(self.page.locator(HEADING).inner_text())
