@@ -140,9 +140,8 @@ async def show_page(console: Console, page: Page, request: Request) -> None:
     with ui.left_drawer(value=None).props("bordered breakpoint=900 width=220") as drawer, ui.list().classes("w-full"):
         for one in PAGES:
             if one.icon:
-                with ui.item(on_click=lambda path=one.path: ui.navigate.to(path)).props(
-                    f'href="{one.path}"' + (" active" if one.path == page.path else "")
-                ):
+                # A link of the browser's: a handler beside it would open the page twice.
+                with ui.item().props(f'href="{one.path}"' + (" active" if one.path == page.path else "")):
                     with ui.item_section().props("avatar"):
                         ui.icon(one.icon)
                     with ui.item_section():
