@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tianzhou.admin import Admin
+from tianzhou.testing import Cluster
 
 HOWTO = Path(__file__).resolve().parents[2] / "docs" / "howto"
 WITH_USERS = {
@@ -33,13 +34,14 @@ def examples_of(page: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", ["admin.md", "filters.md", "coming-from-rocketmq.md", "coming-from-other-queues.md"])
-def test_the_examples_of_a_page_run_one_after_the_other(page: str, tianzhou_cluster_factory: Any) -> None:
-    plain = tianzhou_cluster_factory()
-    for text in examples_of(page):
-        cluster = tianzhou_cluster_factory(settings=WITH_USERS) if "access_key=" in text else plain
-        code = text.replace("127.0.0.1:9876", cluster.namesrv_addr)
-        assert code != text
-        exec(compile(code, page, "exec"), {"__name__": "__main__"})
+def test_the_examples_of_a_page_run_one_after_the_other(page: str) -> None:
+    with ExitStack() as stack:
+        plain = stack.enter_context(Cluster())
+        for text in examples_of(page):
+            cluster = stack.enter_context(Cluster(settings=WITH_USERS)) if "access_key=" in text else plain
+            code = text.replace("127.0.0.1:9876", cluster.namesrv_addr)
+            assert code != text
+            exec(compile(code, page, "exec"), {"__name__": "__main__"})
 
 
 def files_of(page: str, folder: Path) -> None:
