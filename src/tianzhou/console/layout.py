@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
 from fastapi import Request
-from nicegui import background_tasks, ui
+from nicegui import ui
 
 from tianzhou.console import texts
 from tianzhou.console.actions import Outcome
@@ -336,6 +336,22 @@ async def confirmed(view: View, name: str, verb: str = "") -> bool:
     return bool(result)
 
 
-def in_background(work: Awaitable[Any], name: str) -> None:
-    """Run something beside the page until it is done."""
-    background_tasks.create(work, name=name)
+def deletion_button(view: View, noun: str, name: str, delete: Callable[[str], Awaitable[object]]) -> None:
+    """A button that deletes what a page is about, once its name has been typed, and opens the list of the others.
+
+    Args:
+        view: of the visitor.
+        noun: `topic` or `group`: of the action, of the texts `NOUN.delete` and `NOUN.deleted`, of the list's address.
+        name: of what is deleted.
+        delete: does it.
+    """
+
+    async def run() -> None:
+        if not await confirmed(view, name):
+            return
+        outcome = await view.act(f"delete {noun}", name, lambda: delete(name), view.text(f"{noun}.deleted", name=name))
+        if outcome.done:
+            await view.console.watcher.look()
+            ui.navigate.to(f"/{noun}s")
+
+    ui.button(view.text(f"{noun}.delete"), icon="delete", on_click=run).props("color=negative outline")

@@ -9,7 +9,7 @@ from typing import Any, Final
 from nicegui import ui
 
 from tianzhou.admin.progress import GroupLag, OffsetChange
-from tianzhou.console.layout import Chart, View, confirmed, live, local_time, page, section, table
+from tianzhou.console.layout import Chart, View, deletion_button, live, local_time, page, section, table
 from tianzhou.model.names import RETRY_PREFIX
 from tianzhou.model.topic import SubscriptionGroupConfig
 from tianzhou.wire.bodies.clients import ConsumerConnection, ConsumerRunningInfo
@@ -72,7 +72,7 @@ async def show(view: View) -> None:
     if configs:
         with section(view.text("group.settings")):
             _settings(view, next(iter(configs.values())))
-    _deletion(view, group)
+    deletion_button(view, "group", group, view.console.admin.groups.delete)
 
 
 def _progress(view: View, group: str, lag: GroupLag) -> None:
@@ -212,20 +212,3 @@ def _settings(view: View, config: SubscriptionGroupConfig) -> None:
             )
 
         ui.button(view.text("save"), on_click=save)
-
-
-def _deletion(view: View, group: str) -> None:
-    async def delete() -> None:
-        if not await confirmed(view, group):
-            return
-        outcome = await view.act(
-            "delete group",
-            group,
-            lambda: view.console.admin.groups.delete(group),
-            view.text("group.deleted", name=group),
-        )
-        if outcome.done:
-            await view.console.watcher.look()
-            ui.navigate.to("/groups")
-
-    ui.button(view.text("group.delete"), icon="delete", on_click=delete).props("color=negative outline")

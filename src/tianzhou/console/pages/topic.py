@@ -9,7 +9,7 @@ from nicegui import ui
 
 from tianzhou.admin.topics import TopicDescription
 from tianzhou.client import Producer
-from tianzhou.console.layout import View, confirmed, local_time, page, section, table
+from tianzhou.console.layout import View, deletion_button, local_time, page, section, table
 from tianzhou.model import Message, SendResult
 
 SENDER: Final = "tianzhou-console"
@@ -81,7 +81,7 @@ async def show(view: View) -> None:
             _settings(view, found)
         with section(view.text("topic.send")):
             _sender(view, topic)
-        _deletion(view, topic)
+        deletion_button(view, "topic", topic, view.console.admin.topics.delete)
 
 
 def _settings(view: View, found: TopicDescription) -> None:
@@ -128,20 +128,3 @@ def _sender(view: View, topic: str) -> None:
 async def _send(view: View, message: Message) -> SendResult:
     async with Producer(SENDER, instance=view.console.admin.instance) as producer:
         return await producer.send(message)
-
-
-def _deletion(view: View, topic: str) -> None:
-    async def delete() -> None:
-        if not await confirmed(view, topic):
-            return
-        outcome = await view.act(
-            "delete topic",
-            topic,
-            lambda: view.console.admin.topics.delete(topic),
-            view.text("topic.deleted", name=topic),
-        )
-        if outcome.done:
-            await view.console.watcher.look()
-            ui.navigate.to("/topics")
-
-    ui.button(view.text("topic.delete"), icon="delete", on_click=delete).props("color=negative outline")
