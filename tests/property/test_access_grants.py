@@ -154,7 +154,7 @@ def test_what_a_grant_covers_the_rules_allow(kind: Any, data: st.DataObject) -> 
         try:
             account = rules.check(access_request(peer, command))
         except AccessDenied:
-            assert not grants.covers(peer.verified_ip, command)
+            assert not grants.of(command.code)(peer.verified_ip, command)
         else:
             grants.remember(peer.verified_ip, command, account)
 
@@ -163,9 +163,9 @@ def test_the_second_request_like_one_that_was_allowed_is_covered() -> None:
     rules = PlainRules([PlainConfig(accounts=(Account("first", "secret-1", default_topic_perm="PUB"),))], plain_needs)
     grants = Grants(rules)
     command = request(310, "orders", "g", "", False, "first", "secret-1")
-    assert not grants.covers("10.0.0.6", command)
+    assert not grants.of(command.code)("10.0.0.6", command)
     grants.remember("10.0.0.6", command, rules.check(access_request(Peer("10.0.0.6"), command)))  # type: ignore[arg-type]
-    assert grants.covers("10.0.0.6", request(310, "orders", "other group", "", False, "first", "secret-1"))
+    assert grants.of(310)("10.0.0.6", request(310, "orders", "other group", "", False, "first", "secret-1"))
     for other in (
         request(310, "audit", "g", "", False, "first", "secret-1"),
         request(310, "orders", "g", "", False, "first", "secret-2"),
@@ -173,5 +173,5 @@ def test_the_second_request_like_one_that_was_allowed_is_covered() -> None:
         request(320, "orders", "g", "", False, "first", "secret-1"),
         request(310, "orders", "g", "", False, "", ""),
     ):
-        assert not grants.covers("10.0.0.6", other)
-    assert not grants.covers("10.0.0.7", command)
+        assert not grants.of(other.code)("10.0.0.6", other)
+    assert not grants.of(command.code)("10.0.0.7", command)

@@ -13,6 +13,7 @@ from tianzhou._hot import sources
 from tianzhou._hot.frames import message_ids as message_ids
 from tianzhou._hot.frames import pull_reply as pull_reply
 from tianzhou._hot.frames import send_reply as send_reply
+from tianzhou._hot.signing import HmacStart as HmacStart
 
 _twin = sources.compiled()
 MODE: Final = "pure" if _twin is None else "compiled"
@@ -40,3 +41,10 @@ else:
     next_run, take_rows, stored_reply = _twin.next_run, _twin.take_rows, _twin.stored_reply
     put_entry, put_entries, next_entries = _twin.put_entry, _twin.put_entries, _twin.next_entries
     entry_run, copy_run = _twin.entry_run, _twin.copy_run
+
+if TYPE_CHECKING or _twin is None or not _twin.HAS_SHA1:
+    from tianzhou._hot.signing import begin_hmac as begin_hmac
+    from tianzhou._hot.signing import hmac_text as hmac_text
+    from tianzhou._hot.signing import is_hmac as is_hmac
+else:
+    begin_hmac, hmac_text, is_hmac = _twin.begin_hmac, _twin.hmac_text, _twin.is_hmac

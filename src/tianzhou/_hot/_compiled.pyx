@@ -17,6 +17,7 @@ from libc.string cimport memchr, memcmp, memcpy, memset
 from tianzhou._hot import frames as _frames
 from tianzhou._hot import properties as _properties
 from tianzhou._hot import records as _records
+from tianzhou._hot import signing as _signing
 from tianzhou._hot.headers import LANGUAGE_CODES, OTHER, Command, SendHeader, SendHeaderV2
 from tianzhou._hot.cursors import IndexCursor, LogCursor, NewRecord, QueueCursor
 
@@ -213,3 +214,4 @@ def stored_reply(opaque, id_head, place, queue_id, queue_offset, transaction_id,
 include "_storing.pxi"
 include "_framing.pxi"
 include "_walking.pxi"
+include "_signing.pxi"

@@ -8,12 +8,11 @@ refuses: what no grant covers is decided by the rules.
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import attrgetter
-from typing import Any, Final
+from typing import Final, TypeAlias
 
+from tianzhou._hot import HmacStart, begin_hmac, is_hmac
 from tianzhou.access.further_topics import SENDS, has_further
 from tianzhou.access.requests import AccessRules
-from tianzhou.access.signatures import HmacStart, begin_hmac, is_hmac
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import HOT_CODES
 
@@ -21,11 +20,8 @@ MOST_GRANTS: Final = 16_384
 """Grants that are remembered; above it all are forgotten."""
 LONGEST_NAMES: Final = 600
 """Characters of the names of a request, above which no grant is remembered."""
-_Names = Callable[[Any], tuple[str | None, ...]]
-_SENT: Final[_Names] = attrgetter("access_key", "topic")
-_PULLED: Final[_Names] = attrgetter("access_key", "topic", "consumer_group")
-NAMES: Final = {code: _SENT if code in SENDS else _PULLED for code in map(int, HOT_CODES)}
-"""Attributes of the header that the rules decide by, beside the code and the address, by request code."""
+_Key: TypeAlias = "tuple[str | None, ...]"
+Covers: TypeAlias = Callable[[str, Command], bool]
 
 
 class Grants:
@@ -40,27 +36,37 @@ class Grants:
     def __init__(self, rules: AccessRules) -> None:
         self._rules = rules
         self._epoch: object = rules.epoch
-        self._found: dict[tuple[str, int, tuple[str | None, ...]], HmacStart] = {}
+        self._found: dict[int, dict[_Key, HmacStart]] = {int(code): {} for code in HOT_CODES}
 
-    def covers(self, ip: str, command: Command) -> bool:
-        """Whether a request is like one that the rules have allowed, and signed by the same account.
+    def of(self, code: int) -> Covers:
+        """Check of requests of one code: whether one is like one that was allowed, and signed by the same account.
+
+        The check is called with the peer's address and the request. A request that is not of a hot kind
+        (`Command.header`) is not covered.
 
         Args:
-            ip: the peer's address.
-            command: the request; one that is not of a hot kind (`Command.header`) is not covered.
+            code: request code, of `HOT_CODES`.
         """
-        header = command.header
-        if header is None or not command.signed:
-            return False
-        rules = self._rules
-        if rules.epoch is not self._epoch:
-            self._found.clear()
-            self._epoch = rules.epoch
-        code = command.code
-        start = self._found.get((ip, code, NAMES[code](header)))
-        if start is None or (code in SENDS and has_further(header.properties, header.batch, command.body)):
-            return False
-        return is_hmac(start, command.signed, command.body, header.signature or "")
+        rules, find, forget = self._rules, self._found[code].get, self._forget
+
+        # The checks of these two are spelled out: they are made for every message.
+        def covers_send(ip: str, command: Command) -> bool:
+            header, signed = command.header, command.signed
+            if header is None or not signed or (rules.epoch is not self._epoch and forget()):
+                return False
+            start = find((ip, header.access_key, header.topic))
+            if start is None or has_further(header.properties, header.batch, command.body):
+                return False
+            return is_hmac(start, signed, command.body, header.signature or "")
+
+        def covers_pull(ip: str, command: Command) -> bool:
+            header, signed = command.header, command.signed
+            if header is None or not signed or (rules.epoch is not self._epoch and forget()):
+                return False
+            start = find((ip, header.access_key, header.topic, header.consumer_group))
+            return start is not None and is_hmac(start, signed, command.body, header.signature or "")
+
+        return covers_send if code in SENDS else covers_pull
 
     def remember(self, ip: str, command: Command, account: str) -> None:
         """Remember that the rules have allowed a request.
@@ -73,10 +79,17 @@ class Grants:
         header = command.header
         if header is None or not command.signed or not account or header.access_key != account:
             return
-        names = NAMES[command.code](header)
+        code = int(command.code)
+        key: _Key = (ip, account, header.topic) if code in SENDS else (ip, account, header.topic, header.consumer_group)
         secret = self._rules.secret_of(account)
-        if secret is None or sum(len(name) for name in names if name) > LONGEST_NAMES:
+        if secret is None or sum(len(name) for name in key if name) > LONGEST_NAMES:
             return
-        if len(self._found) >= MOST_GRANTS:
-            self._found.clear()
-        self._found[ip, command.code, names] = begin_hmac(secret)
+        if sum(map(len, self._found.values())) >= MOST_GRANTS:
+            self._forget()
+        self._found[code][key] = begin_hmac(secret)
+
+    def _forget(self) -> bool:
+        for found in self._found.values():
+            found.clear()
+        self._epoch = self._rules.epoch
+        return True

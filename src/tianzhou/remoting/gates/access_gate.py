@@ -66,7 +66,7 @@ class AccessGate:
             return self._behind(self._remember, handle)
         if code in self._by_body:
             return self._behind(self._identify, handle)
-        return self._behind(self._check_hot if code in HOT_CODES else self._check, handle)
+        return self._behind_grants(code, handle) if code in HOT_CODES else self._behind(self._check, handle)
 
     def guarded(self, serve: Serve[Reply]) -> Serve[Reply]:
         """What serves all requests of a port, of which none is decided by its body."""
@@ -168,17 +168,26 @@ class AccessGate:
     def _check(self, connection: Connection, command: Command) -> None:
         self._rules.check(access_request(connection, command))
 
-    def _check_hot(self, connection: Connection, command: Command) -> None:
-        ip = connection.verified_ip
-        if not self._grants.covers(ip, command):
-            account = self._rules.check(access_request(connection, command))
-            self._grants.remember(ip, command, account)
-
     def _identify(self, connection: Connection, command: Command) -> str:
         return self._rules.identify(access_request(connection, command))
 
     def _remember(self, connection: Connection, command: Command) -> None:
         connection.attributes[_ACCOUNT] = self._identify(connection, command)
+
+    def _behind_grants(self, code: int, handle: Serve[Reply]) -> Serve[Reply]:
+        covers = self._grants.of(code)
+
+        def check(connection: Connection, command: Command) -> None:
+            account = self._rules.check(access_request(connection, command))
+            self._grants.remember(connection.verified_ip, command, account)
+
+        checked = self._behind(check, handle)
+
+        @wraps(handle)
+        def serve(connection: Connection, command: Command) -> Reply:
+            return (handle if covers(connection.verified_ip, command) else checked)(connection, command)
+
+        return serve
 
     def _behind(self, check: Callable[[Connection, Command], object], handle: Serve[Reply]) -> Serve[Reply]:
         @wraps(handle)
