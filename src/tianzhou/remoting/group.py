@@ -28,6 +28,7 @@ from tianzhou.remoting.deferred_reply import Reply
 from tianzhou.remoting.error_codes import unsupported
 from tianzhou.remoting.loop_stall import StallAwareTimer
 from tianzhou.remoting.session import OpaqueCounter, scratch_buffer
+from tianzhou.remoting.turns import FairQueue
 from tianzhou.remoting.unread import HIGH_BYTES, SWEEP_S, Reader, UnreadReplies, high_mark
 from tianzhou.repeats import Repeats
 from tianzhou.slices import NextTurn
@@ -117,7 +118,7 @@ class ConnectionGroup(Generic[MemberT]):
         self.unread = UnreadReplies()
         # Whether unread replies hold so much that no further one is made until some of them are gone.
         self.unread_full = False
-        self._postponed: dict[MemberT, float] = {}
+        self._postponed: FairQueue[MemberT] = FairQueue()
         self._next_turn = NextTurn(self._go_on)
         self.write_high_bytes = HIGH_BYTES
         self._unread_timer: StallAwareTimer | None = None
@@ -274,7 +275,7 @@ class ConnectionGroup(Generic[MemberT]):
         if self.busy_poll is not None:
             self.busy_poll.left(connection)
         self.unread.forget(connection)
-        self._postponed.pop(connection, None)
+        self._postponed.leave(connection, connection.verified_ip)
         self.requests.forget(connection)
         self._shared()
         if not self.connections and self._empty is not None and not self._empty.done():
@@ -305,21 +306,21 @@ class ConnectionGroup(Generic[MemberT]):
 
     def postpone(self, connection: MemberT, now: float) -> None:
         """Resume a connection's postponed requests in a later turn, once unread replies hold less memory."""
-        if connection not in self._postponed:
-            self._postponed[connection] = now
+        if self._postponed.add(connection, connection.verified_ip, now):
             connection.hold(REPLIES)
         if not self.unread_full:
             self._next_turn.ask()
 
     def _go_on(self) -> None:
         # Who is read in a fresh turn does not wait for what thousands have asked for in one.
-        until = self.monotonic() + BACKLOG_S
-        now = 0.0
+        now = self.monotonic()
+        until = now + BACKLOG_S
         while self._postponed and not self.unread_full and now < until:
-            connection = next(iter(self._postponed))
-            since = self._postponed.pop(connection)
-            connection.go_on(now - since if (now := self.monotonic()) > since else 0.0)
+            connection, since = self._postponed.take()
+            connection.go_on(max(now - since, 0.0))
             connection.release(REPLIES)
+            began, now = now, self.monotonic()
+            self._postponed.charge(now - began)
         if self._postponed and not self.unread_full:
             self._next_turn.ask()
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from heapq import heappop, heappush
-from typing import Any, Final, Self, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Self, TypeAlias, TypeVar
 
 from tianzhou.clock import SystemClock
 from tianzhou.slices import NextTurn
@@ -26,6 +26,8 @@ CALLS_PER_TURN: Final = 64
 """Maximum places called per loop turn; those for which no time is left stand in front again."""
 SLICE_S: Final = 0.002
 """Seconds of one piece of sliced work per loop turn."""
+FORGET_EVERY: Final = 1024
+"""Steps of a `FairQueue` after which it forgets addresses that have no more than their share."""
 _BEHIND: Final = 1 << 48
 """Numbers of the places of work that takes long: behind what is done in one turn."""
 
@@ -201,3 +203,99 @@ class Pace:
             place = turns.wait(place, behind=self._behind)
             await place
         self._place = place
+
+
+MemberT = TypeVar("MemberT")
+
+
+class FairQueue(Generic[MemberT]):
+    """Order in which those go on whose requests were left for later turns: addresses get equal shares of the time.
+
+    That is start-time fair queueing: an address begins where it has ended, or where the one in service has begun. Of
+    one address, who came first is first. So a small request waits for one of each other address, not for the ten
+    thousand connections that each of them may have.
+    """
+
+    __slots__ = ("_begun", "_count", "_ends", "_heap", "_lined_up", "_taken", "_waiting")
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, dict[MemberT, float]] = {}
+        # One entry of each address with members that wait, but for that in service; some may have left.
+        self._heap: list[tuple[float, int, str]] = []
+        self._lined_up: set[str] = set()
+        self._ends: dict[str, float] = {}
+        self._begun = 0.0
+        self._count = 0
+        self._taken: str | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, member: MemberT, address: str, since: float) -> bool:
+        """Add who waits; False for one that does already.
+
+        Args:
+            member: who.
+            address: what it shares its time with.
+            since: what `take` returns with it: since when it waits.
+        """
+        members = self._waiting.get(address)
+        if members is None:
+            members = self._waiting[address] = {}
+            if address != self._taken and address not in self._lined_up:
+                self._push(address)
+        elif member in members:
+            return False
+        members[member] = since
+        return True
+
+    def take(self) -> tuple[MemberT, float]:
+        """Remove and return who is next, and since when it has waited; `charge` has to follow before the next.
+
+        Raises:
+            IndexError: nobody waits.
+        """
+        while True:
+            self._begun, _, address = heappop(self._heap)
+            self._lined_up.discard(address)
+            members = self._waiting.get(address)
+            if members is None:  # they are gone
+                continue
+            member = next(iter(members))
+            since = members.pop(member)
+            if not members:
+                del self._waiting[address]
+            self._taken = address
+            return member, since
+
+    def charge(self, cost_s: float) -> None:
+        """Count what serving the one that was taken last has cost, in seconds."""
+        address, self._taken = self._taken, None
+        if address is None:
+            return
+        self._ends[address] = self._begun + cost_s
+        if address in self._waiting:
+            self._push(address)
+        elif not self._waiting:  # nobody has waited for anybody
+            self._heap.clear()
+            self._lined_up.clear()
+            self._ends.clear()
+            self._begun = 0.0
+
+    def leave(self, member: MemberT, address: str) -> None:
+        """Remove one that is gone, if it waits.
+
+        Args:
+            member: who.
+            address: that it was added with.
+        """
+        members = self._waiting.get(address)
+        if members is not None and members.pop(member, None) is not None and not members:
+            del self._waiting[address]
+
+    def _push(self, address: str) -> None:
+        self._count += 1
+        if self._count % FORGET_EVERY == 0:
+            self._ends = {one: end for one, end in self._ends.items() if end > self._begun}
+        self._lined_up.add(address)
+        heappush(self._heap, (max(self._begun, self._ends.get(address, 0.0)), self._count, address))
