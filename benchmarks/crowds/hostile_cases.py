@@ -129,6 +129,13 @@ def _large_heartbeats(number: int) -> Iterator[bytes]:
     yield request(RequestCode.HEART_BEAT, b'{"clientID":"' + b"c" * 2_097_152 + b'"}')
 
 
+def _long_heartbeats(number: int) -> Iterator[bytes]:
+    """Those that take so long that the next ones wait, bytes and all."""
+    subscriptions = [SubscriptionData(f"{'t' * 90}-{one}", sub_version=1) for one in range(500)]
+    for one in range(4):
+        yield _beat(number, [], [ConsumerData(f"hostile-{number}-{one}", subscription_data_set=subscriptions)])
+
+
 def _send(queue: int, body: bytes, properties: str = "", flag: int = 0) -> bytes:
     return request(
         RequestCode.SEND_MESSAGE_V2, body, a="hostile", b=TOPIC, c="TBW102", d=4, e=queue, f=flag, g=1, h=0,
@@ -233,9 +240,6 @@ def _unsigned(number: int) -> Iterator[bytes]:
         )  # fmt: skip
 
 
-_PATIENT = {"flushDiskType": "SYNC_FLUSH", "waitTimeMillsInSendQueue": 60_000}
-"""Sends wait for the disk, and are not refused because they have waited."""
-
 CASES = {
     case.name: case
     for case in (
@@ -257,7 +261,7 @@ CASES = {
             window=64,
             settings={"flushDiskType": "SYNC_FLUSH", "maxRequestsPerConnection": 16},
         ),
-        Case("requests of all", "maxHeldRequestBytes", _in_flight, window=64, settings=_PATIENT),
+        Case("requests of all", "maxHeldRequestBytes", _long_heartbeats),
         Case("wrong signatures", "access", _unsigned, signs=True),
         Case("large heartbeats", "maxHeartbeatSize", _large_heartbeats, window=1),
         Case("topics", "maxTopics", _topics),

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,6 +14,7 @@ from client_suite import read_all
 from own_server import own_server
 from scripted import within
 
+from server_ports import server_ports
 from tianzhou import Message, Producer, SendStatus, sync
 from tianzhou.admin import Admin
 from tianzhou.client.producer.outbox.outbox_file import OutboxFile
@@ -30,14 +30,8 @@ pytestmark = pytest.mark.runner.with_args(within(90))
 KEPT = SendStatus.KEPT_IN_OUTBOX
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 async def test_messages_wait_for_the_cluster_and_arrive_in_order_with_their_keys(tmp_path) -> None:
-    port = free_port()
+    port = server_ports()
     options = {"outbox": tmp_path / "outbox", "send_msg_timeout_ms": 1_000}
     async with Producer("P", f"127.0.0.1:{port}", **options) as producer:
         assert producer.outbox.pending == 0
@@ -136,7 +130,7 @@ async def test_only_silence_is_kept_and_what_cannot_be_kept_says_so(cluster, bro
 
 
 async def test_what_brokers_refuse_is_set_aside_and_holds_nobody_up(cluster, broker, tmp_path) -> None:
-    port = free_port()
+    port = server_ports()
     async with Producer("P", f"127.0.0.1:{port}", outbox=tmp_path) as producer:
         for text in (b"a", b"bad", b"c"):
             await producer.send(Message("T", text))
@@ -160,7 +154,7 @@ async def test_what_brokers_refuse_is_set_aside_and_holds_nobody_up(cluster, bro
 
 
 async def test_a_busy_broker_is_waited_for(cluster, broker, tmp_path) -> None:
-    async with Producer("P", f"127.0.0.1:{free_port()}", outbox=tmp_path) as producer:
+    async with Producer("P", f"127.0.0.1:{server_ports()}", outbox=tmp_path) as producer:
         await producer.send(Message("T", b"x"))
     answers = iter([2, 14, 2])
     broker.answers[310] = lambda command: (
@@ -173,7 +167,7 @@ async def test_a_busy_broker_is_waited_for(cluster, broker, tmp_path) -> None:
 
 
 async def test_many_senders_share_a_sync_and_the_blocking_producer_keeps_too(tmp_path, monkeypatch) -> None:
-    port = free_port()
+    port = server_ports()
     syncs = 0
     real = OutboxFile.write
 
@@ -211,7 +205,7 @@ asyncio.run(main())
 
 
 async def test_a_killed_producer_loses_nothing_that_was_acknowledged(tmp_path) -> None:
-    port = free_port()
+    port = server_ports()
     address = f"127.0.0.1:{port}"
     told: list[list[str]] = []
     for _ in range(3):

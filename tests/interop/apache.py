@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 import signal
 import socket
@@ -20,6 +19,7 @@ import pytest
 from frames import GET_ROUTE, Connection, accepts, members
 from toolchain import CONNECT_TIMEOUT, SERVERS, ToolchainMissingError, server_classpath, tool
 
+from server_ports import server_ports
 from waiting import until
 
 HOST = "127.0.0.1"
@@ -33,24 +33,6 @@ PATIENT: dict[str, object] = {"waitTimeMillsInSendQueue": 60_000, "osPageCacheBu
 OPENED = ("java.base/java.nio", "java.base/sun.nio.ch", "java.base/jdk.internal.ref")
 # 4.9.7 ends at once when it finds no configuration of its logging below its home.
 QUIET = '<configuration><root level="WARN"/></configuration>\n'
-
-
-def free_ports(count: int = 1) -> int:
-    """Return the first of `count` consecutive free ports, outside the range the system hands out itself."""
-    for _ in range(200):
-        first = random.randrange(20_000, 32_000)
-        if all(_is_free(port) for port in range(first, first + count)):
-            return first
-    raise RuntimeError(f"no {count} consecutive free ports found")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as candidate:
-        try:
-            candidate.bind((HOST, port))
-        except OSError:
-            return False
-    return True
 
 
 class TlsConnection(Connection):
@@ -171,7 +153,7 @@ class ApacheNamesrv(_JavaServer):
         properties: Mapping[str, object] | None = None,
         conf: Mapping[str, object] | None = None,
     ) -> None:
-        super().__init__(free_ports() if port is None else port, home, version, properties)
+        super().__init__(server_ports() if port is None else port, home, version, properties)
         self.conf: dict[str, object] = {
             "listenPort": self.port, "rocketmqHome": self.home, "kvConfigPath": self.home / "kv.json", **(conf or {}),
         }  # fmt: skip
@@ -232,7 +214,7 @@ class ApacheBroker(_JavaServer):
         version: str = SERVERS[0],
         properties: Mapping[str, object] | None = None,
     ) -> None:
-        super().__init__(free_ports(4) + 2 if port is None else port, home, version, properties)
+        super().__init__(server_ports(4) + 2 if port is None else port, home, version, properties)
         self.namesrv = namesrv
         self.tls_identity: tuple[str, str] | tuple[()] = ()
         self.store_dir = Path(store_dir) if store_dir is not None else self.home / "store"

@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from apache import HOST, ApacheBroker, free_ports
+from apache import HOST, ApacheBroker
 from frames import Reply, call
 from own import OwnBroker, name_server
 
+from server_ports import server_ports
 from waiting import until
 
 OURS = "tianzhou"
@@ -45,10 +46,10 @@ class Group:
         Args:
             kinds: what each is to be.
         """
-        own_ports = free_ports(len(kinds))
+        own_ports = server_ports(len(kinds))
         self.peers = ";".join(f"n{i}-{HOST}:{own_ports + i}" for i in range(len(kinds)))
         self.kinds = list(kinds)
-        self.ports = [free_ports(4) + 2 for _ in kinds]
+        self.ports = [server_ports(4) + 2 for _ in kinds]
         self.members = [self.member(i, kind) for i, kind in enumerate(kinds)]
 
     def member(self, number: int, kind: str) -> OwnBroker | ApacheBroker:
@@ -80,9 +81,9 @@ class Group:
         for member in self.members:
             member.stop()
         for number, kind in enumerate(kinds, len(self.members)):
-            self.peers += f";n{number}-{HOST}:{free_ports()}"
+            self.peers += f";n{number}-{HOST}:{server_ports()}"
             self.kinds.append(kind)
-            self.ports.append(free_ports(4) + 2)
+            self.ports.append(server_ports(4) + 2)
         self.members = [self.member(number, kind) for number, kind in enumerate(self.kinds)]
 
     def start(self) -> None:

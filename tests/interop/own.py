@@ -11,9 +11,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from apache import HOST, PATIENT, free_ports
+from apache import HOST, PATIENT
 from frames import Account, accepts, call, members
 
+from server_ports import server_ports
 from waiting import until
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
@@ -46,7 +47,7 @@ def name_server(
         account: Who asks whether it is there, if it is to be signed.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    port = free_ports()
+    port = server_ports()
     file = folder / "namesrv.conf"
     entries = {"listenPort": port, "bindAddress": HOST, "kvConfigPath": folder / "kv.json", **(conf or {})}
     file.write_text("".join(f"{key}={value}\n" for key, value in entries.items()))
@@ -84,7 +85,7 @@ class OwnBroker:
         conf: Mapping[str, object] | None = None,
         port: int | None = None,
     ) -> None:
-        self.port = free_ports(4) + 2 if port is None else port
+        self.port = server_ports(4) + 2 if port is None else port
         self.address = f"{HOST}:{self.port}"
         self.namesrv = namesrv
         self.store_dir = store_dir

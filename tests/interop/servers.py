@@ -7,11 +7,12 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from apache import HOST, PATIENT, ApacheBroker, ApacheNamesrv, free_ports
+from apache import HOST, PATIENT, ApacheBroker, ApacheNamesrv
 from frames import masters
 from own import START_TIMEOUT, STOP_TIMEOUT, spawn
 from toolchain import SERVERS
 
+from server_ports import server_ports
 from waiting import until
 
 
@@ -25,7 +26,7 @@ class Ports:
     @classmethod
     def free(cls) -> Ports:
         """Return free ports, with the neighbours that Apache's broker takes too."""
-        first = free_ports(5)
+        first = server_ports(5)
         return cls(namesrv=first, broker=first + 3)
 
 

@@ -215,7 +215,8 @@ class Program:
 
     def _interrupted_itself(self) -> bool:
         """Whether the C++ client aborted as its own shutdown interrupted one of its threads (README, Peculiarities)."""
-        stopping = bool(self.lines) and self.lines[-1]["event"] == "stopping"
+        # What its other threads still wrote may come behind.
+        stopping = any(line["event"] == "stopping" for line in self.lines)
         return stopping and "boost::thread_interrupted" in self.errors()
 
     def errors(self) -> str:

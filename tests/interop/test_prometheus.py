@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
+from server_ports import server_ports
 from tianzhou.broker.server import Broker
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.client import Producer, PushConsumer, TransactionProducer
-from tianzhou.free_ports import free_port
 from tianzhou.model import ConsumeFromWhere, Message, TransactionState
 from tianzhou.namesrv.server import NameServer
 from tianzhou.namesrv.settings import NamesrvSettings
@@ -66,7 +66,7 @@ def broker(folder: Path, namesrv: str, role: str, broker_id: int) -> Broker:
 @asynccontextmanager
 async def prometheus(folder: Path, targets: list[str]) -> AsyncIterator[str]:
     """A running Prometheus that scrapes twice a second; gives its address."""
-    port = free_port("127.0.0.1")
+    port = server_ports()
     shutil.copy(ALARMS, folder / "alarms.yml")
     config = {
         "global": {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "500ms"},

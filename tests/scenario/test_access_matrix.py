@@ -38,11 +38,11 @@ from access_requests import (
 from authority import Authority, certified, trusting
 from small_broker import small_broker
 
+from server_ports import server_ports
 from tianzhou.access.needs import ACCOUNT, ROWS
 from tianzhou.admin import Admin
 from tianzhou.broker.router import NOT_ON_FAST_PORT
 from tianzhou.embedded import EmbeddedServer, EmbeddedSettings
-from tianzhou.free_ports import free_port
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.tls import client_context
 from tianzhou.wire.codes import DLedgerRequestCode, RequestCode
@@ -177,7 +177,7 @@ async def test_the_port_of_members_is_for_who_may_speak_for_a_broker(tmp_path: P
     file.write_text(credentials.accounts_file() if kind == ACCOUNTS else "")
     file.chmod(0o600)
     # The other two never come: one member alone leads nobody, and answers all the same.
-    ports = [free_port("127.0.0.1") for _ in range(3)]
+    ports = [server_ports() for _ in range(3)]
     store = {
         "enable_d_leger_commit_log": True, "d_leger_group": "broker-a", "d_leger_self_id": "n0",
         "d_leger_peers": ";".join(f"n{number}-127.0.0.1:{port}" for number, port in enumerate(ports)),

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from small_broker import name_server, run, small_broker
 
+from server_ports import server_ports
 from tianzhou.admin import Admin
 from tianzhou.broker.server import Broker
 from tianzhou.doctor import diagnose
-from tianzhou.free_ports import free_port
 from waiting import until_async
 
 pytestmark = pytest.mark.runner.with_args(run)
@@ -50,7 +50,7 @@ async def test_a_pair_without_one_of_the_two(tmp_path: Path) -> None:
 async def test_a_group_that_loses_its_majority(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         names = await stack.enter_async_context(name_server(tmp_path))
-        ports = [free_port("127.0.0.1") for _ in range(3)]
+        ports = [server_ports() for _ in range(3)]
         peers = ";".join(f"n{n}-127.0.0.1:{port}" for n, port in enumerate(ports))
         admin = await stack.enter_async_context(Admin(f"127.0.0.1:{names.port}"))
         members = []

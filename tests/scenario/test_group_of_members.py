@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from small_broker import ask, pull, run, send, small_broker
 
+from server_ports import server_ports
 from tianzhou.broker.replication.group import GroupReplication
 from tianzhou.broker.server import Broker
-from tianzhou.free_ports import free_port
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.fields import read_reply
@@ -23,17 +23,10 @@ from waiting import until_async
 pytestmark = pytest.mark.runner.with_args(run)
 
 
-def free_ports(count: int) -> list[int]:
-    ports: set[int] = set()
-    while len(ports) < count:
-        ports.add(free_port("127.0.0.1"))
-    return sorted(ports)
-
-
 @asynccontextmanager
 async def members(folder: Path, **more: object) -> AsyncIterator[tuple[Broker, list[Broker]]]:
     """The leader, and the others; `more` are further settings of their stores."""
-    peers = ";".join(f"n{n}-127.0.0.1:{port}" for n, port in enumerate(free_ports(3)))
+    peers = ";".join(f"n{n}-127.0.0.1:{port}" for n, port in enumerate(server_ports() for _ in range(3)))
     async with AsyncExitStack() as stack:
         all_ = []
         for n in range(3):

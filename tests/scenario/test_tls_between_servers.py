@@ -16,11 +16,11 @@ import pytest
 from authority import Authority
 from small_broker import name_server, run, small_broker
 
+from server_ports import server_ports
 from tianzhou.admin import Admin
 from tianzhou.broker.replication.group import GroupReplication
 from tianzhou.broker.server import FAST_PORT_BELOW, Broker, free_port_pair
 from tianzhou.client import Producer, PullConsumer
-from tianzhou.free_ports import free_port
 from tianzhou.model import Message, SendStatus
 from tianzhou.namesrv.server import NameServer
 from tianzhou.remoting.tls import TlsSettings, client_context
@@ -102,10 +102,7 @@ async def pair(place: Place) -> AsyncIterator[tuple[NameServer, AsyncExitStack, 
 
 
 def member_stores(count: int) -> list[dict[str, Any]]:
-    ports: set[int] = set()
-    while len(ports) < count:
-        ports.add(free_port("127.0.0.1"))
-    peers = ";".join(f"n{n}-127.0.0.1:{port}" for n, port in enumerate(sorted(ports)))
+    peers = ";".join(f"n{n}-127.0.0.1:{server_ports()}" for n in range(count))
     return [
         {
             "enable_d_leger_commit_log": True, "d_leger_group": "broker-a", "d_leger_peers": peers,

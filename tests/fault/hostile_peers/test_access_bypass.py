@@ -14,12 +14,12 @@ from bypass import requests, rows
 from bypass import stage as bypass
 from small_broker import small_broker
 
+from server_ports import server_ports
 from tianzhou.admin import Admin
 from tianzhou.broker.changeable_settings import RULES as BROKER_RULES
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.client import Producer
 from tianzhou.embedded import EmbeddedServer, EmbeddedSettings
-from tianzhou.free_ports import free_port
 from tianzhou.model import Message
 from tianzhou.namesrv.changeable_settings import RULES as NAME_SERVER_RULES
 from tianzhou.namesrv.settings import NamesrvSettings
@@ -277,7 +277,7 @@ def test_certificates_open_their_own_account_alone(tmp_path: Path) -> None:
 
 
 async def test_members_ports_serve_only_administrators(tmp_path: Path) -> None:
-    port = free_port("127.0.0.1")
+    port = server_ports()
     store = {
         "enable_d_leger_commit_log": True, "d_leger_group": "broker-a", "d_leger_peers": f"n0-127.0.0.1:{port}",
         "d_leger_self_id": "n0",

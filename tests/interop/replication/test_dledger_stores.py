@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from apache import HOST, ApacheBroker, ApacheNamesrv, free_ports
+from apache import HOST, ApacheBroker, ApacheNamesrv
 from frames import create_topic
 from questions import Answers, Asker, Queue, await_maximum, everything
 from sends import PREPARED, Sender
 from toolchain import SERVERS, ToolchainMissingError
 
+from server_ports import server_ports
 from store_reads import read_now
 from tianzhou.records.codec import decode_record
 from tianzhou.records.entry import UNIT_SIZE
@@ -43,7 +44,7 @@ def namesrv() -> Iterator[ApacheNamesrv]:
 @contextmanager
 def apache(namesrv: ApacheNamesrv, folder: Path, home: Path, version: str, *, kill: bool) -> Iterator[ApacheBroker]:
     """Apache's broker, a group of one, over a store folder."""
-    port = free_ports(6) + 2
+    port = server_ports(6) + 2
     conf = GROUP | {"dLegerPeers": f"n0-{HOST}:{port + 3}", "mappedFileSizeCommitLog": SEGMENT}
     broker = ApacheBroker(namesrv.address, port, folder, conf, home, version)
     try:
