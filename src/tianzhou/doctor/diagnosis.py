@@ -208,7 +208,8 @@ class _Diagnosis:
         asking = self._asking
         seen = await asking.each(addresses, lambda one: see_port(asking, one[0], one[1], self._timeout_ms))
         self._looked_at["addresses"] = len(addresses)
-        return [finding for one in seen for finding in connect.findings(one, registered)]
+        between = connect.ports_between(cluster.brokers)
+        return [finding for one in seen for finding in connect.findings(one, registered, between)]
 
     async def _access(self, cluster: ClusterSeen) -> list[Finding]:
         ports = await see_name_server_ports(self._asking, self._timeout_ms)

@@ -421,8 +421,9 @@ class GroupNode:
         ):
             body = dledger.encode(self._answer_client(request))
             return command.reply(DLedgerResponseCode.SUCCESS, body=body)
-        if request.local_id in self._peers and (address := command.fields.get(BROKER_ADDRESS)):
-            self._addresses[request.local_id] = address[:255]
+        name = request.local_id
+        if name in self._peers and request.group == self.group and (address := command.fields.get(BROKER_ADDRESS)):
+            self._addresses[name] = address[:255]
         self._step(partial(self._member.requested, _Ticket(connection, command), request))
         return None
 

@@ -14,7 +14,7 @@ from tianzhou.remoting.handshakes import first_byte, reason_of
 from tianzhou.remoting.tls import HANDSHAKE, HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S
 from tianzhou.repeats import Repeats
 from tianzhou.replication.port_protection import UNPROTECTED, PortProtection
-from tianzhou.replication.slaves import LogBounds, Send, Slave, Slaves
+from tianzhou.replication.slaves import LogBounds, Send, Slave, Slaves, speaks_as_slave
 from tianzhou.shortages import words
 from tianzhou.store.store import MessageStore
 from tianzhou.wire.ha import ReportReader, encode_head
@@ -244,6 +244,19 @@ class HaServer:
         if held is not None:
             _log.error("%s%s", text, f" ({held} more of the kind before)" if held else "")
 
+    def complain_of_stranger(self, address: str, hello: bytes) -> None:
+        """Log who is no slave.
+
+        Args:
+            address: where it connects from.
+            hello: what it began with.
+        """
+        self.complain(
+            "stranger",
+            f"HA port {self.port}: closing {address}: it does not speak as a slave, it begins with {hello[:16]!r}; "
+            "clients connect to listenPort, slaves and members of one broker's group only to this one",
+        )
+
     def reported(self) -> None:
         """A slave has said how far it is, or is gone."""
         self._store.durability.recount(self._store.end_offset)
@@ -302,10 +315,15 @@ class _Link(asyncio.Protocol):
             self._server.left(self)
 
     def data_received(self, data: bytes) -> None:
+        first, bounds = self.slave.acked < 0, self._server.bounds()
+        hello = self._reports.begun + data if first else b""
         offset = self._reports.feed(data)
         if offset is None:
             return
-        first, bounds = self.slave.acked < 0, self._server.bounds()
+        if first and not speaks_as_slave(hello, bounds):
+            self._server.complain_of_stranger(self.slave.address, hello)
+            self.close()
+            return
         answer = self.slave.answer(offset, bounds)
         try:
             self.slave.reported(offset, bounds, self._now())

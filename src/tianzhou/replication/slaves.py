@@ -22,6 +22,11 @@ MOST_AHEAD: Final = 1 << 40
 """Bytes that a slave's log may be longer than its master's: who reports more is no slave."""
 
 
+_REPORT_SIZE: Final = 8
+_FRAME_KINDS: Final = frozenset({0, 1})
+"""How a request's header is written, JSON or RocketMQ's own way: the byte before the header's length (wire.md §1)."""
+
+
 @dataclass(frozen=True, slots=True)
 class LogBounds:
     """What there is of the master's log.
@@ -48,6 +53,27 @@ class Send:
 
     offset: int
     size: int
+
+
+def speaks_as_slave(hello: bytes, log: LogBounds) -> bool:
+    """Whether the first bytes of a connection can be a slave's (broker.md §17.1).
+
+    A slave sends one report, and until it is answered nothing but the same again. What clients send begins with the
+    lengths of a frame and of its header: a request of 240 bytes would be a report of a log of a terabyte.
+
+    Args:
+        hello: what has come, a report at least.
+        log: the master's.
+    """
+    report = hello[:_REPORT_SIZE]
+    offset = int.from_bytes(report, signed=True)
+    if not 0 <= offset <= log.end + MOST_AHEAD:
+        return False
+    if hello != (report * (len(hello) // _REPORT_SIZE + 1))[: len(hello)]:
+        return False
+    frame, header = offset >> 32, offset & 0xFFFFFF
+    is_frame = (offset >> 24) & 0xFF in _FRAME_KINDS and 0 < header <= frame - 4
+    return not is_frame or offset <= log.end
 
 
 class Slave:

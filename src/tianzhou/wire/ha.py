@@ -41,16 +41,20 @@ def encode_head(offset: int, size: int) -> bytes:
 
 
 class ReportReader:
-    """Takes a slave's reports out of what its connection brings."""
+    """Takes a slave's reports out of what its connection brings.
+
+    Attributes:
+        begun: bytes of a report that has not come whole.
+    """
 
     def __init__(self) -> None:
-        self._begun = b""
+        self.begun = b""
 
     def feed(self, data: bytes | memoryview) -> int | None:
         """The newest report in the bytes that came; None when none is complete."""
-        whole = self._begun + bytes(data)
+        whole = self.begun + bytes(data)
         count = len(whole) // _REPORT.size
-        self._begun = whole[count * _REPORT.size :]
+        self.begun = whole[count * _REPORT.size :]
         return None if not count else int(_REPORT.unpack_from(whole, (count - 1) * _REPORT.size)[0])
 
 

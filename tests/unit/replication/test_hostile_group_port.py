@@ -138,6 +138,22 @@ def test_nothing_a_stranger_sends_ends_a_node(tmp_path: Path, caplog: pytest.Log
     assert len(caplog.records) < 200, "strangers fill the log"
 
 
+@pytest.mark.parametrize(("group", "learned"), [("g", ["10.0.0.7:10911"]), ("another", [])])
+def test_where_brokers_are_is_learned_from_nodes_of_the_group_only(
+    group: str, learned: list[str], tmp_path: Path
+) -> None:
+    async def main() -> None:
+        async with node(tmp_path) as (one, address, _), RemotingClient(clock=SystemClock()) as stranger:
+            await until_async(lambda: one._member is not None, "it takes part")
+            vote = {"group": group, "remoteId": "n0", "localId": "n1", "leaderId": "n1", "term": 1,
+                    "ledgerEndIndex": -1, "ledgerEndTerm": -1}  # fmt: skip
+            command = Command(Code.VOTE, fields={"brokerAddr": "10.0.0.7:10911"}, body=json.dumps(vote).encode())
+            await stranger.invoke(address, command, 2_000)
+            assert one.broker_addresses == learned
+
+    asyncio.run(main())
+
+
 def test_a_node_that_cannot_read_its_log_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it had decided by half is forgotten; it does not go on with that."""
 

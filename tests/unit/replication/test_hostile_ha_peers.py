@@ -14,6 +14,8 @@ from two_stores import caught_up, master, put, slave
 
 from tianzhou.errors import ProtocolError
 from tianzhou.replication.ha_server import MOST_SLAVES
+from tianzhou.wire.codes import RequestCode
+from tianzhou.wire.command import JSON, ROCKETMQ, Command, encode
 from tianzhou.wire.ha import StretchReader, encode_head, encode_report
 from waiting import until_async
 
@@ -84,6 +86,33 @@ def test_who_sends_garbage_is_disconnected_and_some_lines_say_so(
         assert 0 < len(caplog.records) <= 5
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", [JSON, ROCKETMQ])
+def test_a_request_of_a_client_is_no_report_of_a_slave_that_is_ahead(
+    kind: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    request = encode(Command(RequestCode.GET_BROKER_RUNTIME_INFO, serialize_type=kind))
+
+    async def main() -> None:
+        async with master(tmp_path / "m") as (store, server):
+            put(store, 10)
+            for pieces in ([request], [request[:8], request[8:]], [request[:5], request[5:]]):
+                reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+                for piece in pieces:
+                    writer.write(piece)
+                    await asyncio.sleep(0)
+                async with asyncio.timeout(10):
+                    with contextlib.suppress(ConnectionResetError):
+                        assert await reader.read() == b"", "it is answered as a slave"
+                writer.close()
+            await until_async(lambda: not server.links, "they are gone")
+            assert store.durability.replicated.value == 0
+
+    asyncio.run(main())
+    assert "does not speak as a slave" in caplog.text
+    assert "empty the slave's store folder" not in caplog.text
 
 
 def test_reports_that_drip_or_flood_take_no_memory(tmp_path: Path) -> None:

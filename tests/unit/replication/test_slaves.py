@@ -7,11 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tianzhou.errors import ProtocolError
-from tianzhou.replication.slaves import LogBounds, Send, Slave, Slaves
+from tianzhou.replication.slaves import LogBounds, Send, Slave, Slaves, speaks_as_slave
 from tianzhou.store.results import PutStatus
 from tianzhou.store.settings import StoreSettings
+from tianzhou.wire.codes import RequestCode
+from tianzhou.wire.command import ROCKETMQ, Command, encode
+from tianzhou.wire.ha import encode_report
 
 SEGMENT = 1000
+REQUEST = encode(Command(RequestCode.GET_BROKER_RUNTIME_INFO))
+REQUEST_IN_BYTES = encode(Command(RequestCode.GET_BROKER_RUNTIME_INFO, serialize_type=ROCKETMQ))
 
 
 def slave(now_s: float = 0.0, **settings: object) -> Slave:
@@ -181,3 +186,32 @@ def test_as_many_slaves_as_required_have_what_counts_as_copied(acked: list[int],
     have = sum(at >= copied for at in acked)
     assert copied == -1 or have >= replicas - 1
     assert all(sum(at >= more for at in acked) < replicas - 1 for more in range(max(copied, 0) + 1, 1002))
+
+
+@pytest.mark.parametrize("offset", [0, 1, 2500, 9_999, 300 << 30])
+def test_reports_are_those_of_a_slave_whatever_it_has(offset: int) -> None:
+    # A slave that is ahead has what its master lost; one that waits for an answer may say the same again.
+    for hello in (encode_report(offset), encode_report(offset) * 2, encode_report(offset) + encode_report(offset)[:3]):
+        assert speaks_as_slave(hello, log(2500))
+
+
+@pytest.mark.parametrize("end", [0, 2500, 800 << 30])
+@pytest.mark.parametrize(
+    "hello",
+    [
+        REQUEST,
+        REQUEST[:8],
+        REQUEST_IN_BYTES,
+        REQUEST_IN_BYTES[:8],
+        b"GET / HTTP/1.1\r\n\r\n",
+        bytes.fromhex("16030100c8010000"),  # TLS
+        bytes.fromhex("0000002b00120003000000070005"),  # Kafka
+        b"\xff" * 32,
+        encode_report(-1),
+        encode_report(100) + encode_report(200),
+    ],
+)
+def test_what_others_send_is_no_report(hello: bytes, end: int) -> None:
+    # The lengths at the beginning of a request alone may be where a slave is whose master's log is that long.
+    short_of_it = len(hello) == 8 and hello[0] == 0 and end > int.from_bytes(hello)
+    assert speaks_as_slave(hello, log(end)) == short_of_it

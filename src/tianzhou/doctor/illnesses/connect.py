@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from tianzhou.doctor.findings import Finding, Illness, Severity
 from tianzhou.doctor.illnesses.broker import is_only_local
-from tianzhou.doctor.observations import AddressSeen, Failure, PortKind
+from tianzhou.doctor.observations import AddressSeen, BrokerSeen, Failure, PortKind
+from tianzhou.store.settings import parse_peers
 
 NAME_UNKNOWN = Illness(
     "host-name-unknown",
@@ -62,7 +64,7 @@ NOT_ROCKETMQ = Illness(
 HA_PORT = Illness(
     "ha-port",
     Severity.error,
-    "{address} is the port between brokers (haListenPort) and not for clients.",
+    "{address} is a port between brokers (haListenPort, dLegerPeers) and not for clients.",
     "Use the broker's own port: {right}",
 )
 FAST_PORT = Illness(
@@ -115,20 +117,28 @@ _BY_FAILURE: Final = {
 FAST_PORT_BELOW: Final = 2
 HA_PORT_ABOVE: Final = 1
 """Where RocketMQ has a broker's other ports, seen from its own."""
+DEFAULT_HA_PORT: Final = "10912"
+"""`haListenPort` of who has not set it: the port above its own is meant."""
 
 
-def findings(seen: AddressSeen, brokers: Collection[str] = ()) -> Iterator[Finding]:
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def findings(seen: AddressSeen, brokers: Collection[str] = (), between: Mapping[str, str] = _NONE) -> Iterator[Finding]:
     """Why an address cannot be used.
 
     Args:
         seen: what happened there.
         brokers: addresses of brokers that name servers know.
+        between: see `ports_between`.
     """
     subject = f"address {seen.address}"
     words = {"address": seen.address, "expected": seen.expected.value, "kind": seen.kind.value}
     evidence = {"expected": seen.expected.value, "found": seen.kind.value, "error": seen.why or seen.refusal}
-    right = _neighbour(seen.address, -HA_PORT_ABOVE, brokers)
-    if right and seen.failure in (Failure.SILENT, Failure.CLOSED):
+    # An HA port ends the connection or says nothing; the port of a group's members refuses what it does not know.
+    served = seen.failure is Failure.NONE and seen.kind is not PortKind.NOT_ROCKETMQ and seen.unsigned
+    right = _named(seen.address, between) or _neighbour(seen.address, -HA_PORT_ABOVE, brokers)
+    if right and not served and seen.failure in (Failure.NONE, Failure.SILENT, Failure.CLOSED):
         yield HA_PORT.found(subject, evidence, right=right, **words)
     elif seen.failure is not Failure.NONE:
         yield _BY_FAILURE[seen.failure].found(subject, evidence, **words)
@@ -142,6 +152,38 @@ def findings(seen: AddressSeen, brokers: Collection[str] = ()) -> Iterator[Findi
         yield WRONG_SERVER.found(subject, evidence, **words)
     elif right := _neighbour(seen.address, FAST_PORT_BELOW, brokers):
         yield FAST_PORT.found(subject, evidence, right=right, **words)
+
+
+def ports_between(brokers: Iterable[BrokerSeen]) -> dict[str, str]:
+    """Addresses at which brokers speak to each other, to those that their clients use.
+
+    Args:
+        brokers: those that answered; who does not say its configuration is left out.
+    """
+    found: dict[str, str] = {}
+    for one in brokers:
+        address = one.status.address
+        port = one.setting("haListenPort")
+        if port not in {"", DEFAULT_HA_PORT}:
+            found[f"{address.rpartition(':')[0]}:{port}"] = address
+        if one.setting("enableDLegerCommitLog") == "true":
+            try:
+                peers = parse_peers(one.setting("dLegerPeers"))
+            except ValueError:
+                continue
+            if member := peers.get(one.setting("dLegerSelfId")):
+                found[member] = address
+    return {between: own for between, own in found.items() if between != own}
+
+
+def _named(address: str, between: Mapping[str, str]) -> str:
+    """The broker whose port between brokers an address is; empty when it is none's."""
+    port = address.rpartition(":")[2]
+    for one, own in between.items():
+        # A broker's own machine may reach it by another address than others do.
+        if one == address or (is_only_local(address) and one.rpartition(":")[2] == port):
+            return own
+    return ""
 
 
 def _neighbour(address: str, by: int, brokers: Collection[str]) -> str:
