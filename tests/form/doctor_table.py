@@ -80,6 +80,31 @@ NOTES = {
 }
 
 
+NOT_MADE = {
+    "broker-busy": "RocketMQ's brokers say it of the queue before their threads; ours serve a request when they have read "
+    "it, and always say 0",
+    "page-cache-busy": "RocketMQ's brokers say it of the lock around their log; ours have one thread and no such lock, and "
+    "always say 0",
+}
+"""Illnesses that no test makes, and why; they are proved by values."""
+PROVED = """
+## How each is proved
+
+For each name a test makes the illness and reads it in the report: on a cluster of its own at loopback, mostly in
+virtual time, by stopping a server, flipping a bit of a log, hanging a handler or refusing a slave
+(`tests/unit/doctor`, `tests/scenario/test_doctor_of_copies.py`). Some of what is made is not the whole machine:
+
+- *This machine*: limits, compiled functions and packages are those of a process that the test starts. What the kernel
+  says of mappings, swap, pages, memory, disks and mounts is read from files in the form of `/proc` and `/sys`, as a
+  test may not change the machine. What an interpreter was built with is what its `sysconfig` says.
+- Full disks: the system's answer about the disk is the test's; the store that then refuses sends is the broker's own.
+- Other machines: a host name that leads to loopback stands for an address that others reach.
+
+Two are proved by values alone:
+
+{rows}"""
+
+
 def words(text: str) -> str:
     """A sentence whose places are shown in italics; in a cell of a table."""
     return re.sub(r"\{(\w+)[^}]*\}", lambda found: f"*{found[1].replace('_', ' ')}*", text).replace("|", "\\|")
@@ -96,6 +121,7 @@ def page() -> str:
         rows = "\n".join(map(row, illnesses))
         head = "| name | severity | what it means | what to do |\n|---|---|---|---|"
         parts.append(f"\n## {TITLES[subject]}\n\n{note}{head}\n{rows}\n")
+    parts.append(PROVED.format(rows="".join(f"- `{name}`: {why}.\n" for name, why in NOT_MADE.items())))
     return "".join(parts)
 
 

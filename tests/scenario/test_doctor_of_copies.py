@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_broker import name_server, run, small_broker
@@ -12,9 +13,11 @@ from server_ports import server_ports
 from tianzhou.admin import Admin
 from tianzhou.broker.server import Broker
 from tianzhou.doctor import diagnose
+from tianzhou.store import NewRecord
 from waiting import until_async
 
 pytestmark = pytest.mark.runner.with_args(run)
+LARGE = 4_000_000
 COPIES = {"slave-missing", "slave-not-following", "slave-behind", "broker-without-master", "group-without-leader"}
 
 
@@ -23,8 +26,8 @@ async def ill(admin: Admin) -> set[str]:
     return COPIES & set((await diagnose(admin, "broker")).names)
 
 
-def one_of_pair(folder: Path, namesrv: str, role: str, broker_id: int) -> Broker:
-    store = {"broker_role": role, "store_path_root_dir": str(folder / role)}
+def one_of_pair(folder: Path, namesrv: str, role: str, broker_id: int, **more: Any) -> Broker:
+    store = {"broker_role": role, "store_path_root_dir": str(folder / role), **more}
     return small_broker(folder / role, store, namesrv_addr=namesrv, broker_id=broker_id)
 
 
@@ -44,7 +47,52 @@ async def test_a_pair_without_one_of_the_two(tmp_path: Path) -> None:
                 return not await ill(admin)
 
             await until_async(well, "the doctor finds nothing")
+            await admin.topics.create("orders", broker_addr=f"127.0.0.1:{master.port}")
+            await until_async(lambda: slave.tables.topics.get("orders") is not None, "the slave knows the topic")
         assert "broker-without-master" in await ill(admin)
+        assert "topic-without-master" in (await diagnose(admin, "topic", "orders")).names
+
+
+async def test_a_slave_that_is_not_let_in(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        names = await stack.enter_async_context(name_server(tmp_path))
+        namesrv = f"127.0.0.1:{names.port}"
+        admin = await stack.enter_async_context(Admin(namesrv))
+        master = small_broker(tmp_path / "m", namesrv_addr=namesrv, replication_allowed_addresses="192.0.2.1")
+        await stack.enter_async_context(master)
+        await master.ready()
+        slave = await stack.enter_async_context(one_of_pair(tmp_path, namesrv, "SLAVE", 1))
+        await slave.ready()
+
+        async def stands() -> bool:
+            return await ill(admin) == {"slave-not-following"}
+
+        # It knows its master, connects every now and then, and gets nothing.
+        await until_async(lambda: slave.replication.status().ha_client_runtime_info.master_addr, "it knows its master")
+        await until_async(stands, "the doctor finds that it stands")
+
+
+async def test_a_slave_that_gets_less_than_comes_in(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        names = await stack.enter_async_context(name_server(tmp_path))
+        namesrv = f"127.0.0.1:{names.port}"
+        admin = await stack.enter_async_context(Admin(namesrv))
+        held = {"ha_flow_control_enable": True, "max_ha_transfer_byte_in_second": 1_000,
+                "mapped_file_size_commit_log": 1 << 26}  # fmt: skip
+        master = await stack.enter_async_context(one_of_pair(tmp_path, namesrv, "ASYNC_MASTER", 0, **held))
+        await master.ready()
+        slave = await stack.enter_async_context(
+            one_of_pair(tmp_path, namesrv, "SLAVE", 1, mapped_file_size_commit_log=1 << 26)
+        )
+        await slave.ready()
+        for number in range(17):
+            master.store.append(NewRecord("orders", 0, bytes([number]) * LARGE, b""))
+        await until_async(lambda: 0 < slave.store.end_offset < LARGE, "it has begun to copy")
+
+        async def behind() -> bool:
+            return await ill(admin) == {"slave-behind"}
+
+        await until_async(behind, "the doctor finds the slave behind")
 
 
 async def test_a_group_that_loses_its_majority(tmp_path: Path) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
+
+import pytest
 
 from tianzhou.clock import Clock
 from tianzhou.doctor import Finding, Report, diagnose
@@ -41,6 +44,16 @@ async def finding(cluster: AsyncCluster, illness: str, subject: str, name: str |
 
 async def consume(_message: MessageExt) -> None:
     """A handler that is content with everything."""
+
+
+def named(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Have a host name lead to this machine's own address: it reads as that of another one."""
+    real = socket.getaddrinfo
+
+    def resolve(host: Any, *args: Any, **options: Any) -> Any:
+        return real("127.0.0.1" if host == name else host, *args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
 
 
 class Ahead:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
-from ill_clusters import Ahead, finding, ill, names, report
+from ill_clusters import Ahead, consume, finding, ill, named, names, report
 
-from tianzhou.admin.cluster import BrokerStatus
-from tianzhou.admin.replicas import Lag
+from tianzhou.admin import Admin
 from tianzhou.broker.handlers import runtime_info
-from tianzhou.doctor.illnesses import broker
+from tianzhou.doctor import diagnose
 from tianzhou.doctor.looks.cluster import level_delays_ms
-from tianzhou.doctor.observations import BrokerSeen, ClusterSeen, DelayedSeen, NameServerSeen
-from tianzhou.model import BrokerData, ClusterInfo, Message, TransactionState
+from tianzhou.errors import BrokerError, TianzhouError
+from tianzhou.model import Message, SendStatus, TransactionState
 from tianzhou.testing import AsyncCluster
-from tianzhou.wire.bodies.replication import HaClient, HaStatus
 from tianzhou.wire.codes import RequestCode
+from tianzhou.wire.ha import encode_report
 
 NOW_MS = 1_800_000_000_000
 
@@ -108,70 +108,6 @@ def test_a_broker_whose_clock_is_off() -> None:
     ill(make)
 
 
-def broker_seen(
-    runtime: Mapping[str, str] | None = None, config: Mapping[str, str] | None = None, **fields: Any
-) -> BrokerSeen:
-    """A broker that says so of itself."""
-    place = {key: fields.pop(key) for key in ("broker_id", "copies", "lag", "error") if key in fields}
-    status = BrokerStatus("c", "broker-a", place.pop("broker_id", 0), "10.0.0.1:10911", dict(runtime or {}), **place)
-    return BrokerSeen(status, config or {}, **fields)
-
-
-@pytest.mark.parametrize(
-    ("name", "seen"),
-    [
-        ("log-damaged", broker_seen({"damagedLogStretches": "2", "damagedLogStretchesPutRight": "1"})),
-        ("slave-missing", broker_seen(config={"brokerRole": "SYNC_MASTER"}, copies=HaStatus())),
-        ("slave-not-following", broker_seen(broker_id=1, copies=HaStatus(master=False))),
-        (
-            "slave-behind",
-            broker_seen(
-                broker_id=1,
-                copies=HaStatus(master=False, ha_client_runtime_info=HaClient(master_addr="10.0.0.1:10912")),
-                lag=Lag(10**9, 1000, 60.0),
-            ),
-        ),
-        ("broker-clock-off", broker_seen(clock_ahead_ms=-9_000)),
-        ("broker-waits-to-accept", broker_seen({"startAcceptSendRequestTimeStamp": str(NOW_MS + 60_000)})),
-        ("broker-busy", broker_seen({"sendThreadPoolQueueHeadWaitTimeMills": "350"})),
-        ("page-cache-busy", broker_seen({"pageCacheLockTimeMills": "1500"})),
-        ("sends-failed", broker_seen({"putMessageFailedTimes": "4", "putMessageTimesTotal": "90"})),
-        ("sends-slow", broker_seen({"putLatency99": "812.00"})),
-        ("limits-reached", broker_seen({"refused_maxTopics": "3"})),
-        ("delayed-messages-late", broker_seen(delayed=[DelayedSeen(3, 10, 120_000)])),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_what_a_broker_says_of_itself(name: str, seen: BrokerSeen) -> None:
-    assert [one.name for one in broker.of_broker(seen, NOW_MS)] == [name]
-
-
-def cluster_seen(*brokers: BrokerSeen, name_server: str = "10.0.0.9:9876") -> ClusterSeen:
-    """A cluster of these brokers."""
-    table: dict[str, BrokerData] = {}
-    for one in brokers:
-        data = table.setdefault(one.status.broker_name, BrokerData(one.status.broker_name, "c"))
-        data.broker_addrs[one.status.broker_id] = one.status.address
-    return ClusterSeen(NOW_MS, [NameServerSeen(name_server, ClusterInfo(table, {"c": list(table)}))], brokers)
-
-
-def test_nobody_leads() -> None:
-    slave = HaStatus(master=False, ha_client_runtime_info=HaClient(master_addr="10.0.0.1:10912"))
-    alone = cluster_seen(broker_seen(broker_id=1, copies=slave))
-    assert [one.name for one in broker.findings(alone)] == ["broker-without-master"]
-    candidate = {"dLegerTerm": "7", "dLegerRole": "CANDIDATE", "dLegerSelfId": "n1", "dLegerLeaderId": ""}
-    leaderless = cluster_seen(broker_seen(candidate, broker_id=1))
-    assert [one.name for one in broker.findings(leaderless)] == ["group-without-leader"]
-
-
-@pytest.mark.parametrize(("name_server", "severity"), [("10.0.0.9:9876", "error"), ("127.0.0.1:9876", "note")])
-def test_an_address_that_means_another_machine_everywhere(name_server: str, severity: str) -> None:
-    one = broker_seen()
-    local = BrokerSeen(BrokerStatus("c", "broker-a", 0, "127.0.0.1:10911"), one.config)
-    (found,) = broker.findings(cluster_seen(local, name_server=name_server))
-    assert (found.name, found.severity) == ("address-only-local", severity)
-
-
 def test_levels_of_delay() -> None:
     assert level_delays_ms("1s 5m 2h 1d") == [1_000, 300_000, 7_200_000, 86_400_000]
     assert level_delays_ms("1s soon") == []
@@ -184,5 +120,109 @@ def test_delayed_messages_that_are_not_delivered() -> None:
         assert "delayed-messages-late" not in await names(cluster, "broker")
         await cluster.advance(minutes=5)
         assert "delayed-messages-late" not in await names(cluster, "broker")
+
+    ill(make)
+
+
+def test_a_disk_without_space_refuses_sends_and_delayed_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def make(cluster: AsyncCluster) -> None:
+        await cluster.create_topic("orders", 1)
+        await cluster.send("orders", "later", delay_level=9)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _path: Usage(100, 99, 1))
+        await cluster.advance(minutes=10)  # the store looks, and the message of five minutes is due
+        with pytest.raises(TianzhouError):
+            await cluster.send("orders", "x")
+        found = await names(cluster, "broker")
+        one = await finding(cluster, "delayed-messages-late", "broker")
+        monkeypatch.undo()
+        assert {"disk-full", "sends-failed"} <= found
+        assert (one.evidence["level"], one.evidence["waiting"]) == (9, 1)
+        assert one.evidence["late_ms"] >= 240_000
+
+    ill(make, settings={"cleanResourceInterval": 10_000})
+
+
+def test_a_log_with_a_flipped_bit(tmp_path: Path) -> None:
+    async def make(cluster: AsyncCluster) -> None:
+        await cluster.create_topic("orders", 1)
+        for number in range(3):
+            await cluster.send("orders", f"message {number} of three")
+        one = cluster.brokers["broker-a"]
+        await one.stop()
+        (file,) = (path for path in tmp_path.rglob("commitlog/*") if path.is_file())
+        data = bytearray(file.read_bytes())
+        data[data.index(b"message 1 of three")] ^= 1
+        file.write_bytes(data)
+        await one.start()
+        consumer = cluster.push_consumer("billing")
+        consumer.subscribe("orders", handler=consume)
+        await consumer.start()
+        await cluster.advance(seconds=10)
+        found = await finding(cluster, "log-damaged", "broker")
+        assert found.evidence == {"damagedLogStretches": 1}
+
+    ill(make, folder=tmp_path)
+
+
+def test_a_broker_that_does_not_take_messages_yet() -> None:
+    async def make(cluster: AsyncCluster) -> None:
+        await cluster.create_topic("orders", 1)
+        with pytest.raises(TianzhouError):
+            await cluster.send("orders", "too early")
+        assert "broker-waits-to-accept" in await names(cluster, "send", "orders")
+
+    ill(make, settings={"startAcceptSendRequestTimeStamp": 4_102_444_800_000})
+
+
+def test_a_slave_that_acknowledges_late_makes_sends_slow() -> None:
+    async def make(cluster: AsyncCluster) -> None:
+        await cluster.create_topic("orders", 1)
+        running = cluster.brokers["broker-a"].running
+        host, _, port = running.replication.ha_address.rpartition(":")
+        _, slave = await asyncio.open_connection(host, int(port))
+        slave.write(encode_report(running.store.end_offset))
+        await cluster.wait_until(lambda: running.replication.status().in_sync_slave_nums, "it has reported")
+        result = await cluster.send("orders", "x")
+        assert result.status is SendStatus.FLUSH_SLAVE_TIMEOUT
+        await cluster.advance(seconds=75)  # the figures of a minute come when it is over
+        slave.close()
+        one = await finding(cluster, "sends-slow", "broker")
+        assert one.evidence["putLatency99_ms"] >= 900
+
+    ill(make, settings={"brokerRole": "SYNC_MASTER", "slaveTimeout": 1_000})
+
+
+def test_limits_that_are_reached() -> None:
+    async def make(cluster: AsyncCluster) -> None:
+        with pytest.raises(TianzhouError):
+            await cluster.create_topic("wide", 9)
+        one = await finding(cluster, "limits-reached", "broker")
+        assert one.evidence["refused"].keys() == {"maxQueuesPerTopic"}
+
+    ill(make, settings={"maxQueuesPerTopic": 8})
+
+
+def test_a_table_that_cannot_be_written(tmp_path: Path) -> None:
+    async def make(cluster: AsyncCluster) -> None:
+        folder = tmp_path / "broker-a" / "store" / "config"
+        folder.write_text("a file is in the way\n")
+        with pytest.raises(BrokerError, match="cannot be written"):
+            await cluster.create_topic("orders", 1)
+        one = await finding(cluster, "work-fails", "broker")
+        folder.unlink()
+        assert "config" in one.evidence["why"]
+
+    ill(make, folder=tmp_path)
+
+
+def test_a_name_server_elsewhere_leads_to_an_address_that_is_only_local(monkeypatch: pytest.MonkeyPatch) -> None:
+    named(monkeypatch, "namesrv.example")
+
+    async def make(cluster: AsyncCluster) -> None:
+        assert (await finding(cluster, "address-only-local", "broker")).severity == "note"
+        port = cluster.namesrv_addr.rpartition(":")[2]
+        async with Admin(f"namesrv.example:{port}", clock=cluster.client_options()["clock"]) as admin:
+            found = await diagnose(admin, "broker")
+        assert [(one.name, one.severity) for one in found.findings] == [("address-only-local", "error")]
 
     ill(make)

@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from authority import Authority, certified, trusting
+from ill_clusters import named
 
 from tianzhou.admin import Admin
-from tianzhou.admin.cluster import BrokerStatus
 from tianzhou.doctor import Report, diagnose
-from tianzhou.doctor.illnesses import access, connect
-from tianzhou.doctor.observations import (
-    AddressSeen,
-    BrokerSeen,
-    ClusterSeen,
-    Failure,
-    NameServerSeen,
-    PortKind,
-    SecretFileSeen,
-)
 from tianzhou.embedded import EmbeddedServer, EmbeddedSettings
-from tianzhou.model import ClusterInfo
+from tianzhou.free_ports import free_port
 from tianzhou.namesrv.server import NameServer
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.remoting.tls import TlsSettings
+from tianzhou.testing import AsyncCluster
+from tianzhou.testing.brokers import ClusterBroker
 
 ACCOUNTS = """
 accounts:
@@ -137,43 +130,61 @@ async def test_other_servers_at_the_address(tmp_path: Path) -> None:
             assert (await look(where, address, timeout_ms=200)).names == ["server-does-not-answer"]
 
 
-@pytest.mark.parametrize(
-    ("seen", "name"),
-    [
-        (AddressSeen("10.9.9.9:10911", PortKind.BROKER, failure=Failure.NO_ROUTE), "host-unreachable"),
-        (AddressSeen("10.0.0.1:10912", PortKind.BROKER, failure=Failure.SILENT), "ha-port"),
-        (AddressSeen("10.0.0.1:80", PortKind.BROKER, PortKind.NOT_ROCKETMQ), "not-rocketmq"),
-        (AddressSeen("10.0.0.1:10911", PortKind.BROKER, PortKind.BROKER, unsigned=True), None),
-    ],
-)
-def test_what_connecting_shows(seen: AddressSeen, name: str | None) -> None:
-    assert [one.name for one in connect.findings(seen, ["10.0.0.1:10911"])] == ([name] if name else [])
+async def test_ports_between_brokers(tmp_path: Path) -> None:
+    """What a client says there is no word of a slave or member; the doctor says which port is meant."""
+    async with EmbeddedServer(EmbeddedSettings(tmp_path / "one", namesrv_port=0, broker_port=0)) as server:
+        where, broker = server.namesrv_address, server.broker_address
+        host, _, port = broker.rpartition(":")
+        (found,) = (await look(where, f"{host}:{int(port) + 1}")).findings
+        assert (found.name, found.fix) == ("ha-port", f"Use the broker's own port: {broker}")
+    chosen, member = (free_port("127.0.0.1") for _ in range(2))
+    async with AsyncCluster(settings={"haListenPort": chosen}) as one:
+        assert (await look(one.namesrv_addr, f"127.0.0.1:{chosen}")).names == ["ha-port"]
+    group = {"enableDLegerCommitLog": "true", "dLegerGroup": "broker-a", "dLegerSelfId": "n0",
+             "dLegerPeers": f"n0-127.0.0.1:{member}"}  # fmt: skip
+    async with AsyncCluster(settings=group) as alone:
+        broker = alone.brokers["broker-a"].address
+        (found,) = (await look(alone.namesrv_addr, f"127.0.0.1:{member}")).findings
+        assert (found.name, found.fix) == ("ha-port", f"Use the broker's own port: {broker}")
+        assert (await look(alone.namesrv_addr, broker)).names == []
 
 
-def cluster(config: dict[str, str], seen: AddressSeen) -> ClusterSeen:
-    status = BrokerStatus("c", "broker-a", 0, "10.0.0.1:10911")
-    server = NameServerSeen("10.0.0.9:9876", ClusterInfo(), {"bindAddress": "0.0.0.0", "enableRemoteAdmin": "true"})
-    return ClusterSeen(0, [server], [BrokerSeen(status, config, access=seen)])
+async def test_packets_that_are_dropped(tmp_path: Path) -> None:
+    """As a firewall does: a listener whose queue is full drops what else would connect."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, ExitStack() as stack:
+        address = full.getsockname()
+        for _ in range(8):
+            one = stack.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(address)
+        async with name_server(tmp_path, TlsSettings(server_mode="disabled")) as where:
+            found = await look(where, f"127.0.0.1:{address[1]}", timeout_ms=300)
+            assert found.names == ["host-unreachable"]
 
 
-def test_what_strangers_may_do() -> None:
-    open_to_all = AddressSeen("10.0.0.1:10911", PortKind.BROKER, PortKind.BROKER, plain=True, unsigned=True)
-    port = AddressSeen("10.0.0.9:9876", PortKind.NAME_SERVER, PortKind.NAME_SERVER, plain=True, unsigned=True)
-    config = {"bindAddress": "0.0.0.0", "enableRemoteAdmin": "true", "replicationAllowedAddresses": ""}
-    found = list(access.findings(cluster(config, open_to_all), [port], [SecretFileSeen("/etc/plain_acl.yml", 0o644)]))
-    names = [one.name for one in found]
-    assert sorted(set(names)) == sorted(
-        ["broker-open-to-all", "name-server-open-to-all", "remote-admin-open", "connections-not-encrypted",
-         "replication-port-open", "secret-file-readable"]
-    )  # fmt: skip
-    assert "reset the offsets of any group" in next(one.message for one in found if one.name == "broker-open-to-all")
-    assert "register a broker" in next(one.message for one in found if one.name == "name-server-open-to-all")
-
-
-def test_what_strangers_may_not_do() -> None:
-    closed = AddressSeen("10.0.0.1:10911", PortKind.BROKER, PortKind.BROKER, plain=False, unsigned=False)
-    port = AddressSeen("127.0.0.1:9876", PortKind.NAME_SERVER, PortKind.NAME_SERVER, plain=True, unsigned=True)
-    config = {"bindAddress": "0.0.0.0", "enableRemoteAdmin": "true", "replicationAllowedAddresses": "10.0.0.2"}
-    assert list(access.findings(cluster(config, closed), [port], [SecretFileSeen("/etc/plain_acl.yml", 0o600)])) == []
-    local = {"bindAddress": "127.0.0.1", "enableRemoteAdmin": "true"}
-    assert list(access.findings(cluster(local, replace(closed, unsigned=True, plain=True)), [])) == []
+async def test_what_strangers_may_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    named(monkeypatch, "broker.example")
+    opened = {"name-server-open-to-all", "broker-open-to-all", "remote-admin-open", "connections-not-encrypted",
+              "replication-port-open"}  # fmt: skip
+    values = {"bindAddress": "broker.example", "brokerIP1": "broker.example", "brokerConfigPath": ""}
+    namesrv = replace(
+        NamesrvSettings(),
+        bind_address="broker.example",
+        listen_port=0,
+        enable_remote_admin=True,
+        kv_config_path=str(tmp_path / "kvConfig.json"),
+        config_store_path=str(tmp_path / "namesrv.properties"),
+    )
+    async with NameServer(namesrv) as server:
+        where = f"broker.example:{server.port}"
+        broker = ClusterBroker("broker-a", tmp_path / "a", where, None, values | {"enableRemoteAdmin": True})
+        await broker.start()
+        async with Admin(where, timeout_ms=LIMIT_MS) as admin:
+            report = await diagnose(admin, "access", timeout_ms=LIMIT_MS)
+            assert opened <= set(report.names)
+            subjects = {one.subject for one in report.findings if one.name == "remote-admin-open"}
+            assert subjects == {"broker broker-a", f"name server {where}"}
+        await broker.stop()
+    # The same servers at loopback are nobody else's business.
+    async with AsyncCluster() as local, Admin(local.namesrv_addr, timeout_ms=LIMIT_MS) as admin:
+        assert (await diagnose(admin, "access", timeout_ms=LIMIT_MS)).names == []

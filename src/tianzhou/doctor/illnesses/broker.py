@@ -6,10 +6,12 @@ import ipaddress
 from collections.abc import Iterator
 from typing import Final
 
+from tianzhou.admin.cluster import BrokerStatus
 from tianzhou.doctor.findings import Finding, Illness, Severity
 from tianzhou.doctor.illnesses.group import duration
 from tianzhou.doctor.observations import BrokerSeen, ClusterSeen, NameServerSeen
 from tianzhou.model.names import MASTER_ID
+from tianzhou.wire.bodies.replication import HaStatus
 
 CLOCK_MS: Final = 5_000
 LATE_MS: Final = 60_000
@@ -316,13 +318,21 @@ def _copies(broker: BrokerSeen) -> Iterator[Finding]:
         if broker.setting("brokerRole") == "SYNC_MASTER" and status.membership is None and not in_sync:
             yield SLAVE_MISSING.found(broker.subject, {"brokerRole": "SYNC_MASTER", "in_sync": in_sync}, **who)
         return
-    if copies is not None and not status.follows and (status.membership is None or not status.membership.leader):
-        yield SLAVE_STANDS.found(broker.subject, {"follows": ""}, **who)
+    if copies is not None and not _follows(status, copies):
+        read_ms = copies.ha_client_runtime_info.last_read_timestamp
+        yield SLAVE_STANDS.found(broker.subject, {"follows": status.follows, "lastReadTimestamp": read_ms}, **who)
     lag = status.lag
     if lag is not None and (lag.lag_bytes >= SLAVE_BEHIND_BYTES or (lag.seconds or 0) >= SLAVE_BEHIND_S):
         behind = f"{lag.lag_bytes} bytes" + (f", about {lag.seconds:.0f} s" if lag.seconds is not None else "")
         evidence = {"bytes": lag.lag_bytes, "messages": lag.messages, "seconds": lag.seconds}
         yield SLAVE_BEHIND.found(broker.subject, evidence, behind=behind, **who)
+
+
+def _follows(status: BrokerStatus, copies: HaStatus) -> bool:
+    """Whether a slave or member copies a log: it knows from whom, and a slave has a connection there."""
+    if status.membership is not None:
+        return bool(status.follows or status.membership.leader)
+    return bool(status.follows and copies.ha_client_runtime_info.last_read_timestamp)
 
 
 def _refusals(broker: BrokerSeen, now_ms: int) -> Iterator[Finding]:

@@ -241,8 +241,12 @@ class ProcessQueue:
 
     # --- telling ---------------------------------------------------------------------------------------------
 
-    def info(self) -> ProcessQueueInfo:
-        """Its entry in the running info (wire.md §7.11)."""
+    def info(self, now_s: float) -> ProcessQueueInfo:
+        """Its entry in the running info (wire.md §7.11).
+
+        Args:
+            now_s: monotonic time, seconds; a lock that was not renewed for too long is none.
+        """
         tracker = self.tracker
         in_hand = self.in_hand
         return ProcessQueueInfo(
@@ -254,7 +258,7 @@ class ProcessQueue:
             transaction_msg_min_offset=in_hand[0].queue_offset if in_hand else 0,
             transaction_msg_max_offset=in_hand[-1].queue_offset if in_hand else 0,
             transaction_msg_count=len(in_hand),
-            locked=self.locked_s is not None,
+            locked=self.is_locked(now_s),
             try_unlock_times=self.unlock_tries,
             last_lock_timestamp=self.last_lock_ms,
             dropped=self.given_up,

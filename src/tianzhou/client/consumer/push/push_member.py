@@ -88,7 +88,7 @@ class PushMember:
         return ConsumerRunningInfo(
             properties=self._properties(),
             subscription_set=self.consumer_data().subscription_data_set,
-            mq_table={queue: pq.info() for queue, pq in sorted(self._queues.table.items())},
+            mq_table={queue: pq.info(now_s) for queue, pq in sorted(self._queues.table.items())},
             status_table={topic: self._rates.status(topic, now_s) for topic in sorted(self._subscriptions)},
         )
 
