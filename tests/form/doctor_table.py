@@ -75,16 +75,18 @@ NOTES = {
     "send": "`doctor send` finds what ails brokers too, and with a topic what ails that.",
     "connect": "It connects as a client on this machine would, so run it where the client runs.",
     "spark": "The checkpoint is a folder on this machine; the offsets in it are compared with what brokers have.",
+    "host": "With a folder it syncs nine pages there, in a file that has no name and is gone afterwards. Limits are "
+    "those of the user that asks: ask as the user of the service, in its container.",
     "access": "Whether a server wants signatures is found by asking it something without one, from here: a machine "
     "on a white list finds it open.",
 }
 
 
 NOT_MADE = {
-    "broker-busy": "RocketMQ's brokers say it of the queue before their threads; ours serve a request when they have read "
-    "it, and always say 0",
-    "page-cache-busy": "RocketMQ's brokers say it of the lock around their log; ours have one thread and no such lock, and "
-    "always say 0",
+    "broker-busy": "RocketMQ's brokers say it of the queue before their threads; ours serve a request when they have "
+    "read it, and always say 0",
+    "page-cache-busy": "RocketMQ's brokers say it of the lock around their log; ours have one thread and no such lock, "
+    "and always say 0",
 }
 """Illnesses that no test makes, and why; they are proved by values."""
 PROVED = """
@@ -96,7 +98,8 @@ virtual time, by stopping a server, flipping a bit of a log, hanging a handler o
 
 - *This machine*: limits, compiled functions and packages are those of a process that the test starts. What the kernel
   says of mappings, swap, pages, memory, disks and mounts is read from files in the form of `/proc` and `/sys`, as a
-  test may not change the machine. What an interpreter was built with is what its `sysconfig` says.
+  test may not change the machine. What an interpreter was built with is what its `sysconfig` says; a clock that
+  nobody sets, and a sync that is slow, are what the system's calls say to the test.
 - Full disks: the system's answer about the disk is the test's; the store that then refuses sends is the broker's own.
 - Other machines: a host name that leads to loopback stands for an address that others reach.
 

@@ -389,10 +389,17 @@ class HostSeen:
     Attributes:
         open_files: limit of descriptors, to which a server raises its own.
         max_map_count: limit of a process's mappings.
+        address_space: limit of a process's addresses, bytes.
+        file_size: limit of a file that it writes, bytes.
+        listen_queue: connections that may wait until a server takes them (net.core.somaxconn).
+        processors: of which this process may use, a fraction by a quota.
+        zone_reclaim: vm.zone_reclaim_mode.
+        clock_synchronised: whether the system says that something sets its clock.
         swap_total: bytes.
         swappiness: 0 to 200.
         huge_pages: of transparent huge pages: `always`, `madvise` or `never`.
         memory_total: bytes.
+        memory_limit: bytes that the container of this process may have.
         memory_available: bytes.
         store: the folder that was named.
         filesystem: of that folder, as `ext4`.
@@ -402,6 +409,7 @@ class HostSeen:
         scheduler: of its block device.
         read_ahead_kb: likewise.
         rotational: whether the device turns.
+        sync_ms: how long a sync of a page takes in that folder, the median of several.
         optimised: whether the interpreter was built with profile-guided optimisation; None when unknown.
         debug_build: whether it was built for debugging.
         hot_mode: `compiled` or `pure`.
@@ -409,10 +417,17 @@ class HostSeen:
 
     open_files: int | None = None
     max_map_count: int | None = None
+    address_space: int | None = None
+    file_size: int | None = None
+    listen_queue: int | None = None
+    processors: float | None = None
+    zone_reclaim: int | None = None
+    clock_synchronised: bool | None = None
     swap_total: int | None = None
     swappiness: int | None = None
     huge_pages: str = ""
     memory_total: int | None = None
+    memory_limit: int | None = None
     memory_available: int | None = None
     store: str = ""
     filesystem: str = ""
@@ -422,6 +437,7 @@ class HostSeen:
     scheduler: str = ""
     read_ahead_kb: int | None = None
     rotational: bool | None = None
+    sync_ms: float | None = None
     optimised: bool | None = None
     debug_build: bool = False
     hot_mode: str = "compiled"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import random
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -60,20 +62,42 @@ def test_a_machine_is_read_from_its_files(tmp_path: Path) -> None:
 
 
 PROC = {
-    "max-map-count-low": ("proc/sys/vm/max_map_count", "65530\n"),
-    "swap-eager": ("proc/sys/vm/swappiness", "60\n"),
-    "transparent-huge-pages": ("sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n"),
-    "little-memory": ("proc/meminfo", "MemTotal:       1048576 kB\nSwapTotal:       1024 kB\n"),
-    "read-ahead-high": ("sys/dev/block/8:17/queue/read_ahead_kb", "4096\n"),
-    "io-scheduler": ("sys/dev/block/8:17/queue/scheduler", "none [bfq] mq-deadline\n"),
-    "store-in-memory": ("proc/self/mountinfo", "2 1 8:17 / {folder} rw,noatime shared:1 - tmpfs tmpfs rw\n"),
-    "store-filesystem": ("proc/self/mountinfo", "2 1 8:17 / {folder} rw,noatime shared:1 - nfs4 host:/x rw\n"),
-    "store-read-only": ("proc/self/mountinfo", "2 1 8:17 / {folder} ro,noatime shared:1 - ext4 /dev/sdb1 ro\n"),
+    "max-map-count-low": {"proc/sys/vm/max_map_count": "65530\n"},
+    "swap-eager": {"proc/sys/vm/swappiness": "60\n"},
+    "zone-reclaim": {"proc/sys/vm/zone_reclaim_mode": "1\n"},
+    "transparent-huge-pages": {"sys/kernel/mm/transparent_hugepage/enabled": "[always] madvise never\n"},
+    "little-memory": {"proc/meminfo": "MemTotal:       1048576 kB\nSwapTotal:       1024 kB\n"},
+    "listen-queue-short": {"proc/sys/net/core/somaxconn": "128\n"},
+    "read-ahead-high": {"sys/dev/block/8:17/queue/read_ahead_kb": "4096\n"},
+    "io-scheduler": {"sys/dev/block/8:17/queue/scheduler": "none [bfq] mq-deadline\n"},
+    "store-in-memory": {"proc/self/mountinfo": "2 1 8:17 / {folder} rw,noatime shared:1 - tmpfs tmpfs rw\n"},
+    "store-filesystem": {"proc/self/mountinfo": "2 1 8:17 / {folder} rw,noatime shared:1 - nfs4 host:/x rw\n"},
+    "store-read-only": {"proc/self/mountinfo": "2 1 8:17 / {folder} ro,noatime shared:1 - ext4 /dev/sdb1 ro\n"},
+    "processor-share-small": {"proc/self/cgroup": "0::/unit\n", "sys/fs/cgroup/unit/cpu.max": "50000 100000\n"},
 }
 """Files of a kernel that is so; what another needs beside it is that of a machine that is well."""
+MORE = [
+    ("little-memory", {"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/memory.max": "536870912\n",
+                       "sys/fs/cgroup/a/b/memory.max": "max\n"}),
+    ("little-memory", {"proc/self/cgroup": "4:memory:/not/seen/from/here\n0::/\n",
+                       "sys/fs/cgroup/memory/memory.limit_in_bytes": "536870912\n"}),
+    ("", {"proc/self/cgroup": "4:memory:/\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}),
+    ("processor-share-small", {"proc/self/cgroup": "1:cpu,cpuacct:/\n", "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "20000\n",
+                               "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n"}),
+    ("", {"proc/self/cgroup": "1:cpu:/\n", "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
+          "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n"}),
+    # An encrypted disk, whose own queue has no scheduler.
+    ("io-scheduler", {"sys/dev/block/8:17/queue/scheduler": "none\n",
+                      "sys/dev/block/8:17/slaves/sda2/queue/scheduler": "mq-deadline [bfq]\n"}),
+    # btrfs: a mount has a number that no device has.
+    ("read-ahead-high", {"proc/self/mountinfo": "2 1 0:31 / {folder} rw shared:1 - btrfs /dev/sdc rw\n",
+                         "sys/class/block/sdc/queue/read_ahead_kb": "8192\n"}),
+]  # fmt: skip
 WELL = {
     "proc/sys/vm/max_map_count": "655360\n",
     "proc/sys/vm/swappiness": "1\n",
+    "proc/sys/vm/zone_reclaim_mode": "0\n",
+    "proc/sys/net/core/somaxconn": "4096\n",
     "proc/meminfo": "MemTotal:       16777216 kB\nMemAvailable:    8388608 kB\nSwapTotal:       1024 kB\n",
     "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n",
     "proc/self/mountinfo": "2 1 8:17 / {folder} rw,noatime shared:1 - ext4 /dev/sdb1 rw\n",
@@ -83,15 +107,16 @@ WELL = {
 }
 
 
-@pytest.mark.parametrize("name", [*PROC, ""])
-async def test_each_thing_that_a_kernel_says(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for path, text in [*WELL.items(), *([PROC[name]] if name else [])]:
+@pytest.mark.parametrize(("name", "files"), [*PROC.items(), *MORE, ("", {})])
+async def test_each_thing_that_a_kernel_says(
+    name: str, files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path, text in (WELL | files).items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text.format(folder=tmp_path))
     monkeypatch.setattr(diagnosis, "see_host", partial(see_host, root=tmp_path))
     report = await diagnose(None, "host", str(tmp_path / "store"))
-    kernels = {*PROC, "swap-eager"} & set(report.names)
-    assert kernels == ({name} if name else set())
+    assert set(PROC) & set(report.names) == ({name} if name else set())
 
 
 def in_a_process(*, lines: str = "", **environ: str) -> set[str]:
@@ -110,9 +135,36 @@ print(json.dumps(asyncio.run(diagnose(None, "host")).names))
     return set(json.loads(found.stdout))
 
 
-def test_a_process_that_may_open_few_files() -> None:
-    few = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))"
-    assert "open-files-limit-low" in in_a_process(lines=few)
+@pytest.mark.parametrize(
+    ("name", "limit"),
+    [
+        ("open-files-limit-low", "NOFILE, (1024, 1024)"),
+        ("file-size-limited", "FSIZE, (1 << 20, 1 << 20)"),
+        ("address-space-limited", "AS, (1 << 36, 1 << 36)"),
+    ],
+)
+def test_a_process_that_may_have_little(name: str, limit: str) -> None:
+    assert name in in_a_process(lines=f"import resource; resource.setrlimit(resource.RLIMIT_{limit})")
+
+
+def test_a_disk_that_takes_long_to_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = sorted(tmp_path.iterdir())
+    assert see_host(tmp_path).sync_ms is not None
+    assert sorted(tmp_path.iterdir()) == before
+    monkeypatch.setattr(os, "fdatasync", lambda _file: time.sleep(0.025))
+    assert "disk-syncs-slow" in found(see_host(tmp_path / "not" / "there" / "yet"))
+
+
+@pytest.mark.parametrize(("state", "found_ill"), [(5, True), (0, False), (-1, False)])
+def test_a_clock_that_nobody_sets(state: int, found_ill: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Library:
+        """Of the system: what `adjtimex` returns."""
+
+        def __init__(self, _name: None) -> None:
+            self.adjtimex = lambda _timex: state
+
+    monkeypatch.setattr(ctypes, "CDLL", Library)
+    assert ("clock-not-synchronised" in found(see_host())) == found_ill
 
 
 def test_a_process_without_compiled_functions() -> None:

@@ -180,6 +180,14 @@ def found(seen: HostSeen | SparkSeen) -> set[str]:
     [
         ("open-files-limit-low", HostSeen(open_files=1024)),
         ("max-map-count-low", HostSeen(max_map_count=65_530)),
+        ("file-size-limited", HostSeen(file_size=1 << 20)),
+        ("address-space-limited", HostSeen(address_space=1 << 36)),
+        ("listen-queue-short", HostSeen(listen_queue=128)),
+        ("processor-share-small", HostSeen(processors=0.5)),
+        ("zone-reclaim", HostSeen(zone_reclaim=1)),
+        ("clock-not-synchronised", HostSeen(clock_synchronised=False)),
+        ("disk-syncs-slow", HostSeen(store="/s", sync_ms=30.0)),
+        ("little-memory", HostSeen(memory_total=64 * GIB, memory_limit=GIB)),
         ("swap-eager", HostSeen(swap_total=GIB, swappiness=60)),
         ("transparent-huge-pages", HostSeen(huge_pages="always")),
         ("little-memory", HostSeen(memory_total=GIB)),
@@ -201,4 +209,5 @@ def test_what_a_machine_lacks(name: str, seen: HostSeen) -> None:
 def test_a_machine_that_is_well() -> None:
     assert found(HostSeen(open_files=655_350, max_map_count=655_360, swap_total=0, swappiness=60, huge_pages="never",
                           memory_total=16 * GIB, store="/s", filesystem="xfs", scheduler="none", read_ahead_kb=128,
-                          disk_total=100, disk_free=60, optimised=True)) == set()  # fmt: skip
+                          disk_total=100, disk_free=60, sync_ms=2.0, processors=1.0, clock_synchronised=True,
+                          zone_reclaim=0, listen_queue=4096, optimised=True)) == set()  # fmt: skip

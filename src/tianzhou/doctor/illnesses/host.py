@@ -11,6 +11,12 @@ from tianzhou.doctor.observations import HostSeen
 LEAST_FILES: Final = 65_536
 LEAST_MAPS: Final = 262_144
 MOST_SWAPPINESS: Final = 10
+LEAST_ADDRESSES: Final = 1 << 40
+LEAST_FILE: Final = 1 << 30
+"""Bytes of a file of the log, which is mapped whole."""
+LEAST_LISTEN_QUEUE: Final = 1_024
+LEAST_PROCESSORS: Final = 1.0
+SLOW_SYNC_MS: Final = 20.0
 LEAST_MEMORY: Final = 2 * 1024**3
 MOST_READ_AHEAD_KB: Final = 128
 DISK_RATIO: Final = 0.75
@@ -31,6 +37,46 @@ MAPS = Illness(
     "A process may have {limit} mappings (vm.max_map_count), and every file of the store is one.",
     "Set it: sysctl -w vm.max_map_count=655360, and in /etc/sysctl.d",
 )
+FILE_SIZE = Illness(
+    "file-size-limited",
+    Severity.error,
+    "A file of this user may have no more than {limit} bytes, and one of the log has {least}.",
+    "Set LimitFSIZE=infinity in the service's unit, or a hard fsize limit in /etc/security/limits.conf.",
+)
+ADDRESSES = Illness(
+    "address-space-limited",
+    Severity.warning,
+    "A process of this user may have no more than {limit} bytes of addresses, and files of the store are mapped whole.",
+    "Set LimitAS=infinity in the service's unit, or a hard as limit in /etc/security/limits.conf.",
+)
+LISTEN_QUEUE = Illness(
+    "listen-queue-short",
+    Severity.warning,
+    "No more than {limit} connections may wait until a server takes them (net.core.somaxconn): of many that come at "
+    "once some are dropped and try again a second later.",
+    "Set it: sysctl -w net.core.somaxconn=4096, and in /etc/sysctl.d",
+)
+PROCESSORS = Illness(
+    "processor-share-small",
+    Severity.warning,
+    "A process here may use {processors} of a processor, and a broker needs a whole one.",
+    "Raise the quota of the container (--cpus) or unit (CPUQuota): a processor for each broker, half of one beside.",
+)
+ZONE_RECLAIM = Illness(
+    "zone-reclaim",
+    Severity.warning,
+    "The system frees its page cache before it takes memory of another node (vm.zone_reclaim_mode={mode}): consumers "
+    "are then served by the disk.",
+    "Set it: sysctl -w vm.zone_reclaim_mode=0, and in /etc/sysctl.d",
+)
+CLOCK = Illness(
+    "clock-not-synchronised",
+    Severity.warning,
+    "The clock of this machine is not synchronised, as its kernel says: times of messages, delays and retention go by "
+    "it.",
+    "Have it take the time from the network (NTP): timedatectl set-ntp true, or chrony; a container has its host's "
+    "clock.",
+)
 SWAP = Illness(
     "swap-eager",
     Severity.warning,
@@ -46,7 +92,8 @@ HUGE_PAGES = Illness(
 MEMORY = Illness(
     "little-memory",
     Severity.warning,
-    "The machine has {total} GiB of memory: little is left for the page cache, from which consumers are served.",
+    "The machine or its container has {total} GiB of memory: little is left for the page cache, from which consumers "
+    "are served.",
     "Give a broker 8 GiB or more; tianzhou plan says how much a load needs: tianzhou plan --rate 10000",
 )
 READ_AHEAD = Illness(
@@ -61,6 +108,12 @@ SCHEDULER = Illness(
     Severity.warning,
     "The disk of {store} is served by scheduler {scheduler}, which delays syncs behind reads of others.",
     "Set it: echo mq-deadline > /sys/block/DEVICE/queue/scheduler (none for NVMe)",
+)
+SYNC = Illness(
+    "disk-syncs-slow",
+    Severity.warning,
+    "A sync takes {took} ms on the disk of {store}: with SYNC_FLUSH each send waits for one.",
+    "See what else uses the disk (iostat -x 1); give the log a disk of its own, an SSD or one with a protected cache.",
 )
 DISK = Illness(
     "little-disk-left",
@@ -108,8 +161,8 @@ PURE = Illness(
 )
 
 ILLNESSES: Final = (
-    FILES, MAPS, SWAP, HUGE_PAGES, MEMORY, READ_AHEAD, SCHEDULER, DISK, FILESYSTEM, VOLATILE, READ_ONLY,
-    NOT_OPTIMISED, DEBUG, PURE,
+    FILES, FILE_SIZE, ADDRESSES, LISTEN_QUEUE, PROCESSORS, MAPS, SWAP, ZONE_RECLAIM, HUGE_PAGES, MEMORY, CLOCK,
+    READ_AHEAD, SCHEDULER, SYNC, DISK, FILESYSTEM, VOLATILE, READ_ONLY, NOT_OPTIMISED, DEBUG, PURE,
 )  # fmt: skip
 
 
@@ -117,16 +170,17 @@ def findings(seen: HostSeen) -> Iterator[Finding]:
     """What this machine lacks."""
     if seen.open_files is not None and seen.open_files < LEAST_FILES:
         yield FILES.found("host", {"RLIMIT_NOFILE": seen.open_files}, limit=seen.open_files)
-    if seen.max_map_count is not None and seen.max_map_count < LEAST_MAPS:
-        yield MAPS.found("host", {"vm.max_map_count": seen.max_map_count}, limit=seen.max_map_count)
-    if seen.swap_total and seen.swappiness is not None and seen.swappiness > MOST_SWAPPINESS:
-        evidence = {"vm.swappiness": seen.swappiness, "swap_bytes": seen.swap_total}
-        yield SWAP.found("host", evidence, swappiness=seen.swappiness)
-    if seen.huge_pages == "always":
-        yield HUGE_PAGES.found("host", {"transparent_hugepage": "always"})
-    if seen.memory_total is not None and seen.memory_total < LEAST_MEMORY:
-        total = f"{seen.memory_total / 1024**3:.1f}"
-        yield MEMORY.found("host", {"total": seen.memory_total, "available": seen.memory_available}, total=total)
+    if seen.file_size is not None and seen.file_size < LEAST_FILE:
+        yield FILE_SIZE.found("host", {"RLIMIT_FSIZE": seen.file_size}, limit=seen.file_size, least=LEAST_FILE)
+    if seen.address_space is not None and seen.address_space < LEAST_ADDRESSES:
+        yield ADDRESSES.found("host", {"RLIMIT_AS": seen.address_space}, limit=seen.address_space)
+    if seen.listen_queue is not None and seen.listen_queue < LEAST_LISTEN_QUEUE:
+        yield LISTEN_QUEUE.found("host", {"net.core.somaxconn": seen.listen_queue}, limit=seen.listen_queue)
+    if seen.processors is not None and seen.processors < LEAST_PROCESSORS:
+        yield PROCESSORS.found("host", {"processors": seen.processors}, processors=f"{seen.processors:.2g}")
+    yield from _kernel(seen)
+    if seen.clock_synchronised is False:
+        yield CLOCK.found("host", {"adjtimex": "TIME_ERROR"})
     if seen.store:
         yield from _store(seen)
     if seen.debug_build:
@@ -137,6 +191,22 @@ def findings(seen: HostSeen) -> Iterator[Finding]:
         yield PURE.found("host", {"mode": seen.hot_mode})
 
 
+def _kernel(seen: HostSeen) -> Iterator[Finding]:
+    if seen.max_map_count is not None and seen.max_map_count < LEAST_MAPS:
+        yield MAPS.found("host", {"vm.max_map_count": seen.max_map_count}, limit=seen.max_map_count)
+    if seen.swap_total and seen.swappiness is not None and seen.swappiness > MOST_SWAPPINESS:
+        evidence = {"vm.swappiness": seen.swappiness, "swap_bytes": seen.swap_total}
+        yield SWAP.found("host", evidence, swappiness=seen.swappiness)
+    if seen.huge_pages == "always":
+        yield HUGE_PAGES.found("host", {"transparent_hugepage": "always"})
+    if seen.zone_reclaim:
+        yield ZONE_RECLAIM.found("host", {"vm.zone_reclaim_mode": seen.zone_reclaim}, mode=seen.zone_reclaim)
+    memory = {"total": seen.memory_total, "limit": seen.memory_limit, "available": seen.memory_available}
+    least = min((one for one in (seen.memory_total, seen.memory_limit) if one is not None), default=LEAST_MEMORY)
+    if least < LEAST_MEMORY:
+        yield MEMORY.found("host", memory, total=f"{least / 1024**3:.1f}")
+
+
 def _store(seen: HostSeen) -> Iterator[Finding]:
     subject, store = f"folder {seen.store}", {"store": seen.store}
     if seen.read_ahead_kb is not None and seen.read_ahead_kb > MOST_READ_AHEAD_KB:
@@ -144,6 +214,8 @@ def _store(seen: HostSeen) -> Iterator[Finding]:
         yield READ_AHEAD.found(subject, evidence, kilobytes=seen.read_ahead_kb, **store)
     if seen.scheduler and seen.scheduler not in GOOD_SCHEDULERS:
         yield SCHEDULER.found(subject, {"scheduler": seen.scheduler}, scheduler=seen.scheduler, **store)
+    if seen.sync_ms is not None and seen.sync_ms >= SLOW_SYNC_MS:
+        yield SYNC.found(subject, {"sync_ms": round(seen.sync_ms, 2)}, took=f"{seen.sync_ms:.3g}", **store)
     if seen.disk_total and seen.disk_free is not None:
         ratio = 1 - seen.disk_free / seen.disk_total
         if ratio >= DISK_RATIO:

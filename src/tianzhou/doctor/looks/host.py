@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import re
 import resource
 import shutil
 import socket
 import stat
 import sysconfig
+import tempfile
+import time
 from collections.abc import Iterable
 from pathlib import Path
+from statistics import median
+from typing import Final
 
 from tianzhou import _hot
+from tianzhou.doctor.looks import container
+from tianzhou.doctor.looks.container import text
 from tianzhou.doctor.observations import BrokerSeen, HostSeen, SecretFileSeen
+
+_TIMEX_BYTES: Final = 512
+"""More than the kernel's `struct timex`."""
+_TIME_ERROR: Final = 5
+_SYNCS: Final = 9
+_PAGE: Final = 4096
 
 
 def see_host(store: Path | None = None, root: Path = Path("/")) -> HostSeen:
@@ -23,57 +37,99 @@ def see_host(store: Path | None = None, root: Path = Path("/")) -> HostSeen:
         root: where `proc` and `sys` are.
     """
     memory = _memory(root)
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     config = sysconfig.get_config_vars()
     arguments = str(config.get("CONFIG_ARGS") or "")
     filesystem, options, device = _mount(root, store)
-    queue = root / "sys" / "dev" / "block" / device / "queue" if device else None
-    if queue is not None and not queue.exists():
-        queue = queue.parent.parent / "queue"  # of the disk that the partition is on
+    queue = _queue(device)
     usage = shutil.disk_usage(_existing(store)) if store is not None else None
     return HostSeen(
-        open_files=None if hard == resource.RLIM_INFINITY else hard,
+        open_files=_hard_limit(resource.RLIMIT_NOFILE),
         max_map_count=_number(root / "proc/sys/vm/max_map_count"),
+        address_space=_hard_limit(resource.RLIMIT_AS),
+        file_size=_hard_limit(resource.RLIMIT_FSIZE),
+        listen_queue=_number(root / "proc/sys/net/core/somaxconn"),
+        processors=container.processors(root),
+        zone_reclaim=_number(root / "proc/sys/vm/zone_reclaim_mode"),
+        clock_synchronised=_clock_synchronised(),
         swap_total=memory.get("SwapTotal"),
         swappiness=_number(root / "proc/sys/vm/swappiness"),
         huge_pages=_chosen(root / "sys/kernel/mm/transparent_hugepage/enabled"),
         memory_total=memory.get("MemTotal"),
+        memory_limit=container.memory_limit(root),
         memory_available=memory.get("MemAvailable"),
         store="" if store is None else str(store),
         filesystem=filesystem,
         mount_options=options,
         disk_total=None if usage is None else usage.total,
         disk_free=None if usage is None else usage.free,
-        scheduler="" if queue is None else _chosen(queue / "scheduler"),
+        scheduler="" if queue is None else _scheduler(queue),
         read_ahead_kb=None if queue is None else _number(queue / "read_ahead_kb"),
         rotational=None if queue is None or (turns := _number(queue / "rotational")) is None else bool(turns),
+        sync_ms=None if store is None else _sync_ms(store),
         optimised="--enable-optimizations" in arguments if arguments else None,
         debug_build=bool(config.get("Py_DEBUG")),
         hot_mode=_hot.MODE,
     )
 
 
-def _text(path: Path) -> str:
+def _hard_limit(kind: int) -> int | None:
+    hard = resource.getrlimit(kind)[1]
+    return None if hard == resource.RLIM_INFINITY else hard
+
+
+def _clock_synchronised() -> bool | None:
+    """What the kernel says of its clock, which who sets it by the network has told it; None where it does not."""
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        # A zeroed `struct timex` asks and changes nothing.
+        state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))
+    except (OSError, AttributeError):
+        return None
+    return None if state < 0 else state != _TIME_ERROR
+
+
+def _queue(device: Path | None) -> Path | None:
+    """The folder of a block device's queue; of a partition that of its disk."""
+    if device is None or not device.exists():
+        return None
+    return next((queue for queue in (device / "queue", device.resolve().parent / "queue") if queue.exists()), None)
+
+
+def _scheduler(queue: Path) -> str:
+    """Of a volume of several disks (LVM, encrypted) that of the first one below that has any."""
+    below = sorted((queue.parent / "slaves").glob("*/queue"))
+    names = [_chosen(one / "scheduler") for one in (queue, *below)]
+    return next((name for name in names if name not in {"", "none"}), names[0])
+
+
+def _sync_ms(store: Path) -> float | None:
+    """How long a sync of a page takes; in a file that has no name and is gone afterwards."""
+    try:
+        with tempfile.TemporaryFile(dir=_existing(store), buffering=0) as file:
+            times = []
+            for _ in range(_SYNCS):
+                file.write(bytes(_PAGE))
+                began = time.perf_counter()
+                os.fdatasync(file.fileno())
+                times.append((time.perf_counter() - began) * 1000)
     except OSError:
-        return ""
+        return None
+    return median(times)
 
 
 def _number(path: Path) -> int | None:
-    text = _text(path).strip()
-    return int(text) if text.isdigit() else None
+    found = text(path)
+    return int(found) if found.isdigit() else None
 
 
 def _chosen(path: Path) -> str:
     """The value in brackets of `always [madvise] never`; the text itself when it is one word."""
-    text = _text(path).strip()
-    found = re.search(r"\[([^\]]+)\]", text)
-    return found[1] if found is not None else text if " " not in text else ""
+    whole = text(path)
+    found = re.search(r"\[([^\]]+)\]", whole)
+    return found[1] if found is not None else whole if " " not in whole else ""
 
 
 def _memory(root: Path) -> dict[str, int]:
-    found = re.findall(r"^(\w+):\s+(\d+) kB$", _text(root / "proc/meminfo"), re.MULTILINE)
+    found = re.findall(r"^(\w+):\s+(\d+) kB$", text(root / "proc/meminfo"), re.MULTILINE)
     return {name: int(kilobytes) * 1024 for name, kilobytes in found}
 
 
@@ -82,20 +138,24 @@ def _existing(path: Path) -> Path:
     return next(one for one in (path, *path.parents) if one.exists())
 
 
-def _mount(root: Path, store: Path | None) -> tuple[str, frozenset[str], str]:
-    """File system, options and device number of the mount that a folder is on."""
+def _mount(root: Path, store: Path | None) -> tuple[str, frozenset[str], Path | None]:
+    """File system and options of the mount that a folder is on, and its block device."""
     if store is None:
-        return "", frozenset(), ""
+        return "", frozenset(), None
     place = _existing(store).resolve()
-    best: tuple[int, str, frozenset[str], str] = (-1, "", frozenset(), "")
-    for line in _text(root / "proc/self/mountinfo").splitlines():
+    best: tuple[int, str, frozenset[str], Path | None] = (-1, "", frozenset(), None)
+    for line in text(root / "proc/self/mountinfo").splitlines():
         left, _, right = line.partition(" - ")
         parts, kind = left.split(), right.split()
         if len(parts) < 6 or not kind:
             continue
         at = Path(parts[4].replace("\\040", " "))
         if place.is_relative_to(at) and len(at.parts) >= best[0]:
-            best = len(at.parts), kind[0], frozenset(parts[5].split(",")), parts[2]
+            number, source = parts[2], kind[1] if len(kind) > 1 else ""
+            device = root / "sys/dev/block" / number
+            if number.startswith("0:") and source.startswith("/dev/"):
+                device = root / "sys/class/block" / Path(source).name  # btrfs has numbers of its own
+            best = len(at.parts), kind[0], frozenset(parts[5].split(",")), device
     return best[1:]
 
 
