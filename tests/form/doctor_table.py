@@ -50,7 +50,8 @@ Requests are signed as every command's are ([access control](access-control.md))
 The doctor looks at one moment. Rates are those that brokers and members have of their last minute, so wait a minute
 after a change. Of a whole cluster it looks at the first 200 topics and groups by name.
 
-From Python, for a page or an alarm:
+For alarms `tianzhou doctor metrics` shows the findings to Prometheus
+([monitoring](monitoring.md#what-the-doctor-finds)). From Python:
 
 ```python
 from tianzhou.admin import Admin

@@ -229,6 +229,8 @@ FIRES: dict[str, dict[str, str]] = {
     "TianzhouPeersHoldMemory": {f'tianzhou_held_bytes{{{LABELS}, what="replies"}}': "200000000x60"},
     "TianzhouDrained": {f"rocketmq_broker_permission{WITH}": "4x100"},
     "TianzhouMetricsAreIncomplete": {f'tianzhou_metrics_left_out{{{LABELS}, family="x"}}': "5x60"},
+    "TianzhouDoctorFindsErrors": {'tianzhou_doctor_findings{instance="m", severity="error", name="disk-full"}': "1x60"},
+    "TianzhouDoctorIsAway": {'tianzhou_doctor_looked_timestamp_seconds{instance="m"}': "60x60"},
 }  # fmt: skip
 """What makes each alarm fire, as series of promtool's tests, a value a minute."""
 
@@ -244,6 +246,9 @@ def test_each_alarm_fires_and_none_when_all_is_well(tmp_path: Path) -> None:
         f"rocketmq_consumer_lag_latency{PAIR}": "50x120", f"tianzhou_in_sync_slaves{WITH}": "1x120",
         f"tianzhou_put_failures_total{WITH}": "3x120", f"rocketmq_broker_permission{WITH}": "6x120",
         f"tianzhou_master_silent_seconds{WITH}": "2x120", f"tianzhou_metrics_failed_sources{WITH}": "0x120",
+        'tianzhou_doctor_findings{instance="m", severity="warning", name="group-behind"}': "3x120",
+        'tianzhou_doctor_looked_timestamp_seconds{instance="m"}': "0+60x120",
+        'tianzhou_doctor_could_look{instance="m"}': "1x120",
     }  # fmt: skip
     tests = [case(alarm, series, "55m" if alarm != "TianzhouDrained" else "90m") for alarm, series in FIRES.items()]
     quiet = {

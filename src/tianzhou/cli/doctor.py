@@ -1,8 +1,10 @@
-"""`doctor [group|topic|broker|send|connect|spark|host|access]`: what ails a cluster, and what to do about it."""
+"""`doctor [group|topic|broker|send|connect|spark|host|access|metrics]`: what ails a cluster, and what to do then."""
 
 from __future__ import annotations
 
 import json
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -187,6 +189,63 @@ def access(
     _look("access", None, namesrv, tls, timeout, output)
 
 
+@app.command()
+def metrics(
+    file: Annotated[
+        Path | None, typer.Option(help="Replace this file, a .prom of node_exporter's; default: they are printed.")
+    ] = None,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    tls: TlsOption = None,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT_S,
+    output: OutputOption = Output.text,
+) -> None:
+    """Look at everything but this machine, and show the findings to Prometheus as figures.
+
+    Ends with 0 whatever it finds, and with 2 when it could not look.
+
+    Example: tianzhou doctor metrics --file /var/lib/node_exporter/tianzhou.prom
+    """
+    from tianzhou.doctor.figures import families
+    from tianzhou.metrics.exposition import pieces
+
+    report = run_client(_diagnosis("cluster", None, namesrv, tls, timeout))
+    page = b"".join(pieces(families(report, time.time()), {}))
+    if file is not None:
+        _replace(file, page)
+    if output is Output.json:
+        print_json(report.as_json())
+    elif file is None:
+        for line in page.decode().splitlines():
+            print_line(line)
+    if not report.could_look:
+        raise typer.Exit(EXIT_USAGE)
+
+
+def _replace(file: Path, page: bytes) -> None:
+    """Replace a file whole, as another process may read it at any moment."""
+    # A collector reads all that ends with .prom.
+    beside = file.with_name(f"{file.name}.new")
+    try:
+        beside.write_bytes(page)
+        beside.replace(file)
+    except OSError as error:
+        raise ConfigError(
+            f"--file {file} cannot be written ({error.strerror}); name a file in a folder that is there and that you "
+            "may write to"
+        ) from error
+
+
+async def _diagnosis(
+    subject: str, name: str | None, namesrv: str, tls: bool | None, limit_s: float, size: int | None = None
+) -> Report:
+    from tianzhou.admin import Admin
+    from tianzhou.doctor import diagnose
+
+    limit_ms = round(limit_s * 1000)
+    async with Admin(namesrv, tls=tls, timeout_ms=limit_ms, connect_timeout_ms=limit_ms) as admin:
+        return await diagnose(admin, subject, name, size=size, timeout_ms=limit_ms)
+
+
 def _look(
     subject: str,
     name: str | None,
@@ -197,15 +256,7 @@ def _look(
     *,
     size: int | None = None,
 ) -> None:
-    async def main() -> Report:
-        from tianzhou.admin import Admin
-        from tianzhou.doctor import diagnose
-
-        limit_ms = round(timeout * 1000)
-        async with Admin(namesrv, tls=tls, timeout_ms=limit_ms, connect_timeout_ms=limit_ms) as admin:
-            return await diagnose(admin, subject, name, size=size, timeout_ms=limit_ms)
-
-    _show(run_client(main()), output)
+    _show(run_client(_diagnosis(subject, name, namesrv, tls, timeout, size)), output)
 
 
 def _show(report: Report, output: Output) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -65,3 +66,31 @@ def test_a_machine_is_looked_at_without_a_cluster(run: Run, tmp_path: object) ->
     code, out, _ = run("doctor", "host", tmp_path, "-o", "json")
     assert code in (0, 1)
     assert json.loads(out)["looked_at"] == {"hosts": 1}
+
+
+def test_findings_as_figures(cluster: Cluster, run: Run, tmp_path: Path) -> None:
+    code, out, err = run("doctor", "metrics", "-n", cluster.namesrv_addr)
+    assert (code, err) == (0, "")
+    samples = dict(line.rsplit(" ", 1) for line in out.splitlines() if not line.startswith("#"))
+    assert abs(float(samples.pop("tianzhou_doctor_looked_timestamp_seconds")) - time.time()) < 600
+    assert samples == {
+        'tianzhou_doctor_findings{severity="note",name="address-only-local"}': "1",
+        "tianzhou_doctor_could_look": "1",
+        "tianzhou_doctor_unanswered": "0",
+    }
+    file = tmp_path / "tianzhou.prom"
+    file.write_text("old")
+    code, out, _ = run("doctor", "metrics", "--file", file, "-n", cluster.namesrv_addr)
+    assert (code, out) == (0, "")
+    assert "tianzhou_doctor_could_look 1" in file.read_text()
+    assert list(tmp_path.iterdir()) == [file]
+    code, out, _ = run("doctor", "metrics", "-n", cluster.namesrv_addr, "-o", "json")
+    assert (code, json.loads(out)["healthy"]) == (0, True)
+
+
+def test_figures_of_a_cluster_that_is_away(run: Run, tmp_path: Path) -> None:
+    code, out, _ = run("doctor", "metrics", "-n", "127.0.0.1:1", "--timeout", "0.5")
+    assert (code, "tianzhou_doctor_could_look 0" in out) == (2, True)
+    assert 'severity="error",name="name-server-does-not-answer"' in out
+    code, _, err = run("doctor", "metrics", "-n", "127.0.0.1:1", "--timeout", "0.5", "--file", tmp_path / "no" / "x")
+    assert (code, "cannot be written" in err) == (2, True)
