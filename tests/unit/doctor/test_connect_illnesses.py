@@ -14,10 +14,10 @@ import pytest
 from authority import Authority, certified, trusting
 from ill_clusters import named
 
+from server_ports import server_ports
 from tianzhou.admin import Admin
 from tianzhou.doctor import Report, diagnose
 from tianzhou.embedded import EmbeddedServer, EmbeddedSettings
-from tianzhou.free_ports import free_port
 from tianzhou.namesrv.server import NameServer
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.remoting.tls import TlsSettings
@@ -137,7 +137,7 @@ async def test_ports_between_brokers(tmp_path: Path) -> None:
         host, _, port = broker.rpartition(":")
         (found,) = (await look(where, f"{host}:{int(port) + 1}")).findings
         assert (found.name, found.fix) == ("ha-port", f"Use the broker's own port: {broker}")
-    chosen, member = (free_port("127.0.0.1") for _ in range(2))
+    chosen, member = (server_ports() for _ in range(2))
     async with AsyncCluster(settings={"haListenPort": chosen}) as one:
         assert (await look(one.namesrv_addr, f"127.0.0.1:{chosen}")).names == ["ha-port"]
     group = {"enableDLegerCommitLog": "true", "dLegerGroup": "broker-a", "dLegerSelfId": "n0",
