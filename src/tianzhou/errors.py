@@ -114,6 +114,19 @@ class ReplyError(ClientError):
     """A delivered message cannot be replied to: nobody waits for a reply (RocketMQ's client code 10007)."""
 
 
+class UndecodableBody(TianzhouError):
+    """A message's body is not what its reader expects (`body=` of a handler, `tianzhou.client.decode_body`).
+
+    Args:
+        message: which message it is, and why its body cannot be decoded.
+        reason: why alone.
+    """
+
+    def __init__(self, message: str, *, reason: str = "") -> None:
+        self.reason = reason
+        super().__init__(message)
+
+
 class DuplicateInProgress(TianzhouError):
     """A message with the same id is being processed elsewhere; whether it was done is known later."""
 

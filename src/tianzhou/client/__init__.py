@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tianzhou.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from tianzhou.client.bodies import decode_body, encode_message
     from tianzhou.client.cluster.requests import create_reply_message
     from tianzhou.client.consumer.allocation import (
         Averagely,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from tianzhou.client.consumer.push.process_pool import in_processes
     from tianzhou.client.consumer.push.processed_ids import RedisIds, SqliteIds
     from tianzhou.client.consumer.push.push_consumer import PushConsumer
+    from tianzhou.client.consumer.push.retry_policy import RetryPolicy
     from tianzhou.client.instance import ClientInstance
     from tianzhou.client.producer.producer import Producer
     from tianzhou.client.producer.selector import select_at_random, select_by_hash
@@ -55,10 +57,13 @@ __all__ = [
     "QueueReader",
     "RawPull",
     "RedisIds",
+    "RetryPolicy",
     "Spans",
     "SqliteIds",
     "TransactionProducer",
     "create_reply_message",
+    "decode_body",
+    "encode_message",
     "idempotent",
     "in_processes",
     "select_at_random",
@@ -68,6 +73,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
+        "bodies": "decode_body encode_message",
         "cluster.requests": "create_reply_message",
         "consumer.allocation": "Averagely ByCircle ByMachineRoom ConsistentHash FixedQueues NearbyRoom",
         "consumer.pull.pull_consumer": "PullConsumer",
@@ -79,6 +85,7 @@ __getattr__, __dir__ = lazy_exports(
         "consumer.push.process_pool": "in_processes",
         "consumer.push.processed_ids": "RedisIds SqliteIds",
         "consumer.push.push_consumer": "PushConsumer",
+        "consumer.push.retry_policy": "RetryPolicy",
         "instance": "ClientInstance",
         "producer.producer": "Producer",
         "producer.selector": "select_at_random select_by_hash",

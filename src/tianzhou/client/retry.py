@@ -28,7 +28,7 @@ SEND_BACK_RETRY_MS = 5000
 
 
 @dataclass(slots=True, frozen=True)
-class RetryPolicy:
+class SendRetries:
     """Repetition of a send.
 
     Args:

@@ -151,7 +151,7 @@ def check_properties(properties: Iterable[tuple[str, str]]) -> None:
         check_separators(f"property {name}", value)
 
 
-def check_number(name: str, value: object, low: int, high: int | None = None) -> None:
+def check_number(name: str, value: object, low: float, high: float | None = None) -> None:
     """Check a setting that is a number.
 
     Raises:

@@ -112,6 +112,55 @@ class Producer(Blocking):
         """
         return self._run(self._async.send(message, queue, selector, selector_arg, timeout_ms))
 
+    def send_body(
+        self,
+        topic: str,
+        body: object,
+        *,
+        tags: str | None = None,
+        keys: str | Iterable[str] = "",
+        properties: Mapping[str, str] | None = None,
+        delay_level: int = 0,
+        sharding_key: str | None = None,
+        queue: MessageQueue | None = None,
+        timeout_ms: float | None = None,
+    ) -> SendResult:
+        """Send a value: a dict, a dataclass, a pydantic model or anything else that becomes JSON, or a text.
+
+        Its content type goes with it as the property `content_type`. For batches, transactions and requests make the
+        message by `tianzhou.client.encode_message`.
+
+        Args:
+            topic: where it goes.
+            body: the value, see `tianzhou.client.encode_message`; bytes are sent as they are.
+            tags: one tag, by which consumers can select.
+            keys: business keys to find it by later.
+            properties: user properties.
+            delay_level: 1 to 18 (1 s … 2 h); 0 delivers at once.
+            sharding_key: messages with the same one keep their order.
+            queue: the queue it has to go to.
+            timeout_ms: limit of all attempts together; by default `send_msg_timeout_ms`.
+
+        Raises:
+            ClientError: the body cannot be encoded, or as of `send`; nothing was sent.
+            BrokerError: a broker refused it.
+            RemotingError: no broker answered in time; the message may be stored all the same.
+            NotDurable: as of `send`.
+        """
+        return self._run(
+            self._async.send_body(
+                topic,
+                body,
+                tags=tags,
+                keys=keys,
+                properties=properties,
+                delay_level=delay_level,
+                sharding_key=sharding_key,
+                queue=queue,
+                timeout_ms=timeout_ms,
+            )
+        )
+
     def send_batch(
         self, messages: Iterable[Message], queue: MessageQueue | None = None, timeout_ms: float | None = None
     ) -> SendResult:

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Self, Unpack
 
 from tianzhou import client
 from tianzhou.client.consumer.push.handlers import H, Handler
+from tianzhou.client.consumer.push.retry_policy import RetryPolicy
+from tianzhou.client.consumer.push.typed_bodies import Undecodable
 from tianzhou.client.consumer.subscription import ALL
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.option_keywords import PushKeywords
@@ -108,7 +110,15 @@ class PushConsumer(Blocking):
         self._call(self._async.change_concurrency, count)
 
     def subscribe(
-        self, topic: str, tags: str | None = ALL, handler: Handler | None = None, *, sql: str | None = None
+        self,
+        topic: str,
+        tags: str | None = ALL,
+        handler: Handler | None = None,
+        *,
+        sql: str | None = None,
+        body: Any = None,
+        undecodable: Undecodable | None = None,
+        retry: RetryPolicy | None = None,
     ) -> None:
         """Subscribe to a topic; it need not exist yet.
 
@@ -119,11 +129,22 @@ class PushConsumer(Blocking):
             tags: tag expression, `A || B`; `*` for all messages.
             handler: consumes the messages; without one they come to `for`.
             sql: SQL92 expression instead of tags.
+            body: has the handler get values in the place of messages: of JSON by a dataclass, `TypedDict`, pydantic
+                model, `dict` or any other type, of text by `str`, or by a function of bytes. It may name `message`
+                (`messages` with lists) and `context` besides.
+            undecodable: what comes of a message whose body has no such value: `"dead_letter"`, at once, by default;
+                `"retry"`, as of one that failed; or `"skip"`, which is the default when broadcasting. In any case the
+                log says which it is, and why.
+            retry: what comes of messages that the handler does not consume; by default they are delivered again as
+                `max_reconsume_times` says.
 
         Raises:
             ClientError: the topic or the expression is wrong, or a first handler comes after the start.
+            ConfigError: RocketMQ cannot do what `undecodable` or `retry` ask for, or nothing can be decoded to `body`.
         """
-        self._call(self._async.subscribe, topic, tags, handler, sql=sql)
+        self._call(
+            self._async.subscribe, topic, tags, handler, sql=sql, body=body, undecodable=undecodable, retry=retry
+        )
 
     def unsubscribe(self, topic: str) -> None:
         """Give up a topic's queues; the brokers learn of it with the next heartbeat.
@@ -132,14 +153,23 @@ class PushConsumer(Blocking):
         """
         self._call(self._async.unsubscribe, topic)
 
-    def on(self, topic: str, tags: str | None = ALL, *, sql: str | None = None) -> Callable[[H], H]:
+    def on(
+        self,
+        topic: str,
+        tags: str | None = ALL,
+        *,
+        sql: str | None = None,
+        body: Any = None,
+        undecodable: Undecodable | None = None,
+        retry: RetryPolicy | None = None,
+    ) -> Callable[[H], H]:
         """Decorator: subscribe to a topic with the decorated function, sync or async, as its handler.
 
         Sync handlers run in threads, `consume_concurrency` of them. See `subscribe` and `Handler`.
         """
 
         def register(handler: H) -> H:
-            self.subscribe(topic, tags, handler, sql=sql)
+            self.subscribe(topic, tags, handler, sql=sql, body=body, undecodable=undecodable, retry=retry)
             return handler
 
         return register

@@ -22,7 +22,7 @@ from tianzhou.client.option_keywords import ProducerKeywords, PullKeywords, Push
 from tianzhou.client.producer.transactions import Check
 from tianzhou.clock import Clock
 from tianzhou.errors import ClientError, ConfigError
-from tianzhou.model import ConsumeFromWhere, Message, MessageExt, SendResult, TransactionState, names
+from tianzhou.model import ConsumeFromWhere, MessageExt, SendResult, TransactionState, names
 from tianzhou.namesrv.server import NameServer
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.testing import progress, time_limits
@@ -255,7 +255,7 @@ class AsyncCluster:
     async def send(
         self,
         topic: str,
-        body: bytes | str,
+        body: object,
         *,
         tags: str | None = None,
         keys: str | Collection[str] = "",
@@ -263,19 +263,16 @@ class AsyncCluster:
         delay_level: int = 0,
         sharding_key: str | None = None,
     ) -> SendResult:
-        """Send a message by a producer of the cluster's own; for more, use `producer`."""
+        """Send bytes, a text or a value (`Producer.send_body`) by a producer of the cluster's own; see `producer`."""
         assert self._producer is not None
-        payload = body.encode() if isinstance(body, str) else body
-        return await self._producer.send(
-            Message(
-                topic,
-                payload,
-                tags=tags,
-                keys=keys,
-                properties=dict(properties or {}),
-                delay_level=delay_level,
-                sharding_key=sharding_key,
-            )
+        return await self._producer.send_body(
+            topic,
+            body.encode() if isinstance(body, str) else body,
+            tags=tags,
+            keys=keys,
+            properties=properties,
+            delay_level=delay_level,
+            sharding_key=sharding_key,
         )
 
     @at_home

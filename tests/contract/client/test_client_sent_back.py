@@ -66,3 +66,23 @@ async def test_what_cannot_be_handed_back_at_all_is_consumed_again_here(cluster,
         await until_async(lambda: len(attempts) >= 3, "it is tried again")
     assert attempts[:3] == [(0, 0), (0, 1), (0, 2)]
     assert broker.offsets["T", 0] == 0
+
+
+@pytest.mark.parametrize(("wanted", "told"), [(-1, (3, 2, "5")), (7, (3, 16, "7")), (0, (3, 16, "5"))])
+async def test_what_no_broker_takes_back_keeps_what_its_handler_wants(cluster, broker, wanted, told):
+    broker.offsets["T", 0] = 0
+    broker.answers[36] = refusing(1, "not found")
+    consumer = PushConsumer("G", cluster.address)
+
+    @consumer.on("T")
+    async def consume(message, context):
+        context.delay_level = wanted
+        return ConsumeResult.RECONSUME_LATER
+
+    async with consumer:
+        broker.deliver(record("T", 0, reconsume_times=2))
+        await until_async(lambda: broker.asked(310), "it is sent")
+    (sent_again,) = broker.asked(310)
+    delay = decode_properties(sent_again.properties.encode())["DELAY"]
+    # A broker makes a dead letter of what was tried more often than the request says.
+    assert (sent_again.reconsume_times, sent_again.max_reconsume_times, delay) == told

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from tianzhou.client.consumer.offset_tracker import PullLimits
 from tianzhou.client.consumer.push.consume_rates import ConsumeRates
-from tianzhou.client.consumer.push.handlers import Handlers
+from tianzhou.client.consumer.push.handlers import PLAIN, Handlers
 from tianzhou.client.consumer.push.options import PushOptions
 from tianzhou.client.consumer.push.process_queue import ProcessQueue
 from tianzhou.model import MessageExt, MessageQueue
@@ -32,16 +32,19 @@ class LoopClock:
 class DispatchBench:
     """A dispatcher of topic T's messages; `away` takes what is not consumed."""
 
-    def __init__(self, dispatcher, handler, away, *, batch_size=1, hooks=(), orderly=False, options=None, **parts):
+    def __init__(
+        self, dispatcher, handler, away, *, batch_size=1, hooks=(), orderly=False, options=None, own=PLAIN, **parts
+    ):
         self.clock = LoopClock()
         self.tasks = set()
         self.away = away
         self.rates = ConsumeRates(0.0)
-        handlers = Handlers("G", orderly=orderly, batch_size=batch_size, threads=1, hooks=hooks)
-        handlers.add("T", handler)
-        self.consuming = dispatcher(
-            "G", PushOptions(**options or {}), handlers, away, self.rates, self.clock, self.spawn, **parts
+        consumer = PushOptions(**options or {})
+        handlers = Handlers(
+            "G", orderly=orderly, batch_size=batch_size, threads=1, hooks=hooks, is_broadcast=consumer.is_broadcast
         )
+        handlers.add("T", handler, own)
+        self.consuming = dispatcher("G", consumer, handlers, away, self.rates, self.clock, self.spawn, **parts)
 
     def spawn(self, work):
         task = asyncio.get_running_loop().create_task(work)

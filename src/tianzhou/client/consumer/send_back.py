@@ -33,21 +33,26 @@ class SendBack:
         self._max_times = max_reconsume_times if max_reconsume_times >= 0 else DEFAULT_MAX_RECONSUME_TIMES
         self._producer: Producer | None = None
 
-    async def give(self, message: MessageExt, delay_level: int = 0) -> bool:
+    async def give(self, message: MessageExt, delay_level: int = 0, max_times: int | None = None) -> bool:
         """Send a message back: to the broker that stores it, or else into the retry topic as a new message.
 
         Args:
             message: the message, under its original topic.
             delay_level: 0 lets the broker decide, -1 gives up on the message, above 0 is a level.
+            max_times: how often it may be delivered again; None for what the consumer allows.
 
         Returns:
-            Whether it will be delivered again; when not, the caller still has it.
+            Whether a broker has it; when not, the caller still has it.
         """
+        if max_times is None:
+            max_times = self._max_times
         try:
-            await self._to_its_broker(message, delay_level, self._max_times)
+            await self._to_its_broker(message, delay_level, max_times)
         except TianzhouError as error:
             _log.info("%s was not taken back, storing it in the retry topic: %s", message.msg_id, error)
-            return await self.store_again(message, self._max_times)
+            if delay_level < 0:  # one that was tried more often than it may be is a dead letter there
+                return await self.store_again(message, message.reconsume_times)
+            return await self.store_again(message, max_times, delay_level)
         return True
 
     async def _to_its_broker(self, message: MessageExt, delay_level: int, max_times: int) -> None:
@@ -61,19 +66,21 @@ class SendBack:
             max_reconsume_times=max_times,
         )
 
-    async def store_again(self, message: MessageExt, max_times: int) -> bool:
+    async def store_again(self, message: MessageExt, max_times: int, delay_level: int = 0) -> bool:
         """Send a message to the retry topic as a new one, tried once more often.
 
         Args:
             message: the message, under its original topic.
             max_times: when it was tried more often than that, the broker makes a dead letter of it.
+            delay_level: when it is delivered again; 0 for the level that brokers choose.
 
         Returns:
             Whether a broker has it; when not, the caller still has it.
         """
+        delay_level = delay_level or FIRST_RETRY_LEVEL + message.reconsume_times
         try:
             if unreadable(message) is not None:  # only the broker that has it can store it again
-                await self._to_its_broker(message, FIRST_RETRY_LEVEL + message.reconsume_times, max_times)
+                await self._to_its_broker(message, delay_level, max_times)
                 return True
             if self._producer is None:
                 producer = Producer(INNER_PRODUCER_GROUP, instance=self._instance)
@@ -83,7 +90,7 @@ class SendBack:
                 message,
                 self._group,
                 max_reconsume_times=max_times,
-                delay_level=FIRST_RETRY_LEVEL + message.reconsume_times,
+                delay_level=delay_level,
                 timeout_ms=RESEND_TIMEOUT_MS,
             )
         except TianzhouError as error:

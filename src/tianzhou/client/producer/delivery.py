@@ -12,7 +12,7 @@ from tianzhou.client.producer.publish_plan import PublishPlan, PublishPlans, Tar
 from tianzhou.client.producer.selector import choose_queue
 from tianzhou.client.producer.send_request import BATCH, SendRequest
 from tianzhou.client.producer.transport import AnyTransport
-from tianzhou.client.retry import RetryPolicy
+from tianzhou.client.retry import SendRetries
 from tianzhou.client.validation import check_queue
 from tianzhou.errors import BrokerError, ClientError, RemotingError, RequestTimeout, TianzhouError
 from tianzhou.model import MessageQueue, SendResult, SendStatus
@@ -56,7 +56,7 @@ class Delivery:
         self._plans = plans
         self._faults = faults
         self._transport = transport
-        self._retry = RetryPolicy(
+        self._retry = SendRetries(
             options.retry_times_when_send_failed,
             frozenset(options.retry_response_codes),
             options.send_msg_max_timeout_per_request_ms,

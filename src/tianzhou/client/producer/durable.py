@@ -14,7 +14,7 @@ from typing import Final
 
 from tianzhou.client.producer.publish_plan import PublishPlan, PublishPlans
 from tianzhou.client.producer.send_request import Layer, SendRequest
-from tianzhou.client.retry import RetryPolicy
+from tianzhou.client.retry import SendRetries
 from tianzhou.errors import ClientError, NotDurable, TianzhouError, TopicUnavailable
 from tianzhou.model import SendResult, SendStatus
 
@@ -112,7 +112,7 @@ def while_master(send: Layer, plans: PublishPlans, refresh: Callable[[str], Awai
 
 def until_durable(
     send: Layer,
-    policy: RetryPolicy,
+    policy: SendRetries,
     plans: PublishPlans,
     refresh: Callable[[str], Awaitable[object]],
     monotonic: Callable[[], float],

@@ -13,6 +13,7 @@ from asyncio import CancelledError
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tianzhou.client.bodies import encode_message
 from tianzhou.client.cluster.requests import create_reply_message
 from tianzhou.client.producer.delivery import FailedAttempt
 from tianzhou.client.producer.message_properties import is_plain, message_properties
@@ -137,6 +138,52 @@ class Producer(BaseProducer):
             failed = FailedAttempt(plan, target.queue, self._monotonic() - elapsed_s, error)
         prepared = PreparedMessage(message.topic, SINGLE, unique_key, now_ms, message.flag, sys_flag, properties, body)
         return await self._stack.delivery.send(SendRequest(prepared, limit_ms), failed)
+
+    async def send_body(
+        self,
+        topic: str,
+        body: object,
+        *,
+        tags: str | None = None,
+        keys: str | Iterable[str] = "",
+        properties: Mapping[str, str] | None = None,
+        delay_level: int = 0,
+        sharding_key: str | None = None,
+        queue: MessageQueue | None = None,
+        timeout_ms: float | None = None,
+    ) -> SendResult:
+        """Send a value: a dict, a dataclass, a pydantic model or anything else that becomes JSON, or a text.
+
+        Its content type goes with it as the property `content_type`. For batches, transactions and requests make the
+        message by `tianzhou.client.encode_message`.
+
+        Args:
+            topic: where it goes.
+            body: the value, see `tianzhou.client.encode_message`; bytes are sent as they are.
+            tags: one tag, by which consumers can select.
+            keys: business keys to find it by later.
+            properties: user properties.
+            delay_level: 1 to 18 (1 s … 2 h); 0 delivers at once.
+            sharding_key: messages with the same one keep their order.
+            queue: the queue it has to go to.
+            timeout_ms: limit of all attempts together; by default `send_msg_timeout_ms`.
+
+        Raises:
+            ClientError: the body cannot be encoded, or as of `send`; nothing was sent.
+            BrokerError: a broker refused it.
+            RemotingError: no broker answered in time; the message may be stored all the same.
+            NotDurable: as of `send`.
+        """
+        message = encode_message(
+            topic,
+            body,
+            tags=tags,
+            keys=keys,
+            properties=properties,
+            delay_level=delay_level,
+            sharding_key=sharding_key,
+        )
+        return await self.send(message, queue, timeout_ms=timeout_ms)
 
     async def send_batch(
         self, messages: Iterable[Message], queue: MessageQueue | None = None, timeout_ms: float | None = None

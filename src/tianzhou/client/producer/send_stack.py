@@ -24,7 +24,7 @@ from tianzhou.client.producer.publish_plan import PublishPlans
 from tianzhou.client.producer.selector import select_by_hash
 from tianzhou.client.producer.send_request import Layer, SendRequest
 from tianzhou.client.producer.transport import AnyTransport, HookedTransport, Transport
-from tianzhou.client.retry import RetryPolicy
+from tianzhou.client.retry import SendRetries
 from tianzhou.model import Message, MessageQueue, SendResult
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class SendStack:
         if options.durable:
             self._delivered = until_durable(
                 self.delivery.send,
-                RetryPolicy(codes=frozenset(options.retry_response_codes)),
+                SendRetries(codes=frozenset(options.retry_response_codes)),
                 plans,
                 instance.refresh_route,
                 instance.clock.monotonic,

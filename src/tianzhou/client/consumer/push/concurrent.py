@@ -10,7 +10,10 @@ from tianzhou.client.consumer.push.consume_rates import TopicRates
 from tianzhou.client.consumer.push.dispatcher import TURN_MESSAGES, HandlerDispatcher, Work
 from tianzhou.client.consumer.push.handlers import ConsumeContext
 from tianzhou.client.consumer.push.process_queue import ProcessQueue
+from tianzhou.client.consumer.push.retry_policy import Fate
+from tianzhou.client.consumer.push.typed_bodies import NotCalled, split
 from tianzhou.client.consumer.push.workers import Slot
+from tianzhou.client.consumer.send_back import DEFAULT_MAX_RECONSUME_TIMES
 from tianzhou.client.retry import SEND_BACK_RETRY_MS
 from tianzhou.model import ConsumeResult, MessageExt, names
 from tianzhou.wire.delivered import DeliveredMessage, pair_behind
@@ -75,6 +78,11 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
                 line.popleft()
             return Work(lot.pq, [found] if self._single else found)
         return None
+
+    @property
+    def _max_times(self) -> int:
+        times = self._options.max_reconsume_times
+        return times if times >= 0 else DEFAULT_MAX_RECONSUME_TIMES
 
     @property
     def _limit_s(self) -> float:
@@ -216,12 +224,22 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
             return
         if expired:
             await self.expire(work)
+        elif isinstance(failure, NotCalled):
+            await self._set_aside(work, failure)
         elif isinstance(failure, Exception) or result is ConsumeResult.RECONSUME_LATER:
             await self.fail(work, failure if isinstance(failure, Exception) else None, context)
         elif context.ack_index is None:
             self.finish(work)
         else:
             await self._finish_first(work, context.ack_index + 1, context)
+
+    async def _set_aside(self, work: Work, failure: NotCalled) -> None:
+        """Do with messages whose bodies do not decode what their handler's options say; the others are called again."""
+        good, bad = split(work.messages, failure)
+        if good and self._open:
+            self._line.appendleft(PulledMessages(work.pq, [good]))
+            self._call_one()
+        await self._give_back(Work(work.pq, bad), 0, failure)
 
     async def _finish_first(self, work: Work, count: int, context: ConsumeContext) -> None:
         count = max(count, 0)
@@ -251,31 +269,42 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
         """Send messages back; those that no broker takes are consumed here again."""
         if failure is not None:
             _log.warning("%s: not consumed by group %s", _named(work), self._group, exc_info=failure)
-        await self._give_back(work, context.delay_level)
+        await self._give_back(work, context.delay_level, failure)
 
     async def expire(self, work: Work) -> None:
         """See `HandlerDispatcher.expire`."""
         _log.warning("%s: not consumed by group %s within %.0f s", _named(work), self._group, self._limit_s)
-        await self._give_back(work, EXPIRED_DELAY_LEVEL)
+        has_policy = self._handlers.retry_of(work.messages[0].topic) is not None
+        await self._give_back(work, 0 if has_policy else EXPIRED_DELAY_LEVEL)
 
-    async def _give_back(self, work: Work, delay_level: int) -> None:
+    async def _give_back(self, work: Work, delay_level: int, failure: Exception | None = None) -> None:
         self._rates.of(work.messages[0].topic).failed += len(work.messages)
         if self._options.is_broadcast:
             _log.warning("%s: dropped, a broadcast message is not delivered again", _named(work))
             for message in work.messages:
+                self._next_step(message, failure, 0)
                 work.pq.finish(message.queue_offset)
             return
         refused = []
         for message in work.messages:
             if message.queue_offset not in work.pq.tracker:
                 continue
-            if await self._send_back.give(message, delay_level):
+            if await self._let_go(message, delay_level, failure):
                 work.pq.finish(message.queue_offset)
             else:
                 message.reconsume_times += 1
                 refused.append(message)
         if refused and self._open:
             self._spawn(self._again(Work(work.pq, refused)))
+
+    async def _let_go(self, message: MessageExt, delay_level: int, failure: Exception | None) -> bool:
+        step = self._next_step(message, failure, self._max_times, delay_level)
+        if step is None:
+            return await self._send_back.give(message, delay_level)
+        if step.fate is Fate.DROP:
+            return True
+        level = -1 if step.fate is Fate.DEAD_LETTER else step.delay_level
+        return await self._send_back.give(message, level, step.max_times)
 
     async def _again(self, work: Work) -> None:
         await asyncio.sleep(SEND_BACK_RETRY_MS / 1000)

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -16,6 +17,8 @@ from tianzhou.client.consumer.push.consume_rates import ConsumeRates, TopicRates
 from tianzhou.client.consumer.push.handlers import ConsumeContext, Handlers
 from tianzhou.client.consumer.push.options import PushOptions
 from tianzhou.client.consumer.push.process_queue import ProcessQueue
+from tianzhou.client.consumer.push.retry_policy import Fate, NextStep
+from tianzhou.client.consumer.push.typed_bodies import NotCalled
 from tianzhou.client.consumer.push.workers import Slot, Workers
 from tianzhou.client.consumer.send_back import SendBack
 from tianzhou.clock import Clock
@@ -26,6 +29,19 @@ T = TypeVar("T")
 
 TURN_MESSAGES = 100
 """Messages consumed without waiting after which the loop's other tasks get their turn."""
+
+
+_FATES = {
+    Fate.AGAIN: "tries it again later",
+    Fate.DEAD_LETTER: "makes a dead letter of it",
+    Fate.DROP: "skips it",
+}
+
+_log = logging.getLogger(__name__)
+
+
+def _place(message: MessageExt) -> str:
+    return f"{message.topic} queue {message.queue_id} queue_offset {message.queue_offset} msg_id {message.msg_id}"
 
 
 class Work(NamedTuple):
@@ -148,6 +164,22 @@ class HandlerDispatcher(ABC, Generic[T]):
         rates = self._rates.of(topic)
         rates.called(self._clock.monotonic() - began_s)
         return rates
+
+    def _next_step(
+        self, message: MessageExt, failure: Exception | None, max_times: int, wanted_level: int = 0
+    ) -> NextStep | None:
+        """What follows for a message that was not consumed, see `Handlers.next_step`; said in the log."""
+        step = self._handlers.next_step(message, failure, max_times, wanted_level)
+        fate = Fate.AGAIN if step is None else step.fate
+        if isinstance(failure, NotCalled):
+            reason = failure.reasons[message.queue_offset]
+            _log.warning(
+                "%s: its body does not decode, group %s %s: %s", _place(message), self._group, _FATES[fate], reason
+            )
+        elif fate is Fate.DROP:
+            attempts = message.reconsume_times + 1
+            _log.warning("%s: group %s drops it after %d attempts", _place(message), self._group, attempts)
+        return step
 
     @abstractmethod
     def put(self, pq: ProcessQueue, messages: list[MessageExt]) -> None:

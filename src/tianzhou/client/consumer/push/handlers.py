@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable
@@ -12,14 +13,17 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from tianzhou.client.consumer.push.process_pool import ProcessPool
+from tianzhou.client.consumer.push.retry_policy import NextStep, RetryPolicy, check_policy, next_step
+from tianzhou.client.consumer.push.typed_bodies import AT_ONCE, NotCalled, TypedBody, Undecodable, typed_body
 from tianzhou.client.hooks import ConsumeHook, ConsumeOutcome, HandlerCall, begin, end
-from tianzhou.errors import ClientError
+from tianzhou.errors import ClientError, ConfigError
 from tianzhou.model import ConsumeResult, MessageExt, MessageQueue
 
 Handler: TypeAlias = Callable[..., "ConsumeResult | Awaitable[ConsumeResult | None] | None"]
 """Consumes a message, or a list of messages when `consume_message_batch_max_size` is above 1.
 
-It takes a `ConsumeContext` as its second argument when it has one, or one called `context`. Returning nothing or
+It takes a `ConsumeContext` as its second argument when it has one, or one called `context`; with `body=` it takes the
+body's value first, and what it calls `message` and `context`. Returning nothing or
 SUCCESS means consumed; so does any other value, with a warning. Raising means: deliver it again, later and after
 others; in an orderly consumer after a moment and before any other of its queue. `ConsumeResult` has the other answers.
 """
@@ -54,10 +58,29 @@ class ConsumeContext:
     suspend_ms: int | None = None
 
 
+class HandlerOptions(NamedTuple):
+    """What is particular to a handler.
+
+    Attributes:
+        body: what the values of bodies are, see `tianzhou.client.decode_body`; None gives it messages.
+        undecodable: what comes of messages whose bodies have no value; None for the default.
+        retry: what comes of messages that it does not consume; None for the consumer's way.
+    """
+
+    body: Any = None
+    undecodable: Undecodable | None = None
+    retry: RetryPolicy | None = None
+
+
+PLAIN = HandlerOptions()
+
+
 class _Known(NamedTuple):
     handler: Handler
     is_async: bool
     wants_context: bool
+    typed: TypedBody | None
+    retry: RetryPolicy | None
 
 
 class Handlers:
@@ -69,12 +92,22 @@ class Handlers:
         batch_size: most messages of one call; above 1, handlers get lists.
         threads: how many sync handlers run at the same time.
         hooks: called around each call of a handler.
+        is_broadcast: whether each member of the group gets all messages.
     """
 
     def __init__(
-        self, group: str, *, orderly: bool, batch_size: int, threads: int, hooks: Iterable[ConsumeHook] = ()
+        self,
+        group: str,
+        *,
+        orderly: bool,
+        batch_size: int,
+        threads: int,
+        hooks: Iterable[ConsumeHook] = (),
+        is_broadcast: bool = False,
     ) -> None:
         self._group = group
+        self._orderly = orderly
+        self._is_broadcast = is_broadcast
         self._answers = ORDERLY if orderly else UNORDERED
         self._known: dict[str, _Known] = {}
         self._warned: set[str] = set()
@@ -89,18 +122,62 @@ class Handlers:
     def __bool__(self) -> bool:
         return bool(self._known)
 
-    def add(self, topic: str, handler: Handler) -> None:
+    def add(self, topic: str, handler: Handler, options: HandlerOptions = PLAIN) -> None:
         """Have a topic's messages consumed by `handler`.
 
         Raises:
             ClientError: it cannot be called as handlers are.
+            ConfigError: an option has a value it cannot have.
         """
-        _check_handler(topic, handler)
+        typed = None
+        if options.body is not None:
+            _check_function(topic, handler)
+            in_lists, resends = self.batch_size > 1, not self._is_broadcast
+            typed = typed_body(topic, handler, options.body, options.undecodable, in_lists=in_lists, resends=resends)
+        elif options.undecodable is not None:
+            raise ConfigError(
+                f"undecodable={options.undecodable!r} of topic {topic} needs body=, else nothing is decoded"
+            )
+        else:
+            _check_handler(topic, handler)
+        if options.retry is not None:
+            check_policy(options.retry, topic, orderly=self._orderly, is_broadcast=self._is_broadcast)
         self._warned.discard(topic)
-        known = self._known[topic] = _Known(handler, _is_async(handler), _wants_context(handler))
+        wants_context = typed is None and _wants_context(handler)
+        known = self._known[topic] = _Known(handler, _is_async(handler), wants_context, typed, options.retry)
         self.plain.pop(topic, None)
-        if known.is_async and not known.wants_context and not self.hooks:
+        if known.is_async and not known.wants_context and not self.hooks and typed is None:
             self.plain[topic] = cast("Callable[..., Awaitable[Any]]", handler)
+
+    def next_step(
+        self, message: MessageExt, failure: BaseException | None, max_times: int, wanted_level: int = 0
+    ) -> NextStep | None:
+        """What follows for a message that was not consumed, as its handler's options have it.
+
+        Args:
+            message: the message.
+            failure: what the call raised; None when the handler asked for a later delivery.
+            max_times: how often a message may be delivered again, when its handler's policy does not say.
+            wanted_level: the delay level that the handler has set.
+
+        Returns:
+            The step; None when it is the consumer's way that counts.
+        """
+        known = self._known.get(message.topic)
+        if known is None:
+            return None
+        if isinstance(failure, NotCalled) and known.typed is not None:
+            at_once = AT_ONCE.get(known.typed.undecodable)
+            if at_once is not None:
+                return at_once
+        if known.retry is None:
+            return None
+        return next_step(known.retry, message.reconsume_times, max_times, wanted_level)
+
+    def retry_of(self, topic: str) -> RetryPolicy | None:
+        """The retry policy of a topic's handler."""
+        known = self._known.get(topic)
+        return None if known is None else known.retry
 
     def resize(self, threads: int) -> None:
         """Change how many sync handlers run at the same time; those that run now are let finish."""
@@ -125,6 +202,7 @@ class Handlers:
         Raises:
             Exception: what the handler raises.
             ClientError: there is no handler, or it answered what this consumer cannot do.
+            NotCalled: a body has no value of the kind that the handler wants.
         """
         if not self.hooks:
             return await self._call(topic, messages, context)
@@ -145,22 +223,28 @@ class Handlers:
 
     async def _call(self, topic: str, messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult | None:
         try:
-            handler, is_async, wants_context = self._known[topic]
+            handler, is_async, wants_context, typed, _ = self._known[topic]
         except KeyError:
             raise ClientError(
                 f"group {self._group} got a message of topic {topic} but has no handler for it; subscribe with one, "
                 "or use handlers for all topics or for none"
             ) from None
-        argument: Any = messages if self.batch_size > 1 else messages[0]
+        named: dict[str, Any] = {}
+        argument: Any
+        if typed is not None:
+            argument, named = typed.arguments(messages, context)
+        else:
+            argument = messages if self.batch_size > 1 else messages[0]
         arguments = (argument, context) if wants_context else (argument,)
         outcome: Any
         if is_async:
-            outcome = await handler(*arguments)  # type: ignore[misc]
+            outcome = await handler(*arguments, **named)  # type: ignore[misc]
         else:
             if self._executor is None:
                 self._executor = ThreadPoolExecutor(self.threads, f"consume-{self._group}")
             run = contextvars.copy_context().run  # so that handlers see what hooks have set, as a trace's context
-            outcome = await asyncio.get_running_loop().run_in_executor(self._executor, run, handler, *arguments)
+            call = functools.partial(handler, *arguments, **named)
+            outcome = await asyncio.get_running_loop().run_in_executor(self._executor, run, call)
             if inspect.isawaitable(outcome):
                 outcome = await outcome
         return self.answer(topic, outcome)
@@ -192,13 +276,18 @@ class Handlers:
         return None
 
 
-def _check_handler(topic: str, handler: object) -> None:
+def _check_function(topic: str, handler: object) -> None:
     # Found out at the first message instead, each message would be retried until it is a dead letter.
     if not callable(handler):
         raise ClientError(f"the handler of topic {topic} is {handler!r}; it has to be a function")
     name = getattr(handler, "__qualname__", repr(handler))
     if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
         raise ClientError(f"the handler {name} of topic {topic} has a yield, so calling it would do nothing; remove it")
+
+
+def _check_handler(topic: str, handler: Handler) -> None:
+    _check_function(topic, handler)
+    name = getattr(handler, "__qualname__", repr(handler))
     try:
         signature = inspect.signature(handler)
     except (TypeError, ValueError):  # some builtins do not tell

@@ -180,6 +180,7 @@ def idempotent(
                 guard.settle(claimed, result, *context)
                 return result
 
+        consume.consumes_messages = True  # type: ignore[attr-defined]  # so that nobody gives it values instead
         return consume  # type: ignore[return-value]
 
     return decorate

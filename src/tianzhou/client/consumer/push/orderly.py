@@ -18,6 +18,8 @@ from tianzhou.client.consumer.push.dispatcher import HandlerDispatcher, Work
 from tianzhou.client.consumer.push.handlers import ConsumeContext, Handlers
 from tianzhou.client.consumer.push.options import PushOptions
 from tianzhou.client.consumer.push.process_queue import ProcessQueue
+from tianzhou.client.consumer.push.retry_policy import Fate, NextStep
+from tianzhou.client.consumer.push.typed_bodies import NotCalled, first_alike
 from tianzhou.client.consumer.push.workers import Slot
 from tianzhou.client.consumer.send_back import SendBack
 from tianzhou.clock import Clock
@@ -167,6 +169,13 @@ class OrderlyDispatcher(HandlerDispatcher[ProcessQueue]):
         rates = self._count(topic, began_s)
         if pq.dropped:
             return
+        if isinstance(failure, NotCalled):
+            alike = first_alike(messages, failure)
+            pq.put_back(messages[len(alike) :])
+            if alike[0].queue_offset not in failure.reasons:
+                await self._consume_turn(Work(pq, alike))
+                return
+            work = Work(pq, alike)
         match step_after(result, raised=failure is not None, auto_commit=context.auto_commit):
             case Step.COMMIT:
                 self._commit(pq)
@@ -198,7 +207,7 @@ class OrderlyDispatcher(HandlerDispatcher[ProcessQueue]):
         """Deliver messages again before all others of their queue, but give away what has failed too often."""
         pq, messages = work
         first = messages[0]
-        if failure is not None:
+        if failure is not None and not isinstance(failure, NotCalled):
             _log.warning(
                 "%s %s at %s: not consumed by group %s; the queue rests and tries again",
                 first.topic,
@@ -208,21 +217,26 @@ class OrderlyDispatcher(HandlerDispatcher[ProcessQueue]):
                 exc_info=failure,
             )
         self._rates.of(first.topic).failed += len(messages)
-        again, gone = [], []
+        again, gone, rests_ms = [], [], []
         for message in messages:
-            if message.reconsume_times >= self._max_times and await self._give_away(message):
+            step = self._next_step(message, failure, self._max_times) or self._default_step(message)
+            if step.fate is Fate.DROP or (step.fate is Fate.DEAD_LETTER and await self._give_away(message)):
                 gone.append(message)
             else:
                 message.reconsume_times += 1
                 again.append(message)
+                rests_ms.append(self._rest_default_ms if step.rest_ms is None else step.rest_ms)
         for message in gone:
             pq.in_hand.remove(message)
             pq.finish(message.queue_offset)
         pq.put_back(again)
         if again:
-            self._spawn(self._rest(pq, rest_ms(context.suspend_ms, self._rest_default_ms)))
+            self._spawn(self._rest(pq, rest_ms(context.suspend_ms, max(rests_ms))))
         else:
             self._go_on(pq)
+
+    def _default_step(self, message: MessageExt) -> NextStep:
+        return NextStep(Fate.DEAD_LETTER if message.reconsume_times >= self._max_times else Fate.AGAIN)
 
     async def expire(self, work: Work) -> None:
         """Nothing: what follows has to wait, however long a message takes."""
@@ -231,4 +245,4 @@ class OrderlyDispatcher(HandlerDispatcher[ProcessQueue]):
         if self._options.is_broadcast:
             _log.warning("%s %s: dropped after %d tries", message.topic, message.msg_id, message.reconsume_times + 1)
             return True
-        return await self._send_back.store_again(message, self._max_times)
+        return await self._send_back.store_again(message, min(message.reconsume_times, self._max_times))

@@ -18,11 +18,13 @@ from tianzhou.client.consumer.push.assigned_queues import AssignedQueues
 from tianzhou.client.consumer.push.concurrent import ConcurrentDispatcher
 from tianzhou.client.consumer.push.consume_rates import ConsumeRates
 from tianzhou.client.consumer.push.dispatcher import HandlerDispatcher
-from tianzhou.client.consumer.push.handlers import H, Handler, Handlers
+from tianzhou.client.consumer.push.handlers import H, Handler, HandlerOptions, Handlers
 from tianzhou.client.consumer.push.iteration import MessageIteration
 from tianzhou.client.consumer.push.options import PushOptions, check_concurrency
 from tianzhou.client.consumer.push.orderly import OrderlyDispatcher
 from tianzhou.client.consumer.push.push_member import PushMember
+from tianzhou.client.consumer.push.retry_policy import RetryPolicy
+from tianzhou.client.consumer.push.typed_bodies import Undecodable
 from tianzhou.client.consumer.rebalancer import TAKE_OVER_DELAY_S, Rebalancer
 from tianzhou.client.consumer.send_back import SendBack
 from tianzhou.client.consumer.subscribe_rpc import announce
@@ -91,6 +93,7 @@ class PushConsumer(GroupClient, Startable):
             orderly=options.orderly,
             batch_size=options.consume_message_batch_max_size,
             threads=options.consume_concurrency,
+            is_broadcast=options.is_broadcast,
             hooks=[*options.consume_hooks, *([self._trace.on_consume] if self._trace is not None else [])],
         )
         self._rates = ConsumeRates(clock.monotonic())
@@ -159,7 +162,15 @@ class PushConsumer(GroupClient, Startable):
     # --- subscriptions ---------------------------------------------------------------------------------------
 
     def subscribe(
-        self, topic: str, tags: str | None = ALL, handler: Handler | None = None, *, sql: str | None = None
+        self,
+        topic: str,
+        tags: str | None = ALL,
+        handler: Handler | None = None,
+        *,
+        sql: str | None = None,
+        body: Any = None,
+        undecodable: Undecodable | None = None,
+        retry: RetryPolicy | None = None,
     ) -> None:
         """Subscribe to a topic; it need not exist yet.
 
@@ -170,19 +181,34 @@ class PushConsumer(GroupClient, Startable):
             tags: tag expression, `A || B`; `*` for all messages.
             handler: consumes the messages; without one they come to `async for`.
             sql: SQL92 expression instead of tags.
+            body: has the handler get values in the place of messages: of JSON by a dataclass, `TypedDict`, pydantic
+                model, `dict` or any other type, of text by `str`, or by a function of bytes. It may name `message`
+                (`messages` with lists) and `context` besides.
+            undecodable: what comes of a message whose body has no such value: `"dead_letter"`, at once, by default;
+                `"retry"`, as of one that failed; or `"skip"`, which is the default when broadcasting. In any case the
+                log says which it is, and why.
+            retry: what comes of messages that the handler does not consume; by default they are delivered again as
+                `max_reconsume_times` says.
 
         Raises:
             ClientError: the topic or the expression is wrong, or a first handler comes after the start.
+            ConfigError: RocketMQ cannot do what `undecodable` or `retry` ask for, or nothing can be decoded to `body`.
         """
         check_topic(topic)
+        if handler is None and (body is not None or undecodable is not None or retry is not None):
+            raise ClientError(
+                f"topic {topic}: body, undecodable and retry are a handler's; give one, or write "
+                "decode_body(message, …) where you iterate"
+            )
         if self._stopped:
             raise ClientError(f"the consumer of group {self._group} is stopped; make a new one")
         if self._running and handler is not None and not self._has_workers:
             raise ClientError(f"group {self._group} was started without handlers; subscribe with one before the start")
         now_ms = self._instance.clock.now_ms()
-        self._subscriptions[topic] = build_subscription(topic, tags, sql, version_ms=now_ms)
+        subscription = build_subscription(topic, tags, sql, version_ms=now_ms)
         if handler is not None:
-            self._handlers.add(topic, handler)
+            self._handlers.add(topic, handler, HandlerOptions(body, undecodable, retry))
+        self._subscriptions[topic] = subscription
         if self._running:
             self._tasks.spawn(self._announce())
 
@@ -194,14 +220,23 @@ class PushConsumer(GroupClient, Startable):
         self._subscriptions.pop(topic, None)
         self._sharing.wake()
 
-    def on(self, topic: str, tags: str | None = ALL, *, sql: str | None = None) -> Callable[[H], H]:
+    def on(
+        self,
+        topic: str,
+        tags: str | None = ALL,
+        *,
+        sql: str | None = None,
+        body: Any = None,
+        undecodable: Undecodable | None = None,
+        retry: RetryPolicy | None = None,
+    ) -> Callable[[H], H]:
         """Decorator: subscribe to a topic with the decorated function, sync or async, as its handler.
 
         Sync handlers run in threads, `consume_concurrency` of them. See `subscribe` and `Handler`.
         """
 
         def register(handler: H) -> H:
-            self.subscribe(topic, tags, handler, sql=sql)
+            self.subscribe(topic, tags, handler, sql=sql, body=body, undecodable=undecodable, retry=retry)
             return handler
 
         return register

@@ -1,0 +1,162 @@
+"""What handlers with `body=` are called with: the values of bodies, and the message where they name it."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, get_args
+
+from tianzhou.client.bodies import BodyDecoder, decoder_of
+from tianzhou.client.consumer.push.retry_policy import Fate, NextStep
+from tianzhou.errors import ClientError, ConfigError, UndecodableBody
+from tianzhou.model import MessageExt
+
+Undecodable: TypeAlias = Literal["dead_letter", "retry", "skip"]
+"""What comes of a message whose body does not decode: it becomes a dead letter at once, it goes the way of one that
+failed, or it counts as consumed. Each is in the log, with topic, queue offset, message id and reason."""
+
+AT_ONCE: Mapping[str, NextStep] = {"dead_letter": NextStep(Fate.DEAD_LETTER), "skip": NextStep(Fate.DROP)}
+"""What is decided without a retry policy."""
+
+
+class NotCalled(UndecodableBody):
+    """A handler was not called, because bodies of its messages do not decode.
+
+    Args:
+        message: of the first one.
+        reasons: why not, by queue offset.
+    """
+
+    def __init__(self, message: str, reasons: Mapping[int, str]) -> None:
+        self.reasons = reasons
+        super().__init__(message, reason=next(iter(reasons.values()), ""))
+
+
+def split(messages: list[MessageExt], failure: NotCalled) -> tuple[list[MessageExt], list[MessageExt]]:
+    """The messages whose bodies decode, and the others."""
+    good = [message for message in messages if message.queue_offset not in failure.reasons]
+    return good, [message for message in messages if message.queue_offset in failure.reasons]
+
+
+def first_alike(messages: list[MessageExt], failure: NotCalled) -> list[MessageExt]:
+    """The first messages, as long as all of them decode, or none does."""
+    run = itertools.groupby(messages, lambda message: message.queue_offset in failure.reasons)
+    return list(next(run)[1])
+
+
+@dataclass(frozen=True, slots=True)
+class TypedBody:
+    """How the handler of a topic is called.
+
+    Attributes:
+        decoder: makes the values.
+        undecodable: what comes of messages without one.
+        in_lists: whether the handler gets lists.
+        message_name: the parameter that gets the message, or the list of them; None when there is none.
+        wants_context: whether a parameter is called `context`.
+    """
+
+    decoder: BodyDecoder
+    undecodable: Undecodable
+    in_lists: bool
+    message_name: str | None
+    wants_context: bool
+
+    def arguments(self, messages: list[MessageExt], context: Any) -> tuple[Any, dict[str, Any]]:
+        """The handler's first argument, and those by name.
+
+        Raises:
+            NotCalled: some messages have no value.
+        """
+        values: list[Any] = []
+        reasons: dict[int, str] = {}
+        first = ""
+        for message in messages:
+            try:
+                values.append(self.decoder(message))
+            except UndecodableBody as error:
+                first = first or str(error)
+                reasons[message.queue_offset] = error.reason
+        if reasons:
+            raise NotCalled(first, reasons)
+        named: dict[str, Any] = {}
+        if self.message_name is not None:
+            named[self.message_name] = messages if self.in_lists else messages[0]
+        if self.wants_context:
+            named["context"] = context
+        return (values if self.in_lists else values[0]), named
+
+
+def typed_body(
+    topic: str,
+    handler: Callable[..., Any],
+    body: Any,
+    undecodable: Undecodable | None,
+    *,
+    in_lists: bool,
+    resends: bool,
+) -> TypedBody:
+    """How a handler that wants values is to be called.
+
+    Args:
+        topic: whose handler it is.
+        handler: takes the value first; `message` (`messages` with lists) and `context` where it names them.
+        body: what values are, see `tianzhou.client.decode_body`.
+        undecodable: what comes of messages without one; None for the default.
+        in_lists: whether the handler gets lists.
+        resends: whether messages can be delivered again and become dead letters.
+
+    Raises:
+        ClientError: the handler cannot be called so.
+        ConfigError: nothing can be decoded to that, or RocketMQ cannot do what was asked for.
+    """
+    if undecodable not in (None, *get_args(Undecodable)):
+        raise ConfigError(
+            f"undecodable is {undecodable!r}; use one of {', '.join(map(repr, get_args(Undecodable)))} (topic {topic})"
+        )
+    if undecodable not in (None, "skip") and not resends:
+        raise ConfigError(
+            f"undecodable={undecodable!r} of topic {topic}: a broadcast message is not delivered again and cannot "
+            "become a dead letter; use 'skip'"
+        )
+    if getattr(handler, "consumes_messages", False):
+        raise ClientError(
+            f"the handler {_name(handler)} of topic {topic} is @idempotent, which goes by the message; leave body "
+            "out, and write decode_body(message, …) in it"
+        )
+    if undecodable is None:
+        undecodable = "dead_letter" if resends else "skip"
+    message_name, wants_context = _named(topic, handler, "messages" if in_lists else "message")
+    return TypedBody(decoder_of(body), undecodable, in_lists, message_name, wants_context)
+
+
+def _named(topic: str, handler: Callable[..., Any], message_name: str) -> tuple[str | None, bool]:
+    try:
+        parameters = list(inspect.signature(handler).parameters.values())
+    except (TypeError, ValueError):  # some builtins do not tell
+        return None, False
+    places = [p for p in parameters if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL}]
+    if not places:
+        raise ClientError(
+            f"the handler {_name(handler)} of topic {topic} takes nothing; it gets the body's value first"
+        )
+    rest = {p.name: p for p in parameters if p is not places[0]}
+    known = {message_name, "context"}
+    for name, parameter in rest.items():
+        by_name = parameter.kind in {parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD}
+        optional = parameter.default is not parameter.empty or parameter.kind in {
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+        }
+        if not optional and not (by_name and name in known):
+            raise ClientError(
+                f"the handler {_name(handler)} of topic {topic} wants {name}; with body it gets the value first, and "
+                f"{message_name} and context where it names them"
+            )
+    return (message_name if message_name in rest else None), "context" in rest
+
+
+def _name(handler: Callable[..., Any]) -> str:
+    return str(getattr(handler, "__qualname__", repr(handler)))
