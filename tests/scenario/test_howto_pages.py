@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -62,7 +63,14 @@ def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.filterwarnings("ignore:Using `httpx`")  # Starlette's test client would rather have its successor
-@pytest.mark.parametrize("name", ["test_an_order_is_billed", "test_when_no_broker_answers_the_caller_is_told"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "test_an_order_is_billed",
+        "test_what_is_no_order_is_refused_here_and_there",
+        "test_when_no_broker_answers_the_caller_is_told",
+    ],
+)
 def test_the_application_with_a_lifespan_passes_its_own_tests(
     name: str, web: Path, tianzhou_cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,8 +117,8 @@ def test_a_view_sends_what_a_command_consumes(
     command = threading.Thread(target=bill.Command().handle)
     command.start()
     try:
-        assert views.place(SimpleNamespace(body=b"{}"), 7).status_code == 202
-        tianzhou_cluster.wait_until(lambda: bill.BILLED == ["7"])
+        assert views.place(SimpleNamespace(POST={"amount": "12.5"}), 7).status_code == 202
+        tianzhou_cluster.wait_until(lambda: [views.Order(7, 12.5)] == bill.BILLED)
     finally:
         tianzhou_cluster.wait_until(lambda: signal.SIGTERM in handlers)
         handlers[signal.SIGTERM](signal.SIGTERM, None)
@@ -118,6 +126,48 @@ def test_a_view_sends_what_a_command_consumes(
         views.producer().stop()
     assert not command.is_alive()
     tianzhou_cluster.wait_until_consumed("billing", "orders")
+
+
+def faststream() -> dict[str, ModuleType]:
+    """What the page uses of FastStream, which the tests do not install: a broker in memory and the hooks of a life."""
+
+    class InMemoryBroker:
+        def __init__(self, _url: str) -> None:
+            self.subscribers: dict[str, Any] = {}
+
+        def subscriber(self, channel: str) -> Any:
+            return lambda handler: self.subscribers.setdefault(channel, handler)
+
+        async def publish(self, value: Any, channel: str) -> None:
+            await self.subscribers[channel](value)
+
+    @asynccontextmanager
+    async def in_memory(_broker: InMemoryBroker) -> AsyncIterator[None]:
+        yield
+
+    @asynccontextmanager
+    async def living(app: SimpleNamespace) -> AsyncIterator[None]:
+        for hook in (*app.on_startup, *app.after_startup):
+            await hook()
+        yield
+        for hook in (*app.on_shutdown, *app.after_shutdown):
+            await hook()
+
+    def application(broker: InMemoryBroker, **hooks: Any) -> SimpleNamespace:
+        return SimpleNamespace(broker=broker, **hooks)
+
+    modules = {name: ModuleType(name) for name in ("faststream", "faststream.redis")}
+    vars(modules["faststream"]).update(FastStream=application, TestApp=living)
+    vars(modules["faststream.redis"]).update(RedisBroker=InMemoryBroker, TestRedisBroker=in_memory)
+    return modules
+
+
+@pytest.mark.usefixtures("web")
+def test_faststream_and_the_clients_stand_side_by_side(tianzhou_cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    if importlib.util.find_spec("faststream") is None:
+        for name, module in faststream().items():
+            monkeypatch.setitem(sys.modules, name, module)
+    importlib.import_module("test_stream").test_both_ways(tianzhou_cluster, monkeypatch)
 
 
 def test_the_nouns_of_the_page_are_those_of_admin() -> None:
