@@ -148,12 +148,6 @@ def test_lists_are_of_values(monkeypatch):
         (lambda order: 0, {"undecodable": "skip"}, ConfigError, "needs body=, else nothing is decoded"),
         (lambda order: 0, {"body": object}, ConfigError, "how to make a object"),
         (lambda order: 0, {"retry": RetryPolicy(delays_s=15)}, ConfigError, "delay levels only"),
-        (
-            idempotent(MemoryIds(), window_s=1)(lambda m: 0),
-            {"body": Order},
-            ClientError,
-            r"is @idempotent.*decode_body",
-        ),
     ],
 )
 def test_what_cannot_be_is_refused_before_the_first_message(handler, options, error, text):
@@ -168,6 +162,57 @@ def test_a_broadcast_message_has_nowhere_to_go(undecodable):
     handlers = Handlers("G", orderly=False, batch_size=1, threads=1, is_broadcast=True)
     with pytest.raises(ConfigError, match=r"a broadcast message is not delivered again .* use 'skip'"):
         handlers.add("T", lambda order: 0, HandlerOptions(Order, undecodable))
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("names_message", [False, True])
+async def test_an_id_is_consumed_once_though_the_handler_gets_values(is_async, names_message):
+    seen = []
+
+    def plain(value):
+        seen.append((value, None))
+
+    def with_message(value, message):
+        seen.append((value, message.msg_id))
+
+    async def waiting(value):
+        plain(value)
+
+    async def waiting_with_message(value, message):
+        with_message(value, message)
+
+    kinds = {False: (plain, waiting), True: (with_message, waiting_with_message)}
+    handler = idempotent(MemoryIds(), window_s=60)(kinds[names_message][is_async])
+    async with Bench(handler, body=list[int]).running(1) as bench:
+        pq = bench.bring(b"[1]", BAD, b"[3]", b"[1]")
+        await asyncio.sleep(1)
+        assert pq.tracker.committable == 4
+        again = bench.bring(b"[1]", b"[2]")
+        await asyncio.sleep(1)
+        assert again.tracker.committable == 2
+    ids = ["id0", "id2", "id3", "id1"] if names_message else [None] * 4
+    assert seen == list(zip([[1], [3], [1], [2]], ids, strict=True))
+
+
+@pytest.mark.parametrize("names_messages", [False, True])
+async def test_lists_of_values_lack_those_that_are_done(names_messages):
+    seen = []
+
+    def plain(values):
+        seen.append((values, None))
+
+    def with_messages(values, messages, context):
+        context.ack_index = 0
+        seen.append((values, [message.msg_id for message in messages]))
+
+    handler = idempotent(MemoryIds(), window_s=60)(with_messages if names_messages else plain)
+    async with Bench(handler, body=int, batch_size=5).running(1) as bench:
+        bench.bring(b"1")
+        await asyncio.sleep(1)
+        bench.bring(b"1", b"2", b"3")
+        await asyncio.sleep(1)
+        assert bench.away.given == ([(2, 0, None)] if names_messages else [])
+    assert seen == ([([1], ["id0"]), ([2, 3], ["id1", "id2"])] if names_messages else [([1], None), ([2, 3], None)])
 
 
 # --- what comes of them --------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ import enum
 import functools
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from tianzhou.clock import Clock, SystemClock
@@ -135,7 +135,8 @@ def idempotent(
 ) -> Callable[[H], H]:
     """Decorator: have a handler consume each id at most once; see the module for what that means.
 
-    It works for async and sync handlers, of single messages and of lists, with and without a context.
+    It works for async and sync handlers, of messages and of values (`body=`), single or in lists, with and without a
+    context.
 
     Args:
         ids: remembers the ids: `MemoryIds`, `SqliteIds`, `RedisIds` or your own.
@@ -154,49 +155,83 @@ def idempotent(
     guard = _Guard(ids, window_s, key, scope, lease_s, clock or SystemClock())
 
     def decorate(handler: H) -> H:
+        wanted = _names_of(handler)
         if inspect.iscoroutinefunction(handler):
 
             @functools.wraps(handler)
-            async def consume(given: Any, *context: Any) -> Any:
-                claimed = await guard.call(guard.claim, given)
+            async def consume(given: Any, *context: Any, **named: Any) -> Any:
+                claimed = await guard.call(guard.claim, given, named)
                 try:
-                    result = await handler(claimed.argument, *context) if claimed.fresh else None
+                    argument, named = claimed.arguments(wanted)
+                    result = await handler(argument, *context, **named) if claimed.fresh else None
                 except BaseException:
                     await guard.call(guard.release, claimed)
                     raise
-                await guard.call(guard.settle, claimed, result, *context)
+                await guard.call(guard.settle, claimed, result, *context, *claimed.context)
                 return result
 
         else:
 
             @functools.wraps(handler)
-            def consume(given: Any, *context: Any) -> Any:
-                claimed = guard.claim(given)
+            def consume(given: Any, *context: Any, **named: Any) -> Any:
+                claimed = guard.claim(given, named)
                 try:
-                    result = handler(claimed.argument, *context) if claimed.fresh else None
+                    argument, named = claimed.arguments(wanted)
+                    result = handler(argument, *context, **named) if claimed.fresh else None
                 except BaseException:
                     guard.release(claimed)
                     raise
-                guard.settle(claimed, result, *context)
+                guard.settle(claimed, result, *context, *claimed.context)
                 return result
 
-        consume.consumes_messages = True  # type: ignore[attr-defined]  # so that nobody gives it values instead
+        consume.needs_message = True  # type: ignore[attr-defined]  # also when it is called with a value
         return consume  # type: ignore[return-value]
 
     return decorate
 
 
 class _Claimed:
-    """The argument of a handler, and the ids claimed for it."""
+    """What a handler is to be called with, and the ids claimed for it.
 
-    __slots__ = ("argument", "fresh", "given", "ids", "running")
+    Args:
+        argument: the message, or its value; a list of them where handlers get lists.
+        named: what a handler of values gets by name, `message` or `messages` in any case.
+    """
 
-    def __init__(self, given: Any) -> None:
-        self.given: list[MessageExt] = given if isinstance(given, list) else [given]
+    __slots__ = ("_argument", "_in_lists", "_named", "fresh", "given", "ids", "running")
+
+    def __init__(self, argument: Any, named: Mapping[str, Any]) -> None:
+        messages = named.get("messages", named.get("message", argument))
+        self._argument = argument
+        self._named = named
+        self._in_lists = isinstance(messages, list)
+        self.given: list[MessageExt] = messages if self._in_lists else [messages]
         self.fresh: list[MessageExt] = []
         self.ids: list[str] = []
         self.running = ""
-        self.argument: Any = self.fresh if isinstance(given, list) else given
+
+    @property
+    def context(self) -> tuple[Any, ...]:
+        """The context, when it has come by name."""
+        return (self._named["context"],) if "context" in self._named else ()
+
+    def arguments(self, wanted: frozenset[str]) -> tuple[Any, dict[str, Any]]:
+        """What the handler is called with, without what is claimed elsewhere; by name only what it has names for."""
+        named = {name: value for name, value in self._named.items() if name in wanted}
+        if not self._in_lists:
+            return self._argument, named
+        if "messages" not in self._named:
+            return self.fresh, named
+        fresh = {id(message) for message in self.fresh}
+        values = [value for value, message in zip(self._argument, self.given, strict=True) if id(message) in fresh]
+        return values, named | ({"messages": self.fresh} if "messages" in wanted else {})
+
+
+def _names_of(handler: Callable[..., Any]) -> frozenset[str]:
+    try:
+        return frozenset(inspect.signature(handler).parameters)
+    except (TypeError, ValueError):  # some builtins do not tell
+        return frozenset()
 
 
 class _Guard:
@@ -225,13 +260,13 @@ class _Guard:
             return await asyncio.to_thread(function, *arguments)
         return function(*arguments)
 
-    def claim(self, given: Any) -> _Claimed:
-        """Claim the ids of what a handler is to be given.
+    def claim(self, argument: Any, named: Mapping[str, Any]) -> _Claimed:
+        """Claim the ids of what a handler is to be called with.
 
         Raises:
             DuplicateInProgress: the only message is in work elsewhere.
         """
-        claimed = _Claimed(given)
+        claimed = _Claimed(argument, named)
         now_ms = self._now_ms()
         try:
             for message in claimed.given:

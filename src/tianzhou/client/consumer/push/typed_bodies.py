@@ -121,11 +121,6 @@ def typed_body(
             f"undecodable={undecodable!r} of topic {topic}: a broadcast message is not delivered again and cannot "
             "become a dead letter; use 'skip'"
         )
-    if getattr(handler, "consumes_messages", False):
-        raise ClientError(
-            f"the handler {_name(handler)} of topic {topic} is @idempotent, which goes by the message; leave body "
-            "out, and write decode_body(message, …) in it"
-        )
     if undecodable is None:
         undecodable = "dead_letter" if resends else "skip"
     message_name, wants_context = _named(topic, handler, "messages" if in_lists else "message")
@@ -155,7 +150,8 @@ def _named(topic: str, handler: Callable[..., Any], message_name: str) -> tuple[
                 f"the handler {_name(handler)} of topic {topic} wants {name}; with body it gets the value first, and "
                 f"{message_name} and context where it names them"
             )
-    return (message_name if message_name in rest else None), "context" in rest
+    needs_message = message_name in rest or getattr(handler, "needs_message", False)
+    return (message_name if needs_message else None), "context" in rest
 
 
 def _name(handler: Callable[..., Any]) -> str:
