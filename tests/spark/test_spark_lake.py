@@ -242,3 +242,41 @@ def test_a_stream_takes_no_batch_of_its_own(spark, tmp_path):
         stream.writeStream.format("tianzhou_lake").options(path=str(tmp_path / "t"), txnAppId="a", txnVersion=1).option(
             "checkpointLocation", str(tmp_path / "c")
         ).trigger(availableNow=True).start().awaitTermination(60)
+
+
+def test_partitions_as_spark_has_them(spark, lake, tmp_path):
+    rows = spark.range(20).selectExpr("id", "CAST(id % 3 AS INT) AS queueId")
+    rows.write.format("tianzhou_lake").options(**lake).partitionBy("queueId").mode("append").save()
+    stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 6).load()
+    stream = stream.selectExpr("value AS id", "CAST(value % 3 AS INT) AS queueId")
+    stream.writeStream.partitionBy("queueId").format("tianzhou_lake").options(**lake).option(
+        "checkpointLocation", str(tmp_path / "checkpoint")
+    ).trigger(once=True).start().awaitTermination(120)
+    assert read(spark, lake).count() >= 20
+    by_queue = {path.parent.name for path in tmp_path.rglob("*.parquet")}
+    assert {f"queueId={n}" for n in range(3)} <= by_queue
+
+
+def test_a_former_version_is_read(spark, tmp_path):
+    pytest.importorskip("deltalake")
+    lake = {"path": str(tmp_path / "table")}
+    for first in (0, 10):
+        write(spark.range(first, first + 10), lake)
+    assert [read(spark, lake, versionAsOf=1).count(), read(spark, lake).count()] == [10, 20]
+    with pytest.raises(Exception, match="versionAsOf=1: a write changes the table as it is now; leave it out"):
+        write(spark.range(1), lake, versionAsOf=1)
+
+
+def test_what_there_is_no_way_for_says_which_way_there_is(spark, tmp_path):
+    pytest.importorskip("deltalake")
+    lake = {"path": str(tmp_path / "table")}
+    write(spark.range(3), lake)
+    stream = spark.readStream.format("tianzhou_lake").load(lake["path"])
+    query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start()
+    with pytest.raises(Exception, match="reads tables in batches only; take spark.read for what is there now"):
+        query.awaitTermination(120)
+    writer = spark.range(3).write.format("tianzhou_lake").options(**lake)
+    with pytest.raises(Exception, match=r"saveAsTable\('orders'\): Spark gives Python sources none of the options"):
+        writer.mode("append").saveAsTable("orders")
+    spark.sql(f"CREATE TEMPORARY VIEW lake_orders USING tianzhou_lake OPTIONS (path '{lake['path']}')")
+    assert spark.sql("SELECT count(*) FROM lake_orders").first()[0] == 3

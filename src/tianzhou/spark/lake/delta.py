@@ -55,6 +55,26 @@ class DeltaLake:
         except DeltaError as error:  # among others a feature that deltalake does not know
             raise LakeError(f"{self._options.name} cannot be opened: {error}") from error
 
+    def _open_as_of(self) -> DeltaTable:
+        """The table as the options want to read it.
+
+        Raises:
+            LakeError: it has no such version, or what it was made of is gone from its log.
+        """
+        table = self._open()
+        version, time = self._options.version_as_of, self._options.timestamp_as_of
+        if version is None and time is None:
+            return table
+        newest = table.version()
+        asked = f"versionAsOf={version}" if version is not None else f"timestampAsOf={time}"
+        try:
+            table.load_as_version(version if version is not None else time)  # type: ignore[arg-type]
+        except DeltaError as error:
+            raise LakeError(
+                f"{asked}: {self._options.name} has no such version, the newest is {newest}: {error}"
+            ) from error
+        return table
+
     def prepare(self, schema: pa.Schema) -> pa.Schema:
         """See `LakeTable.prepare`."""
         name = self._options.name
@@ -136,7 +156,7 @@ class DeltaLake:
 
     def files(self, conditions: Sequence[Condition] = ()) -> list[TableFile]:
         """See `LakeTable.files`."""
-        table = self._open()
+        table = self._open_as_of()
         self._refuse(_not_read(table))
         uris = table.file_uris()
         columns = table.metadata().partition_columns
@@ -154,7 +174,7 @@ class DeltaLake:
 
     def schema(self) -> pa.Schema:
         """See `LakeTable.schema`."""
-        table = self._open()
+        table = self._open_as_of()
         self._refuse(_not_read(table))
         return _arrow(table)
 

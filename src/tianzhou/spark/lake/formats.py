@@ -51,4 +51,5 @@ def compact(path: str = "", **options: str) -> int:
         LakeError: there is no such table.
     """
     parsed = parse_lake({**options, **({"path": path} if path else {})})
+    parsed.refuse_as_of("merging small files")
     return open_table(parsed).compact(parsed.target_bytes)

@@ -5,6 +5,7 @@ The last batch is also a property of the table, changed in the same commit: snap
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 from collections.abc import Sequence
 from typing import Any, Final
@@ -16,6 +17,7 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.io.pyarrow import parquet_files_to_data_files
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 
 from tianzhou.errors import ConfigError
 from tianzhou.spark.lake.files import NewFile, remove_files, write_files
@@ -29,6 +31,10 @@ from tianzhou.spark.lake.tables import Batch, LakeError, fitting, refuse_new, re
 WRITER: Final = "tianzhou.writer"
 BATCH: Final = "tianzhou.batch"
 COMPACTION: Final = "tianzhou.compaction"
+LISTED: Final = 5
+"""Snapshots that an error names."""
+_SHOWN: Final = frozenset({"type", "warehouse"})
+"""Options of a catalog without secrets; a URI may have a password."""
 
 
 class IcebergTable:
@@ -47,10 +53,15 @@ class IcebergTable:
 
     def _catalog(self) -> Catalog:
         try:
-            return load_catalog("tianzhou", **self._options.catalog)
+            return load_catalog(self._options.catalog_name, **self._options.catalog)
         except Exception as error:
-            options = ", ".join(f"{name}={value}" for name, value in self._options.catalog.items())
-            raise ConfigError(f"no Iceberg catalog with {options}: {type(error).__name__}: {error}") from error
+            options = ", ".join(
+                f"{name}={value if name in _SHOWN else '…'}" for name, value in sorted(self._options.catalog.items())
+            )
+            raise ConfigError(
+                f"no Iceberg catalog {self._options.catalog_name} with {options or 'no options'}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
 
     def _open(self) -> Table:
         try:
@@ -155,14 +166,39 @@ class IcebergTable:
     def files(self, conditions: Sequence[Condition] = ()) -> list[TableFile]:
         """See `LakeTable.files`; pyiceberg knows which partitions, also of former specs, conditions leave out."""
         table = self._open()
-        files = _files(table, self._options.name, row_filter(conditions, table))
+        files = _files(table, self._options.name, row_filter(conditions, table), self._snapshot(table))
         return [TableFile(path) for path in sorted(file.file_path for file in files)]
 
     def schema(self) -> pa.Schema:
         """See `LakeTable.schema`."""
         table = self._open()
-        _files(table, self._options.name, AlwaysTrue())
-        return table.schema().as_arrow()
+        snapshot = self._snapshot(table)
+        _files(table, self._options.name, AlwaysTrue(), snapshot)
+        if snapshot is None or snapshot.schema_id is None:
+            return table.schema().as_arrow()
+        return table.schemas()[snapshot.schema_id].as_arrow()
+
+    def _snapshot(self, table: Table) -> Snapshot | None:
+        """The snapshot that is to be read; None for that of now.
+
+        Raises:
+            LakeError: the table has none such.
+        """
+        number, time, name = self._options.version_as_of, self._options.timestamp_as_of, self._options.name
+        if number is None and time is None:
+            return None
+        if number is not None:
+            found = table.snapshot_by_id(number)
+        else:
+            found = table.snapshot_as_of_timestamp(int(time.timestamp() * 1000)) if time is not None else None
+        if found is None:
+            asked = f"versionAsOf={number}" if number is not None else f"timestampAsOf={time}"
+            there = [
+                f"{one.snapshot_id} of {dt.datetime.fromtimestamp(one.timestamp_ms / 1000, dt.UTC).isoformat()}"
+                for one in table.snapshots()[-LISTED:]
+            ]
+            raise LakeError(f"{asked}: {name} has no such snapshot; its last are {', '.join(there) or 'none'}")
+        return found
 
 
 def _parts(table: Table, name: str) -> tuple[Part, ...]:
@@ -194,8 +230,14 @@ def _mergeable(files: Sequence[DataFile], limit: int) -> list[DataFile]:
     return [file for group in by_partition.values() if len(group) > 1 for file in group]
 
 
-def _files(table: Table, name: str, wanted: BooleanExpression) -> list[DataFile]:
+def _files(table: Table, name: str, wanted: BooleanExpression, snapshot: Snapshot | None = None) -> list[DataFile]:
     """The files of a table whose rows are theirs, taken by the columns' names; those that can have wanted rows.
+
+    Args:
+        table: the table.
+        name: what it is called in messages.
+        wanted: the rows.
+        snapshot: which of its states; None for that of now.
 
     Raises:
         LakeError: they are not.
@@ -205,7 +247,8 @@ def _files(table: Table, name: str, wanted: BooleanExpression) -> list[DataFile]
             f"{name} has other names in old files than now: {', '.join(changed)}; columns are read by name here. "
             "Read it by an Iceberg reader, or rewrite its rows into a new table"
         )
-    tasks = list(table.scan(row_filter=wanted).plan_files())
+    scan = table.scan(row_filter=wanted, snapshot_id=None if snapshot is None else snapshot.snapshot_id)
+    tasks = list(scan.plan_files())
     if any(task.delete_files for task in tasks):
         raise LakeError(f"{name} has delete files, which are not read here; rewrite the table first")
     return [task.file for task in tasks]

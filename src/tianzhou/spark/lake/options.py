@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,14 +20,24 @@ TIMES: Final = ("year", "month", "day", "hour")
 _TABLE: Final = re.compile(r"\w+(\.\w+)+")
 _PART: Final = re.compile(r"(?:(?P<times>\w+)\((?P<of>[^,()]+)\)|(?P<column>[^,()]+))")
 
+CATALOG_NAME: Final = "tianzhou"
 _CATALOG_RULES: Final = {
     "table": "namespace.name of an Iceberg table",
+    "catalogName": "an Iceberg catalog's name: a SQL catalog has its tables under it, pyiceberg's configuration its settings",
     "catalogUri": "where an Iceberg catalog is, such as sqlite:////var/lake/catalog.db or a REST address",
-    "catalogType": "sql, rest, hive, glue, dynamodb or in-memory",
+    "catalogType": "sql, rest, hive, glue, dynamodb, bigquery or in-memory",
     "warehouse": "the folder or URI below which an Iceberg catalog keeps its tables",
 }
 _CATALOG, _STORAGE = "catalog.", "storage."
-_CATALOGS: Final = ("sql", "rest", "hive", "glue", "dynamodb", "in-memory")
+_CATALOGS: Final = ("sql", "rest", "hive", "glue", "dynamodb", "bigquery", "in-memory")
+_WITHOUT_URI: Final = frozenset({"glue", "dynamodb", "bigquery", "in-memory"})
+_OWN_CLASS: Final = "py-catalog-impl"
+_OF_SPARKS_CATALOG: Final = {"owner", "provider"}
+"""What Spark adds to the options of a table that is made in its catalog."""
+_AS_OF_RULES: Final = {
+    "versionAsOf": "a version of a Delta table, or the id of a snapshot of an Iceberg table; batch reads only",
+    "timestampAsOf": "a time like 2026-01-31T08:00:00Z, of UTC when it names no zone; batch reads only",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,15 +129,39 @@ def _catalog(raw: RawOptions) -> dict[str, str]:
     options = raw.below(_CATALOG)
     if _table_format(raw) != ICEBERG:
         return options
-    uri, warehouse = raw.text("catalogUri"), raw.text("warehouse")
-    kind = raw.read("catalogType", None, one_of(*_CATALOGS))
-    if kind not in {"glue", "dynamodb", "in-memory"}:
+    uri = raw.text("catalogUri") or options.get("uri")
+    warehouse = raw.text("warehouse") or options.get("warehouse")
+    kind = raw.read("catalogType", None, one_of(*_CATALOGS)) or options.get("type")
+    # A catalog with a name may be in pyiceberg's own configuration, whose settings are not known here.
+    configured = raw.text("catalogName") is not None or _OWN_CLASS in options
+    if not (uri or kind in _WITHOUT_URI or configured):
         raw.need("catalogUri")
-    if kind is None and uri is not None and uri.startswith(("sqlite:", "postgresql")):
+    if kind is None and uri is not None and uri.startswith(("sqlite:", "postgresql")) and _OWN_CLASS not in options:
         kind = "sql"
-        raw.need("warehouse")
+        if not (warehouse or configured):
+            raw.need("warehouse")
     named = {"uri": uri, "warehouse": warehouse, "type": kind}
     return options | {name: value for name, value in named.items() if value}
+
+
+def _catalog_name(raw: RawOptions) -> str:
+    return raw.text("catalogName") or CATALOG_NAME
+
+
+def _version_as_of(raw: RawOptions) -> int | None:
+    version, time = raw.either("versionAsOf", "timestampAsOf")
+    if _table_format(raw) == PARQUET and (version or time) is not None:
+        name = "versionAsOf" if version is not None else "timestampAsOf"
+        raise ConfigError(
+            f"{name}={version or time}: a Parquet directory has the rows of now only; leave it out, or write tables "
+            "whose versions are to be read with tableFormat=delta or iceberg"
+        )
+    return raw.read("versionAsOf", None, number(0))
+
+
+def _time(text: str) -> dt.datetime:
+    found = dt.datetime.fromisoformat(text)
+    return found.replace(tzinfo=dt.UTC) if found.tzinfo is None else found
 
 
 def _full_name(text: str) -> str:
@@ -143,6 +178,7 @@ class LakeOptions:
         table_format: DELTA, ICEBERG or PARQUET.
         path: the table's folder or URI; "" for Iceberg.
         table: an Iceberg table's full name; "" for the others.
+        catalog_name: what pyiceberg's catalog is called.
         catalog: what pyiceberg's catalog is made with.
         storage: what deltalake's storage is opened with.
         parts: what a table that is made is partitioned by.
@@ -151,13 +187,22 @@ class LakeOptions:
         compact_every: batches after which small files are merged; 0 for never.
         merge_schema: whether columns that the table lacks are added to it.
         filter_pushdown: whether a read takes the conditions of its query.
+        version_as_of: the version to read, a snapshot's id for Iceberg; None for that of now.
+        timestamp_as_of: the time whose version is to be read, None for now.
         app_id: who writes a batch at most once; None for commits without a name.
         version: which batch it is.
     """
 
     table_format: str = several({"tableFormat": "delta, iceberg or parquet"}, _table_format)
-    path: str = several({"path": "the table's folder or URI, as given to save(), start() or load()"}, _path)
+    path: str = several(
+        {
+            "path": "the table's folder or URI, as given to save(), start() or load(); what a table of Spark's catalog "
+            "says of it (saveAsTable, CREATE TABLE) reaches no Python source"
+        },
+        _path,
+    )
     table: str = several({}, _table)
+    catalog_name: str = several({}, _catalog_name)
     catalog: Mapping[str, str] = several(_CATALOG_RULES, _catalog)
     storage: Mapping[str, str] = several({}, lambda raw: raw.below(_STORAGE))
     parts: tuple[Part, ...] = several(
@@ -171,6 +216,8 @@ class LakeOptions:
     filter_pushdown: bool = switch(
         "filterPushdown", False, "; true for reads whose every query has a load() of its own"
     )
+    version_as_of: int | None = several(_AS_OF_RULES, _version_as_of)
+    timestamp_as_of: dt.datetime | None = several({}, lambda raw: raw.read("timestampAsOf", None, _time))
     app_id: str | None = several(
         {"txnAppId": "a name for who writes, given together with txnVersion to write a batch at most once"}, _app_id
     )
@@ -182,6 +229,23 @@ class LakeOptions:
     def name(self) -> str:
         """The table, for messages."""
         return f"{self.table_format} table {self.table or self.path}"
+
+    def refuse_as_of(self, doing: str) -> None:
+        """See that what changes a table asks for no former version of it.
+
+        Args:
+            doing: what is done, for the message.
+
+        Raises:
+            ConfigError: it does.
+        """
+        asked = {"versionAsOf": self.version_as_of, "timestampAsOf": self.timestamp_as_of}
+        for name, value in asked.items():
+            if value is not None:
+                raise ConfigError(
+                    f"{name}={value}: {doing} changes the table as it is now; leave it out, or read with it: "
+                    f'spark.read.format("tianzhou_lake").option("{name}", …).load()'
+                )
 
 
 def parse_lake(values: Mapping[str, str]) -> LakeOptions:
@@ -195,4 +259,10 @@ def parse_lake(values: Mapping[str, str]) -> LakeOptions:
     Raises:
         ConfigError: an option is missing, unknown, malformed or in another's way.
     """
+    if {name.lower() for name in values} >= _OF_SPARKS_CATALOG:
+        raise ConfigError(
+            "CREATE TABLE … USING tianzhou_lake: Spark gives Python sources none of the options of a table in its "
+            "catalog when it is queried; make a view: "
+            f"CREATE TEMPORARY VIEW orders USING tianzhou_lake OPTIONS (path '{values.get('path', 'lake/orders')}')"
+        )
     return RawOptions(values, LakeOptions, prefixes=(_CATALOG, _STORAGE)).parse(LakeOptions)

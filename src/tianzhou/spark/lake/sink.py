@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -62,6 +62,7 @@ class _FileWriter(Pickled):
     """
 
     def __init__(self, options: LakeOptions, schema: StructType, overwrite: bool) -> None:
+        options.refuse_as_of("a write")
         self._options = options
         table = open_table(options)
         self._schema = table.prepare(arrow_schema(schema))
@@ -236,6 +237,13 @@ class TianzhouLake(Pickled, DataSource):
         """For `spark.read`."""
         options = self._parsed()
         return (PruningReader if options.filter_pushdown else LakeReader)(options, schema)
+
+    def streamReader(self, schema: StructType) -> NoReturn:  # noqa: N802 - Spark's name
+        """For `spark.readStream`, which lake tables are not read by."""
+        raise ConfigError(
+            f"{self._parsed().name}: tianzhou_lake reads tables in batches only; take spark.read for what is there now, "
+            'or follow the topic whose messages are in the table with spark.readStream.format("tianzhou")'
+        )
 
     def writer(self, schema: StructType, overwrite: bool) -> LakeWriter:
         """For `df.write`."""

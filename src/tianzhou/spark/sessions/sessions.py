@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tianzhou.errors import ConfigError
 from tianzhou.spark.sessions import java_runtime
+from tianzhou.spark.sessions.lake_writers import teach_connected, teach_own
 from tianzhou.spark.sessions.remote import connect
 from tianzhou.spark.sessions.threads import find_from_every_thread
 
@@ -193,7 +194,9 @@ def session(
     if profile == "connect":
         if "spark.master" in values:
             raise ConfigError(f"master={values['spark.master']}: a Spark Connect server has its own; leave it out")
-        return connect(app, remote, values, os.environ)
+        connected = connect(app, remote, values, os.environ)
+        teach_connected()
+        return connected
     if remote:
         raise ConfigError(f"remote={remote}: goes with profile=connect, not with profile={profile}; leave one out")
     if SparkSession.getActiveSession() is None:
@@ -205,6 +208,7 @@ def session(
         builder = builder.config(key, value)
     made = builder.getOrCreate()
     find_from_every_thread()
+    teach_own()
     if profile == "cluster":
         _register(made)
     if warm if warm is not None else _is_interactive():

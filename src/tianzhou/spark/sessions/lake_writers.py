@@ -1,0 +1,92 @@
+"""Writers whose `.partitionBy()` reaches lake tables, and that say at once what lake tables have no way for.
+
+Spark hands a Python sink neither the columns of `partitionBy` nor, when a table of its catalog is queried, the options
+that the table was made with. So the columns go as the sink's option, and `saveAsTable` and its kind are refused.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from tianzhou.errors import ConfigError
+
+LAKE: Final = "tianzhou_lake"
+OPTION: Final = "partitionBy"
+VIEW: Final = "CREATE TEMPORARY VIEW orders USING tianzhou_lake OPTIONS (path 'lake/orders')"
+_TABLES: Final = {"saveAsTable": "save(path)", "insertInto": "save(path)", "toTable": "start(path)"}
+"""Methods that want a table of Spark's catalog, and what does instead."""
+
+
+def teach(kinds: Iterable[Any]) -> None:
+    """Have classes of writers do so; those that do already are left as they are.
+
+    Args:
+        kinds: `DataFrameWriter` and `DataStreamWriter`, of Spark or of Spark Connect.
+    """
+    for kind in kinds:
+        if hasattr(kind.partitionBy, "reaches_lakes"):
+            continue
+        kind.format = _noting(kind.format)
+        kind.partitionBy = _as_option(kind.partitionBy)
+        for name in _TABLES.keys() & vars(kind).keys():
+            setattr(kind, name, _refusing(getattr(kind, name)))
+
+
+def teach_own() -> None:
+    """The same for the writers of this process's own Spark."""
+    from pyspark.sql.readwriter import DataFrameWriter
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    teach((DataFrameWriter, DataStreamWriter))
+
+
+def teach_connected() -> None:
+    """The same for the writers of sessions on a Spark Connect server."""
+    from pyspark.sql.connect.readwriter import DataFrameWriter
+    from pyspark.sql.connect.streaming.readwriter import DataStreamWriter
+
+    teach((DataFrameWriter, DataStreamWriter))
+
+
+def _noting(plain: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    def noting(self: Any, source: str) -> Any:
+        self._into_lake = isinstance(source, str) and source.lower() == LAKE
+        named = getattr(self, "_partitioned_by", None)
+        if self._into_lake and named:
+            self.partitionBy(*named)
+        return plain(self, source)
+
+    return noting
+
+
+def _as_option(plain: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    def as_option(self: Any, *columns: Any) -> Any:
+        named = columns[0] if len(columns) == 1 and isinstance(columns[0], list | tuple) else columns
+        self._partitioned_by = tuple(named)
+        if not getattr(self, "_into_lake", False):
+            return plain(self, *columns)
+        plain(self)  # what was said before the format was
+        return self.option(OPTION, ",".join(named)) if named else self
+
+    as_option.reaches_lakes = True  # type: ignore[attr-defined]
+    return as_option
+
+
+def _refusing(plain: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    def refusing(self: Any, table: Any, *args: Any, **options: Any) -> Any:
+        told = options.get("format")
+        into_lake = told.lower() == LAKE if isinstance(told, str) else getattr(self, "_into_lake", False)
+        if into_lake:
+            name = plain.__name__
+            raise ConfigError(
+                f"{name}({table!r}): Spark gives Python sources none of the options of a table in its catalog, so "
+                f"nobody could read it; write with {_TABLES[name]}, and name what is there for SQL: {VIEW}"
+            )
+        return plain(self, table, *args, **options)
+
+    return refusing
