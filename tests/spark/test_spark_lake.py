@@ -273,7 +273,7 @@ def test_what_there_is_no_way_for_says_which_way_there_is(spark, tmp_path):
     write(spark.range(3), lake)
     stream = spark.readStream.format("tianzhou_lake").load(lake["path"])
     query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start()
-    with pytest.raises(Exception, match="reads tables in batches only; take spark.read for what is there now"):
+    with pytest.raises(Exception, match=r"reads tables in batches only; take spark\.read for what is there"):
         query.awaitTermination(120)
     writer = spark.range(3).write.format("tianzhou_lake").options(**lake)
     with pytest.raises(Exception, match=r"saveAsTable\('orders'\): Spark gives Python sources none of the options"):

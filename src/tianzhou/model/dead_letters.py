@@ -13,6 +13,8 @@ TOPIC_PROPERTIES = (names.DLQ_ORIGIN_TOPIC, names.RETRY_TOPIC)
 """Properties with the topic of before; the first that is set counts."""
 ID_PROPERTIES = (names.DLQ_ORIGIN_MESSAGE_ID, names.ORIGIN_MESSAGE_ID)
 """Properties with the id of before, likewise."""
+REASONS = ("reason", "exception", "error")
+"""The properties looked at for why a message failed; the first that is set counts."""
 ORIGIN_PREFIX = "origin_"
 ORIGIN_KIND, ORIGIN_TOPIC, ORIGIN_ID, ORIGIN_PLACE = (
     f"{ORIGIN_PREFIX}{name}" for name in ("kind", "topic", "id", "place")

@@ -12,12 +12,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from tianzhou.errors import ClientError
-from tianzhou.model.dead_letters import ID_PROPERTIES, KIND, TOPIC_PROPERTIES
+from tianzhou.model.dead_letters import ID_PROPERTIES, KIND, REASONS, TOPIC_PROPERTIES
 from tianzhou.model.names import dead_letter_topic
 from tianzhou.pipelines.topics import Topics, sent_again, text_body
-
-REASONS = ("reason", "exception", "error")
-"""The properties looked at for why a message failed; the first that is set counts."""
 
 
 def dead_letters(topics: Topics, group: str, *, reasons: Sequence[str] = REASONS) -> DataFrame:

@@ -56,8 +56,9 @@ def group(server, topic) -> str:
     return name
 
 
-def test_dead_letters_are_counted_shown_and_sent_again(server, topic, group, pipeline):
-    found = pipeline("dlq", group, "--samples", "2")
+@pytest.mark.parametrize("way", [(), ("--spark",)], ids=["client", "spark"])
+def test_dead_letters_are_counted_shown_and_sent_again(server, topic, group, pipeline, way):
+    found = pipeline("dlq", group, "--samples", "2", *way)
     assert [(c["topic"], c["tag"], c["reason"], c["letters"]) for c in found["causes"]] == [
         (topic, "paid", "Timeout", 6),
         (topic, "paid", None, 2),
@@ -65,7 +66,7 @@ def test_dead_letters_are_counted_shown_and_sent_again(server, topic, group, pip
     ]
     assert [s["reason"] for s in found["samples"]] == ["Timeout", "Timeout", None, None, "ValueError"]
 
-    where = ["--where", "reason = 'Timeout' AND keys < 'k3'"]
+    where = ["--where", "reason = 'Timeout' AND keys IN ('k0', 'k1', 'k2')", *way]
     planned = pipeline("dlq", group, *where)
     assert (planned["applied"], sorted(p["keys"] for p in planned["letters"])) == (False, ["k0", "k1", "k2"])
     assert len(server.messages(topic)) == 9
@@ -80,7 +81,7 @@ def test_dead_letters_are_counted_shown_and_sent_again(server, topic, group, pip
 
     other = server.create(f"{topic}-other")
     letter = next(s for s in found["samples"] if s["reason"] == "ValueError")
-    pipeline("dlq", group, "--id", letter["id"], "--to", other, "--apply")
+    pipeline("dlq", group, "--id", letter["id"], "--to", other, "--apply", *way)
     assert [m.body for m in server.messages(other)] == [b"bad"]
 
 
@@ -90,6 +91,17 @@ def test_text_output(topic, group, cli):
     assert [line.split()[:2] for line in out.splitlines()] == [["topic", "tag"], [topic, "paid"], [topic, "-"]]
     code, out, err = cli("pipeline", "dlq", group, "--all")
     assert "9 messages would be sent again; --apply does it" in err
+
+
+def test_both_ways_show_the_same(group, cli):
+    args = ("pipeline", "dlq", group, "--samples", "3")
+    by_client, by_spark = cli(*args), cli(*args, "--spark")
+    assert by_client[:2] == by_spark[:2]
+
+
+def test_a_condition_that_only_spark_can_say(group, pipeline):
+    found = pipeline("dlq", group, "--where", "reason LIKE 'T%' AND keys < 'k3'")
+    assert sorted(letter["keys"] for letter in found["letters"]) == ["k0", "k1", "k2"]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,11 @@ def target(server, topic) -> str:
     return server.create(f"{topic}-again")
 
 
-def test_a_time_is_sent_again_as_it_was(server, topic, target, pipeline, cli, tmp_path):
+WAYS = pytest.mark.parametrize("way", [(), ("--spark",)], ids=["client", "spark"])
+
+
+@WAYS
+def test_a_time_is_sent_again_as_it_was(server, topic, target, pipeline, cli, tmp_path, way):
     server.send(topic, ["before"])
     time.sleep(0.02)
     since = round(time.time() * 1000)
@@ -30,7 +34,19 @@ def test_a_time_is_sent_again_as_it_was(server, topic, target, pipeline, cli, tm
     server.send(topic, ["after"])
 
     checkpoint = str(tmp_path / "checkpoint")
-    args = ["replay", topic, "--to", target, "--since", str(since), "--until", str(until), "--checkpoint", checkpoint]
+    args = [
+        "replay",
+        topic,
+        "--to",
+        target,
+        "--since",
+        str(since),
+        "--until",
+        str(until),
+        "--checkpoint",
+        checkpoint,
+        *way,
+    ]
     assert pipeline(*args)["sent"] == 20
     sent = {m.body: m for m in server.messages(topic)}
     again = server.messages(target)
@@ -57,9 +73,10 @@ def test_a_time_is_sent_again_as_it_was(server, topic, target, pipeline, cli, tm
     assert "nothing (more) to send" in err
 
 
-def test_into_the_same_topic_it_ends(server, topic, pipeline, tmp_path):
+@WAYS
+def test_into_the_same_topic_it_ends(server, topic, pipeline, tmp_path, way):
     server.send(topic, range(10), tags=lambda n: "even" if n % 2 == 0 else "odd")
-    pipeline("replay", topic, "--tags", "even", "--checkpoint", str(tmp_path / "c"))
+    pipeline("replay", topic, "--tags", "even", "--checkpoint", str(tmp_path / "c"), *way)
     assert Counter(m.body for m in server.messages(topic)) == Counter(
         [str(n).encode() for n in (*range(10), 0, 2, 4, 6, 8)]
     )

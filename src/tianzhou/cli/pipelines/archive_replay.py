@@ -19,6 +19,7 @@ from tianzhou.cli.output import (
     print_json,
     print_note,
 )
+from tianzhou.cli.pipelines.by_client import SparkOption
 from tianzhou.cli.pipelines.command import (
     CheckpointOption,
     ConfOption,
@@ -31,6 +32,8 @@ from tianzhou.cli.pipelines.command import (
     pair_of,
     run_query,
 )
+from tianzhou.cli.pipelines.replaying import Wanted, passed, replay_few, spans_now
+from tianzhou.cli.pipelines.reporting import Report
 from tianzhou.cli.progress import progress
 from tianzhou.cli.store.store_folder import time_of
 from tianzhou.cli.topics import with_admin
@@ -235,6 +238,7 @@ def replay(
         ),
     ] = None,
     delivery: DeliveryOption = None,
+    on_sparks: SparkOption = False,
     conf: ConfOption = None,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     tls: TlsOption = None,
@@ -248,10 +252,10 @@ def replay(
     """
     target = to or topic
     if ids:
-        if since or until or tags or where or rate or checkpoint or delivery or conf:
+        if since or until or tags or where or rate or checkpoint or delivery or on_sparks or conf:
             raise ConfigError(
                 "--id chooses single messages; leave out --since, --until, --tags, --where, --rate, --checkpoint, "
-                "--delivery and --conf"
+                "--delivery, --spark and --conf"
             )
         sent = _replay_ids(topic, target, ids, namesrv, tls)
     else:
@@ -265,17 +269,46 @@ def replay(
         if target != topic:
             ensure_target(target, namesrv, tls)
 
-        def start(topics: Topics) -> StreamingQuery:
-            from tianzhou.pipelines.replay import replay
-
-            limits = {"since_ms": first, "until_ms": last, "per_second": rate}
-            return replay(topics, topic, target, checkpoint, tags=tags, where=where, **limits)
-
-        rows = run_query(start, "replay", conf, {"namesrv": namesrv, "tls": tls, "delivery": delivered})
-        sent = rows.sent
-        if not rows.count:
+        needs = {"--spark": on_sparks, "--conf": conf, "--delivery exactly-once": delivered == "exactly-once"}
+        wanted = Wanted(topic, target, checkpoint, first, last, tags, where, rate)
+        needed = next((name for name, asked in needs.items() if asked), None)
+        done = replay_few(wanted, needed, namesrv, tls, output)
+        sent = _replay_by_spark(wanted, conf, namesrv, tls, delivered, output) if done is None else done
+        if not sent:
             print_note(f"nothing (more) to send; to replay the same again, give another --checkpoint than {checkpoint}")
     print_fields({"sent": sent, "from": topic, "to": target}, output)
+
+
+def _replay_by_spark(
+    wanted: Wanted, conf: list[str] | None, namesrv: str, tls: bool | None, delivery: str | None, output: Output
+) -> int:
+    from tianzhou.pipelines.queries import Rows
+
+    def start(topics: Topics) -> StreamingQuery:
+        from tianzhou.pipelines.replay import replay
+
+        return replay(
+            topics,
+            wanted.source,
+            wanted.target,
+            wanted.checkpoint,
+            since_ms=wanted.since_ms,
+            until_ms=wanted.until_ms,
+            tags=wanted.tags,
+            where=wanted.where,
+            per_second=wanted.per_second,
+        )
+
+    rows = Rows()
+    spans = spans_now(wanted.source, wanted.since_ms, namesrv, tls)
+    with Report("read", sum(span.count for span in spans), output) as report:
+
+        def each(batch: Any) -> None:
+            rows(batch)
+            report(passed(spans, batch.sources[0].endOffset), rows.sent)
+
+        run_query(start, "replay", conf, {"namesrv": namesrv, "tls": tls, "delivery": delivery}, each=each, bar=False)
+    return rows.sent
 
 
 def _replay_ids(topic: str, target: str, ids: list[str], namesrv: str, tls: bool | None) -> int:

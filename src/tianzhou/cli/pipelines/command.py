@@ -101,6 +101,8 @@ def run_query(
     cluster: Mapping[str, Any],
     shown: str = "read",
     each: Callable[[Any], None] = lambda _: None,
+    *,
+    bar: bool = True,
 ) -> Rows:
     """Run a streaming query to its end, with a bar of the rows it reads.
 
@@ -111,6 +113,7 @@ def run_query(
         cluster: arguments of `Topics` beside the session.
         shown: what the bar calls the rows.
         each: called with the progress of each micro-batch.
+        bar: False when the caller has one.
 
     Raises:
         ConfigError, TianzhouError, typer.Exit: see `on_spark`.
@@ -120,7 +123,7 @@ def run_query(
         from tianzhou.pipelines.queries import Rows, run
         from tianzhou.pipelines.topics import Topics
 
-        with progress(shown, None) as advance:
+        with progress(shown, None, worth_it=bar) as advance:
             rows = Rows(advance)
 
             def count(batch: Any) -> None:

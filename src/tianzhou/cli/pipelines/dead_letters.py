@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,17 +15,23 @@ from tianzhou.cli.output import (
     TlsOption,
     body_text,
     counted,
+    local_time,
     print_json,
     print_line,
     print_note,
     print_rows,
 )
+from tianzhou.cli.pipelines.by_client import Client, Condition, SparkOption, condition, with_client
 from tianzhou.cli.pipelines.command import ConfOption, app, on_spark
+from tianzhou.cli.pipelines.reporting import Report
 from tianzhou.cli.topics import with_admin
 from tianzhou.errors import ConfigError
+from tianzhou.model.dead_letters import REASONS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from tianzhou.pipelines.few_dead_letters import Causes
 
 LISTED = 20
 COUNTS = ("topic", "tag", "reason", "deliveries", "letters", "first", "last")
@@ -47,6 +54,7 @@ def dlq(
     every: Annotated[bool, typer.Option("--all", help="Resend everything.")] = False,
     to: Annotated[str | None, typer.Option(help="Resend to this topic; default: each to its own.")] = None,
     apply: Annotated[bool, typer.Option("--apply", help="Do it; else it is only shown what would be sent.")] = False,
+    on_sparks: SparkOption = False,
     conf: ConfOption = None,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     tls: TlsOption = None,
@@ -62,15 +70,27 @@ def dlq(
     if (apply or to) and not resending:
         raise ConfigError("--apply and --to send again, and nothing is chosen; choose by --id, --where or --all")
     _ensure_letters(group, namesrv, tls)
+    if not (on_sparks or conf):
+        from tianzhou.pipelines.few_dead_letters import LETTER_COLUMNS
+
+        wanted = condition(where, LETTER_COLUMNS)
+        if wanted is not None:
+            by_client = _ByClient(group, reason, output)
+            if resending:
+                done = with_client(namesrv, tls, lambda client: by_client.choose(client, ids or [], wanted, to, apply))
+            else:
+                done = with_client(namesrv, tls, lambda client: by_client.count(client, samples))
+            if done:
+                return
 
     def work(spark: SparkSession) -> None:
         from tianzhou.pipelines import dead_letters as p
         from tianzhou.pipelines.topics import Topics
 
         topics = Topics(spark, namesrv, tls=tls)
-        letters = p.dead_letters(topics, group, reasons=reason or p.REASONS)
+        letters = p.dead_letters(topics, group, reasons=reason or REASONS)
         if not resending:
-            _show(group, p.counts(letters), p.samples(letters, samples) if samples else None, output)
+            _show(group, *_rows_of(p.counts(letters), p.samples(letters, samples) if samples else None), output)
             return
         # What is sent is what was shown, whatever arrives meanwhile.
         picked = p.chosen(letters, ids=ids or (), where=where).cache()
@@ -95,7 +115,80 @@ def _ensure_letters(group: str, namesrv: str, tls: bool | None) -> None:
         raise ConfigError(f"group {group} has no dead letters: there is no topic {topic}")
 
 
-def _show(group: str, counts: DataFrame, samples: DataFrame | None, output: Output) -> None:
+class _ByClient:
+    """The command without Spark; its works say whether there were few enough letters for them.
+
+    Args:
+        group: the consumer group.
+        reasons: properties that say why; None for the default.
+        output: the form.
+    """
+
+    def __init__(self, group: str, reasons: Sequence[str] | None, output: Output) -> None:
+        from tianzhou.model.names import dead_letter_topic
+
+        self._group, self._topic = group, dead_letter_topic(group)
+        self._reasons = reasons or REASONS
+        self._output = output
+
+    async def count(self, client: Client, samples: int) -> bool:
+        """Count letters, and show so many of each cause."""
+        from tianzhou.pipelines import few_dead_letters as p
+        from tianzhou.pipelines.few_messages import FEW, spans_of
+
+        consumer = await client.consumer()
+        spans = await spans_of(consumer, self._topic)
+        total = sum(span.count for span in spans)
+        if total > FEW:
+            return False
+        with Report("counted", total, self._output) as report:
+            causes = await p.count(consumer, spans, self._reasons, samples, report)
+        _show(self._group, *_rows_counted(causes), self._output)
+        return True
+
+    async def choose(self, client: Client, ids: Sequence[str], wanted: Condition, to: str | None, apply: bool) -> bool:
+        """Choose letters, and send them again when that is to be done."""
+        from tianzhou.pipelines import few_dead_letters as p
+        from tianzhou.pipelines.few_messages import FEW, spans_of
+
+        consumer = await client.consumer()
+        spans = await spans_of(consumer, self._topic)
+        total = sum(span.count for span in spans)
+        if total > FEW:
+            return False
+        with Report("looked at", total, self._output) as report:
+            found = await p.chosen(consumer, spans, self._reasons, ids=ids, where=wanted, to=to, progress=report)
+        if apply and found:
+            producer = await client.producer()
+            with Report("sent again", total, self._output) as report:
+                await p.resend(consumer, producer, spans, found, to, report)
+        _show_chosen([choice.shown for choice in found], apply, self._output)
+        return True
+
+
+Rows = list[tuple[Any, ...]]
+
+
+def _rows_counted(counted_letters: Causes) -> tuple[Rows, Rows]:
+    """Rows of causes and samples, of letters that the client counted."""
+    causes, letters = [], []
+    for cause, one in counted_letters.ordered():
+        causes.append((*cause, one.letters, local_time(one.first_ms), local_time(one.last_ms)))
+        letters += [
+            (
+                *cause,
+                local_time(letter.message.store_timestamp),
+                letter.message.msg_id,
+                letter.message.keys or None,
+                body_text(letter.message.body)[:80],
+            )
+            for letter in one.newest
+        ]
+    return causes, letters
+
+
+def _rows_of(counts: DataFrame, samples: DataFrame | None) -> tuple[Rows, Rows]:
+    """Rows of causes and samples, of letters that Spark counted."""
     causes = [
         (
             row["originTopic"],
@@ -123,6 +216,10 @@ def _show(group: str, counts: DataFrame, samples: DataFrame | None, output: Outp
     ]
     place = {cause[:4]: number for number, cause in enumerate(causes)}
     letters.sort(key=lambda letter: place.get(letter[:4], len(place)))  # one may have come since they were counted
+    return causes, letters
+
+
+def _show(group: str, causes: Rows, letters: Rows, output: Output) -> None:
     if output is Output.json:
         print_json(
             {
@@ -142,7 +239,7 @@ def _time(value: Any) -> str:
     return str(value)[:19]
 
 
-def _show_chosen(rows: list[tuple[Any, ...]], applied: bool, output: Output) -> None:
+def _show_chosen(rows: Sequence[tuple[Any, ...]], applied: bool, output: Output) -> None:
     if output is Output.json:
         print_json({"applied": applied, "letters": [dict(zip(CHOSEN, row, strict=True)) for row in rows]})
         return

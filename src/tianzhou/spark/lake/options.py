@@ -23,7 +23,7 @@ _PART: Final = re.compile(r"(?:(?P<times>\w+)\((?P<of>[^,()]+)\)|(?P<column>[^,(
 CATALOG_NAME: Final = "tianzhou"
 _CATALOG_RULES: Final = {
     "table": "namespace.name of an Iceberg table",
-    "catalogName": "an Iceberg catalog's name: a SQL catalog has its tables under it, pyiceberg's configuration its settings",
+    "catalogName": "what a SQL catalog has its tables under, and pyiceberg's configuration a catalog's settings",
     "catalogUri": "where an Iceberg catalog is, such as sqlite:////var/lake/catalog.db or a REST address",
     "catalogType": "sql, rest, hive, glue, dynamodb, bigquery or in-memory",
     "warehouse": "the folder or URI below which an Iceberg catalog keeps its tables",

@@ -241,8 +241,8 @@ class TianzhouLake(Pickled, DataSource):
     def streamReader(self, schema: StructType) -> NoReturn:  # noqa: N802 - Spark's name
         """For `spark.readStream`, which lake tables are not read by."""
         raise ConfigError(
-            f"{self._parsed().name}: tianzhou_lake reads tables in batches only; take spark.read for what is there now, "
-            'or follow the topic whose messages are in the table with spark.readStream.format("tianzhou")'
+            f"{self._parsed().name}: tianzhou_lake reads tables in batches only; take spark.read for what is there "
+            'now, or follow the topic whose messages are in the table with spark.readStream.format("tianzhou")'
         )
 
     def writer(self, schema: StructType, overwrite: bool) -> LakeWriter:

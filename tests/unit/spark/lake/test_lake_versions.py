@@ -68,7 +68,7 @@ def test_a_snapshot_of_an_iceberg_table(tmp_path):
         assert ids(options, timestampAsOf=time.isoformat()) == [1]
     with pytest.raises(LakeError, match=f"timestampAsOf=2020-01-01.*no such snapshot.*{first.snapshot_id} of 20"):
         table_of(options, timestampAsOf="2020-01-01T00:00:00").files()
-    with pytest.raises(LakeError, match="versionAsOf=7: iceberg table lake.orders has no such snapshot"):
+    with pytest.raises(LakeError, match=r"versionAsOf=7: iceberg table lake\.orders has no such snapshot"):
         table_of(options, versionAsOf="7").schema()
 
 

@@ -1,0 +1,102 @@
+"""Conditions of `--where` that need no Spark: plain comparisons of columns, which mean what they mean in Spark's SQL.
+
+What might mean something else is not answered: then Spark is asked. So only `=`, `<>`, `IN` and `IS NULL` of texts and
+`=`, `<>`, `<`, `<=`, `>`, `>=` of whole numbers, joined by AND, OR and parentheses, are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from operator import ge, gt, le, lt
+from typing import Any, Final
+
+from tianzhou.errors import FilterSyntaxError
+from tianzhou.filter.parser import parse
+from tianzhou.filter.syntax import All, Equal, Literal, Not, OneOf, Operand, Order, Property
+from tianzhou.filter.syntax import Any as Either
+
+Columns = Mapping[str, type]
+"""Names of columns, and whether each is `str` or `int`."""
+Verdict = Callable[[Mapping[str, Any]], bool | None]
+"""Whether a row fulfils a condition; None where SQL says NULL."""
+
+_ORDERS: Final[Mapping[str, Callable[[int, int], bool]]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
+# Quotes in texts, escapes and other kinds of quotes are read in other ways by Spark; so is a NOT before a comparison.
+_OTHERWISE: Final = re.compile(r"""''|["`\\]|\bNOT\b(?!\s+(?:IN|NULL)\b)""", re.IGNORECASE)
+_INTEGERS: Final = 1 << 31
+
+
+class _OnlySpark(Exception):
+    """The condition is not one of those that are answered here."""
+
+
+def condition_of(text: str, columns: Columns) -> Callable[[Mapping[str, Any]], bool] | None:
+    """Whether a row fulfils a condition of SQL; None when only Spark can say.
+
+    Args:
+        text: the condition, as in `reason = 'Timeout' AND reconsumeTimes > 3`.
+        columns: the rows' columns; their names in any case, as in Spark.
+    """
+    if _OTHERWISE.search(text):
+        return None
+    try:
+        operand, end = parse(text)
+        if text[end:].strip():
+            return None
+        verdict = _verdict(operand, {name.lower(): (name, kind) for name, kind in columns.items()})
+    except (FilterSyntaxError, _OnlySpark):
+        return None
+    return lambda row: verdict(row) is True
+
+
+def _verdict(operand: Operand, columns: Mapping[str, tuple[str, type]]) -> Verdict:
+    if isinstance(operand, All | Either):
+        return _joined([_verdict(one, columns) for one in operand.operands], isinstance(operand, Either))
+    if isinstance(operand, Not):
+        inner = _verdict(operand.operand, columns)
+        return lambda row: None if (found := inner(row)) is None else not found
+    if isinstance(operand, OneOf):
+        name, _ = _column(operand.name, str, columns)
+        texts, negated = operand.texts, operand.negated
+        return lambda row: None if row[name] is None else (row[name] in texts) is not negated
+    if isinstance(operand, Equal | Order) and isinstance(operand.left, Property) and isinstance(operand.right, Literal):
+        return _comparison(operand, operand.left.name, operand.right.value, columns)
+    raise _OnlySpark
+
+
+def _comparison(
+    operand: Equal | Order, property_name: str, value: Any, columns: Mapping[str, tuple[str, type]]
+) -> Verdict:
+    if isinstance(operand, Equal) and value is None:
+        name, _ = _column(property_name, None, columns)
+        return lambda row: row[name] is None
+    if isinstance(value, bool) or not isinstance(value, str | int) or (isinstance(value, int) and value >= _INTEGERS):
+        raise _OnlySpark
+    kind = str if isinstance(value, str) else int
+    name, _ = _column(property_name, kind, columns)
+    if isinstance(operand, Equal):
+        return lambda row: None if row[name] is None else row[name] == value
+    if kind is not int:
+        raise _OnlySpark
+    compare = _ORDERS[operand.sign]
+    return lambda row: None if row[name] is None else compare(row[name], int(value))
+
+
+def _column(name: str, kind: type | None, columns: Mapping[str, tuple[str, type]]) -> tuple[str, type]:
+    found = columns.get(name.lower())
+    if found is None or (kind is not None and found[1] is not kind):
+        raise _OnlySpark
+    return found
+
+
+def _joined(verdicts: list[Verdict], either: bool) -> Verdict:
+    """AND, or with `either` OR, of NULLs too."""
+
+    def joined(row: Mapping[str, Any]) -> bool | None:
+        found = [verdict(row) for verdict in verdicts]
+        if either in found:
+            return either
+        return None if None in found else not either
+
+    return joined

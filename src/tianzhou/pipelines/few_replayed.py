@@ -1,0 +1,268 @@
+"""Replay of few messages by the client: what `replay` does, at least once, without Spark.
+
+How far a replay is lies in one file of its checkpoint folder, written after what it says was acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tianzhou.errors import ConfigError
+from tianzhou.model import MessageExt, MessageQueue
+from tianzhou.model.dead_letters import resent
+from tianzhou.pipelines.few_messages import PAGE, Span, pages, send_in_order, spans_of
+
+if TYPE_CHECKING:
+    from tianzhou.client import Producer
+    from tianzhou.client.consumer.pull.pull_consumer import PullConsumer
+
+FILE: Final = "replay.json"
+KIND: Final = "replay"
+STEPS: Final = 10
+"""Steps that a second's messages are sent in."""
+SAVE_EVERY_S: Final = 0.5
+SPARKS: Final = ("metadata", "offsets", "commits")
+"""What Spark keeps in a checkpoint."""
+
+Progress = Callable[[int, int], None]
+"""Called with the messages read and sent so far."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """How far a replay is.
+
+    Attributes:
+        source: the topic it reads.
+        target: the topic it sends to.
+        spans: what is left of each queue.
+    """
+
+    source: str
+    target: str
+    spans: tuple[Span, ...] = ()
+
+    def to_json(self) -> str:
+        """As it is written."""
+        left = [[one.queue.broker_name, one.queue.queue_id, one.begin, one.end] for one in self.spans]
+        return json.dumps({"version": 1, "from": self.source, "to": self.target, "queues": left})
+
+    def passed(self, queue: MessageQueue, offset: int) -> Place:
+        """The same, with a queue at another offset."""
+        return replace(
+            self, spans=tuple(replace(one, begin=offset) if one.queue == queue else one for one in self.spans)
+        )
+
+    def going_on(self, now: Sequence[Span]) -> Place:
+        """Where a replay goes on that was begun before.
+
+        What is left of it comes first; one that was finished takes what has come since, and so do queues that came. A
+        replay into its own topic does not, or it would send again what it sent itself.
+
+        Args:
+            now: what the topic holds now.
+        """
+        if self.source == self.target or any(one.count for one in self.spans):
+            return self
+        before = {one.queue: one.end for one in self.spans}
+        return replace(
+            self,
+            spans=tuple(
+                Span(one.queue, begin, max(begin, one.end))
+                for one in now
+                for begin in (before.get(one.queue, one.begin),)
+            ),
+        )
+
+
+def place_of(text: str) -> Place:
+    """How far a replay is, as it was written.
+
+    Raises:
+        ValueError: it was not written by a replay.
+    """
+    try:
+        value: Mapping[str, Any] = json.loads(text)
+        source = str(value["from"])
+        spans = tuple(
+            Span(MessageQueue(source, str(broker), int(number)), int(begin), int(end))
+            for broker, number, begin, end in value["queues"]
+        )
+        return Place(source, str(value["to"]), spans)
+    except (KeyError, TypeError) as error:
+        raise ValueError(str(error)) from error
+
+
+def is_begun(folder: str) -> bool:
+    """Whether a checkpoint is of a replay without Spark."""
+    return "://" not in folder and (Path(folder) / FILE).exists()
+
+
+def is_sparks(folder: str) -> bool:
+    """Whether a checkpoint is of a replay by Spark, or lies where only Spark can write."""
+    return "://" in folder or any((Path(folder) / name).exists() for name in SPARKS)
+
+
+class Checkpoint:
+    """The folder of a replay, which one process has at a time.
+
+    Args:
+        folder: made when missing.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._file = Path(folder) / FILE
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Have the folder for this process.
+
+        Raises:
+            ConfigError: another process has it.
+        """
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        with (self._file.parent / f"{FILE}.lock").open("w", encoding="ascii") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise ConfigError(
+                    f"--checkpoint {self._file.parent}: another replay runs with it; wait, or give one of its own"
+                ) from error
+            yield
+
+    def place(self, source: str, target: str) -> Place | None:
+        """How far the replay is; None when it was never begun.
+
+        Raises:
+            ConfigError: the folder is of a replay of other topics, or was not written by one.
+        """
+        try:
+            found = place_of(self._file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise ConfigError(
+                f"--checkpoint {self._file}: is no place of a replay ({error}); give another folder"
+            ) from error
+        if (found.source, found.target) != (source, target):
+            raise ConfigError(
+                f"--checkpoint {self._file.parent}: is that of a replay from {found.source} to {found.target}; "
+                "give this one a folder of its own"
+            )
+        return found
+
+    def save(self, place: Place) -> None:
+        """Write how far it is; a crash leaves the one or the other."""
+        draft = self._file.with_suffix(".new")
+        with draft.open("w", encoding="utf-8") as out:
+            out.write(place.to_json())
+            out.flush()
+            os.fsync(out.fileno())
+        draft.replace(self._file)
+
+
+class Pace:
+    """Holds what is sent back to so many messages a second, in even steps; what is late is not made up for.
+
+    Args:
+        per_second: most messages in a second; None for as fast as can be.
+        now: seconds.
+        sleep: waits so many seconds.
+    """
+
+    def __init__(
+        self,
+        per_second: int | None,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.step = PAGE if per_second is None else max(1, min(PAGE, per_second // STEPS))
+        self._every_s = 0.0 if per_second is None else 1 / per_second
+        self._now, self._sleep = now, sleep
+        self._due = now()
+
+    async def wait(self, count: int) -> None:
+        """Wait until so many messages may be sent, which are at most a step."""
+        while (left := self._due - self._now()) > 0:
+            await self._sleep(left)
+        self._due = max(self._due, self._now()) + count * self._every_s
+
+
+async def replay(
+    consumer: PullConsumer,
+    producer: Producer,
+    checkpoint: Checkpoint,
+    place: Place,
+    *,
+    tags: str | None,
+    wanted: Callable[[MessageExt], bool],
+    pace: Pace,
+    progress: Progress,
+    now: Callable[[], float] = time.monotonic,
+) -> int:
+    """Send again what is left of a replay; returns how many messages were sent.
+
+    Args:
+        consumer: reads them.
+        producer: sends them.
+        checkpoint: keeps how far it is.
+        place: where it begins.
+        tags: a tag expression; None for all.
+        wanted: whether a message is to be sent.
+        pace: how fast.
+        progress: see `Progress`.
+        now: seconds.
+
+    Raises:
+        TianzhouError: a message was not sent, or was deleted before it was read; the same replay goes on there.
+    """
+    read = sent = 0
+    saved = now()
+    checkpoint.save(place)
+    try:
+        async for page in pages(consumer, place.spans, tags):
+            async for part, offset in _steps(page.messages, page.next_offset, wanted, pace):
+                await send_in_order(producer, [resent(message, place.target, KIND) for message in part])
+                place, sent = place.passed(page.queue, offset), sent + len(part)
+                if now() - saved >= SAVE_EVERY_S:
+                    checkpoint.save(place)
+                    saved = now()
+                progress(read + page.passed - (page.next_offset - offset), sent)
+            read += page.passed
+    finally:
+        checkpoint.save(place)
+    return sent
+
+
+async def _steps(
+    messages: Sequence[MessageExt], end: int, wanted: Callable[[MessageExt], bool], pace: Pace
+) -> AsyncIterator[tuple[list[MessageExt], int]]:
+    """The wanted messages of a page in steps, each when its time has come, and the offset behind each step."""
+    again = [message for message in messages if wanted(message)]
+    for first in range(0, len(again), pace.step):
+        part = again[first : first + pace.step]
+        await pace.wait(len(part))
+        yield part, end if first + pace.step >= len(again) else part[-1].queue_offset + 1
+    if not again:
+        yield [], end
+
+
+async def first_place(consumer: PullConsumer, source: str, target: str, since_ms: int | None) -> Place:
+    """Where a replay begins that was never begun before.
+
+    Args:
+        consumer: reads the topic.
+        source: the topic.
+        target: where it sends to.
+        since_ms: see `tianzhou.pipelines.replay.replay`.
+    """
+    return Place(source, target, tuple(await spans_of(consumer, source, since_ms)))
