@@ -220,7 +220,7 @@ def _lay(home: Path, launcher: str, folder: Path, name: str) -> Path:
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = folder.parent.resolve() / folder.name
     folder.mkdir(mode=0o700, exist_ok=True)
-    _check_own(folder)
+    check_own(folder)
     target = folder / name
     if not os.path.lexists(target):
         draft = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=folder))
@@ -233,13 +233,18 @@ def _lay(home: Path, launcher: str, folder: Path, name: str) -> Path:
             shutil.rmtree(draft, ignore_errors=True)
     java = target / "bin" / "java"
     for path in (target, target / "bin", java):
-        _check_own(path)
+        check_own(path)
     if java.read_text(encoding="utf-8") != launcher:
         raise NotOurs(f"{java} is not what was written there")
     return target
 
 
-def _check_own(path: Path) -> None:
+def check_own(path: Path) -> None:
+    """See that only this user and root can have put what is at a path.
+
+    Raises:
+        NotOurs: others could have.
+    """
     if (reason := why_not_own(path)) is not None:
         raise NotOurs(f"{reason}; remove it, or set XDG_CACHE_HOME to a folder of your own")
 

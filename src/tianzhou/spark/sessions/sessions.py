@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, MutableMapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,6 +13,7 @@ from tianzhou.errors import ConfigError
 from tianzhou.spark.sessions import java_runtime
 from tianzhou.spark.sessions.lake_writers import teach_connected, teach_own
 from tianzhou.spark.sessions.remote import connect
+from tianzhou.spark.sessions.spark_home import without_archive
 from tianzhou.spark.sessions.threads import find_from_every_thread
 
 if TYPE_CHECKING:
@@ -206,7 +208,8 @@ def session(
     builder = SparkSession.builder.appName(app)
     for key, value in values.items():
         builder = builder.config(key, value)
-    made = builder.getOrCreate()
+    with without_archive(os.environ, values) if profile in _MASTERS else nullcontext():
+        made = builder.getOrCreate()
     find_from_every_thread()
     teach_own()
     if profile == "cluster":

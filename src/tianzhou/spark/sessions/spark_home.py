@@ -1,0 +1,120 @@
+"""A SPARK_HOME without PySpark's archive, for sessions of one machine.
+
+Spark puts the archive below its home before all else that its Python processes import from. A session's first stream
+starts six of them, each further one another, and each compiles PySpark's modules anew, since nothing is kept of what
+comes out of an archive. Without it they import the same PySpark from where it is installed, compiled once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import shutil
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator, Mapping, MutableMapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from tianzhou.spark.sessions.java_runtime import cache_directory, check_own
+
+logger = logging.getLogger(__name__)
+
+VARIABLE: Final = "SPARK_HOME"
+LEFT_OUT: Final = "python"
+"""The folder with the archive."""
+_INTERPRETERS: Final = ("spark.pyspark.python", "spark.pyspark.driver.python")
+
+
+def installed_home() -> Path | None:
+    """The home inside the PySpark that is installed; None where there is none with an archive."""
+    spec = find_spec("pyspark")
+    home = Path(spec.origin).parent if spec is not None and spec.origin is not None else None
+    if home is None or not (home / "bin" / "spark-submit").is_file() or not (home / "jars").is_dir():
+        return None
+    return home if (home / LEFT_OUT / "lib" / "pyspark.zip").is_file() else None
+
+
+def is_found_without(home: Path, environ: Mapping[str, str], conf: Mapping[str, str]) -> bool:
+    """Whether the processes of a session find PySpark without the archive.
+
+    They do when they run this interpreter and PySpark lies where it looks by itself, or where PYTHONPATH says. Who has
+    named a home of his own keeps it.
+
+    Args:
+        home: of `installed_home`.
+        environ: the environment of the processes.
+        conf: the session's settings.
+    """
+    if VARIABLE in environ or any(key in conf for key in _INTERPRETERS):
+        return False
+    if environ.get("PYSPARK_PYTHON", sys.executable) != sys.executable:
+        return False
+    looked_in = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    looked_in += [part for part in environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    return home.parent.resolve() in {Path(part).resolve() for part in looked_in}
+
+
+def lay(home: Path, cache: Path) -> Path:
+    """Lay a home of links to all parts of another but that with the archive; one that stands is used again.
+
+    Args:
+        home: the whole one.
+        cache: where to lay it; made when missing, and used only where nobody else can have put anything.
+
+    Raises:
+        OSError: it cannot be laid there.
+    """
+    parts = {part.name: str(part) for part in sorted(home.iterdir()) if part.is_dir() and part.name != LEFT_OUT}
+    name = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+    cache.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = cache.parent.resolve() / cache.name
+    folder.mkdir(mode=0o700, exist_ok=True)
+    check_own(folder)
+    target = folder / name
+    if not os.path.lexists(target):
+        draft = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=folder))
+        try:
+            for part, there in parts.items():
+                (draft / part).symlink_to(there)
+            draft.rename(target)
+        except OSError:
+            if not os.path.lexists(target):  # else another process was first
+                raise
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+    check_own(target)
+    if {part.name: str(part.readlink()) for part in target.iterdir()} != parts:
+        raise PermissionError(f"{target} is not what was written there; remove it")
+    return target
+
+
+@contextlib.contextmanager
+def without_archive(environ: MutableMapping[str, str], conf: Mapping[str, str]) -> Iterator[None]:
+    """Within it, a JVM that is started gets such a home, where its processes do not need the archive.
+
+    Other programs that are started later have the environment that was there before.
+
+    Args:
+        environ: the environment that the JVM inherits.
+        conf: the session's settings.
+    """
+    home = installed_home()
+    laid = None
+    if home is not None and is_found_without(home, environ, conf):
+        try:
+            laid = lay(home, cache_directory(environ).with_name("spark"))
+        except OSError as error:
+            logger.info("Spark's Python processes will start slower: %s", error)
+    if laid is None:
+        yield
+        return
+    environ[VARIABLE] = str(laid)
+    try:
+        yield
+    finally:
+        environ.pop(VARIABLE, None)
