@@ -60,7 +60,7 @@ def is_found_without(home: Path, environ: Mapping[str, str], conf: Mapping[str, 
 
 
 def lay(home: Path, cache: Path) -> Path:
-    """Lay a home of links to all parts of another but that with the archive; one that stands is used again.
+    """Lay a home of links to all parts of another but its Python; one that stands is used again.
 
     Args:
         home: the whole one.
@@ -69,7 +69,11 @@ def lay(home: Path, cache: Path) -> Path:
     Raises:
         OSError: it cannot be laid there.
     """
-    parts = {part.name: str(part) for part in sorted(home.iterdir()) if part.is_dir() and part.name != LEFT_OUT}
+    parts = {
+        part.name: str(part)
+        for part in sorted(home.iterdir())
+        if part.is_dir() and part.name != LEFT_OUT and not (part / "__init__.py").exists()
+    }
     name = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
     cache.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = cache.parent.resolve() / cache.name

@@ -16,7 +16,13 @@ from tianzhou.spark.sessions.spark_home import is_found_without, lay, without_ar
 def home(tmp_path: Path) -> Path:
     """A PySpark as it is installed."""
     home = tmp_path / "site" / "pyspark"
-    for part in ("bin/spark-submit", "jars/spark.jar", "conf/spark-defaults.conf", "python/lib/pyspark.zip", "sql.py"):
+    for part in (
+        "bin/spark-submit",
+        "jars/spark.jar",
+        "conf/spark-defaults.conf",
+        "python/lib/pyspark.zip",
+        "sql/__init__.py",
+    ):
         (home / part).parent.mkdir(parents=True, exist_ok=True)
         (home / part).write_text(part)
     return home
