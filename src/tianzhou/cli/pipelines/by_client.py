@@ -20,7 +20,7 @@ Condition = Callable[[Mapping[str, Any]], bool]
 SparkOption = Annotated[
     bool,
     typer.Option(
-        "--spark", help="Take Spark in any case. Else little work is done without it, in a second instead of a minute."
+        "--spark", help="Take Spark in any case. Else little work is done without it, in seconds instead of a minute."
     ),
 ]
 
