@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -32,9 +32,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 class Server:
     """A name server and broker on a thread of their own, and what tests do to them."""
 
-    def __init__(self, folder: Path, tls: TlsSettings | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        tls: TlsSettings | None = None,
+        values: Mapping[str, str] | None = None,
+        **client: str,
+    ) -> None:
         self._folder = folder
         self._tls = tls
+        self._values = values or {}
+        self._client = client
         self._ports = (0, 0)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -54,17 +62,17 @@ class Server:
 
         namesrv, broker = self._ports
         self._server = EmbeddedServer(
-            EmbeddedSettings(self._folder, namesrv_port=namesrv, broker_port=broker), tls=self._tls
+            EmbeddedSettings(self._folder, namesrv_port=namesrv, broker_port=broker, values=self._values), tls=self._tls
         )
         await self._server.__aenter__()
         self._ports = (self._server.namesrv.port, self._server.broker.port)
         self.address = self._server.namesrv_address
-        tls = self._tls is not None
-        self._producer = Producer("tests", self.address, tls=tls)
+        client = {"tls": self._tls is not None, **self._client}
+        self._producer = Producer("tests", self.address, **client)
         await self._producer.start()
-        self.consumer = PullConsumer("tests", self.address, tls=tls, auto_commit=False)
+        self.consumer = PullConsumer("tests", self.address, auto_commit=False, **client)
         await self.consumer.start()
-        self.admin = Admin(self.address, tls=tls)
+        self.admin = Admin(self.address, **client)
         await self.admin.start()
 
     def restart(self) -> None:
@@ -145,6 +153,21 @@ def own_server(tmp_path) -> Iterator[Server]:
     server.start()
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="module")
+def module_server() -> Iterator[Callable[..., Server]]:
+    """Starts servers for the tests of a file; arguments as of `Server`."""
+    started = []
+
+    def start(folder: Path, **arguments) -> Server:
+        started.append(Server(folder, **arguments))
+        started[-1].start()
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.stop()
 
 
 @pytest.fixture

@@ -97,7 +97,7 @@ def test_insert_into(spark, server, topic):
     ("columns", "mode", "options", "text"),
     [
         (["'x' AS body", "1.5 AS price"], "append", {}, "the sink has no column price"),
-        (["'x' AS key"], "append", {}, r"no column key \(did you mean keys\?\)"),
+        (["'x' AS keyes"], "append", {}, r"no column keyes \(did you mean keys\?\)"),
         (["1 AS body"], "append", {}, "the sink's column body is INT; expected BINARY or STRING"),
         (["'x' AS body"], "overwrite", {}, "a topic only grows"),
         (["'x' AS body"], "append", {"topics": "y"}, r"no option topics=y \(did you mean topic\?\)"),
@@ -110,3 +110,37 @@ def test_mistakes_are_explained(spark, sink, columns, mode, options, text):
     frame = spark.range(1).coalesce(1).selectExpr(*columns)
     with pytest.raises(Exception, match=text):
         sink(frame.write, **options).mode(mode).save()
+
+
+@pytest.mark.parametrize("columns", ["rocketmq", "kafka"])
+def test_a_topic_is_copied_by_a_stream_that_changes_nothing(spark, server, topic, sink, source, tmp_path, columns):
+    server.send(topic, range(100), keys=lambda n: f"k{n}", tags="A", properties=lambda n: {"n": str(n)})
+    server.send(topic, range(100, 120), sharding_key=lambda n: f"s{n % 3}", queue=1)
+    copy = server.create(f"{topic}-copy")
+    headers = {"includeHeaders": "true"} if columns == "kafka" else {}
+    rows = source(spark.readStream, startingOffsets="earliest", columns=columns, **headers).load()
+    if columns == "kafka":
+        assert rows.columns == [
+            *("key", "value", "topic", "partition", "offset", "timestamp", "timestampType"),
+            "headers",
+        ]
+    query = sink(rows.writeStream, topic=copy, checkpointLocation=str(tmp_path)).trigger(availableNow=True).start()
+    assert query.awaitTermination(60)
+
+    def content(name):
+        return [
+            (
+                m.queue_id,
+                m.body,
+                m.tags,
+                m.properties.get("KEYS"),
+                m.properties.get("__SHARDINGKEY"),
+                m.properties.get("n"),
+            )
+            for m in server.messages(name)
+        ]
+
+    copied, original = content(copy), content(topic)
+    if columns == "kafka":  # there a key is both
+        original = [(*row[:3], row[3] or row[4], row[4] or row[3], row[5]) for row in original]
+    assert copied == original

@@ -62,6 +62,21 @@ def test_between_offsets_and_times(spark, server, source, store, topic):
         )
 
 
+def test_the_end_a_stream_reports_is_where_other_reads_begin_and_end(spark, server, source, store, topic, tmp_path):
+    for queue, count in ((0, 30), (1, 20)):
+        server.send(topic, range(count), queue=queue)
+    stream = source(spark.readStream, startingOffsets="earliest").load()
+    query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
+    query = query.start()
+    assert query.awaitTermination(60)
+    reported = query.lastProgress["sources"][0]["endOffset"]
+    reported = reported if isinstance(reported, str) else json.dumps(reported)
+    server.send(topic, range(30, 35), queue=0)
+    for way in (source, store):
+        assert rows_of(way(spark.read, startingOffsets=reported).load()) == [(0, n) for n in range(30, 35)]
+        assert len(rows_of(way(spark.read, endingOffsets=reported).load())) == 50
+
+
 def test_some_queues_and_topics(spark, server, store, topic):
     other = server.create(f"{topic}-other", queues=3)
     server.send(topic, range(10), queue=0)

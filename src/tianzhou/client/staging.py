@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Any, Final, Unpack
+from typing import Any, Final, NamedTuple, Unpack
 
 from tianzhou.client.cluster.remedies import broker_error, check
 from tianzhou.client.cluster.rpc import request
@@ -116,8 +116,12 @@ class Staging:
                 # The others go on answering queries; one that takes nothing now is written to again some day.
                 await self._record(bucket, found, missing)
             else:
-                if not await self._record(bucket, await self._choose(writer, bucket), missing):
-                    raise ConnectFailed(f"no name server of {', '.join(missing)} keeps which broker decides")
+                refusals = await self._record(bucket, await self._choose(writer, bucket), missing)
+                if len(refusals) == len(missing):
+                    raise ConnectFailed(
+                        f"no name server keeps which broker decides (KV namespace {KV_NAMESPACE}): "
+                        f"{'; '.join(map(str, refusals))}"
+                    )
                 # Somebody else may have chosen at the same time.
                 found, _ = await self._recorded_anywhere(bucket)
             if found is None:
@@ -149,19 +153,19 @@ class Staging:
             raise failures[-1] if failures else ConnectFailed("there is no name server to ask which broker decides")
         return found, missing
 
-    async def _record(self, bucket: int, broker_name: str, addresses: Sequence[str]) -> int:
-        """Have name servers record a choice; returns how many have."""
-        count = 0
+    async def _record(self, bucket: int, broker_name: str, addresses: Sequence[str]) -> list[TianzhouError]:
+        """Have name servers record a choice; returns why some have not."""
+        refusals: list[TianzhouError] = []
         for address in addresses:
             command = request(
                 RequestCode.PUT_KV_CONFIG, namespace=KV_NAMESPACE, key=f"coordinator-{bucket}", value=broker_name
             )
             try:
                 check(await self.instance.remoting.invoke(address, command, self._timeout_ms), address)
-                count += 1
             except TianzhouError as error:
+                refusals.append(error)
                 _log.warning("name server %s does not keep that broker %s decides: %s", address, broker_name, error)
-        return count
+        return refusals
 
     async def _choose(self, writer: str, bucket: int) -> str:
         await self._find_masters()
@@ -307,8 +311,8 @@ class StagingTask:
         self.decided = False
         """The batch was decided before, so that nothing staged for it counts any more."""
 
-    async def add(self, messages: Sequence[tuple[Message, int | None]]) -> None:
-        """Stage messages, each with the id of its queue or None for any.
+    async def add(self, messages: Sequence[tuple[Message, MessageQueue | int | Origin | None]]) -> None:
+        """Stage messages, each with its queue, the id of that, or None for any.
 
         Raises:
             MessageRefused: one of them cannot be staged; nothing of the attempt will ever be seen.
@@ -351,11 +355,15 @@ class StagingTask:
         """Wait for what is on its way, however it ends."""
         await asyncio.gather(*(self._answered(unit) for unit in self._units.values()), return_exceptions=True)
 
-    async def _compose(self, message: Message, queue_id: int | None) -> tuple[str, StagedMessage]:
+    async def _compose(
+        self, message: Message, queue_id: MessageQueue | int | Origin | None
+    ) -> tuple[str, StagedMessage]:
         plans = self._staging.plans
         topic = plans.wire_topic(message.topic)
         plan = await plans.make(topic)
-        if queue_id is not None:
+        if isinstance(queue_id, MessageQueue):
+            queue = queue_id
+        elif queue_id is not None:
             queue = queue_by_id(plan.queues, message.topic, queue_id)
         elif message.sharding_key is not None:
             queue = select_by_hash(plan.queues, message, None)
@@ -420,12 +428,41 @@ def _value(reply: Command, address: str = "") -> str | None:
     return value
 
 
-def queue_by_id(queues: Sequence[MessageQueue], topic: str, queue_id: int) -> MessageQueue:
-    """The one queue of a topic with that id.
+class Origin(NamedTuple):
+    """The queue that a message was read from, of which a copy goes to the queue that stands for it.
+
+    Attributes:
+        broker_name: its broker; None when that is not known.
+        queue_id: its id.
+    """
+
+    broker_name: str | None
+    queue_id: int
+
+    def counterpart(self, queues: Sequence[MessageQueue]) -> MessageQueue:
+        """The one queue that all messages of this origin go to.
+
+        It is that of the same broker and id, or the only one with this id; else one that the origin's name chooses.
+
+        Args:
+            queues: those of the topic; one at least.
+        """
+        same = [queue for queue in queues if queue.queue_id == self.queue_id]
+        named = [queue for queue in same if queue.broker_name == self.broker_name]
+        if len(named or same) == 1:
+            return (named or same)[0]
+        turn = crc32((self.broker_name or "").encode()) + self.queue_id
+        return sorted(queues)[turn % len(queues)]
+
+
+def queue_by_id(queues: Sequence[MessageQueue], topic: str, queue_id: int | Origin) -> MessageQueue:
+    """The one queue of a topic with that id, or the one that stands for another topic's.
 
     Raises:
         ClientError: there is none, or several brokers have one.
     """
+    if isinstance(queue_id, Origin):
+        return queue_id.counterpart(queues)
     found = [queue for queue in queues if queue.queue_id == queue_id]
     if len(found) != 1:
         raise ClientError(

@@ -25,6 +25,10 @@ class Topics:
         spark: the session.
         namesrv: name servers, `host:port` joined by `;`.
         tls: whether to speak TLS; None leaves it to the environment.
+        tls_config_file: where RocketMQ's `tls.*` keys are; None leaves that to the environment.
+        access_key: the account that requests are signed for; None takes the environment's.
+        secret_key: its secret.
+        namespace: wraps the names of topics and groups.
         delivery: the sink's option of that name, None for its default.
         store: read the files of a store in this folder instead of asking brokers; writing goes to brokers as ever.
     """
@@ -35,11 +39,22 @@ class Topics:
         namesrv: str,
         *,
         tls: bool | None = None,
+        tls_config_file: str | None = None,
+        access_key: str | None = None,
+        secret_key: str | None = None,
+        namespace: str | None = None,
         delivery: str | None = None,
         store: str | None = None,
     ) -> None:
         self.spark = spark
-        servers: dict[str, Any] = {"namesrvAddr": namesrv, "tls": tls}
+        servers: dict[str, Any] = {
+            "namesrvAddr": namesrv,
+            "tls": tls,
+            "tlsConfigFile": tls_config_file,
+            "accessKey": access_key,
+            "secretKey": secret_key,
+            "namespace": namespace,
+        }
         self._source = ("tianzhou", servers) if store is None else ("tianzhou_store", {"storePath": store})
         self._sink = {**servers, "delivery": delivery}
 

@@ -35,6 +35,7 @@ from tianzhou.store.queues.multi_dispatch import is_light
 from tianzhou.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
+    from tianzhou.client.option_keywords import ClientKeywords
     from tianzhou.client.producer.producer import Producer
     from tianzhou.client.staging import Staging
 
@@ -251,23 +252,38 @@ async def _gathered(work: Iterable[Awaitable[T]]) -> list[T]:
     return results  # type: ignore[return-value]
 
 
-def _client(options: ServerOptions, make: Callable[[Tls], C], *key: str) -> tuple[Process, C]:
-    """This process, and its client of a key for the servers of the options."""
+def _client(options: ServerOptions, make: Callable[[ClientKeywords], C], *key: str) -> tuple[Process, C]:
+    """This process, and its client of a key for the servers and the account of the options.
+
+    Args:
+        options: the servers, the account and how they are spoken to.
+        make: makes the client with what these options mean for any client.
+        key: what else sets this client apart from others of the process.
+    """
     process, file = Process.here(), options.tls_config_file
+    who: ClientKeywords = {
+        "access_key": options.access_key,
+        "secret_key": options.secret_key,
+        "security_token": options.security_token,
+        "namespace": options.namespace,
+        "namespace_v2": options.namespace_v2,
+    }
 
     def with_tls() -> C:
-        if file is None:
-            return make(options.tls)
-        return make(client_context(load_tls({"tls.config.file": file}, source="tlsConfigFile")))
+        tls: Tls = options.tls
+        if file is not None:
+            tls = client_context(load_tls({"tls.config.file": file}, source="tlsConfigFile"))
+        return make({"tls": tls, **who})
 
-    return process, process.client((*key, options.namesrv_addr, str(options.tls), file or ""), with_tls)
+    same = (options.namesrv_addr, str(options.tls), file or "", *(str(value or "") for value in who.values()))
+    return process, process.client((*key, *same), with_tls)
 
 
 def connect(options: ReadOptions) -> BrokerReader:
     """This process's reader for the brokers and group of the options."""
     group, servers = options.consumer_group, options.namesrv_addr
     return BrokerReader(
-        *_client(options, lambda tls: PullConsumer(group, servers, tls=tls, auto_commit=False), "read", group)
+        *_client(options, lambda more: PullConsumer(group, servers, auto_commit=False, **more), "read", group)
     )
 
 
@@ -276,7 +292,7 @@ def staging(options: WriteOptions) -> tuple[Process, Staging]:
     from tianzhou.client.staging import Staging
 
     servers, timeout_ms = options.namesrv_addr, options.send_timeout_ms
-    return _client(options, lambda tls: Staging(servers, timeout_ms=timeout_ms, tls=tls), "stage", str(timeout_ms))
+    return _client(options, lambda more: Staging(servers, timeout_ms=timeout_ms, **more), "stage", str(timeout_ms))
 
 
 def producer(options: WriteOptions) -> tuple[Process, Producer]:
@@ -286,6 +302,6 @@ def producer(options: WriteOptions) -> tuple[Process, Producer]:
     group, servers, timeout_ms = options.producer_group, options.namesrv_addr, options.send_timeout_ms
     return _client(
         options,
-        lambda tls: Producer(group, servers, tls=tls, send_msg_timeout_ms=timeout_ms),
+        lambda more: Producer(group, servers, send_msg_timeout_ms=timeout_ms, **more),
         *("write", group, str(timeout_ms)),
     )

@@ -6,26 +6,29 @@ this class, so what reads and writes is imported at its first use.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from tianzhou.spark.option_values import BATCH, STREAM
+from tianzhou.errors import ConfigError
+from tianzhou.spark.option_values import BATCH, STREAM, with_credentials
 from tianzhou.spark.pickling import Pickled
-from tianzhou.spark.rows.schema import row_schema
+from tianzhou.spark.rows.schema import schema_of
 from tianzhou.spark.source.read_options import parse_read
 
 if TYPE_CHECKING:
     from tianzhou.spark.sink.sink import StreamWriter, Writer
     from tianzhou.spark.source.queue_watch import Connect
     from tianzhou.spark.source.readers import BatchReader, StreamReader
+    from tianzhou.spark.source.refused import RefusedStream
 
 
 class TianzhouSource(Pickled, DataSource):
     """The data source Spark makes for `format("tianzhou")`.
 
-    All methods raise `ConfigError` when an option, the schema or the mode is wrong.
+    All methods but `streamReader` raise `ConfigError` when an option, the schema or the mode is wrong.
     """
 
     @classmethod
@@ -39,36 +42,45 @@ class TianzhouSource(Pickled, DataSource):
 
         return connections.connect
 
+    def _written(self) -> dict[str, str]:
+        """The options as the user wrote them, and what signs requests by the driver's environment."""
+        return with_credentials(self.options, os.environ)
+
     def schema(self) -> StructType:
         """The row schema (see `schema`).
 
         Raises:
             ConfigError: an option is wrong, whatever the kind of read.
         """
-        return row_schema(parse_read(self.options).include_properties)
+        options = parse_read(self._written())
+        return schema_of(options.kafka_columns, options.include_headers, options.include_properties)
 
     def reader(self, schema: StructType) -> BatchReader:
         """For `spark.read`."""
         from tianzhou.spark.source.readers import BatchReader, NarrowingReader
 
-        options = parse_read(self.options, BATCH)
+        options = parse_read(self._written(), BATCH)
         kind = NarrowingReader if options.filter_pushdown else BatchReader
         return kind(options, schema, self.connect())
 
-    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
-        """For `spark.readStream`."""
+    def streamReader(self, schema: StructType) -> StreamReader | RefusedStream:  # noqa: N802 - Spark's name
+        """For `spark.readStream`; raises nothing, see `source.refused`."""
         from tianzhou.spark.source.readers import StreamReader
+        from tianzhou.spark.source.refused import RefusedStream
 
-        return StreamReader(parse_read(self.options, STREAM), schema, self.connect())
+        try:
+            return StreamReader(parse_read(self._written(), STREAM), schema, self.connect())
+        except ConfigError as error:
+            return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> Writer:
         """For `df.write`."""
         from tianzhou.spark.sink.sink import Writer
 
-        return Writer(self.options, schema, overwrite)
+        return Writer(self._written(), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
         """For `df.writeStream`."""
         from tianzhou.spark.sink.sink import StreamWriter
 
-        return StreamWriter(self.options, schema, overwrite)
+        return StreamWriter(self._written(), schema, overwrite)

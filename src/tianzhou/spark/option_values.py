@@ -29,7 +29,12 @@ TAGS_RULE: Final = "tags joined by ||, or * for all"
 _SPARKS_OWN: Final = frozenset({"path", "paths", "checkpointlocation", "queryname", "outputmode"})
 _HOST: Final = re.compile(r"[^\s,;/]+")
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+_SECRET: Final = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
 _RULES, _READ = "rules", "read"
+ACCESS_KEY_VARIABLE: Final = "TIANZHOU_ACCESS_KEY"
+SECRET_KEY_VARIABLE: Final = "TIANZHOU_SECRET_KEY"
+REDACTED: Final = "*********(redacted)"
+"""What stands for a secret, the text Spark itself writes."""
 
 
 def option(name: str, rule: str, convert: Callable[[str], T], default: D) -> T | D:
@@ -90,6 +95,30 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     return f" (did you mean {by_lower[near[0]]}?)" if near else ""
 
 
+def shown(name: str, value: str | None) -> str:
+    """An option as messages show it: `name=value`, the value left out where it is a secret.
+
+    Secrets are told by the names that Spark's own `spark.redaction.regex` hides, so that a name that is misspelled
+    hides its value too.
+    """
+    return f"{name}={REDACTED if _SECRET.search(name) and value else value}"
+
+
+def with_credentials(values: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """Options with the keys that sign requests, from the environment where no option says any.
+
+    Tasks run on nodes that have another environment, so the driver's is read once and travels with the options.
+
+    Args:
+        values: options as written.
+        environment: of this process, which has `TIANZHOU_ACCESS_KEY` and `TIANZHOU_SECRET_KEY` or not.
+    """
+    names = {"accessKey": ACCESS_KEY_VARIABLE, "secretKey": SECRET_KEY_VARIABLE}
+    if {name.lower() for name in names} & {key.lower() for key in values}:
+        return dict(values)
+    return dict(values) | {name: environment[of] for name, of in names.items() if environment.get(of)}
+
+
 def rules_of(table: type) -> dict[str, str]:
     """The options of a table, and what is expected of each."""
     return {name: rule for one in fields(table) for name, rule in one.metadata[_RULES].items()}
@@ -131,7 +160,7 @@ class RawOptions:
 
     def _unknown(self, key: str, value: str) -> ConfigError:
         return ConfigError(
-            f"there is no option {key}={value}{nearest(key, self._known)}; there are {', '.join(self._known)}"
+            f"there is no option {shown(key, value)}{nearest(key, self._known)}; there are {', '.join(self._known)}"
         )
 
     def verbatim(self, name: str) -> str | None:
@@ -165,7 +194,7 @@ class RawOptions:
             name: the option.
             why: what is wrong with it, where that is not plain.
         """
-        return ConfigError(f"{name}={self.text(name)}: {why + '; ' if why else ''}expected {self._known[name]}")
+        return ConfigError(f"{shown(name, self.text(name))}: {why + '; ' if why else ''}expected {self._known[name]}")
 
     def either(self, one: str, other: str) -> tuple[str | None, str | None]:
         """The values of two options of which at most one may be there.
@@ -259,6 +288,26 @@ def _tls_config_file(raw: RawOptions) -> str | None:
     return file
 
 
+def _secret_key(raw: RawOptions) -> str | None:
+    for name in ("accessKey", "secretKey", "securityToken"):
+        if raw.text(name) == "":
+            raise raw.bad(name)
+    keys = {name: raw.text(name) for name in ("accessKey", "secretKey")}
+    missing = [name for name, value in keys.items() if value is None]
+    if missing and (len(missing) == 1 or raw.text("securityToken") is not None):
+        given = next(name for name in ("accessKey", "secretKey", "securityToken") if raw.text(name) is not None)
+        raise ConfigError(
+            f"{given} is given without {' and '.join(missing)}; give accessKey and secretKey together, as options or "
+            f"as {ACCESS_KEY_VARIABLE} and {SECRET_KEY_VARIABLE} in the environment of the driver"
+        )
+    return keys["secretKey"]
+
+
+def _namespace_v2(raw: RawOptions) -> str | None:
+    raw.either("namespace", "namespaceV2")
+    return raw.read("namespaceV2", None, name)
+
+
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
     """Options of all that talks to servers.
@@ -267,6 +316,12 @@ class ServerOptions:
         namesrv_addr: name servers, `host:port` joined by `;`.
         tls: whether to speak TLS; None leaves it to each process's environment.
         tls_config_file: where RocketMQ's `tls.*` keys are, on every machine; None leaves that to the environment.
+        access_key: the account that requests are signed for; None signs nothing, but for what the environment of a
+            process says.
+        secret_key: its secret.
+        security_token: goes along, where a cloud service wants one.
+        namespace: wraps the names of topics and groups, see `tianzhou.client.namespaces`.
+        namespace_v2: goes with each request and leaves the names as they are.
     """
 
     namesrv_addr: str = required("namesrvAddr", "name servers as host:port, several joined by ; or ,", addresses)
@@ -274,3 +329,14 @@ class ServerOptions:
     tls_config_file: str | None = several(
         {"tlsConfigFile": "a file of RocketMQ's tls.* keys, under this name on every machine"}, _tls_config_file
     )
+    access_key: str | None = several(
+        {"accessKey": "the name of an account, with secretKey"}, lambda raw: raw.text("accessKey"), secret=True
+    )
+    secret_key: str | None = several(
+        {"secretKey": "the secret of accessKey", "securityToken": "a token of a cloud service, with accessKey"},
+        _secret_key,
+        secret=True,
+    )
+    security_token: str | None = several({}, lambda raw: raw.text("securityToken"), secret=True)
+    namespace: str | None = option("namespace", f"a namespace: {NAME_RULE}", name, None)
+    namespace_v2: str | None = several({"namespaceV2": f"a namespace of RocketMQ 5: {NAME_RULE}"}, _namespace_v2)

@@ -82,6 +82,30 @@ def test_a_batch_that_was_decided_is_not_staged_again():
     assert [what for what, *_ in staging.asked] == ["decide", "publish"]
 
 
+@pytest.mark.parametrize(
+    ("writer", "says"),
+    [
+        (
+            "batch:by-hour",
+            "batchKey=by-hour belongs to another write, or its numbers begin anew, as in a foreachBatch with",
+        ),
+        ("a-query", "the checkpoint was put back from a copy"),
+    ],
+)
+def test_a_batch_before_the_last_one_is_warned_of(writer, says, caplog):
+    staging = FakeStaging(decided=41, stands=BatchDecision(writer, 41, "broker-a"))
+    report = stage(OPTIONS, iter([Outgoing(Message("t", b"x"), None)]), BatchName(writer, 0), 0, connect(staging))
+    commit(OPTIONS, [report], connect(staging))
+    assert f"batch 0 of {writer} writes nothing: batches up to 41 are written already" in caplog.text
+    assert says in caplog.text
+
+
+def test_the_last_batch_once_more_is_no_warning(caplog):
+    staging = FakeStaging(decided=3)
+    commit(OPTIONS, [Staged(0, "batch:by-hour", 3, "broker-a")], connect(staging))
+    assert not caplog.records
+
+
 def test_a_coordinator_that_has_forgotten_is_not_believed():
     staging = FakeStaging(decided=-1)
     with pytest.raises(BatchNotWritten, match="reported it as decided, and has forgotten that"):

@@ -14,7 +14,8 @@ from records import QUEUE, record
 from tianzhou.errors import ConfigError, CorruptRecord
 from tianzhou.records.codec import Record, decode_record, encode_record
 from tianzhou.spark.rows.columns import to_batch
-from tianzhou.spark.rows.schema import COLUMNS, arrow_schema, columns_of, row_schema
+from tianzhou.spark.rows.compiled_columns import CompiledColumns
+from tianzhou.spark.rows.schema import COLUMNS, arrow_schema, columns_of, kafka_schema, row_schema
 from tianzhou.wire.batch import encode_batch
 from tianzhou.wire.compression import COMPRESSED, LZ4, ZLIB, ZSTD, compress
 from tianzhou.wire.ids import host_text, offset_msg_id
@@ -203,3 +204,35 @@ def test_a_wrong_type_is_named_with_the_right_one():
 def test_properties_can_be_left_out():
     assert "properties" not in row_schema(False).fieldNames()
     assert row_schema().fieldNames() == list(COLUMNS)
+
+
+def test_kafkas_columns_are_those_of_the_message_under_their_own_names():
+    made = record(7, b"x", encode_properties({"KEYS": "k", "a": "b"}))
+    sharded = record(8, b"y", encode_properties({"KEYS": "k", "__SHARDINGKEY": "s"}))
+    neither = record(9, b"z", encode_properties({}))
+    schema = kafka_schema(include_headers=True)
+    body = b"".join(map(encode_record, (made, sharded, neither)))
+    batch = to_batch(body, QUEUE, arrow_schema(schema), columns_of(schema))
+    rows = batch.to_pylist()
+    assert [(row["key"], row["value"], row["partition"], row["offset"]) for row in rows] == [
+        (b"k", b"x", QUEUE.queue_id, 7),
+        (b"s", b"y", QUEUE.queue_id, 8),
+        (None, b"z", QUEUE.queue_id, 9),
+    ]
+    assert rows[0]["headers"] == [{"key": "KEYS", "value": b"k"}, {"key": "a", "value": b"b"}]
+    assert rows[2]["headers"] == []
+    assert {row["timestampType"] for row in rows} == {1}
+    assert rows[0]["timestamp"] == EPOCH + timedelta(milliseconds=made.store_timestamp)
+    assert {row["topic"] for row in rows} == {QUEUE.topic}
+
+
+def test_kafkas_names_and_the_messages_own_go_together_in_a_schema():
+    schema = StructType().add("value", StringType()).add("KEY", StringType()).add("body", StringType())
+    batch = to_batch(
+        encode_record(record(7, b"x", encode_properties({"KEYS": "k"}))),
+        QUEUE,
+        arrow_schema(schema),
+        columns_of(schema),
+        compiled=CompiledColumns(arrow_schema(schema), columns_of(schema)),
+    )
+    assert batch.to_pylist() == [{"value": "x", "KEY": "k", "body": "x"}]

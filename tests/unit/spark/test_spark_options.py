@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tianzhou.errors import ConfigError
-from tianzhou.spark.option_values import BATCH, STREAM, rules_of
+from tianzhou.spark.option_values import BATCH, STREAM, rules_of, with_credentials
 from tianzhou.spark.sink.options import parse_write
 from tianzhou.spark.source.offsets import EARLIEST, LATEST
 from tianzhou.spark.source.read_options import ReadOptions, parse_read
@@ -178,3 +178,52 @@ def test_the_sink_needs_a_topic_from_somewhere():
 def test_the_sink_refuses_options_of_the_source():
     with pytest.raises(ConfigError, match="there is no option subscribe=orders"):
         parse_write(NEEDED, has_topic_column=True)
+
+
+SECRET = "s3cr3t"
+SIGNED = {**NEEDED, "accessKey": "job", "secretKey": SECRET}
+
+
+def test_keys_that_sign_requests_are_read_and_not_shown():
+    options = parse_read({**SIGNED, "securityToken": "t0ken", "namespace": "tenant"}, STREAM)
+    assert (options.access_key, options.secret_key, options.security_token) == ("job", SECRET, "t0ken")
+    assert options.namespace == "tenant"
+    assert SECRET not in repr(options)
+    assert "t0ken" not in repr(options)
+    assert parse_write({"namesrvAddr": "a:1", "topic": "t", "namespaceV2": "n"}, False).namespace_v2 == "n"
+
+
+def test_the_environment_signs_where_no_option_does():
+    environment = {"TIANZHOU_ACCESS_KEY": "all", "TIANZHOU_SECRET_KEY": SECRET}
+    assert parse_read(with_credentials(NEEDED, environment)).access_key == "all"
+    assert parse_read(with_credentials(SIGNED, environment)).access_key == "job"
+    assert parse_read(with_credentials(NEEDED, {})).access_key is None
+    # Half of it from the one and half from the other would be a pair that nobody has chosen.
+    with pytest.raises(ConfigError, match="accessKey is given without secretKey"):
+        parse_read(with_credentials({**NEEDED, "ACCESSKEY": "job"}, environment))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"secretKey": SECRET}, "secretKey is given without accessKey"),
+        ({"securityToken": SECRET}, "securityToken is given without accessKey and secretKey"),
+        ({"secretKeys": SECRET}, r"there is no option secretKeys=\*+\(redacted\) \(did you mean secretKey"),
+        ({"password": SECRET}, r"there is no option password=\*+\(redacted\)"),
+        ({"accessKey": "", "secretKey": SECRET}, "accessKey=: expected the name of an account"),
+        ({"namespace": "a", "namespaceV2": "b"}, "namespace=a and namespaceV2=b are both given"),
+        ({"startingOffsetsByTimestampStrategy": "error"}, "Strategy=error: counts with startingTimestamp only"),
+        (
+            {"startingOffsetsByTimestampStrategy": "earliest", "startingTimestamp": "5"},
+            "Strategy=earliest: expected error or latest",
+        ),
+        ({"columns": "avro"}, "columns=avro: expected rocketmq or kafka"),
+        ({"includeHeaders": "true"}, "includeHeaders=true: counts with columns=kafka only"),
+        ({"columns": "kafka", "includeProperties": "false"}, "includeProperties=false: counts with columns=rocketmq"),
+        ({"namespace": "a b"}, "namespace=a b: expected a namespace"),
+    ],
+)
+def test_errors_about_keys_namespaces_and_columns_show_no_secrets(wrong, says):
+    with pytest.raises(ConfigError, match=says) as caught:
+        parse_read({**NEEDED, **wrong}, BATCH)
+    assert SECRET not in str(caught.value)

@@ -14,13 +14,15 @@ import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql.types import ArrayType, BinaryType, DoubleType, IntegerType, MapType, NullType, StringType, StructType
 
+from tianzhou.client.staging import Origin
 from tianzhou.errors import BrokerError, ConfigError
-from tianzhou.model import MessageQueue
+from tianzhou.model import Message, MessageQueue
 from tianzhou.spark.option_values import rules_of
-from tianzhou.spark.rows.schema import arrow_schema
+from tianzhou.spark.rows.schema import arrow_schema, kafka_schema, row_schema
+from tianzhou.spark.sink.key_queues import KeyQueues, QueueAway
 from tianzhou.spark.sink.options import WriteOptions
-from tianzhou.spark.sink.outgoing import RowNotSent
-from tianzhou.spark.sink.sink import Sender, StreamWriter, Writer, check_columns
+from tianzhou.spark.sink.outgoing import Outgoing, RowNotSent
+from tianzhou.spark.sink.sink import Sender, StreamWriter, Writer, check_columns, held_back
 
 OPTIONS = {"namesrvAddr": "a:1", "topic": "orders"}
 QUEUES = [MessageQueue("orders", "broker-a", number) for number in range(4)]
@@ -276,3 +278,144 @@ def test_the_page_has_every_option():
         name for row in re.findall(r"^\| (`.+?) \|", section, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
     }
     assert named == rules_of(WriteOptions).keys()
+
+
+HEADERS = ArrayType(StructType().add("key", StringType()).add("value", BinaryType()))
+COPIES = {
+    "rocketmq": (
+        row_schema(),
+        {
+            "topic": "orders-of-old",
+            "brokerName": "broker-a",
+            "queueId": 3,
+            "queueOffset": 9,
+            "msgId": "7F00",
+            "body": b"x",
+            "keys": "k1 k2",
+            "tags": "paid",
+            "properties": list(READ.items()),
+        },
+    ),
+    "kafka": (
+        kafka_schema(include_headers=True),
+        {
+            "topic": "orders-of-old",
+            "partition": 3,
+            "offset": 9,
+            "key": b"s",
+            "value": b"x",
+            "timestampType": 1,
+            "headers": [{"key": name, "value": value.encode()} for name, value in READ.items()],
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("names", COPIES)
+def test_rows_as_they_were_read_are_copied_to_the_topic_of_the_option(names):
+    schema, row = COPIES[names]
+    _, [(message, queue)] = send(schema, [[row]])
+    assert (message.topic, message.body, queue) == ("orders", b"x", QUEUES[3])
+    assert (message.key_text(), message.tags, message.sharding_key) == ("k1 k2", "paid", "s")
+    assert (message.properties, message.delay_level) == ({"price": "7"}, 0)
+
+
+def test_without_the_option_rows_that_were_read_go_to_the_topic_of_their_name():
+    schema, row = COPIES["kafka"]
+    _, [(message, _)] = send(schema, [[row]], options={"namesrvAddr": "a:1"})
+    assert message.topic == "orders-of-old"
+
+
+def test_rows_of_kafkas_columns_become_messages():
+    schema = schema_of(key=BinaryType(), value=BinaryType(), partition=IntegerType(), headers=HEADERS)
+    rows = [
+        {"key": b"order-7", "value": b"x", "partition": 2, "headers": [{"key": "a", "value": b"b"}]},
+        {"key": None, "value": b"y", "partition": None, "headers": None},
+    ]
+    _, [(first, queue), (second, anywhere)] = send(schema, [rows])
+    assert (first.sharding_key, first.key_text(), first.properties, queue) == (
+        *("order-7", "order-7"),
+        *({"a": "b"}, QUEUES[2]),
+    )
+    assert (second.sharding_key, second.key_text(), second.properties, anywhere) == (None, "", {}, None)
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ({"key": b"\xff"}, "row 0 of partition 3: key is no UTF-8 text"),
+        ({"headers": [{"key": "trace", "value": b"\xff"}]}, "header trace is no UTF-8 text"),
+        ({"partition": 9}, "queueId 9 of topic orders names no queue"),
+    ],
+)
+def test_a_row_of_kafkas_columns_that_cannot_be_a_message_is_named(row, says):
+    schema = schema_of(value=BinaryType(), key=BinaryType(), partition=IntegerType(), headers=HEADERS)
+    with pytest.raises(RowNotSent, match=says):
+        send(schema, [[{"value": b"x", **row}]])
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ({"partition": IntegerType(), "queueId": IntegerType()}, "the rows have queueId and partition, which is Kafka"),
+        ({"headers": HEADERS, "properties": MapType(StringType(), StringType())}, "the rows have properties and head"),
+        ({"headers": StringType()}, "the sink's column headers is STRING; expected ARRAY<STRUCT<KEY:STRING,VALUE"),
+    ],
+)
+def test_kafkas_columns_that_cannot_be(columns, says):
+    with pytest.raises(ConfigError, match=says):
+        check_columns(schema_of(value=BinaryType(), **columns))
+
+
+def test_messages_of_one_queue_are_copied_to_one_queue():
+    more = [MessageQueue("copy", broker, number) for broker in ("broker-a", "broker-b") for number in range(2)]
+    assert Origin("broker-b", 1).counterpart(more) == more[3]
+    assert Origin(None, 1).counterpart(QUEUES) == QUEUES[1]
+    for origin in (Origin(None, 1), Origin("broker-a", 5), Origin("broker-c", 0)):
+        assert len({origin.counterpart(order) for order in (more, more[::-1])}) == 1
+
+
+ROW = Outgoing(Message("orders", b"x"), None)
+KEYED, OTHER = (Outgoing(Message("orders", b"x", sharding_key=key), None) for key in "ab")
+AWAY, REFUSED = QueueAway("away"), BrokerError(13, "illegal")
+
+
+@pytest.mark.parametrize(
+    ("rows", "results", "held"),
+    [
+        ([KEYED, OTHER, ROW], [None, None, None], []),
+        ([KEYED, OTHER, KEYED], [AWAY, None, None], [0, 2]),
+        ([KEYED, KEYED, OTHER], [None, AWAY, AWAY], [1, 2]),
+        ([KEYED, ROW], [AWAY, AWAY], []),
+        ([KEYED, OTHER], [AWAY, REFUSED], []),
+    ],
+)
+def test_rows_of_a_key_are_sent_again_from_the_first_that_found_nobody(rows, results, held):
+    assert held_back(rows, results) == held
+
+
+def keyed(key):
+    return Message("orders", b"x", sharding_key=key)
+
+
+def test_a_key_belongs_to_its_queue_while_the_broker_is_away():
+    everywhere = [MessageQueue("orders", broker, number) for broker in ("broker-a", "broker-b") for number in range(2)]
+    keys = [keyed(f"k{number}") for number in range(40)]
+    queues = KeyQueues()
+    at_first = [queues.choose(message, everywhere) for message in keys]
+    assert set(at_first) == set(everywhere)
+    for there in (everywhere[:2], []):
+        for message, queue in zip(keys, at_first, strict=True):
+            if queue in there:
+                assert queues.choose(message, there) == queue
+            else:
+                with pytest.raises(QueueAway, match=f"broker {queue.broker_name} is away: start it"):
+                    queues.choose(message, there)
+    assert [queues.choose(message, everywhere) for message in keys] == at_first
+
+
+def test_a_queue_that_was_taken_from_a_broker_is_not_waited_for():
+    queues = KeyQueues()
+    for message in (messages := [keyed(f"k{number}") for number in range(20)]):
+        queues.choose(message, QUEUES)
+    assert {queues.choose(message, QUEUES[:2]) for message in messages} == set(QUEUES[:2])

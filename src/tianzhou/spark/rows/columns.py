@@ -294,6 +294,25 @@ def _queue_id(records: Records, kind: DataType) -> Array:
     return arrays.integers(np.full(len(records), records.queue.queue_id, np.int32), kind)
 
 
+def _key(records: Records, kind: DataType) -> Array:
+    """What Kafka's key is for: equal ones are in one queue, by the sharding key; else what a message is found by."""
+    both = arrays.function("coalesce")(records.pairs.column(names.SHARDING_KEY), records.pairs.column(names.KEYS))
+    return both.cast(kind)
+
+
+def _headers(records: Records, kind: DataType) -> Array:
+    pairs = records.pairs.maps(pa.map_(pa.string(), pa.string()))
+    shape = kind.value_type
+    made = pa.StructArray.from_arrays(
+        [pairs.keys.cast(shape.field(0).type), pairs.items.cast(shape.field(1).type)], fields=list(shape)
+    )
+    return pa.ListArray.from_arrays(pairs.offsets, made, type=kind)
+
+
+STORED: Final = 1
+"""Kafka's `timestampType` of a time that the broker has set."""
+
+
 def _fixed(name: str) -> Maker:
     return lambda records, kind: arrays.integers(records.fixed(name), kind)
 
@@ -315,6 +334,9 @@ MAKERS: Final[Mapping[str, Maker]] = {
     "reconsumeTimes": _fixed("reconsume_times"),
     "sysFlag": _fixed("sys_flag"),
     "physicalOffset": _fixed("physical_offset"),
+    "key": _key,
+    "timestampType": lambda records, kind: arrays.integers(np.full(len(records), STORED, np.int32), kind),
+    "headers": _headers,
 }
 """How each column of the row schema is made."""
 

@@ -36,7 +36,11 @@ class CompiledColumns:
         self._columns = columns
         self._kinds = dict(zip(columns, (field.type for field in schema), strict=True))
         # BODY STRING takes a look at each body.
-        known = len(self._kinds) == len(columns) and self._kinds.get("body") in (None, pa.binary())
+        known = (
+            len(self._kinds) == len(columns)
+            and self._kinds.get("body") in (None, pa.binary())
+            and self._kinds.keys() <= {*_rows.NAMES, *_ALIKE}
+        )
         self._fill = _rows.fill if known else None
         self._tags = arrays.strings([tag.encode() for tag in sorted(tags)], pa.string()) if tags else None
         needed = {*columns, "tags"} if tags else set(columns)

@@ -1,10 +1,11 @@
-"""The row a message becomes."""
+"""The row a message becomes, under RocketMQ's names or under those of Spark's Kafka source."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     DataType,
     IntegerType,
@@ -42,6 +43,23 @@ _TYPES: Final[dict[str, DataType]] = {
 }
 COLUMNS: Final = tuple(_TYPES)
 
+_HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+_KAFKA_TYPES: Final[dict[str, DataType]] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": ArrayType(_HEADER),
+}
+KAFKA_COLUMNS: Final = tuple(_KAFKA_TYPES)
+"""The columns of Spark's Kafka source."""
+SAME: Final = {"value": "body", "partition": "queueId", "offset": "queueOffset", "timestamp": "storeTimestamp"}
+"""Kafka's columns that are columns of a message under another name."""
+_AS_TEXT: Final = frozenset({"body", "value", "key"})
+
 
 def row_schema(include_properties: bool = True) -> StructType:
     """The schema of a read without `.schema()`; `properties` can be left out, which saves taking them apart."""
@@ -50,29 +68,46 @@ def row_schema(include_properties: bool = True) -> StructType:
     )
 
 
-def columns_of(schema: StructType) -> tuple[str, ...]:
-    """The column of the row schema behind each field of a schema given to `.schema()`.
+def kafka_schema(include_headers: bool = False) -> StructType:
+    """The schema of Spark's Kafka source, with `headers` or without."""
+    return StructType(
+        [StructField(name, kind) for name, kind in _KAFKA_TYPES.items() if include_headers or name != "headers"]
+    )
 
-    Any subset in any order will do, names are compared without case, and `body` may be STRING.
+
+def schema_of(kafka: bool, include_headers: bool, include_properties: bool) -> StructType:
+    """The schema that the options `columns`, `includeHeaders` and `includeProperties` ask for."""
+    return kafka_schema(include_headers) if kafka else row_schema(include_properties)
+
+
+def columns_of(schema: StructType) -> tuple[str, ...]:
+    """The column of a message behind each field of a schema given to `.schema()`.
+
+    Any subset in any order will do, of RocketMQ's names and of Kafka's; names are compared without case, and `body`,
+    `value` and `key` may be STRING.
 
     Raises:
         ConfigError: there is no such column, or it has another type; names the column and what is there.
     """
-    by_lower = {name.lower(): name for name in _TYPES}
+    types = {**_TYPES, **_KAFKA_TYPES}
+    by_lower = {name.lower(): name for name in types}
     result = []
     for field in schema.fields:
         name = by_lower.get(field.name.lower())
         if name is None:
-            hint = nearest(field.name, _TYPES)
-            raise ConfigError(f"schema: no column {field.name}{hint}; there are {', '.join(_TYPES)}")
-        allowed = [_TYPES[name], *([StringType()] if name == "body" else [])]
+            hint = nearest(field.name, types)
+            raise ConfigError(
+                f"schema: no column {field.name}{hint}; there are {', '.join(_TYPES)}, and Kafka's "
+                f"{', '.join(name for name in _KAFKA_TYPES if name not in _TYPES)}"
+            )
+        allowed = [types[name], *([StringType()] if name in _AS_TEXT else [])]
         # Compared as text: whether a map's values may be null makes no difference to what is delivered.
         kind, expected = field.dataType.simpleString(), [one.simpleString() for one in allowed]
         if kind not in expected:
             raise ConfigError(
                 f"schema: column {field.name} is {kind.upper()}; expected {' or '.join(map(str.upper, expected))}"
             )
-        result.append(name)
+        result.append(SAME.get(name, name))
     return tuple(result)
 
 

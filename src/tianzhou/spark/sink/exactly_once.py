@@ -7,7 +7,10 @@ or after a death, finds the decision that stands.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import logging
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,14 +19,20 @@ from typing import Final, NamedTuple
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from tianzhou.client.staging import MessageRefused, Staging, StagingTask
+from tianzhou.client.staging import MessageRefused, Origin, Staging, StagingTask
 from tianzhou.errors import TianzhouError
+from tianzhou.model import Message, MessageQueue
 from tianzhou.spark import connections
+from tianzhou.spark.sink.key_queues import AGAIN_S, KeyQueues, QueueAway, queues_of_keys
 from tianzhou.spark.sink.options import WriteOptions
 from tianzhou.spark.sink.outgoing import Outgoing, not_sent
 from tianzhou.wire.bodies.staging import AttemptList, BatchDecision, StagedAttempt, attempt_name
 
+_log = logging.getLogger(__name__)
+
 ROWS_AT_ONCE: Final = 2_048
+BATCH_PREFIX: Final = "batch:"
+"""What the name of a batch write's key begins with, which no query's id does."""
 
 Connect = Callable[[WriteOptions], tuple[connections.Process, Staging]]
 
@@ -93,7 +102,9 @@ def stage(
     count = 0
     try:
         while some := list(itertools.islice(rows, ROWS_AT_ONCE)):
-            process.run(task.add([(row.message, row.queue_id) for row in some]))
+            process.run(
+                task.add(process.run(_placed(staging, some, queues_of_keys(options), options.sharding_wait_ms)))
+            )
             count += len(some)
         attempt = process.run(task.finish())
     except MessageRefused as error:
@@ -103,6 +114,27 @@ def stage(
     if task.decided:
         return Staged(0, *name, coordinator)
     return Staged(count, *name, coordinator, attempt.name, attempt.units)
+
+
+async def _placed(
+    staging: Staging, rows: Sequence[Outgoing], keys: KeyQueues, wait_ms: int
+) -> list[tuple[Message, MessageQueue | int | Origin | None]]:
+    """Rows with the queues they belong to; while the broker of a sharding key's queue is away, it is waited for."""
+    until_s = time.monotonic() + wait_ms / 1000
+    placed: list[tuple[Message, MessageQueue | int | Origin | None]] = []
+    for row in rows:
+        where: MessageQueue | int | Origin | None = row.queue_id
+        while where is None and row.message.sharding_key is not None:
+            wire_topic = staging.plans.wire_topic(row.message.topic)
+            try:
+                where = keys.choose(row.message, (await staging.plans.make(wire_topic)).queues)
+            except QueueAway:
+                if time.monotonic() >= until_s:
+                    raise
+                await asyncio.sleep(AGAIN_S)
+                await staging.instance.refresh_route(wire_topic)
+        placed.append((row.message, where))
+    return placed
 
 
 def commit(
@@ -135,6 +167,26 @@ def commit(
     decision = process.run(staging.decide(wanted))
     if decision.batch == wanted.batch:
         process.run(staging.publish(decision))
+    else:
+        _warn_of_old(wanted, decision.batch)
+
+
+def _warn_of_old(batch: BatchDecision, decided: int) -> None:
+    """Warn of a batch that writes nothing because a later one is decided: numbers begin anew with a new checkpoint.
+
+    The last batch again is what a repetition looks like, and no warning.
+    """
+    key = batch.writer.removeprefix(BATCH_PREFIX)
+    cause = (
+        f"batchKey={key} belongs to another write, or its numbers begin anew, as in a foreachBatch with a new "
+        "checkpoint; give a new checkpoint another batchKey"
+        if key != batch.writer
+        else "the checkpoint was put back from a copy; begin with a new one to write these batches again"
+    )
+    _log.warning(
+        "batch %d of %s writes nothing: batches up to %d are written already. If that is no repetition, %s",
+        *(batch.batch, batch.writer, decided, cause),
+    )
 
 
 def abort(

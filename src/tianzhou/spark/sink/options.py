@@ -65,6 +65,8 @@ class WriteOptions(ServerOptions):
         topic: the topic of rows without a `topic` column or with null in it; None when every row has one.
         producer_group: the group to send as.
         send_timeout_ms: how long one send may take, retries included.
+        sharding_wait_ms: how long rows with a sharding key wait for the broker of their queue.
+        sharding_brokers: the brokers that sharding keys are divided among; empty for all.
         exactly_once: whether rows are staged and become visible with their batch, once.
         batch_key: what a batch write is known by, so that a repetition of it does nothing; None without one.
         batch_number: which of the batches of that key it is; they are written in ascending order.
@@ -74,6 +76,13 @@ class WriteOptions(ServerOptions):
     topic: str | None = option("topic", f"a topic: {NAME_RULE}", values.name, None)
     producer_group: str = option("producerGroup", f"a group name: {NAME_RULE}", values.name, "tianzhou-spark")
     send_timeout_ms: int = option("sendTimeoutMs", "milliseconds, a whole number from 1", number(1), 10_000)
+    sharding_wait_ms: int = option("shardingWaitMs", "milliseconds, a whole number from 0", number(0), 60_000)
+    sharding_brokers: frozenset[str] = option(
+        "shardingBrokers",
+        "names of brokers joined by commas",
+        lambda text: frozenset(values.name_list(text)),
+        frozenset(),
+    )
     exactly_once: bool = several({"delivery": "at-least-once or exactly-once"}, _exactly_once)
     batch_key: str | None = option(
         "batchKey", f"1 to {LONGEST_KEY} characters; batch writes that are delivered exactly-once only", _key, None

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from tianzhou.client.staging import Origin
 from tianzhou.errors import ClientError, TianzhouError
 from tianzhou.model import Message, names
 
@@ -25,7 +26,7 @@ class Outgoing:
     """A message, and the queue a row wants it in."""
 
     message: Message
-    queue_id: int | None
+    queue_id: int | Origin | None
 
 
 def message_of(
@@ -36,6 +37,7 @@ def message_of(
     tags: str | None = None,
     sharding_key: str | None = None,
     delay_level: int = 0,
+    key: str | None = None,
     properties: Mapping[str, str],
 ) -> Message:
     """A row's message.
@@ -51,6 +53,7 @@ def message_of(
         tags: the column's.
         sharding_key: the column's.
         delay_level: the column's; 0 for none.
+        key: Kafka's column: the sharding key and the key, where nothing else says them.
         properties: the column's.
 
     Raises:
@@ -81,10 +84,10 @@ def message_of(
         topic,
         body,
         tags=values[names.TAGS] or None,
-        keys=values[names.KEYS] or "",
+        keys=values[names.KEYS] or key or "",
         properties=own,
         delay_level=delay_level,
-        sharding_key=values[names.SHARDING_KEY] or None,
+        sharding_key=values[names.SHARDING_KEY] or key or None,
     )
 
 

@@ -7,6 +7,7 @@ its rows again. For exactly once see `exactly_once`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,13 +19,18 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from tianzhou.client.namespaces.namespaces import wrap
 from tianzhou.client.producer.producer import Producer
-from tianzhou.client.staging import queue_by_id
-from tianzhou.errors import ClientError, ConfigError, TianzhouError
+from tianzhou.client.staging import Origin, queue_by_id
+from tianzhou.errors import ClientError, ConfigError, TianzhouError, TopicUnavailable
+from tianzhou.model import MessageQueue
 from tianzhou.spark import connections
 from tianzhou.spark.option_values import nearest
 from tianzhou.spark.pickling import Pickled
-from tianzhou.spark.sink.exactly_once import BatchName, Staged, abort, commit, stage
+from tianzhou.spark.rows.schema import COLUMNS as SOURCE_COLUMNS
+from tianzhou.spark.rows.schema import KAFKA_COLUMNS
+from tianzhou.spark.sink.exactly_once import BATCH_PREFIX, BatchName, Staged, abort, commit, stage
+from tianzhou.spark.sink.key_queues import AGAIN_S, KeyQueues, queues_of_keys
 from tianzhou.spark.sink.options import WriteOptions, parse_write
 from tianzhou.spark.sink.outgoing import Outgoing, message_of, not_sent
 from tianzhou.spark.sink.send_rate import SendRate
@@ -41,8 +47,17 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "delayLevel": _INTEGER,
     "queueId": _INTEGER,
     "shardingKey": _TEXT,
+    "key": ("binary", "string"),
+    "partition": _INTEGER,
+    "headers": ("array<struct<key:string,value:binary>>",),
 }
-"""Columns the sink understands, and their types; `value` is another name for `body`."""
+"""Columns the sink understands, and their types; Kafka's names come last."""
+KAFKA: Final[Mapping[str, str]] = {"value": "body", "partition": "queueId", "headers": "properties"}
+"""Kafka's names of the sink's columns, and RocketMQ's."""
+BROKER: Final = "brokerName"
+OFFSETS: Final = ("queueOffset", "offset")
+LEFT_BEHIND: Final = tuple(name for name in (*SOURCE_COLUMNS, *KAFKA_COLUMNS) if name not in COLUMNS)
+"""Columns of the source that tell of a message's former life."""
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
@@ -64,8 +79,8 @@ def check_columns(schema: StructType) -> dict[str, str]:
     Raises:
         ConfigError: a column is unknown or has a wrong type, or there is not exactly one of `body` and `value`.
     """
-    by_lower = {name.lower(): name for name in COLUMNS}
-    result = {}
+    by_lower = {name.lower(): name for name in (*LEFT_BEHIND, *COLUMNS)}
+    result: dict[str, str] = {}
     for field in schema.fields:
         name = by_lower.get(field.name.lower())
         if name is None:
@@ -75,6 +90,9 @@ def check_columns(schema: StructType) -> dict[str, str]:
                 "and put anything else into body or properties"
             )
         kind = field.dataType.simpleString()
+        if name not in COLUMNS:
+            result[field.name] = name
+            continue
         if kind not in COLUMNS[name] and kind != "void":
             expected = " or ".join(allowed.upper() for allowed in COLUMNS[name])
             raise ConfigError(f"the sink's column {field.name} is {kind.upper()}; expected {expected}")
@@ -85,7 +103,19 @@ def check_columns(schema: StructType) -> dict[str, str]:
             f"the rows have {' and '.join(bodies) if bodies else 'neither body nor value'}; "
             "the sink needs exactly one of them"
         )
+    for kafka, ours in KAFKA.items():
+        if {kafka, ours} <= set(result.values()):
+            raise ConfigError(f"the rows have {ours} and {kafka}, which is Kafka's name for it; leave out one of them")
     return result
+
+
+def were_read(columns: Mapping[str, str]) -> bool:
+    """Whether rows are messages that were read: they have the offset of their former place.
+
+    Args:
+        columns: see `check_columns`.
+    """
+    return not set(OFFSETS).isdisjoint(columns.values())
 
 
 def to_messages(batch: pa.RecordBatch, columns: Mapping[str, str], topic: str | None) -> Iterator[Outgoing]:
@@ -99,26 +129,36 @@ def to_messages(batch: pa.RecordBatch, columns: Mapping[str, str], topic: str | 
     Raises:
         ClientError: a row cannot be a message.
     """
-    values: dict[str, Sequence[Any]] = {name: [None] * batch.num_rows for name in COLUMNS if name != "value"}
+    read = were_read(columns)
+    wanted = [*(name for name in COLUMNS if name not in KAFKA), BROKER]
+    values: dict[str, Sequence[Any]] = {name: [None] * batch.num_rows for name in wanted}
     for index, name in enumerate(columns.values()):
-        values["body" if name == "value" else name] = batch.column(index).to_pylist()
+        if (own := KAFKA.get(name, name)) in values:
+            values[own] = batch.column(index).to_pylist()
     for row in zip(*values.values(), strict=True):
-        yield _to_message(topic, **dict(zip(values, row, strict=True)))
+        yield _to_message(topic, read, **dict(zip(values, row, strict=True)))
+
+
+Pairs = list[tuple[str, str | None]] | list[dict[str, Any]]
 
 
 def _to_message(
-    default_topic: str | None,
+    option_topic: str | None,
+    read: bool,
     *,
     topic: str | None,
     body: bytes | str | None,
     keys: str | list[str | None] | None,
     tags: str | None,
-    properties: list[tuple[str, str | None]] | None,
+    properties: Pairs | None,
     delayLevel: int | None,  # noqa: N803 - the column's name
     queueId: int | None,  # noqa: N803
     shardingKey: str | None,  # noqa: N803
+    key: bytes | str | None,
+    brokerName: str | None,  # noqa: N803
 ) -> Outgoing:
-    target = topic or default_topic
+    # The topic of a row that was read is where it comes from.
+    target = (option_topic or topic) if read else (topic or option_topic)
     if target is None:
         raise ClientError("topic is null, and there is no option topic to fall back to")
     if not body:
@@ -128,23 +168,99 @@ def _to_message(
         body.encode() if isinstance(body, str) else body,
         tags=tags or None,
         keys=[key for key in keys if key] if isinstance(keys, list) else keys or "",
-        properties={name: value for name, value in properties or () if value is not None},
+        properties=dict(_pairs(properties or ())),
         delay_level=delayLevel or 0,
         sharding_key=shardingKey or None,
+        key=_text("key", key) if key else None,
     )
-    return Outgoing(message, queueId)
+    return Outgoing(message, Origin(brokerName, queueId) if read and queueId is not None else queueId)
 
 
-async def _send(producer: Producer, outgoing: Outgoing) -> None:
-    queue = None
+def _pairs(properties: Iterable[Any]) -> Iterator[tuple[str, str]]:
+    """Names and values of the column `properties` or of Kafka's `headers`."""
+    for pair in properties:
+        name, value = (pair["key"], pair["value"]) if isinstance(pair, dict) else pair
+        if name is not None and value is not None:
+            yield name, _text(f"header {name}", value)
+
+
+def _text(what: str, value: bytes | str) -> str:
+    try:
+        return value.decode() if isinstance(value, bytes) else value
+    except UnicodeDecodeError:
+        raise ClientError(
+            f"{what} is no UTF-8 text, and RocketMQ has text there; encode it, as by base64({what.split()[0]})"
+        ) from None
+
+
+async def _send(producer: Producer, outgoing: Outgoing, keys: KeyQueues) -> None:
+    queue, message = None, outgoing.message
     if outgoing.queue_id is not None:
-        topic = outgoing.message.topic
-        queue = queue_by_id(await producer.queues(topic), topic, outgoing.queue_id)
-    await producer.send(outgoing.message, queue)
+        queue = queue_by_id(await producer.queues(message.topic), message.topic, outgoing.queue_id)
+    elif message.sharding_key is not None:
+        queue = keys.choose(message, await _queues(producer, message.topic, keys))
+    await producer.send(message, queue)
 
 
-async def _send_all(producer: Producer, rows: Sequence[Outgoing]) -> list[BaseException | None]:
-    return await asyncio.gather(*(_send(producer, row) for row in rows), return_exceptions=True)
+async def _queues(producer: Producer, topic: str, keys: KeyQueues) -> list[MessageQueue]:
+    try:
+        return await producer.queues(topic)
+    except TopicUnavailable:
+        if keys.knows(topic):
+            return []
+        raise
+
+
+async def _send_all(
+    producer: Producer, rows: Sequence[Outgoing], keys: KeyQueues, wait_ms: int
+) -> list[BaseException | None]:
+    """Send rows; those whose sharding key belongs to a broker that is away are sent again until it is back.
+
+    Args:
+        producer: sends them.
+        rows: the rows, in order.
+        keys: where sharding keys belong.
+        wait_ms: how long to wait.
+
+    Returns:
+        Why each could not be sent, None where it was.
+    """
+    results: list[Any] = await asyncio.gather(*(_send(producer, row, keys) for row in rows), return_exceptions=True)
+    until_s = time.monotonic() + wait_ms / 1000
+    while (held := held_back(rows, results)) and time.monotonic() < until_s:
+        await asyncio.sleep(AGAIN_S)
+        for topic in sorted({rows[index].message.topic for index in held}):
+            with contextlib.suppress(TianzhouError):  # the send says it
+                await producer.instance.refresh_route(wrap(producer.instance.namespace, topic))
+        again = await asyncio.gather(*(_send(producer, rows[index], keys) for index in held), return_exceptions=True)
+        for index, result in zip(held, again, strict=True):
+            results[index] = result
+    return [result if isinstance(result, BaseException) else None for result in results]
+
+
+def held_back(rows: Sequence[Outgoing], results: Sequence[Any]) -> list[int]:
+    """Which rows are worth sending again: of each sharding key from the first one on that found nobody, in order.
+
+    A row that was acknowledged behind one that was not is sent again too, so that the last of each stand in order.
+
+    Args:
+        rows: rows that were sent together.
+        results: for each, the error that it ended in, or anything else.
+
+    Returns:
+        Their indexes; none when one can never be sent.
+    """
+    held: list[int] = []
+    broken: set[tuple[str, str]] = set()
+    for index, (row, result) in enumerate(zip(rows, results, strict=True)):
+        key = row.message.sharding_key if row.queue_id is None else None
+        if isinstance(result, BaseException):
+            if key is None or not isinstance(result, TianzhouError) or not result.retriable:
+                return []
+            broken.add((row.message.topic, key))
+        if key is not None and (row.message.topic, key) in broken:
+            held.append(index)
+    return held
 
 
 def _wait(process: connections.Process, left_s: Callable[[float], float]) -> None:
@@ -199,6 +315,7 @@ class Sender:
             RowNotSent: a row cannot be sent; names it.
         """
         process, producer = self._connect(self.options)
+        keys = queues_of_keys(self.options)
         per_second = self.options.max_messages_per_second
         rate = None if per_second is None else SendRate(per_second, SENDS_IN_FLIGHT)
         size = SENDS_IN_FLIGHT if rate is None else rate.slice
@@ -208,7 +325,7 @@ class Sender:
                 if rate is not None:
                     _wait(process, rate.wait_s)
                 began_s = time.monotonic()
-                results = process.run(_send_all(producer, some))
+                results = process.run(_send_all(producer, some, keys, self.options.sharding_wait_ms))
                 if rate is not None:
                     rate.sent(len(some), began_s, time.monotonic())
                 for index, error in enumerate(results, sent):
@@ -256,7 +373,7 @@ class Writer(Pickled, DataSourceArrowWriter):
         options = self._sender.options
         if not options.exactly_once:
             return self._sender.send(iterator, partition)
-        name = BatchName(f"batch:{options.batch_key}", options.batch_number)
+        name = BatchName(f"{BATCH_PREFIX}{options.batch_key}", options.batch_number)
         return stage(options, self._sender.rows(iterator, partition), name, partition)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -1,7 +1,9 @@
 """Offsets and times that an option gives queue by queue, and which of them each queue gets. Pure.
 
 The full form is `{"topic": {"broker": {"queueId": value}}}`. A value in the place of a broker's queues counts for
-all of them, one in the place of a topic's brokers for all queues of the topic.
+all of them, one in the place of a topic's brokers for all queues of the topic. `{"topic": {"queueId": value}}`, Kafka's
+form, will do where one broker has the topic. Offsets may also be what a query reports as its `endOffset`,
+`{"end": {"topic@broker:queueId": offset}, "from": …}`, or the inner part of that alone.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import Any, Final
 
 from tianzhou.errors import ConfigError
 from tianzhou.model import MessageQueue
-from tianzhou.spark.source.offsets import EARLIEST, LATEST, Bounds, Positions
+from tianzhou.spark.source.offsets import EARLIEST, LATEST, Bounds, Positions, parse_queue
 
 PerQueue = Mapping[str, "int | Mapping[str, int | Mapping[int, int]]"]
 """Values by topic, broker and queue id, or cut short."""
@@ -21,6 +23,9 @@ Path = tuple[str | int, ...]
 """Topic, broker and queue id, or the first of them."""
 
 OFFSETS_RULE: Final = 'JSON like {"topic": {"broker": {"0": 42, "1": -2}}} with -1 for latest and -2 for earliest'
+STRATEGY: Final = "startingOffsetsByTimestampStrategy"
+ERROR: Final = "error"
+AT_LATEST: Final = "latest"
 TIME_RULE: Final = "milliseconds since the epoch, or a time like 2026-01-31T08:00:00Z"
 _TIMES_RULE: Final = 'JSON like {"topic": {"broker": {"0": 1700000000000, "1": "2026-01-31T08:00:00Z"}}}'
 
@@ -46,7 +51,7 @@ def parse_offsets(text: str, option: str) -> PerQueue:
     """Read offsets per queue; -1 is latest, -2 earliest.
 
     Args:
-        text: the JSON.
+        text: the JSON, of any of the forms above.
         option: the option's name, for messages.
 
     Raises:
@@ -107,7 +112,29 @@ def _parse(text: str, option: str, leaf: Callable[[object], int], one: str, whol
 
     if not isinstance(parsed, dict):
         raise ConfigError(f"{option}={text}: expected {whole}")
+    if leaf is _offset and (reported := _reported(parsed)) is not None:
+        return _by_topic({named: value(at, named) for named, at in reported.items()}, option)
     return {topic: brokers(below, topic) for topic, below in parsed.items()}
+
+
+def _reported(parsed: dict[str, Any]) -> dict[str, Any] | None:
+    """Offsets by the names of queues, as a query's progress has them; None when it is another form."""
+    if not parsed.keys() - {"end", "from"} and isinstance(parsed.get("end"), dict):
+        end: dict[str, Any] = parsed["end"]
+        if not end or any("@" in named and not isinstance(at, dict) for named, at in end.items()):
+            return end
+    return parsed if any("@" in named for named in parsed) else None
+
+
+def _by_topic(reported: Mapping[str, int], option: str) -> dict[str, dict[str, int | dict[int, int]]]:
+    result: dict[str, dict[str, Any]] = {}
+    for named, at in reported.items():
+        try:
+            queue = parse_queue(named)
+        except ConfigError as error:
+            raise ConfigError(f"{option}: {error}") from None
+        result.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[queue.queue_id] = at
+    return result
 
 
 def holds(values: PerQueue | int, mark: int) -> bool:
@@ -138,6 +165,9 @@ def each(values: PerQueue, queues: Iterable[MessageQueue], option: str) -> dict[
         for part in (queue.topic, queue.broker_name, queue.queue_id):
             if not isinstance(value, Mapping):
                 break
+            if part == queue.broker_name and part not in value and isinstance(value.get(str(queue.queue_id)), int):
+                _check_alone(queue, there, option)
+                part = str(queue.queue_id)
             value = value.get(part)
             path = (*path, part)
         if value is None:
@@ -159,6 +189,15 @@ def each(values: PerQueue, queues: Iterable[MessageQueue], option: str) -> dict[
     return found
 
 
+def _check_alone(queue: MessageQueue, queues: Iterable[MessageQueue], option: str) -> None:
+    same = [other for other in queues if (other.topic, other.queue_id) == (queue.topic, queue.queue_id)]
+    if len(same) > 1:
+        raise ConfigError(
+            f"{option}: queue {queue.queue_id} of {queue.topic} is on {' and '.join(one.broker_name for one in same)}; "
+            f"name the broker, as in {OFFSETS_RULE}"
+        )
+
+
 def _paths(values: Any, above: Path) -> list[Path]:
     if not isinstance(values, Mapping):
         return [above]
@@ -169,6 +208,8 @@ def _named(path: Path) -> str:
     match path:
         case (str(topic),):
             return f"topic {topic}"
+        case (str(topic), str(broker)) if broker.isdecimal():
+            return f"queue or broker {broker} of topic {topic}"
         case (str(topic), str(broker)):
             return f"broker {broker} of topic {topic}"
         case (str(topic), str(broker), int(number)):
@@ -178,6 +219,27 @@ def _named(path: Path) -> str:
 
 def _list(queues: Iterable[MessageQueue]) -> str:
     return ", ".join(map(str, queues))
+
+
+def check_found(strategy: str, positions: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, Bounds]) -> None:
+    """See that a starting time has a message in every queue, where the strategy asks for that.
+
+    Args:
+        strategy: `startingOffsetsByTimestampStrategy`.
+        positions: where the time lies in each queue; its end when all its messages are older.
+        bounds: what the queues hold.
+
+    Raises:
+        ConfigError: a queue has nothing at that time or later; names all of them.
+    """
+    if strategy != ERROR:
+        return
+    without = sorted(queue for queue, at in positions.items() if at >= bounds[queue].maximum)
+    if without:
+        raise ConfigError(
+            f"startingTimestamp: nothing is stored at that time or later in {_list(without)}; give an earlier time, or "
+            f"{STRATEGY}={AT_LATEST} to begin at the end there"
+        )
 
 
 def resolve(wanted: PerQueue, bounds: Mapping[MessageQueue, Bounds], option: str) -> Positions:

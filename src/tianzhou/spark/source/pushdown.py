@@ -96,7 +96,7 @@ def needed(filters: Iterable[Filter]) -> Needed:
                 found = replace(found, brokers=_among(found.brokers, values, str))
             case "tags":
                 found = replace(found, tags=_tags(found.tags, values))
-            case "queueid":
+            case "queueid" | "partition":
                 low, high = _range(condition, values)
                 found = replace(
                     found,
@@ -104,10 +104,10 @@ def needed(filters: Iterable[Filter]) -> Needed:
                     first_queue=max(found.first_queue, low),
                     last_queue=min(found.last_queue, high),
                 )
-            case "queueoffset":
+            case "queueoffset" | "offset":
                 low, high = _range(condition, values)
                 found = replace(found, first=max(found.first, low), last=min(found.last, high))
-            case "storetimestamp":
+            case "storetimestamp" | "timestamp":
                 found = _within(found, condition, values)
     return found
 

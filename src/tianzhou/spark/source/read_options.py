@@ -18,7 +18,10 @@ from tianzhou.spark import option_values as values
 from tianzhou.spark.option_values import BATCH, STREAM, RawOptions, ServerOptions, count, option, several, switch
 from tianzhou.spark.source.offsets import EARLIEST, LATEST
 from tianzhou.spark.source.positions import (
+    AT_LATEST,
+    ERROR,
     OFFSETS_RULE,
+    STRATEGY,
     TIME_RULE,
     PerQueue,
     holds,
@@ -28,6 +31,8 @@ from tianzhou.spark.source.positions import (
 )
 from tianzhou.spark.source.selection import ASSIGN_RULE, PATTERN_RULE, TOPICS_RULE, Selection, parse_selection
 
+ROCKETMQ: Final = "rocketmq"
+KAFKA: Final = "kafka"
 DEFAULT_GROUP: Final = "tianzhou-spark"
 
 _DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|h|d)?", re.ASCII)
@@ -102,6 +107,42 @@ def _where(side: str, raw: RawOptions) -> Where:
     return Where(by_offset, offsets=parse_offsets(text, by_offset))
 
 
+def kafka_columns(raw: RawOptions) -> bool:
+    """Whether `columns` asks for the names of Spark's Kafka source.
+
+    Raises:
+        ConfigError: it is malformed, or options that belong to the other names are there.
+    """
+    kafka = raw.read("columns", ROCKETMQ, values.one_of(ROCKETMQ, KAFKA)) == KAFKA
+    other = "includeProperties" if kafka else "includeHeaders"
+    if (value := raw.text(other)) is not None:
+        needed = ROCKETMQ if kafka else KAFKA
+        raise ConfigError(f"{other}={value}: counts with columns={needed} only; give that too, or leave it out")
+    return kafka
+
+
+def include_headers(raw: RawOptions) -> bool:
+    """Whether there is the column `headers`."""
+    return raw.read("includeHeaders", False, values.flag)
+
+
+def starting_strategy(raw: RawOptions) -> str:
+    """What a queue without a message at `startingTimestamp` or later means.
+
+    Raises:
+        ConfigError: it is malformed, or there is no such time.
+    """
+    strategy: str = raw.read(STRATEGY, AT_LATEST, values.one_of(ERROR, AT_LATEST))
+    if (text := raw.text(STRATEGY)) is not None and raw.text("startingTimestamp") is None:
+        raise ConfigError(f"{STRATEGY}={text}: counts with startingTimestamp only; give that too, or leave it out")
+    return strategy
+
+
+STRATEGY_RULE: Final = "error or latest, with startingTimestamp only"
+COLUMNS_RULE: Final = "rocketmq or kafka"
+HEADERS_RULE: Final = "true or false, with columns=kafka only"
+
+
 @dataclass(frozen=True, slots=True)
 class ReadOptions(ServerOptions):
     """Options of a batch read or a stream.
@@ -109,6 +150,7 @@ class ReadOptions(ServerOptions):
     Attributes:
         selection: the topics or queues to read.
         starting: where to begin: earliest for a batch, latest for a stream.
+        starting_strategy: `error` or `latest`: what a queue without a message at the starting time or later means.
         ending: where a batch ends; latest.
         max_offsets_per_trigger: most messages in a micro-batch, None for no bound.
         min_offsets_per_trigger: fewest messages in a micro-batch, None for no bound.
@@ -117,6 +159,8 @@ class ReadOptions(ServerOptions):
         max_records_per_partition: most messages in a task, 0 for no bound.
         fail_on_data_loss: whether messages that are gone fail the query or are skipped with a warning.
         include_properties: whether the row schema has the column `properties`.
+        kafka_columns: whether the row schema is that of Spark's Kafka source.
+        include_headers: whether that one has the column `headers`.
         tags: a tag expression; `*` for all.
         sql: an SQL92 expression over properties instead of tags, evaluated by the broker; None for all.
         filter_pushdown: whether a batch read takes conditions of its query and reads only what they need.
@@ -138,6 +182,7 @@ class ReadOptions(ServerOptions):
         },
         partial(_where, "starting"),
     )
+    starting_strategy: str = several({STRATEGY: STRATEGY_RULE}, starting_strategy)
     ending: Where = several({}, partial(_where, "ending"))
     max_offsets_per_trigger: int | None = count("maxOffsetsPerTrigger", None, "; streams only")
     min_offsets_per_trigger: int | None = count("minOffsetsPerTrigger", None, "; streams only")
@@ -148,6 +193,8 @@ class ReadOptions(ServerOptions):
     max_records_per_partition: int = count("maxRecordsPerPartition", 0)
     fail_on_data_loss: bool = switch("failOnDataLoss", True)
     include_properties: bool = switch("includeProperties", True)
+    kafka_columns: bool = several({"columns": COLUMNS_RULE, "includeHeaders": HEADERS_RULE}, kafka_columns)
+    include_headers: bool = several({}, include_headers)
     tags: str = option("tags", values.TAGS_RULE, values.tags, "*")
     sql: str | None = several({"sql": "an SQL92 expression over properties, like price > 10 AND TAGS = 'paid'"}, _sql)
     filter_pushdown: bool = switch("filterPushdown", False, "; true for batch reads only")

@@ -26,6 +26,7 @@ from tianzhou.spark.rows.schema import arrow_schema, columns_of
 from tianzhou.spark.source import offsets
 from tianzhou.spark.source.offsets import Bounds, Loss, Positions, Span
 from tianzhou.spark.source.pacing import Pacing
+from tianzhou.spark.source.positions import check_found
 from tianzhou.spark.source.pushdown import Needed, needed
 from tianzhou.spark.source.queue_watch import START_PATIENCE_MS, Connect, Watch
 from tianzhou.spark.source.read_options import ReadOptions
@@ -94,6 +95,7 @@ class BatchReader(_SpanReader, DataSourceReader):
         bounds = Watch(self._options, self._connect).begin()
         reader = self._connect(self._options)
         start = locate(self._options.starting, bounds, reader)
+        check_found(self._options.starting_strategy, start, bounds)
         end = locate(self._options.ending, bounds, reader)
         if self._options.ending.by_time and self._options.starting.offsets is None:
             end = {queue: max(position, start[queue]) for queue, position in end.items()}
@@ -179,6 +181,7 @@ class StreamReader(_SpanReader, DataSourceStreamReader, SupportsTriggerAvailable
         if self._initial is None:
             bounds = self._watch.begin(may_be_empty=True)
             start = locate(self._options.starting, bounds, self._connect(self._options))
+            check_found(self._options.starting_strategy, start, bounds)
             self._initial = offsets.to_json(start, start)
         return self._initial
 

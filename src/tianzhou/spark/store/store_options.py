@@ -14,8 +14,17 @@ from tianzhou.model import MessageQueue
 from tianzhou.spark import option_values
 from tianzhou.spark.option_values import BATCH, STREAM, RawOptions, count, number, option, several, switch
 from tianzhou.spark.source.offsets import EARLIEST, LATEST, Bounds, Positions
-from tianzhou.spark.source.positions import TIME_RULE, milliseconds
-from tianzhou.spark.source.read_options import check_no_end, reads_nothing
+from tianzhou.spark.source.positions import STRATEGY, TIME_RULE, PerQueue, holds, milliseconds, parse_offsets
+from tianzhou.spark.source.read_options import (
+    COLUMNS_RULE,
+    HEADERS_RULE,
+    STRATEGY_RULE,
+    check_no_end,
+    include_headers,
+    kafka_columns,
+    reads_nothing,
+    starting_strategy,
+)
 from tianzhou.spark.source.selection import PATTERN_RULE
 
 _OFFSETS: Final = '{"topic": {"0": 42, "1": -2}} with -1 for latest and -2 for earliest'
@@ -23,30 +32,36 @@ _OFFSETS: Final = '{"topic": {"0": 42, "1": -2}} with -1 for latest and -2 for e
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A point in every queue; one of the fields is set.
+    """A point in every queue; one of the fields but `option` and `broker_name` is set.
 
     Attributes:
         option: where it came from, for messages.
         mark: EARLIEST or LATEST.
         timestamp_ms: the first message stored at this time or later.
-        offsets: by topic and queue; values may be EARLIEST or LATEST.
+        offsets: see `source.positions`; values may be EARLIEST or LATEST.
+        broker_name: whose of the offsets are meant, where they name several brokers; "" when that is not known.
     """
 
     option: str
     mark: int | None = None
     timestamp_ms: int | None = None
-    offsets: Mapping[str, Mapping[int, int]] | None = None
+    offsets: PerQueue | None = None
+    broker_name: str = ""
 
     def resolve(self, bounds: Mapping[MessageQueue, Bounds]) -> Positions:
         """Where the point lies in each queue, when it is no time.
 
         Raises:
-            ConfigError: offsets leave out a queue, name an unknown one or lie behind its end.
+            ConfigError: offsets leave out a queue, name an unknown one or lie behind its end, or several brokers are
+                named and none of them is the store's.
         """
         if self.offsets is None:
             return {queue: limits[0 if self.mark == EARLIEST else 1] for queue, limits in bounds.items()}
-        wanted = {(topic, queue_id): at for topic, queues in self.offsets.items() for queue_id, at in queues.items()}
         present = {(queue.topic, queue.queue_id) for queue in bounds}
+        wanted: dict[tuple[str, int], int] = {}
+        for topic, below in self.offsets.items():
+            there = [queue_id for name, queue_id in present if name == topic]
+            wanted |= {(topic, queue_id): at for queue_id, at in self._of_topic(topic, below, there).items()}
         for place in sorted(wanted.keys() ^ present):
             what = "no such queue as" if place in wanted else "no offset for"
             raise ConfigError(
@@ -63,6 +78,19 @@ class Point:
                 )
             result[queue] = {EARLIEST: limits.minimum, LATEST: limits.maximum}.get(at, at)
         return result
+
+    def _of_topic(self, topic: str, below: Any, there: list[int]) -> Mapping[int, int]:
+        """The offsets of a topic's queues; a store is one broker's, so the broker's name makes no difference."""
+        if isinstance(below, Mapping):
+            if below and all(name.isdecimal() and isinstance(at, int) for name, at in below.items()):
+                return {int(name): at for name, at in below.items()}
+            if len(below) > 1 and self.broker_name not in below:
+                raise ConfigError(
+                    f"{self.option}: {topic} has offsets of the brokers {', '.join(below)}, and a store is one broker's"
+                    "; say whose it is by brokerName, or leave the others out"
+                )
+            below = below[self.broker_name] if len(below) > 1 else next(iter(below.values()), {})
+        return below if isinstance(below, Mapping) else dict.fromkeys(there, below)
 
 
 def _path(raw: RawOptions) -> str:
@@ -100,8 +128,8 @@ def _object(text: str) -> dict[str, Any]:
     return value
 
 
-def _is_number(value: object, least: int = 0) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _point(side: str, raw: RawOptions) -> Point:
@@ -114,30 +142,21 @@ def _point(side: str, raw: RawOptions) -> Point:
     if text is None:
         return Point(by_offset, mark=EARLIEST if side == "starting" and raw.mode == BATCH else LATEST)
     mark = {"earliest": EARLIEST, "latest": LATEST}.get(text.lower())
-    offsets: dict[str, dict[int, int]] | None = None
+    offsets: PerQueue | None = None
     if mark is None:
-        offsets = raw.read(by_offset, None, _offsets)
-    point = Point(by_offset, mark=mark, offsets=offsets)
-    holds = {mark} | {at for queues in (offsets or {}).values() for at in queues.values()}
-    if side == "ending" and EARLIEST in holds:
+        if not text.startswith("{"):
+            raise raw.bad(by_offset)
+        offsets = parse_offsets(text, by_offset)
+    point = Point(by_offset, mark=mark, offsets=offsets, broker_name=raw.text("brokerName") or "")
+
+    def has(one: int) -> bool:
+        return mark == one or (offsets is not None and holds(offsets, one))
+
+    if side == "ending" and has(EARLIEST):
         raise raw.bad(by_offset)
-    if raw.mode == BATCH and side == "starting" and LATEST in holds:
+    if raw.mode == BATCH and side == "starting" and has(LATEST):
         raise reads_nothing(raw)
     return point
-
-
-def _offsets(text: str) -> dict[str, dict[int, int]]:
-    result: dict[str, dict[int, int]] = {}
-    for topic, queues in _object(text).items():
-        if isinstance(queues, dict) and len(queues) == 1 and isinstance(next(iter(queues.values())), dict):
-            queues = next(iter(queues.values()))
-        if not isinstance(queues, dict):
-            raise ValueError(text)
-        for queue_id, at in queues.items():
-            if not queue_id.isdecimal() or not _is_number(at, EARLIEST):
-                raise ValueError(text)
-            result.setdefault(topic, {})[int(queue_id)] = at
-    return result
 
 
 def _topics(raw: RawOptions) -> tuple[str, ...]:
@@ -162,12 +181,15 @@ class StoreOptions:
         assigned: queues of each topic to read, when they are named.
         queues: numbers of the queues to read; empty for all.
         starting: where to begin.
+        starting_strategy: `error` or `latest`: what a queue without a message at the starting time or later means.
         ending: where a batch ends.
         key: only messages with this key or unique key.
         tags: a tag expression.
         verify_crc: whether bodies are compared with their CRC.
         fail_on_data_loss: whether messages that are gone or damaged fail the query or are skipped with a warning.
         include_properties: whether the row schema has the column `properties`.
+        kafka_columns: whether the row schema is that of Spark's Kafka source.
+        include_headers: whether that one has the column `headers`.
         min_partitions: how many tasks are wanted at least, 0 for as many as the work is worth.
         max_records_per_partition: most messages in a task, 0 for no bound.
         max_offsets_per_trigger: most messages in a micro-batch, None for no bound.
@@ -198,12 +220,15 @@ class StoreOptions:
         },
         partial(_point, "starting"),
     )
+    starting_strategy: str = several({STRATEGY: STRATEGY_RULE}, starting_strategy)
     ending: Point = several({}, partial(_point, "ending"))
     key: str | None = option("key", "a message key or unique key; batch reads only", str, None)
     tags: str = option("tags", option_values.TAGS_RULE, option_values.tags, "*")
     verify_crc: bool = switch("verifyCrc", False)
     fail_on_data_loss: bool = switch("failOnDataLoss", True)
     include_properties: bool = switch("includeProperties", True)
+    kafka_columns: bool = several({"columns": COLUMNS_RULE, "includeHeaders": HEADERS_RULE}, kafka_columns)
+    include_headers: bool = several({}, include_headers)
     min_partitions: int = count("minPartitions", 0)
     max_records_per_partition: int = count("maxRecordsPerPartition", 0)
     max_offsets_per_trigger: int | None = count("maxOffsetsPerTrigger", None, "; streams only")

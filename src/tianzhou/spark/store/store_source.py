@@ -17,9 +17,11 @@ from tianzhou.errors import ConfigError, StoreUnreadable
 from tianzhou.model import MessageQueue
 from tianzhou.spark.option_values import BATCH, STREAM
 from tianzhou.spark.pickling import Pickled
-from tianzhou.spark.rows.schema import arrow_schema, columns_of, row_schema
+from tianzhou.spark.rows.schema import arrow_schema, columns_of, schema_of
 from tianzhou.spark.source import offsets
 from tianzhou.spark.source.offsets import Bounds, Loss, Positions, Span
+from tianzhou.spark.source.positions import check_found
+from tianzhou.spark.source.refused import RefusedStream
 from tianzhou.spark.store.store_options import Point, StoreOptions, parse_store
 
 if TYPE_CHECKING:
@@ -167,6 +169,7 @@ class StoreReader(_SpanReader, DataSourceReader):
         store = _open(options)
         bounds = store.bounds(_queues(store, options))
         start = _locate(store, options.starting, bounds)
+        check_found(options.starting_strategy, start, bounds)
         end = _locate(store, options.ending, bounds)
         if options.ending.timestamp_ms is not None and options.starting.offsets is None:
             end = {queue: max(position, start[queue]) for queue, position in end.items()}
@@ -251,6 +254,7 @@ class StoreStreamReader(_SpanReader, DataSourceStreamReader, SupportsTriggerAvai
             bounds = self._bounds(first=True)
             assert self._store is not None
             start = _locate(self._store, self._options.starting, bounds)
+            check_found(self._options.starting_strategy, start, bounds)
             self._initial = offsets.to_json(start, start)
         return self._initial
 
@@ -309,7 +313,7 @@ class StoreStreamReader(_SpanReader, DataSourceStreamReader, SupportsTriggerAvai
 class TianzhouStore(Pickled, DataSource):
     """The data source Spark makes for `format("tianzhou_store")`.
 
-    All methods raise `ConfigError` when an option, the schema or the mode is wrong.
+    All methods but `streamReader` raise `ConfigError` when an option, the schema or the mode is wrong.
     """
 
     @classmethod
@@ -323,15 +327,19 @@ class TianzhouStore(Pickled, DataSource):
         Raises:
             ConfigError: an option is wrong, whatever the kind of read.
         """
-        return row_schema(parse_store(self.options).include_properties)
+        options = parse_store(self.options)
+        return schema_of(options.kafka_columns, options.include_headers, options.include_properties)
 
     def reader(self, schema: StructType) -> StoreReader:
         """For `spark.read`."""
         return StoreReader(parse_store(self.options, BATCH), schema)
 
-    def streamReader(self, schema: StructType) -> StoreStreamReader:  # noqa: N802 - Spark's name
-        """For `spark.readStream`."""
-        return StoreStreamReader(parse_store(self.options, STREAM), schema)
+    def streamReader(self, schema: StructType) -> StoreStreamReader | RefusedStream:  # noqa: N802 - Spark's name
+        """For `spark.readStream`; raises nothing, see `source.refused`."""
+        try:
+            return StoreStreamReader(parse_store(self.options, STREAM), schema)
+        except ConfigError as error:
+            return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
         """A store is written by a broker, or by `tianzhou store import`.

@@ -1,12 +1,14 @@
 """Start and end positions as options give them: by offset, by time, per queue or for all."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tianzhou.errors import ConfigError
 from tianzhou.model import MessageQueue
-from tianzhou.spark.source.offsets import EARLIEST, LATEST, Bounds
+from tianzhou.spark.source.offsets import EARLIEST, LATEST, Bounds, to_json
 from tianzhou.spark.source.positions import each, holds, milliseconds, parse_offsets, parse_times, resolve
 
 A, B, C = (MessageQueue("orders", "broker-a", number) for number in range(3))
@@ -71,3 +73,55 @@ def test_queues_left_out_or_unknown_are_named():
     assert "startingOffsets: nothing is given for orders@broker-a:1 and there is no" in text
     assert "queue orders@broker-a:7, broker broker-z of topic orders, topic bills" in text
     assert text.endswith("give one for each queue of what is read: orders@broker-a:0, orders@broker-a:1")
+
+
+BOUNDS = {A: Bounds(0, 9), B: Bounds(3, 8), ELSEWHERE: Bounds(0, 4)}
+REPORTED = to_json({A: 0, B: 3, ELSEWHERE: 0}, {A: 5, B: 8, ELSEWHERE: 2})
+
+
+@pytest.mark.parametrize("offset", [REPORTED, {"end": REPORTED["end"]}, REPORTED["end"]])
+def test_what_a_query_reports_as_its_end_is_taken_as_offsets(offset):
+    wanted = parse_offsets(json.dumps(offset), "startingOffsets")
+    assert resolve(wanted, BOUNDS, "startingOffsets") == {A: 5, B: 8, ELSEWHERE: 2}
+
+
+def test_topics_may_be_called_as_the_parts_of_a_reported_offset():
+    wanted = parse_offsets('{"end": {"broker-a": {"0": 5}}, "from": 0}', "startingOffsets")
+    named = {MessageQueue("end", "broker-a", 0): Bounds(0, 9), MessageQueue("from", "broker-a", 0): Bounds(0, 9)}
+    assert list(resolve(wanted, named, "startingOffsets").values()) == [5, 0]
+
+
+@pytest.mark.parametrize(
+    ("offset", "says"),
+    [
+        (
+            {"end": {"orders@broker-a:x": 5}, "from": {}},
+            "startingOffsets: 'orders@broker-a:x' names no queue; expected",
+        ),
+        ({"end": {"orders@broker-a:0": "5"}}, 'startingOffsets: "5" for orders@broker-a:0 cannot be; expected an offs'),
+        (
+            {"orders@broker-a:0": 5, "orders": 7},
+            "startingOffsets: 'orders' names no queue; expected topic@broker:queue",
+        ),
+    ],
+)
+def test_a_reported_offset_that_is_malformed_is_named(offset, says):
+    with pytest.raises(ConfigError, match=says):
+        parse_offsets(json.dumps(offset), "startingOffsets")
+
+
+def test_a_reported_offset_of_other_queues_names_them():
+    wanted = parse_offsets(json.dumps(REPORTED), "startingOffsets")
+    with pytest.raises(
+        ConfigError, match="nothing is given for orders@broker-a:2 and there is no queue orders@broker-b"
+    ):
+        resolve(wanted, {A: Bounds(0, 9), B: Bounds(3, 8), C: Bounds(0, 1)}, "startingOffsets")
+
+
+def test_kafkas_form_names_no_broker_where_there_is_one():
+    wanted = parse_offsets('{"orders": {"0": 5, "1": -2}}', "startingOffsets")
+    assert resolve(wanted, {A: Bounds(0, 9), B: Bounds(3, 8)}, "startingOffsets") == {A: 5, B: 3}
+    with pytest.raises(ConfigError, match="queue 0 of orders is on broker-a and broker-b; name the broker"):
+        resolve(wanted, BOUNDS, "startingOffsets")
+    with pytest.raises(ConfigError, match="there is no queue or broker 1 of topic orders"):
+        resolve(wanted, {A: Bounds(0, 9)}, "startingOffsets")

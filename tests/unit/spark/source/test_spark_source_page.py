@@ -18,7 +18,14 @@ ROWS = {
 }
 NEEDED = {"namesrvAddr": "127.0.0.1:9876", "subscribe": "orders"}
 STREAMS_ONLY = {"maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"}
-WITH = {"maxTriggerDelay": {"minOffsetsPerTrigger": "1"}, "tlsConfigFile": {"tls": "true"}}
+KEYS = {"accessKey": "other", "secretKey": "other"}
+WITH = {
+    "maxTriggerDelay": {"minOffsetsPerTrigger": "1"},
+    "tlsConfigFile": {"tls": "true"},
+    "startingOffsetsByTimestampStrategy": {"startingTimestamp": "5"},
+    "includeHeaders": {"columns": "kafka"},
+    **dict.fromkeys(("accessKey", "secretKey", "securityToken"), KEYS),
+}
 
 
 def given(name, value):

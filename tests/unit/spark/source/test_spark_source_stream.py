@@ -425,3 +425,28 @@ def test_a_light_queue_has_offsets_of_its_own(spark):
     spark.queues.records[light][20].properties = b""
     with pytest.raises(CorruptRecord, match=r"from %LMQ%a@broker-a:0, .* does not say its offset there"):
         spark.batch(subscribe="%LMQ%a", failOnDataLoss="false")
+
+
+def test_a_stream_whose_options_are_refused_says_so_when_it_is_asked(spark):
+    refused = spark.stream(endingOffsets="latest")
+    for ask in (
+        refused.initialOffset,
+        refused.getDefaultReadLimit,
+        refused.prepareForTriggerAvailableNow,
+        lambda: refused.latestOffset({}, ALL),
+        lambda: refused.partitions({}, {}),
+    ):
+        with pytest.raises(ConfigError, match="endingOffsets=latest: a stream has no end"):
+            ask()
+    refused.stop()
+
+
+def test_a_time_that_a_queue_has_nothing_behind_is_its_end_or_an_error(spark):
+    later = {"startingTimestamp": "4000000000000"}
+    _, start = spark.begun(**later)
+    assert start["end"][str(A)] == 10
+    for strict in (spark.stream(**later, startingOffsetsByTimestampStrategy="error").initialOffset,
+                   lambda: spark.batch(**later, startingOffsetsByTimestampStrategy="error")):  # fmt: skip
+        with pytest.raises(ConfigError, match="nothing is stored at that time or later in orders@broker-a:0, orders@"):
+            strict()
+    spark.begun(startingTimestamp="0", startingOffsetsByTimestampStrategy="error", assign='{"orders": [0]}')

@@ -47,6 +47,48 @@ def test_offsets_that_do_not_fit_the_store(text, problem) -> None:
         starting.resolve(QUEUES)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"end": {"orders@broker-a:0": 10, "orders@broker-a:1": 5}, "from": {"orders@broker-a:0": 0}}',
+        '{"orders@store:0": 10, "orders@store:1": -2}',
+        '{"orders": {"broker-a": {"0": 10, "1": 5}}}',
+    ],
+)
+def test_offsets_of_a_live_query_are_those_of_the_store_whatever_its_name(text) -> None:
+    starting = parse_store({**GIVEN, "startingOffsets": text}, BATCH).starting
+    assert sorted(starting.resolve(QUEUES).values()) == [5, 10]
+
+
+def test_one_offset_for_all_queues_of_the_store() -> None:
+    assert list(
+        parse_store({**GIVEN, "startingOffsets": '{"orders": 7}'}, BATCH).starting.resolve(QUEUES).values()
+    ) == [
+        *(7, 7),
+    ]
+
+
+def test_of_offsets_of_several_brokers_those_of_the_named_one_count() -> None:
+    text = '{"orders": {"broker-a": {"0": 10, "1": 5}, "broker-b": {"0": 1}}}'
+    named = parse_store({**GIVEN, "startingOffsets": text, "brokerName": "broker-a"}, BATCH).starting
+    assert sorted(named.resolve(QUEUES).values()) == [5, 10]
+    unnamed = parse_store({**GIVEN, "startingOffsets": text}, BATCH).starting
+    with pytest.raises(
+        ConfigError, match="orders has offsets of the brokers broker-a, broker-b, and a store is one br"
+    ):
+        unnamed.resolve(QUEUES)
+
+
+def test_malformed_offsets_are_named_with_what_is_expected() -> None:
+    for text, says in {
+        '{"orders": {"0": "x"}}': 'startingOffsets: "x" for the queues of orders on 0 cannot be; expected an offset',
+        "{": r"startingOffsets=\{: .*; expected JSON like",
+        '{"end": {"orders@broker-a": 5}}': "startingOffsets: 'orders@broker-a' names no queue; expected topic@broker",
+    }.items():
+        with pytest.raises(ConfigError, match=says):
+            parse_store({**GIVEN, "startingOffsets": text}, BATCH)
+
+
 def test_the_path_of_load_is_the_store() -> None:
     assert parse_store({"path": "data", "subscribe": "orders"}).path == "data"
     with pytest.raises(ConfigError, match=r"storePath=other and load\('data'\) name two folders"):
