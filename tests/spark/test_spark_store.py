@@ -7,6 +7,7 @@ import pytest
 from source_suite import Stream, partitions_of
 
 from tianzhou.errors import StoreUnreadable
+from tianzhou.spark import description, metrics
 from tianzhou.spark.store.store_source import TianzhouStore
 
 
@@ -69,6 +70,8 @@ def test_the_end_a_stream_reports_is_where_other_reads_begin_and_end(spark, serv
     query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
     query = query.start()
     assert query.awaitTermination(60)
+    assert description(query.lastProgress) == f"{topic} (broker-a: 2 queues)"
+    assert metrics(query.lastProgress)["maxOffsetsBehindLatest"] == "0"
     reported = query.lastProgress["sources"][0]["endOffset"]
     reported = reported if isinstance(reported, str) else json.dumps(reported)
     server.send(topic, range(30, 35), queue=0)

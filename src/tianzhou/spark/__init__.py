@@ -5,6 +5,6 @@ Importing this package imports neither PySpark nor PyArrow; both come in when a 
 
 from tianzhou.spark.sessions.sessions import session
 from tianzhou.spark.sessions.threads import activate
-from tianzhou.spark.source.progress import lag
+from tianzhou.spark.source.progress import description, lag, metrics
 
-__all__ = ["activate", "lag", "session"]
+__all__ = ["activate", "description", "lag", "metrics", "session"]
