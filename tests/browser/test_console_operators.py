@@ -134,6 +134,15 @@ def test_the_doctor_says_what_ails_a_group(browser: Any) -> None:
     page.wait_for_url("**/doctor?topic=orders")
 
 
+def test_the_doctor_speaks_chinese_on_chinese_pages(browser: Any) -> None:
+    browser.page.goto(f"{browser.site.url}/language/zh")
+    page = browser.open("/doctor?group=unheard-of")
+    page.get_by_role("heading", name="没有任何 Broker 认识消费组 unheard-of").wait_for()
+    page.get_by_text(re.compile("用以下命令查找.tianzhou group list")).wait_for()
+    page.get_by_role("link", name="消费组 unheard-of").click()
+    page.wait_for_url("**/groups/unheard-of")
+
+
 def test_a_proof_shows_three_numbers_that_are_the_same(browser: Any) -> None:
     page = browser.open("/proof")
     page.get_by_label("Messages").fill("50")

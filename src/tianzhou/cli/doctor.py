@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -34,6 +35,17 @@ MOST_EVIDENCE: Final = 600
 
 _SINGULAR: Final = {"addresses": "address"}
 
+
+class Language(StrEnum):
+    """What findings are written in."""
+
+    en = "en"
+    zh = "zh"
+
+
+LangOption = Annotated[
+    Language, typer.Option("--lang", help="Of sentences and fixes: English or Chinese. Names and evidence stay.")
+]
 TimeoutOption = Annotated[
     float,
     typer.Option("--timeout", metavar="SECONDS", help="How long one server may take to answer.", min=0.1, max=600),
@@ -54,10 +66,11 @@ def cluster(
     tls: TlsOption = None,
     timeout: TimeoutOption = DEFAULT_TIMEOUT_S,
     output: OutputOption = Output.text,
+    lang: LangOption = Language.en,
 ) -> None:
     """Look at everything but this machine, unless a command says at what."""
     if context.invoked_subcommand is None:
-        _look("cluster", None, namesrv, tls, timeout, output)
+        _look("cluster", None, namesrv, tls, timeout, output, lang)
         return
     for name in context.params:
         source = context.get_parameter_source(name)
@@ -73,12 +86,13 @@ def group(
     tls: TlsOption = None,
     timeout: TimeoutOption = DEFAULT_TIMEOUT_S,
     output: OutputOption = Output.text,
+    lang: LangOption = Language.en,
 ) -> None:
     """Say why a consumer group is stuck or behind.
 
     Example: tianzhou doctor group billing
     """
-    _look("group", group, namesrv, tls, timeout, output)
+    _look("group", group, namesrv, tls, timeout, output, lang)
 
 
 @app.command()
@@ -88,12 +102,13 @@ def topic(
     tls: TlsOption = None,
     timeout: TimeoutOption = DEFAULT_TIMEOUT_S,
     output: OutputOption = Output.text,
+    lang: LangOption = Language.en,
 ) -> None:
     """Say why messages of a topic do not arrive.
 
     Example: tianzhou doctor topic orders
     """
-    _look("topic", topic, namesrv, tls, timeout, output)
+    _look("topic", topic, namesrv, tls, timeout, output, lang)
 
 
 @app.command()
@@ -103,12 +118,13 @@ def broker(
     tls: TlsOption = None,
     timeout: TimeoutOption = DEFAULT_TIMEOUT_S,
     output: OutputOption = Output.text,
+    lang: LangOption = Language.en,
 ) -> None:
     """Say what ails brokers and name servers: disks, copies, leaders, clocks, what piles up.
 
     Example: tianzhou doctor broker broker-a
     """
-    _look("broker", broker, namesrv, tls, timeout, output)
+    _look("broker", broker, namesrv, tls, timeout, output, lang)
 
 
 @app.command()
@@ -119,12 +135,13 @@ def send(
     tls: TlsOption = None,
     timeout: TimeoutOption = DEFAULT_TIMEOUT_S,
     output: OutputOption = Output.text,
+    lang: LangOption = Language.en,
 ) -> None:
     """Say why sends are refused. No message is sent.
 
     Example: tianzhou doctor send orders --size 5000000
     """
-    _look("send", topic, namesrv, tls, timeout, output, size=size)
+    _look("send", topic, namesrv, tls, timeout, output, lang, size=size)
 
 
 @app.command()
@@ -136,12 +153,13 @@ def connect(
     tls: TlsOption = None,
     timeout: TimeoutOption = DEFAULT_TIMEOUT_S,
     output: OutputOption = Output.text,
+    lang: LangOption = Language.en,
 ) -> None:
     """Say why a client on this machine cannot connect: names, ports, TLS, signatures.
 
     Example: tianzhou doctor connect 10.0.0.7:10911
     """
-    _look("connect", address, namesrv, tls, timeout, output)
+    _look("connect", address, namesrv, tls, timeout, output, lang)
 
 
 @app.command()
@@ -153,18 +171,20 @@ def spark(
     tls: TlsOption = None,
     timeout: TimeoutOption = DEFAULT_TIMEOUT_S,
     output: OutputOption = Output.text,
+    lang: LangOption = Language.en,
 ) -> None:
     """Say why a stream of Spark's stands still: its checkpoint, its topic, Java and pyspark.
 
     Example: tianzhou doctor spark /data/checkpoints/orders
     """
-    _look("spark", checkpoint, namesrv, tls, timeout, output)
+    _look("spark", checkpoint, namesrv, tls, timeout, output, lang)
 
 
 @app.command()
 def host(
     store: Annotated[str | None, typer.Argument(help="Folder that a broker keeps its store in.")] = None,
     output: OutputOption = Output.text,
+    lang: LangOption = Language.en,
 ) -> None:
     """Say what this machine lacks for a broker in production: limits, memory, disk, interpreter.
 
@@ -172,7 +192,7 @@ def host(
     """
     from tianzhou.doctor import diagnose
 
-    _show(run_client(diagnose(None, "host", store)), output)
+    _show(run_client(diagnose(None, "host", store)), output, lang)
 
 
 @app.command()
@@ -181,12 +201,13 @@ def access(
     tls: TlsOption = None,
     timeout: TimeoutOption = DEFAULT_TIMEOUT_S,
     output: OutputOption = Output.text,
+    lang: LangOption = Language.en,
 ) -> None:
     """Say what strangers may do: servers without access control or TLS, secrets that others can read.
 
     Example: tianzhou doctor access -n 10.0.0.5:9876
     """
-    _look("access", None, namesrv, tls, timeout, output)
+    _look("access", None, namesrv, tls, timeout, output, lang)
 
 
 @app.command()
@@ -253,13 +274,18 @@ def _look(
     tls: bool | None,
     timeout: float,
     output: Output,
+    lang: Language,
     *,
     size: int | None = None,
 ) -> None:
-    _show(run_client(_diagnosis(subject, name, namesrv, tls, timeout, size)), output)
+    _show(run_client(_diagnosis(subject, name, namesrv, tls, timeout, size)), output, lang)
 
 
-def _show(report: Report, output: Output) -> None:
+def _show(report: Report, output: Output, lang: Language) -> None:
+    if lang is Language.zh:
+        from tianzhou.doctor.chinese import report_in_chinese
+
+        report = report_in_chinese(report)
     if output is Output.json:
         print_json(report.as_json())
     else:

@@ -55,14 +55,8 @@ class Illness:
             evidence: what was read that shows it.
             words: what stands in the places of its sentences.
         """
-        return Finding(
-            self.name,
-            self.severity,
-            subject,
-            _sentence(self.means.format_map(words)),
-            dict(evidence or {}),
-            self.fix.format_map({name: _typed(name, word) for name, word in words.items()}),
-        )
+        message, fix = filled(self.means, self.fix, words)
+        return Finding(self.name, self.severity, subject, _sentence(message), dict(evidence or {}), fix, words)
 
     @property
     def places(self) -> set[str]:
@@ -72,6 +66,11 @@ class Illness:
 
 _TYPED: Final = frozenset({"address", "broker", "client_id", "group", "path", "retry_topic", "topic"})
 """Places of strangers' names in commands."""
+
+
+def filled(means: str, fix: str, words: Mapping[str, object]) -> tuple[str, str]:
+    """The sentence of an illness and its fix, with words in their places; in the fix as a shell takes them."""
+    return means.format_map(words), fix.format_map({name: _typed(name, word) for name, word in words.items()})
 
 
 def _typed(name: str, word: object) -> object:
@@ -95,6 +94,7 @@ class Finding:
         message: what that means, in one sentence.
         evidence: what was read that shows it.
         fix: what to do, with the command to type where there is one.
+        words: what stands in the places of its sentences, for other languages.
     """
 
     name: str
@@ -103,6 +103,7 @@ class Finding:
     message: str
     evidence: Evidence
     fix: str
+    words: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""

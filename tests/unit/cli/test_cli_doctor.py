@@ -39,6 +39,17 @@ def test_a_finding_has_a_headline_its_evidence_and_a_fix(cluster: Cluster, run: 
     assert (code, "  maxMessageSize: 4194304" in out) == (1, True)
 
 
+def test_findings_are_in_chinese_when_asked(cluster: Cluster, run: Run) -> None:
+    code, out, _ = run("doctor", "group", "nobody", "-n", cluster.namesrv_addr, "--lang", "zh")
+    headline, fix, *_ = out.splitlines()
+    assert (code, headline.partition(": ")[0]) == (1, "ERROR group-unknown")
+    assert "没有任何 Broker 认识消费组 nobody" in headline
+    assert fix.startswith("  fix: 用以下命令查找")
+    assert fix.endswith("tianzhou group list")
+    _, out, _ = run("doctor", "group", "nobody", "-n", cluster.namesrv_addr, "--lang", "zh", "-o", "json")
+    assert json.loads(out)["findings"][0]["message"] in headline
+
+
 def test_programs_get_json(cluster: Cluster, run: Run) -> None:
     code, out, _ = run("doctor", "topic", "orders", "-n", cluster.namesrv_addr, "-o", "json")
     found = json.loads(out)

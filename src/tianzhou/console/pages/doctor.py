@@ -12,6 +12,7 @@ from nicegui import ui
 
 from tianzhou.console.layout import View, keep_in_address, page
 from tianzhou.doctor import Finding, Report, Severity, diagnose
+from tianzhou.doctor.chinese import looked_at_in_chinese, report_in_chinese, subject_in_chinese
 from tianzhou.errors import TianzhouError
 
 SUBJECTS: Final = ("cluster", "group", "topic", "broker", "send", "access")
@@ -94,6 +95,8 @@ async def show(view: View) -> None:
 
 
 def _report(view: View, report: Report) -> None:
+    chinese = view.language == "zh"
+    report = report_in_chinese(report) if chinese else report
     counts = report.counts()
     with ui.row().classes("items-center gap-4").props("role=status"):
         if report.healthy and not counts[Severity.warning]:
@@ -102,7 +105,8 @@ def _report(view: View, report: Report) -> None:
         for severity, number in counts.items():
             if number:
                 ui.badge(f"{view.text(f'doctor.{severity}')}: {number}", color=_COLORS[Severity(severity)])
-        looked = ", ".join(f"{what}: {number}" for what, number in report.looked_at.items() if number)
+        names = {what: looked_at_in_chinese(what) if chinese else what for what in report.looked_at}
+        looked = ", ".join(f"{names[what]}: {number}" for what, number in report.looked_at.items() if number)
         ui.label(view.text("doctor.looked", what=looked or "0")).classes("text-grey")
     for finding in report.findings[:MOST_FINDINGS]:
         _finding(view, finding)
@@ -118,10 +122,11 @@ def _finding(view: View, finding: Finding) -> None:
         with ui.row().classes("items-center w-full"):
             ui.badge(view.text(f"doctor.{finding.severity}"), color=_COLORS[finding.severity])
             ui.label(finding.name).classes("text-grey text-sm")
+            subject = subject_in_chinese(finding.subject) if view.language == "zh" else finding.subject
             if link := link_of(finding.subject):
-                ui.link(finding.subject, link)
+                ui.link(subject, link)
             else:
-                ui.label(finding.subject)
+                ui.label(subject)
         ui.label(finding.message).classes("text-lg").props('role="heading" aria-level="2"')
         for name, text in evidence_rows(finding):
             with ui.row().classes("gap-2 text-sm w-full no-wrap"):

@@ -1,4 +1,4 @@
-"""Words of the doctor's page; what it finds is in English, as its commands say it."""
+"""Words of the doctor's page; those of what it finds are with the doctor (`tianzhou.doctor.chinese`)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,72 @@
+"""Findings in Chinese: sentence and fix of each illness by its name, and what stands in their places. Pure.
+
+Names of illnesses and evidence stay as they are, so that they can be looked for in the documentation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from tianzhou.doctor.chinese import broker, clients, group, machine, topic
+from tianzhou.doctor.findings import Finding, Report, filled
+
+TEXTS: Final[Mapping[str, tuple[str, str]]] = group.TEXTS | topic.TEXTS | broker.TEXTS | clients.TEXTS | machine.TEXTS
+"""What an illness means, and what to do, by its name: with the places of `Illness.means` and `Illness.fix`."""
+_SUBJECTS: Final = {
+    "name server": "NameServer", "broker": "Broker", "group": "消费组", "topic": "主题", "member": "成员",
+    "address": "地址", "checkpoint": "检查点", "folder": "目录", "file": "文件", "host": "本机",
+    "cluster": "集群", "spark": "Spark", "send": "发送", "connect": "连接", "access": "访问控制",
+}  # fmt: skip
+_LOOKED_AT: Final = {
+    "name servers": "NameServer", "brokers": "Broker", "topics": "主题", "groups": "消费组", "addresses": "地址",
+    "checkpoints": "检查点", "hosts": "本机",
+}  # fmt: skip
+_SERVERS: Final = frozenset({"broker", "server", "kind", "expected"})
+"""Places of servers and their kinds."""
+_AMOUNTS: Final = frozenset({"age", "ahead", "behind", "held", "late", "left", "limits", "since", "took", "waits"})
+"""Places of spans of time and of other numbers with their units."""
+_UNITS: Final = {
+    "ms": "毫秒", "s": "秒", "min": "分钟", "h": "小时", "days": "天", "bytes": "字节", "times": "次",
+}  # fmt: skip
+_UNIT: Final = re.compile(rf"(?<=\d) ({'|'.join(_UNITS)})\b")
+
+
+def report_in_chinese(report: Report) -> Report:
+    """A report with its findings in Chinese."""
+    return replace(report, findings=[finding_in_chinese(finding) for finding in report.findings])
+
+
+def finding_in_chinese(finding: Finding) -> Finding:
+    """A finding with its sentence and its fix in Chinese; one of an illness without Chinese words as it is."""
+    if finding.name not in TEXTS:
+        return finding
+    words = {name: _word(name, word) for name, word in finding.words.items()}
+    message, fix = filled(*TEXTS[finding.name], words)
+    return replace(finding, message=message, fix=fix)
+
+
+def subject_in_chinese(subject: str) -> str:
+    """Who has a finding, or what was looked at: `消费组 billing` for `group billing`."""
+    for kind, chinese in _SUBJECTS.items():
+        if subject == kind or subject.startswith(f"{kind} "):
+            return chinese + subject.removeprefix(kind)
+    return subject
+
+
+def looked_at_in_chinese(what: str) -> str:
+    """One of the names in `Report.looked_at`."""
+    return _LOOKED_AT.get(what, what)
+
+
+def _word(name: str, word: object) -> object:
+    if not isinstance(word, str):
+        return word
+    if name in _SERVERS:
+        return subject_in_chinese(word)
+    if name not in _AMOUNTS:
+        return word
+    text = re.sub(r"(\d+) times in a row", r"连续 \1 次", word).replace("about ", "约 ").replace(", ", "，")
+    return _UNIT.sub(lambda unit: f" {_UNITS[unit[1]]}", text)
