@@ -25,6 +25,7 @@ from tianzhou.cli.output import (
     print_rows,
 )
 from tianzhou.cli.process import BEGAN
+from tianzhou.cli.serving.server_logs import LogFormat, LogFormatOption, LogLevelOption, set_up_logs
 from tianzhou.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ def console(
     ] = None,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     tls: TlsOption = None,
+    log_format: LogFormatOption = LogFormat.text,
+    log_level: LogLevelOption = None,
     output: OutputOption = Output.text,
 ) -> None:
     """Serve the web console of a cluster.
@@ -81,6 +84,7 @@ def console(
     from tianzhou.cli.signals import run_server
     from tianzhou.console.settings import ConsoleSettings
 
+    set_up_logs(log_format, log_level)
     server_of = _import_server()
     if (certificate is None) != (key is None):
         raise ConfigError("--certificate and --key go together; give both, or none for plain HTTP")

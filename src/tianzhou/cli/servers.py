@@ -165,7 +165,7 @@ def serve(
 
         server = EmbeddedServer(settings, tls=tls_settings)
         await server.__aenter__()
-        beside = await start_beside(server, console_port, folder, tls_settings)
+        beside = await start_beside(server, console_port, folder, tls_settings, logs)
         _announce(
             output,
             f"ready: name server {server.namesrv_address}, broker {server.broker_address}, data {data} "
@@ -263,7 +263,7 @@ def _serve_several(
 
     async def start() -> Stop:
         await supervisor.__aenter__()
-        beside = await start_beside(supervisor, console_port, settings.data, tls)
+        beside = await start_beside(supervisor, console_port, settings.data, tls, logs)
         places = supervisor.places
         listed = ", ".join(f"{place.name} {place.address}" for place in places)
         what = f"group {kind.broker_name(places[0].name)} of" if kind.elects else "brokers"

@@ -63,12 +63,20 @@ class Console:
         """
         return accounts.load_accounts(self.settings.data / accounts.FILE_NAME)
 
-    def visitor(self, token: str) -> Visitor | None:
-        """Who has a session token; on loopback without log-in, everybody is the same."""
+    def visitor(self, token: str, used: bool) -> Visitor | None:
+        """Who has a session token; on loopback without log-in, everybody is the same.
+
+        Args:
+            token: of the session.
+            used: whether they do something now (`Sessions.find`).
+
+        Raises:
+            ConfigError: accounts cannot be read.
+        """
         if not self.needs_login:
             return self._everybody
         self._end_sessions_of_changed()
-        return self.sessions.find(token, time.monotonic())
+        return self.sessions.find(token, time.monotonic(), used=used)
 
     def _end_sessions_of_changed(self) -> None:
         """Who is deleted, or has another role or password, has to log in again."""

@@ -2,11 +2,17 @@
 
 It closes what browsers let other sites do: a name that was made to point here (`Host`), a web socket or form of
 another page (`Origin`). Who has to log in is sent to the log-in page, but for the few files that page needs.
+
+A session is used by opening a page, and by what its visitor does on an open one: clicks, typed words. A page that is
+open keeps itself up to date over its web socket, and connects again, for ever; that is no use, or a session at an
+unattended desk would never end for being idle.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
+import re
 from collections.abc import Callable, Iterable
 from http.cookies import CookieError, SimpleCookie
 from typing import Final
@@ -18,6 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
 from tianzhou.console.sessions import Visitor
+from tianzhou.errors import ConfigError
 
 COOKIE: Final = "tianzhou_console"
 LOGIN: Final = "/login"
@@ -25,6 +32,10 @@ OPEN_PATHS: Final = (LOGIN, "/healthz", "/_nicegui/", "/favicon.ico")
 """Paths, or their beginnings, that nobody has to log in for; the toolkit's own script and style files are below one."""
 STATE: Final = "visitor"
 """Key of the `Visitor` in a request's state."""
+_TOOLKIT: Final = "/_nicegui"
+"""How paths of the toolkit's files and of its web socket begin: pages ask for them, not people."""
+_EVENT: Final = re.compile(r'42\d*\["event"')
+"""How a message begins that tells of a click or of typed words: Socket.IO's event packet, with the toolkit's name."""
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _HEADERS: Final = (
     (b"x-content-type-options", b"nosniff"),
@@ -62,6 +73,11 @@ def is_same_origin(origin: str | None, host: str) -> bool:
     return origin is None or urlsplit(origin).netloc.lower() == host.strip().lower()
 
 
+def is_deed(message: Message) -> bool:
+    """Whether what comes over a web socket is something that the visitor does, and not the page by itself."""
+    return message["type"] == "websocket.receive" and _EVENT.match(message.get("text") or "") is not None
+
+
 def cookie_of(headers: Headers) -> str:
     """The session token in a request's cookies; empty when there is none."""
     try:
@@ -76,11 +92,11 @@ class Door:
 
     Args:
         app: what is behind it.
-        visitor: of a session token; None when there is no such session.
+        visitor: of a session token, and whether they do something now; None when there is no such session.
         names: host names of the console, in small letters.
     """
 
-    def __init__(self, app: ASGIApp, visitor: Callable[[str], Visitor | None], names: Iterable[str]) -> None:
+    def __init__(self, app: ASGIApp, visitor: Callable[[str, bool], Visitor | None], names: Iterable[str]) -> None:
         self._app = app
         self._visitor = visitor
         self._names = frozenset(names)
@@ -100,7 +116,15 @@ class Door:
                 message["headers"] = [*message.get("headers", ()), *_HEADERS]
             await send(message)
 
-        await self._app(scope, receive, send_with_headers)
+        async def receive_deeds() -> Message:
+            message = await receive()
+            if is_deed(message):
+                # Whoever acts is asked again before anything is changed (`Actions.run`).
+                with contextlib.suppress(ConfigError):
+                    self._visitor(cookie_of(Headers(scope=scope)), True)
+            return message
+
+        await self._app(scope, receive_deeds if scope["type"] == "websocket" else receive, send_with_headers)
 
     def _refusal(self, scope: Scope) -> ASGIApp | None:
         headers = Headers(scope=scope)
@@ -113,13 +137,13 @@ class Door:
         if changes and not is_same_origin(headers.get("origin"), host):
             return _closed("this request comes from another site", 403, socket)
         path = scope["path"]
-        visitor = self._visitor(cookie_of(headers))
+        visitor = self._visitor(cookie_of(headers), not path.startswith(_TOOLKIT))
         if visitor is not None:
             scope.setdefault("state", {})[STATE] = visitor
             return None
         if any(path == each or (each.endswith("/") and path.startswith(each)) for each in OPEN_PATHS):
             return None
-        if socket or scope["method"] not in _SAFE or path.startswith("/_nicegui"):
+        if socket or scope["method"] not in _SAFE or path.startswith(_TOOLKIT):
             return _closed("log in first", 401, socket)
         wanted = path + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
         return RedirectResponse(f"{LOGIN}?to={quote(wanted, safe='')}", 303)

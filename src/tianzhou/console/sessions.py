@@ -26,7 +26,7 @@ class Visitor:
         token: of the session.
         form_token: what their forms send back.
         since: when the session began, in seconds.
-        seen: when something was last asked.
+        seen: when they last opened a page, or did something on one.
     """
 
     name: str
@@ -66,13 +66,20 @@ class Sessions:
         self._open[visitor.token] = visitor
         return visitor
 
-    def find(self, token: str, now: float) -> Visitor | None:
-        """The visitor of a token that is still good, who counts as seen."""
+    def find(self, token: str, now: float, *, used: bool = True) -> Visitor | None:
+        """The visitor of a token that is still good.
+
+        Args:
+            token: of the session.
+            now: the time, in seconds.
+            used: whether somebody does something now, who counts as seen; an open page asks by itself as well.
+        """
         visitor = self._open.get(token)
         if visitor is None or self._is_over(visitor, now):
             self._open.pop(token, None)
             return None
-        visitor.seen = now
+        if used:
+            visitor.seen = now
         return visitor
 
     def is_open(self, visitor: Visitor, now: float) -> bool:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import Tianzhou, serve
 from typer.testing import CliRunner
 
 from tianzhou.cli.app import app
@@ -59,3 +63,36 @@ def test_the_ready_line_has_its_address() -> None:
     console.url, console.pid = "http://127.0.0.1:1", 7
     beside = Beside(console)
     assert beside.fields == {"console": "http://127.0.0.1:1", "console_pid": 7}
+
+
+def try_to_log_in(url: str) -> None:
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        urllib.request.urlopen(f"{url}/login", b"name=mallory&password=wrong", timeout=30)
+
+
+def wrong_password(err: str) -> str:
+    """The logger of the line about it; every line has to be an object."""
+    lines = [json.loads(line) for line in err.splitlines()]
+    (found,) = [line for line in lines if line["message"].startswith("wrong password for mallory")]
+    return str(found["logger"])
+
+
+def test_a_console_logs_an_object_a_line(tmp_path: Path) -> None:
+    pytest.importorskip("nicegui", reason="the console's packages are not installed")
+    with Tianzhou(tmp_path, "console", "--port", 0, "-o", "json", "--login", "--log-format", "json") as console:
+        try_to_log_in(console.ready()["url"])
+        assert wrong_password(console.err) == "tianzhou.console.login"
+        assert json.loads(console.err.splitlines()[0])["level"] == "WARNING"  # passwords pass in the clear
+        assert console.interrupt()[0] == 0
+
+
+def test_a_console_beside_servers_logs_as_they_do(tmp_path: Path) -> None:
+    pytest.importorskip("nicegui", reason="the console's packages are not installed")
+    with serve(
+        tmp_path, "--console-port", 0, "--log-format", "json", "--log-level", "tianzhou.console=ERROR"
+    ) as server:
+        url = server.ready()["console"]
+        try_to_log_in(url)
+        assert server.interrupt()[0] == 0
+        assert [json.loads(line) for line in server.err.splitlines() if "wrong password" in line] == []
+        assert all(line.startswith("{") for line in server.err.splitlines())

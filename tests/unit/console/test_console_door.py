@@ -55,7 +55,7 @@ def asked(method: str, path: str, kind: str = "http", **headers: str) -> list[di
     async def receive() -> Any:
         return {"type": "websocket.connect"}
 
-    door = Door(app, lambda token: VISITOR if token == "good" else None, ())
+    door = Door(app, lambda token, _used: VISITOR if token == "good" else None, ())
     fields = {"host": "localhost:8080", **headers}
     scope = {
         "type": kind, "method": method, "path": path, "query_string": b"a=b", "http_version": "1.1",
@@ -116,6 +116,49 @@ def test_sessions_end_when_idle_when_old_and_when_told() -> None:
     dave = sessions.begin("dave", Role.VIEWER, 400.0)
     sessions.end_all_of("dave")
     assert not sessions.is_open(dave, 400.0)
+
+
+async def uses(path: str, kind: str = "http", *messages: str) -> list[bool]:
+    """What the door says of a session's use for a request, or for messages over a web socket."""
+    found: list[bool] = []
+    coming = iter(messages)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        for _ in messages:
+            await receive()
+
+    async def receive() -> Any:
+        return {"type": "websocket.receive", "text": next(coming)}
+
+    async def send(message: Any) -> None:
+        pass
+
+    def visitor(token: str, used: bool) -> Visitor:
+        found.append(used)
+        return VISITOR
+
+    scope = {
+        "type": kind, "method": "GET", "path": path, "query_string": b"", "headers": [(b"host", b"localhost")],
+    }  # fmt: skip
+    await Door(app, visitor, ())(scope, receive, send)
+    return found
+
+
+async def test_a_session_is_used_by_pages_and_by_what_is_done_on_them() -> None:
+    assert await uses("/topics") == [True]
+    assert await uses("/_nicegui/3/nicegui.js") == [False]
+    socket = ("/_nicegui_ws/socket.io/", "websocket")
+    assert await uses(*socket) == [False]
+    by_itself = ("3", "40", '42["ack",{"next_message_id":7}]', '420["handshake",{}]', '42["javascript_response",{}]')
+    assert await uses(*socket, *by_itself, '42["events"]', '42["log",{"a":"42[\\"event\\""}]') == [False]
+    assert await uses(*socket, "3", '42["event",{"id":3}]', '4217["event",{}]') == [False, True, True]
+
+
+def test_an_open_page_alone_does_not_keep_a_session() -> None:
+    sessions = Sessions(60, 300, lambda: "token")
+    sessions.begin("alice", Role.ADMIN, 0.0)
+    assert all(sessions.find("token", float(now), used=False) for now in range(0, 61, 10))
+    assert sessions.find("token", 61.0, used=False) is None
 
 
 def test_the_sixth_wrong_password_waits() -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from tianzhou.bench.local_server import end_in_order, end_with_parent
 from tianzhou.cli.conf_files import check_port
+from tianzhou.cli.serving.server_logs import ServerLogs
 from tianzhou.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -64,14 +65,19 @@ class ConsoleProcess:
         port: where it listens, 0 for any free one.
         data: folder of its accounts and audit log.
         tls: whether servers take connections by TLS only.
+        logs: its form and levels.
 
     Attributes:
         url: of the console, once it serves.
         pid: of its process.
     """
 
-    def __init__(self, namesrv: str, port: int, data: Path, *, tls: bool = False) -> None:
+    def __init__(
+        self, namesrv: str, port: int, data: Path, *, tls: bool = False, logs: ServerLogs | None = None
+    ) -> None:
+        logs = logs or ServerLogs()
         self._arguments = ["-n", namesrv, "--port", str(port), "--data", str(data), *(["--tls"] if tls else [])]
+        self._arguments += ["--log-format", logs.form, *(part for one in logs.levels for part in ("--log-level", one))]
         self._port = port
         self._process: asyncio.subprocess.Process | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -136,7 +142,9 @@ class Beside:
             await self._console.__aexit__()
 
 
-async def start_beside(server: Any, port: int | None, folder: Path, tls: TlsSettings) -> Beside:
+async def start_beside(
+    server: Any, port: int | None, folder: Path, tls: TlsSettings, logs: ServerLogs | None = None
+) -> Beside:
     """Start a console beside servers, which are stopped when it cannot be started.
 
     Args:
@@ -144,6 +152,7 @@ async def start_beside(server: Any, port: int | None, folder: Path, tls: TlsSett
         port: of the console; None for none.
         folder: of the servers' data.
         tls: of the servers.
+        logs: of the servers.
 
     Raises:
         ConfigError: it cannot be started.
@@ -151,7 +160,7 @@ async def start_beside(server: Any, port: int | None, folder: Path, tls: TlsSett
     if port is None:
         return Beside(None)
     only_tls = tls.server_mode.lower() == "enforcing"
-    console = ConsoleProcess(server.namesrv_address, port, folder / "console", tls=only_tls)
+    console = ConsoleProcess(server.namesrv_address, port, folder / "console", tls=only_tls, logs=logs)
     try:
         return Beside(await console.__aenter__())
     except BaseException:
