@@ -153,6 +153,27 @@ def test_a_proof_shows_three_numbers_that_are_the_same(browser: Any) -> None:
         until(lambda: not [name for name in admin.topics.names() if name.startswith("tianzhou-proof-")])
 
 
+def test_a_proof_is_cancelled(browser: Any) -> None:
+    def topics() -> list[str]:
+        with sync.Admin(browser.site.namesrv) as admin:
+            return [name for name in admin.topics.names() if name.startswith("tianzhou-proof-")]
+
+    page = browser.open("/proof")
+    page.get_by_label("Messages").fill("20000")
+    page.get_by_label("Bytes").fill("16384")
+    page.get_by_role("button", name="Prove it").click()
+    until(topics)
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("alert").filter(has_text="cancelled").first.wait_for()
+    until(lambda: not topics())
+    browser.open("/audit").get_by_role("cell", name="cancel proof").first.wait_for()
+    page = browser.open("/proof")
+    page.get_by_text("cancelled").first.wait_for()  # every page says what became of the last one
+    page.get_by_label("Messages").fill("5")
+    page.get_by_role("button", name="Prove it").click()
+    page.get_by_text("Proven", exact=True).wait_for()
+
+
 def test_serve_brings_a_console_which_ends_with_it(tmp_path: Any, chromium: Any) -> None:
     with serve(tmp_path, "--console-port", 0) as server:
         ready = server.ready()

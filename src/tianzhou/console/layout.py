@@ -21,6 +21,7 @@ from tianzhou.console.console import Console
 from tianzhou.console.door import LOGIN, STATE
 from tianzhou.console.sessions import Visitor
 from tianzhou.console.snapshot import Point
+from tianzhou.console.style import PRIMARY, SCRIPT, STYLE
 from tianzhou.errors import TianzhouError
 
 T = TypeVar("T")
@@ -123,7 +124,9 @@ async def show_page(console: Console, page: Page, request: Request) -> None:
     client.page.language = "zh-CN" if view.language == "zh" else "en-US"
     title = view.text(page.title, **view.path)
     ui.page_title(f"{title} · {view.text('title')}")
-    ui.colors(primary="#1f5f8b")
+    ui.colors(primary=PRIMARY)
+    ui.add_css(STYLE)
+    ui.add_head_html(SCRIPT)
     with ui.header().classes("items-center gap-2 q-py-xs"):
         drawer_button = ui.button(icon="menu").props("flat round dense color=white aria-label=menu")
         ui.link(view.text("title"), "/").classes("text-white text-lg no-underline")
@@ -262,7 +265,8 @@ def table(
         kept_for: the visit whose address says what is filtered; one table of a page.
     """
     shown = [
-        {"name": name, "label": label, "field": name, "sortable": True, "align": "left"} for name, label in columns
+        {"name": name, "label": label, "field": name, "sortable": bool(label), "align": "left"}
+        for name, label in columns
     ]
     found = ui.table(columns=shown, rows=list(rows), row_key=key, pagination=20).classes("w-full")
     found.props("dense wrap-cells flat bordered")

@@ -9,7 +9,7 @@ from typing import Any, Final
 from nicegui import ui
 
 from tianzhou.admin.progress import GroupLag, OffsetChange
-from tianzhou.console.layout import Chart, View, deletion_button, live, local_time, page, section, table
+from tianzhou.console.layout import Chart, View, deletion_button, live, local_time, page, preformatted, section, table
 from tianzhou.model.names import RETRY_PREFIX
 from tianzhou.model.topic import SubscriptionGroupConfig
 from tianzhou.wire.bodies.clients import ConsumerConnection, ConsumerRunningInfo
@@ -155,7 +155,7 @@ def _running_info(info: ConsumerRunningInfo) -> None:
         key="name",
     )
     if info.jstack:
-        ui.code(info.jstack, language=None).classes("w-full")
+        preformatted(info.jstack)
 
 
 def _reset(view: View, group: str, topics: list[str]) -> None:

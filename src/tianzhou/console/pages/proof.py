@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from nicegui import ui
@@ -66,17 +67,18 @@ async def show(view: View) -> None:
         ui.label(view.text("viewer"))
     place = ui.column().classes("w-full gap-4")
     drawn: list[tuple[Any, ...]] = []
+    progress: list[Callable[[], None]] = []
 
     def refresh() -> None:
         run = proofs.last
-        now = (id(run), run.over, run.acknowledged, run.said) if run is not None else ()
-        if drawn == [now]:
-            return
-        drawn[:] = [now]
-        place.clear()
-        with place:
-            if run is not None:
-                _run(view, run)
+        now = (id(run), run.over) if run is not None else ()
+        if drawn != [now]:
+            drawn[:] = [now]
+            place.clear()
+            with place:
+                progress[:] = [_run(view, run)] if run is not None else []
+        for update in progress:
+            update()
 
     refresh()
     live(refresh, REFRESH_S)
@@ -105,26 +107,42 @@ def _form(view: View) -> None:
         button = ui.button(view.text("proof.run"), icon="verified", on_click=run)
 
 
-def _run(view: View, run: ProofRun) -> None:
+def _run(view: View, run: ProofRun) -> Callable[[], None]:
+    """Draw a proof; returns what brings its progress up to date in the same elements.
+
+    A click on a button that is made anew meanwhile is lost.
+    """
     with section(view.text("proof.of", topic=run.topic)):
-        if not run.over:
-            ui.linear_progress(run.acknowledged / run.count, show_value=False).props("instant-feedback")
-            ui.label(f"{run.acknowledged:,} / {run.count:,}").props("role=status")
-            ui.label(run.said).classes("text-grey")
-            if view.visitor.may_change:
-
-                async def cancel() -> None:
-                    async def end() -> None:
-                        view.console.proofs.cancel()
-
-                    await view.act("cancel proof", run.topic, end)
-
-                ui.button(view.text("cancel"), on_click=cancel).props("outline")
-            return
-        if run.outcome is None:
+        if run.outcome is not None:
+            _outcome(view, run.outcome)
+        elif run.over:
             ui.label(run.error).classes("text-negative").props("role=alert")
-            return
-        _outcome(view, run.outcome)
+        else:
+            return _progress(view, run)
+    return lambda: None
+
+
+def _progress(view: View, run: ProofRun) -> Callable[[], None]:
+    bar = ui.linear_progress(0, show_value=False).props("instant-feedback")
+    count = ui.label().props("role=status")
+    said = ui.label().classes("text-grey")
+
+    def update() -> None:
+        bar.value = run.acknowledged / run.count
+        count.text = f"{run.acknowledged:,} / {run.count:,}"
+        said.text = run.said
+
+    if view.visitor.may_change:
+
+        async def cancel() -> None:
+            async def end() -> None:
+                view.console.proofs.cancel()
+
+            # Who has started it is told what became of it.
+            await view.act("cancel proof", run.topic, end, done=None)
+
+        ui.button(view.text("cancel"), on_click=cancel).props("outline")
+    return update
 
 
 def _outcome(view: View, outcome: Outcome) -> None:

@@ -1,0 +1,60 @@
+"""What pages have beside the toolkit's own: legible in the dark, no wider than a telephone, worked by the keyboard."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PRIMARY: Final = "#1f5f8b"
+"""Colour of the head, of buttons and of links on a light ground."""
+STYLE: Final = """
+@layer overrides {
+  .text-grey { color: #5f6368 !important; }
+  .body--dark .text-grey, .body--dark .text-grey-8 { color: #bdbdbd !important; }
+  .nicegui-link:not(.text-white) { color: var(--q-primary); }
+  .body--dark .text-primary, .body--dark .nicegui-link:not(.text-white) { color: #7cb8e4 !important; }
+  .body--dark .text-negative { color: #ff8a80 !important; }
+  .q-badge.bg-warning { color: #000 !important; }
+  th:focus-visible, a:focus-visible { outline: 2px solid currentColor; outline-offset: -2px; }
+  [role=heading] { overflow-wrap: anywhere; }
+  .nicegui-content .q-field, .nicegui-content .nicegui-row { max-width: 100%; }
+}
+"""
+"""In the layer that comes behind the toolkit's, so that its colours give way."""
+SCRIPT: Final = """
+<script>
+(() => {
+  let held = null;
+  const look = () => {
+    for (const one of document.querySelectorAll('th.sortable')) {
+      one.tabIndex = 0;
+      const way = one.classList.contains('sort-desc') ? 'descending' : 'ascending';
+      one.setAttribute('aria-sort', one.classList.contains('sorted') ? way : 'none');
+    }
+    if (!held || held.link.isConnected || document.activeElement !== document.body) return;
+    const links = document.getElementById(held.table)?.querySelectorAll('td a[href]') ?? [];
+    [...links].find(one => one.getAttribute('href') === held.href)?.focus({preventScroll: true});
+  };
+  document.addEventListener('focusin', event => {
+    const link = event.target.closest('td a[href]');
+    const table = link?.closest('.q-table__container');
+    held = table ? {link, href: link.getAttribute('href'), table: table.id} : null;
+  });
+  document.addEventListener('focusout', event => setTimeout(() => {
+    if (held && held.link === event.target && held.link.isConnected) held = null;
+  }));
+  document.addEventListener('keydown', event => {
+    const heading = event.target.closest?.('th.sortable');
+    if (!heading || !['Enter', ' '].includes(event.key)) return;
+    event.preventDefault();
+    heading.click();
+  });
+  new MutationObserver(look).observe(document, {
+    subtree: true, childList: true, attributes: true, attributeFilter: ['class'],
+  });
+})();
+</script>
+"""
+"""Has the keyboard reach what the toolkit makes for the mouse: headings that sort a table, which say their order, too.
+
+A table's links are made anew whenever its rows are, as on live pages; who is on one of them stays there.
+"""

@@ -1,0 +1,84 @@
+"""What a browser is asked about a page: how wide it is, what can be done there, and what of it is hard to read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_TOO_WIDE = """
+width => document.scrollingElement.scrollWidth <= width ? [] : [...document.querySelectorAll('body *')]
+  .filter(one => one.getBoundingClientRect().right > width && !one.closest('.scroll, .q-drawer'))
+  .slice(0, 5).map(one => one.outerHTML.slice(0, 150))
+"""
+_MARK_ACTIONS = """
+() => {
+  let number = 0;
+  const actions = 'a[href], button, input, select, textarea, summary, [tabindex], [role=button], [role=checkbox]';
+  for (const one of document.querySelectorAll('body *')) {
+    const style = getComputedStyle(one), place = one.getBoundingClientRect();
+    const unseen = !place.width || !place.height || style.visibility === 'hidden' || style.pointerEvents === 'none';
+    if (unseen || one.closest(':disabled, .disabled, [aria-hidden=true], .q-drawer')) continue;
+    // Only one of a list of tabs has a stop; arrows lead to the others.
+    const beside = one.closest('[role=tablist], label, [tabindex="0"], a[href], button');
+    const clicked = style.cursor === 'pointer' && !beside && !one.querySelector(actions);
+    if (clicked || (one.matches(actions) && one.tabIndex >= 0)) one.dataset.action = number++;
+  }
+}
+"""
+_ACTIONS = """
+() => Object.fromEntries([...document.querySelectorAll('[data-action]')]
+  .map(one => [one.dataset.action, one.outerHTML.slice(0, 150)]))
+"""
+_FAINT = """
+() => {
+  const parts = text => { const found = text.match(/[\\d.]+/g).map(Number); return [...found, 1].slice(0, 4); };
+  const part = value => (value /= 255) <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+  const light = color => 0.2126 * part(color[0]) + 0.7152 * part(color[1]) + 0.0722 * part(color[2]);
+  const over = (top, ground) => [0, 1, 2].map(i => top[i] * top[3] + ground[i] * (1 - top[3]));
+  const found = new Set();
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let text; (text = texts.nextNode()); ) {
+    const one = text.parentElement, style = getComputedStyle(one);
+    const unseen = !text.textContent.trim() || !one.getBoundingClientRect().width || style.visibility === 'hidden';
+    // What is off may be pale, and an arrow for the order shows when the pointer is there.
+    if (unseen || one.closest('script, style, :disabled, .disabled, .q-drawer, .q-table__sort-icon')) continue;
+    let ground = [255, 255, 255], opacity = 1;
+    const around = [];
+    for (let up = one; up; up = up.parentElement) around.unshift(getComputedStyle(up));
+    for (const each of around) { ground = over(parts(each.backgroundColor), ground); opacity *= each.opacity; }
+    const [red, green, blue, alpha] = parts(style.color);
+    const lights = [light(over([red, green, blue, alpha * opacity], ground)), light(ground)];
+    const contrast = (Math.max(...lights) + 0.05) / (Math.min(...lights) + 0.05);
+    if (contrast < (parseFloat(style.fontSize) >= 24 ? 3 : 4.5))
+      found.add(`${contrast.toFixed(1)} ${one.className} ${text.textContent.trim().slice(0, 40)}`);
+  }
+  return [...found];
+}
+"""
+MORE_STOPS = 60
+"""Stops of the tabulator that are none of the actions, as scrolled texts."""
+
+
+def too_wide(page: Any, width: int) -> list[str]:
+    """What sticks out at the right, when the page can be scrolled that way."""
+    found: list[str] = page.evaluate(_TOO_WIDE, width)
+    return found
+
+
+def not_reached(page: Any) -> list[str]:
+    """What can be done with the mouse, and is not reached by the tabulator."""
+    page.evaluate(_MARK_ACTIONS)
+    left = page.evaluate(_ACTIONS)
+    for _ in range(len(left) + MORE_STOPS):
+        page.keyboard.press("Tab")
+        left.pop(page.evaluate("document.activeElement.dataset.action"), None)
+        if not left:
+            break
+    # What was drawn anew meanwhile has lost its mark.
+    still: dict[str, str] = page.evaluate(_ACTIONS) if left else {}
+    return [text for number, text in left.items() if number in still]
+
+
+def faint(page: Any) -> list[str]:
+    """Texts with less contrast than WCAG 2.2 asks for at level AA: 4.5, and 3 for large ones."""
+    found: list[str] = page.evaluate(_FAINT)
+    return found
