@@ -41,10 +41,6 @@ def test_every_illness_has_chinese_words_with_the_same_places_and_commands(name:
         assert commands(chinese) == commands(english)
 
 
-def test_there_are_no_words_of_illnesses_that_are_gone() -> None:
-    assert TEXTS.keys() <= ILLNESSES.keys()
-
-
 def test_what_was_read_stays_as_it_is() -> None:
     found = group.BEHIND.found(
         "group billing", {"lag": 12}, group="billing", topic="a b", lag=12, waits=duration(90_000)

@@ -38,7 +38,7 @@ TEXTS: Final = {
         "改正端口：NameServer 监听 9876，Broker 监听 10911。",
     ),
     "ha-port": (
-        "{address} 是 Broker 之间的端口（haListenPort），不供客户端使用。",
+        "{address} 是 Broker 之间的端口（haListenPort、dLegerPeers），不供客户端使用。",
         "使用 Broker 自己的端口：{right}",
     ),
     "fast-port": (

@@ -9,6 +9,34 @@ TEXTS: Final = {
         "此用户最多可打开 {limit} 个文件，而每个连接和每个存储文件都占用一个。",
         "在服务单元中设置 LimitNOFILE=655350，或在 /etc/security/limits.conf 中提高 nofile 硬限制。",
     ),
+    "file-size-limited": (
+        "此用户的单个文件不能超过 {limit} 字节，而日志的一个文件有 {least} 字节。",
+        "在服务单元中设置 LimitFSIZE=infinity，或在 /etc/security/limits.conf 中提高 fsize 硬限制。",
+    ),
+    "address-space-limited": (
+        "此用户的一个进程最多有 {limit} 字节的地址空间，而存储文件是整个映射的。",
+        "在服务单元中设置 LimitAS=infinity，或在 /etc/security/limits.conf 中提高 as 硬限制。",
+    ),
+    "listen-queue-short": (
+        "最多 {limit} 个连接可以等待服务端接受（net.core.somaxconn）：同时到来很多时，有些会被丢弃，一秒后才重试。",
+        "设置：sysctl -w net.core.somaxconn=4096，并写入 /etc/sysctl.d",
+    ),
+    "processor-share-small": (
+        "这里的一个进程只能使用 {processors} 个处理器，而一个 Broker 需要一整个。",
+        "提高容器（--cpus）或服务单元（CPUQuota）的配额：每个 Broker 一个处理器，另加半个。",
+    ),
+    "zone-reclaim": (
+        "系统先释放页缓存，然后才使用其他节点的内存（vm.zone_reclaim_mode={mode}）：消费者因此要从磁盘得到消息。",
+        "设置：sysctl -w vm.zone_reclaim_mode=0，并写入 /etc/sysctl.d",
+    ),
+    "clock-not-synchronised": (
+        "内核表明本机的时钟没有同步：消息的时间、延时和保留时间都以它为准。",
+        "让它通过网络校时（NTP）：timedatectl set-ntp true，或 chrony；容器使用宿主机的时钟。",
+    ),
+    "disk-syncs-slow": (
+        "{store} 所在的磁盘一次同步耗时 {took} 毫秒：使用 SYNC_FLUSH 时每次发送都要等待一次同步。",
+        "查看还有什么在使用该磁盘（iostat -x 1）；让日志独占一块磁盘，使用 SSD 或带掉电保护缓存的磁盘。",
+    ),
     "max-map-count-low": (
         "一个进程最多可有 {limit} 个内存映射（vm.max_map_count），而每个存储文件都占用一个。",
         "设置：sysctl -w vm.max_map_count=655360，并写入 /etc/sysctl.d",
@@ -22,7 +50,7 @@ TEXTS: Final = {
         "设置：echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
     ),
     "little-memory": (
-        "本机内存为 {total} GiB：留给页缓存的很少，而消费者是从页缓存得到消息的。",
+        "本机或其容器的内存为 {total} GiB：留给页缓存的很少，而消费者是从页缓存得到消息的。",
         "为 Broker 提供 8 GiB 或更多；tianzhou plan 可估算负载所需：tianzhou plan --rate 10000",
     ),
     "read-ahead-high": (
