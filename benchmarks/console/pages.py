@@ -29,13 +29,15 @@ from urllib.parse import quote
 from crowd import topic_of
 
 from tianzhou.admin import Admin
-from tianzhou.model import ConsumerData, HeartbeatData, SubscriptionData
+from tianzhou.client import Producer
+from tianzhou.model import ConsumerData, HeartbeatData, Message, SubscriptionData
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.wire.bodies.heartbeat import HEARTBEAT
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
 
 ROUNDS, WARM_UP = 10, 2
+MESSAGES = 200
 GROUPS_A_BEAT = 200
 AT_ONCE = 16
 BEAT_S = 20.0
@@ -79,6 +81,14 @@ async def fill(namesrv: str, topics: int, groups: int) -> None:
         await asyncio.gather(*map(make, range(max(topics, groups))))
 
 
+async def send(namesrv: str, topic: str) -> str:
+    """Send messages to a topic, for the pages about them; the id of the last one."""
+    async with Producer("shop", namesrv, trace=True) as producer:
+        for number in range(MESSAGES):
+            sent = await producer.send(Message(topic, b'{"id": %d}' % number, keys=f"order-{number}"))
+    return sent.msg_id
+
+
 async def beat(client: RemotingClient, broker: str, name: str, topics: int, groups: int) -> None:
     """Heartbeats of one member of every group."""
     for first in range(0, groups, GROUPS_A_BEAT):
@@ -120,6 +130,11 @@ async def measure(topics: int, groups: int, members: int) -> None:
         ports = ("--namesrv-port", 0, "--broker-port", 0)
         ready = stack.enter_context(command(folder, "serve", "--data", "data", *ports))
         await fill(ready["namesrv"], topics, groups)
+        message = f"?topic={names['topic']}&id={await send(ready['namesrv'], names['topic'])}"
+        queries = {
+            "/messages": f"?topic={names['topic']}", "/message": message, "/trace": message,
+            "/dead-letters": f"?group={names['group']}",
+        }  # fmt: skip
         clients = [RemotingClient() for _ in range(members)]
         async with contextlib.AsyncExitStack() as open_clients:
             for client in clients:
@@ -142,6 +157,7 @@ async def measure(topics: int, groups: int, members: int) -> None:
             print(f"{'page':44} {'median ms':>9} {'slowest':>8} {'KiB':>6}")
             for page in PAGES:
                 path = re.sub(r"{(\w+)}", lambda blank: quote(names[blank[1]], safe=""), page.path)
+                path += queries.get(page.path, "")
                 times, size = await asyncio.to_thread(taken_ms, url, path)
                 print(
                     f"{page.path:44} {statistics.median(times):9.0f} {max(times):8.0f} {size / 1024:6.0f}", flush=True
