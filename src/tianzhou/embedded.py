@@ -150,6 +150,11 @@ class EmbeddedServer:
         return self.broker.metrics_address
 
     @property
+    def metrics_url(self) -> str:
+        """The same as a URL."""
+        return self.broker.metrics_url
+
+    @property
     def left_undone(self) -> list[str]:
         """After the block, what was in trouble when it ended, or could not be written; empty when all is well."""
         return [*self.broker.left_undone, *self.namesrv.left_undone]

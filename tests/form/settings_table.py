@@ -252,6 +252,8 @@ TLS: dict[str, str] = {
     "tls.enable": "our own connections speak TLS, to name servers and to other brokers",
     "tls.replication.enable": "true or false: those of slaves to the HA port and of members to each other; empty: as "
     "tls.enable. Tianzhou's own",
+    "tls.metrics.enable": "the page of metrics goes by tls.server.mode; false: it speaks plain, as RocketMQ's. "
+    "Tianzhou's own",
     "tls.server.mode": "disabled, permissive (whoever begins with it) or enforcing, at all ports; enforcing turns "
     "tls.enable on",
     "tls.config.file": "a file with the other keys",

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import ssl
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from authority import Authority, certified
 from small_broker import name_server, run, small_broker
 
 from tianzhou.client import Producer
@@ -124,6 +127,31 @@ async def test_named_addresses_need_no_account_and_others_get_nothing(
     async with EmbeddedServer(settings(tmp_path, aclEnable="true", metricsAllowedAddresses=allowed)) as server:
         assert (await fetch(server.metrics_address))[0] == status
         assert (await fetch(server.metrics_address, who=("prometheus", "prometheus-secret")))[0] == status
+
+
+async def test_servers_that_enforce_tls_show_their_pages_by_https(tmp_path: Path) -> None:
+    certificates, data = tmp_path / "certificates", tmp_path / "data"
+    certificates.mkdir()
+    authority = Authority(certificates)
+    tls = replace(certified(authority), server_mode="enforcing", client_auth_server=True,
+                  client_trust_cert_path=str(authority.path))  # fmt: skip
+    async with EmbeddedServer(settings(data), tls=tls) as server:
+        trust = ssl.create_default_context(cafile=str(authority.path))
+        for one in (server.broker, server.namesrv):
+            assert one.metrics_url == f"https://{one.metrics_address}/metrics"
+
+            def get(url: str) -> str:
+                with urllib.request.urlopen(url, timeout=10, context=trust) as answer:
+                    return str(answer.read().decode())
+
+            assert "tianzhou_build_info{" in await asyncio.to_thread(get, one.metrics_url)
+            assert await asyncio.to_thread(get, f"https://{one.metrics_address}/healthz") == "ok\n"
+            status, words = await fetch(one.metrics_address)
+            assert (status, "https://" in words) == (400, True)
+    plain = replace(tls, metrics_enable=False)
+    async with EmbeddedServer(settings(data), tls=plain) as server:
+        assert server.metrics_url == f"http://{server.metrics_address}/metrics"
+        assert (await fetch(server.metrics_address))[0] == 200
 
 
 @pytest.mark.parametrize(

@@ -233,7 +233,12 @@ class Broker:
     @property
     def metrics_address(self) -> str:
         """Where the page of metrics is, `host:port`; empty without one."""
-        return self._parts.metrics.address
+        return "" if (page := self._parts.metrics.page) is None else page.address
+
+    @property
+    def metrics_url(self) -> str:
+        """The same as a URL."""
+        return "" if (page := self._parts.metrics.page) is None else page.url
 
     @property
     def tables(self) -> Tables:
@@ -327,7 +332,7 @@ class Broker:
         parts.router.observed(parts.metrics.observe)
         await self._listen(parts.router)
         self._stack.push_async_callback(parts.metrics.close)
-        await parts.metrics.start()
+        await parts.metrics.start(self._server_tls)
         await self._stack.enter_async_context(replication)
         own("state files", self._files.run)
         own("acknowledgements", parts.acks.run)

@@ -176,7 +176,7 @@ def serve(
                 "brokers": [{"name": settings.broker_name, "address": server.broker_address, "pid": os.getpid()}],
                 "data": str(data),
                 "mode": _hot.MODE,
-                **_page_field(server.metrics_address),
+                **_page_field(server.metrics_url),
                 **beside.fields,
             },
         )
@@ -190,8 +190,8 @@ def serve(
     run_server(start)
 
 
-def _page_field(address: str) -> dict[str, str]:
-    return {"metrics": f"http://{address}/metrics"} if address else {}
+def _page_field(url: str) -> dict[str, str]:
+    return {"metrics": url} if url else {}
 
 
 def _members(replicas: int | None, brokers: str | None, folder: Path) -> int:
@@ -339,7 +339,7 @@ def namesrv(
         _announce(
             output,
             f"ready: name server on {settings.bind_address}:{server.port} ({time.monotonic() - BEGAN:.2f} s)",
-            {"port": server.port, **_page_field(server.metrics_address)},
+            {"port": server.port, **_page_field(server.metrics_url)},
         )
         return _stopper(server)
 
@@ -387,7 +387,7 @@ def broker(
             output,
             f"ready: broker {settings.broker_name} on {server.address} ({took:.2f} s, {_mode(_hot.MODE)})",
             {"name": settings.broker_name, "address": server.address, "port": server.port, "mode": _hot.MODE}
-            | _page_field(server.metrics_address),
+            | _page_field(server.metrics_url),
         )
         return _stopper(server, check_address(server.address, "brokerIP1", tls, server.hooks))
 

@@ -10,7 +10,7 @@ from tianzhou.errors import ConfigError
 from tianzhou.limits import Bounds
 from tianzhou.metrics.collecting import Collector
 from tianzhou.metrics.export import Exports, LogExport, export_again_and_again
-from tianzhou.metrics.http_server import Allowed, MetricsServer
+from tianzhou.metrics.http_server import Allowed, MetricsServer, PageTls
 from tianzhou.metrics.readiness import Readiness
 from tianzhou.metrics.settings import LOG, OTLP, PROM, MetricsSettings, pairs, static_labels
 from tianzhou.supervision import Supervisor
@@ -33,6 +33,7 @@ class Exporter:
         monotonic: time, in seconds.
         bounds: counts what the page refuses.
         exposed: warning about a page on an address; empty when there is nothing to say.
+        tls: which connections to the page speak TLS; None has it speak plain only.
 
     Attributes:
         page: serves the page; None without one.
@@ -51,6 +52,7 @@ class Exporter:
         monotonic: Callable[[], float],
         bounds: Bounds,
         exposed: Callable[[str], str] = lambda host: "",
+        tls: PageTls | None = None,
     ) -> None:
         self._exposed = exposed
         self._settings = settings
@@ -69,6 +71,7 @@ class Exporter:
                 allowed,
                 monotonic,
                 bounds,
+                tls=tls,
             )
 
     async def start(self) -> None:
@@ -81,7 +84,7 @@ class Exporter:
         kind = settings.metrics_exporter
         if self.page is not None:
             await self.page.start()
-            _log.info("metrics are at http://%s/metrics", self.page.address)
+            _log.info("metrics are at %s", self.page.url)
             if warning := self._exposed(self.page.host):
                 _log.warning("%s", warning)
         elif kind == OTLP:

@@ -10,9 +10,11 @@ import asyncio
 import errno
 import json
 import logging
+import socket
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final, Protocol, cast
 
 from tianzhou.errors import ConfigError
 from tianzhou.limits import METRICS_CONNECTIONS, METRICS_REQUEST, Bounds
@@ -26,6 +28,10 @@ ANSWER_TIMEOUT_S: Final = 30.0
 """Seconds in which a peer has to take its answer."""
 CLOSE_TIMEOUT_S: Final = 2.0
 """Seconds in which a peer that has its answer has to close."""
+HANDSHAKE_EVERY_S: Final = 0.02
+"""Seconds between the beginnings of two TLS handshakes, so that strangers can have few of them computed."""
+ACCEPT_AGAIN_S: Final = 1.0
+"""Seconds until connections are accepted again after that has failed."""
 WRITE_BYTES: Final = 65_536
 FRESH_S: Final = 0.2
 """Seconds for which a page is served again at least."""
@@ -42,6 +48,23 @@ Allowed = Callable[[str, "tuple[str, str] | None"], int]
 """Status for a peer's address and credentials: 200, 401 or 403."""
 
 
+class PageTls(Protocol):
+    """What a page needs to know of TLS.
+
+    Attributes:
+        sniffs: whether who begins without TLS is served as well.
+    """
+
+    sniffs: bool
+
+    async def context_for(self, accepted: socket.socket) -> ssl.SSLContext | None:
+        """What a new connection speaks TLS with, by the first byte its peer sends; None for one that speaks plain.
+
+        Args:
+            accepted: the connection; it does not block, and nothing is taken from it.
+        """
+
+
 class MetricsServer:
     """Serves the page of metrics, and answers probes.
 
@@ -54,6 +77,7 @@ class MetricsServer:
         monotonic: time, in seconds.
         bounds: counts what is refused.
         host_setting: what sets the host, for errors.
+        tls: which connections speak TLS; None speaks plain only.
     """
 
     def __init__(
@@ -66,14 +90,18 @@ class MetricsServer:
         monotonic: Callable[[], float],
         bounds: Bounds | None = None,
         host_setting: str = "metricsPromExporterHost",
+        tls: PageTls | None = None,
     ) -> None:
         self.host, self.port = host, port
         self._page, self._ready, self._allowed = page, ready, allowed
         self._monotonic = monotonic
         self._bounds = bounds or Bounds()
         self._host_setting = host_setting
-        self._server: asyncio.Server | None = None
-        self._open: dict[asyncio.Task[None], None] = {}
+        self._tls = tls
+        self._next_handshake = 0.0
+        self._listeners: list[socket.socket] = []
+        self._rest: asyncio.TimerHandle | None = None
+        self._open: dict[asyncio.Task[None], socket.socket | None] = {}
         self._made: tuple[list[bytes], float] | None = None
         self._making: asyncio.Task[list[bytes]] | None = None
 
@@ -82,6 +110,11 @@ class MetricsServer:
         """Where it is reached, `host:port`."""
         return f"{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
+    @property
+    def url(self) -> str:
+        """Where the page is, with `https` where nothing else is served."""
+        return f"{'http' if self._tls is None or self._tls.sniffs else 'https'}://{self.address}/metrics"
+
     async def start(self) -> None:
         """Bind and serve.
 
@@ -89,18 +122,38 @@ class MetricsServer:
             ConfigError: the address cannot be bound.
         """
         try:
-            self._server = await asyncio.start_server(
-                self._serve, self.host, self.port, limit=METRICS_REQUEST.default, backlog=METRICS_CONNECTIONS.default
-            )
+            await self._bind()
         except OSError as error:
+            self._unbind()
             raise ConfigError(f"metrics cannot be served on {self.address}: {self._advice(error)}") from error
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._listen()
+
+    async def _bind(self) -> None:
+        found = await asyncio.get_running_loop().getaddrinfo(
+            self.host or None, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        for family, host in dict.fromkeys((family, address[0]) for family, _, _, _, address in found):
+            address = cast("tuple[str, int]", (host, self.port))
+            listener = socket.create_server(address, family=family, backlog=METRICS_CONNECTIONS.default)
+            self._listeners.append(listener)
+            listener.setblocking(False)
+            self.port = listener.getsockname()[1]
+
+    def _listen(self) -> None:
+        for listener in self._listeners:
+            asyncio.get_running_loop().add_reader(listener, self._accept, listener)
+
+    def _unbind(self) -> None:
+        if self._rest is not None:
+            self._rest.cancel()
+        for listener in self._listeners:
+            asyncio.get_running_loop().remove_reader(listener)
+            listener.close()
+        self._listeners.clear()
 
     async def close(self) -> None:
         """Stop serving; what is being answered ends."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        self._unbind()
         tasks = [*self._open, *filter(None, [self._making])]
         for task in tasks:
             task.cancel()
@@ -111,27 +164,88 @@ class MetricsServer:
             return "the port is taken; set metricsPromExporterPort to a free one (0 takes any)"
         return f"{error.strerror or error}; set {self._host_setting} to an address of this machine"
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            for _ in range(METRICS_CONNECTIONS.default):
+                accepted, peer = listener.accept()
+                accepted.setblocking(False)
+                task = loop.create_task(self._serve(accepted, str(peer[0])), name="reader of metrics")
+                self._open[task] = accepted
+                task.add_done_callback(self._left)
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            # The socket stays readable while nothing can be accepted: without a pause the loop would spin.
+            _log.warning("%s cannot be asked for now: %s", self.url, error.strerror or error)
+            for each in self._listeners:
+                loop.remove_reader(each)
+            self._rest = loop.call_later(ACCEPT_AGAIN_S, self._listen)
+
+    def _left(self, task: asyncio.Task[None]) -> None:
+        # A connection that the loop has taken over is closed by it; one that is cancelled before, by nobody else.
+        accepted = self._open.pop(task)
+        if accepted is not None:
+            accepted.close()
+
+    async def _serve(self, accepted: socket.socket, ip: str) -> None:
+        if not self._bounds.allows(METRICS_CONNECTIONS, len(self._open)):
+            return
+        with suppress(OSError, TimeoutError, EOFError):
+            context = await self._context(accepted)
+            reader, writer = await self._connected(accepted, context)
+            try:
+                await self._answer(reader, writer, ip, refused=context is None and self._tls_only)
+            finally:
+                # What a peer has not read yet is dropped with a peer that takes too long.
+                (writer.close if writer.transport.get_write_buffer_size() == 0 else writer.transport.abort)()
+
+    @property
+    def _tls_only(self) -> bool:
+        return self._tls is not None and not self._tls.sniffs
+
+    async def _context(self, accepted: socket.socket) -> ssl.SSLContext | None:
+        if self._tls is None:
+            return None
+        async with asyncio.timeout(HEAD_TIMEOUT_S):
+            return await self._tls.context_for(accepted)
+
+    async def _connected(
+        self, accepted: socket.socket, context: ssl.SSLContext | None
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """The streams of a connection, with TLS behind its handshake.
+
+        Raises:
+            OSError: there was none.
+        """
+        loop = asyncio.get_running_loop()
+        options: dict[str, Any] = {}
+        if context is not None:
+            now = self._monotonic()
+            begin = max(now, self._next_handshake)
+            self._next_handshake = begin + HANDSHAKE_EVERY_S
+            await asyncio.sleep(begin - now)
+            options = {
+                "ssl": context, "ssl_handshake_timeout": HEAD_TIMEOUT_S, "ssl_shutdown_timeout": CLOSE_TIMEOUT_S,
+            }  # fmt: skip
+        reader = asyncio.StreamReader(METRICS_REQUEST.default, loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+        transport, _ = await loop.connect_accepted_socket(lambda: protocol, accepted, **options)
         task = asyncio.current_task()
         assert task is not None
-        try:
-            if not self._bounds.allows(METRICS_CONNECTIONS, len(self._open) + 1):
-                return
-            self._open[task] = None
-            with suppress(OSError, TimeoutError):
-                await self._answer(reader, writer)
-        finally:
-            self._open.pop(task, None)
-            # What a peer has not read yet is dropped with a peer that takes too long.
-            (writer.close if writer.transport.get_write_buffer_size() == 0 else writer.transport.abort)()
+        self._open[task] = None
+        return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _answer(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ip: str, *, refused: bool
+    ) -> None:
         head_only = False
         try:
+            if refused:
+                raise BadRequest(400, "this page speaks TLS (tls.server.mode=enforcing); ask for it by https://")
             request = await self._request(reader)
             head_only = request.head_only
-            peer = writer.get_extra_info("peername")
-            status, kind, body = await self._body(request, peer[0] if isinstance(peer, tuple) else "")
+            status, kind, body = await self._body(request, ip)
         except BadRequest as error:
             status, kind, body = error.status, TEXT, [f"{error.why}\n".encode()]
         except EOFError:

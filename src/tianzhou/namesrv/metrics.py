@@ -11,6 +11,7 @@ from tianzhou.limits import Bounds
 from tianzhou.metrics.collecting import Collector
 from tianzhou.metrics.exporter import Exporter
 from tianzhou.metrics.families import Family, Kind, Steps, gauge
+from tianzhou.metrics.http_server import MetricsServer
 from tianzhou.metrics.process import LoopLag, process_steps
 from tianzhou.metrics.readiness import Readiness
 from tianzhou.metrics.settings import DISABLED
@@ -20,6 +21,7 @@ from tianzhou.remoting.gates.access_gate import AccessGate
 from tianzhou.remoting.gates.page_gate import PageGate
 from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.remoting.load import server_steps
+from tianzhou.remoting.tls import ServerTls
 from tianzhou.supervision import Supervisor
 
 
@@ -34,6 +36,7 @@ class NameServerMetrics:
         supervisor: knows what fails.
         clock: time.
         bounds: limits in force.
+        tls: of its port, for the page.
 
     Attributes:
         exporter: None until the start, and where nothing is exported.
@@ -48,6 +51,7 @@ class NameServerMetrics:
         supervisor: Supervisor,
         clock: Clock,
         bounds: Bounds,
+        tls: ServerTls | None,
     ) -> None:
         self._settings = settings
         self._routes = routes
@@ -76,13 +80,13 @@ class NameServerMetrics:
             monotonic=clock.monotonic,
             bounds=bounds,
             exposed=lambda host: gate.warning("name server", host),
+            tls=tls and tls.for_page,
         )
 
     @property
-    def address(self) -> str:
-        """Where the page is, `host:port`; empty without one."""
-        page = None if self.exporter is None else self.exporter.page
-        return "" if page is None else page.address
+    def page(self) -> MetricsServer | None:
+        """Serves the page; None without one."""
+        return None if self.exporter is None else self.exporter.page
 
     async def start(self) -> None:
         """Begin to export, if there are metrics.

@@ -109,7 +109,7 @@ class NameServer:
             idle_timeout_s=settings.server_channel_max_idle_time_seconds,
             clock=self._clock,
             port_setting=port_setting,
-            tls=ServerTls(tls),
+            tls=(server_tls := ServerTls(tls)),
             bounds=bounds,
             trusted_proxies=TrustedProxies.parse(settings.proxy_protocol_trusted),
         )
@@ -125,6 +125,7 @@ class NameServer:
             self._supervisor,
             self._clock,
             bounds,
+            server_tls,
         )
 
     @property
@@ -135,7 +136,12 @@ class NameServer:
     @property
     def metrics_address(self) -> str:
         """Where the page of metrics is, `host:port`; empty without one."""
-        return self._metrics.address
+        return "" if (page := self._metrics.page) is None else page.address
+
+    @property
+    def metrics_url(self) -> str:
+        """The same as a URL."""
+        return "" if (page := self._metrics.page) is None else page.url
 
     @property
     def settings(self) -> NamesrvSettings:

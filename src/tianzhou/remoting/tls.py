@@ -5,18 +5,19 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import logging
+import socket
 import ssl
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from tianzhou.access import certificate_accounts
 from tianzhou.errors import ConfigError
 from tianzhou.limits import HANDSHAKE_SECONDS
-from tianzhou.remoting.handshakes import KeyedContext, hardened
+from tianzhou.remoting.handshakes import KeyedContext, first_byte, hardened
 from tianzhou.settings import apply, bind, key_of, keyed, parse_properties
 
 HANDSHAKE: Final = b"\x16"
@@ -45,6 +46,8 @@ class TlsSettings:
         replication_enable: the same for a slave towards its master's HA port and for a member towards those of its
             DLedger group, `true` or `false`; empty is as `enable`. A key of Tianzhou's own, as RocketMQ's HA port has
             no TLS.
+        metrics_enable: whether the page of metrics goes by `server_mode`; off has it speak plain, as RocketMQ's does. A
+            key of Tianzhou's own.
         config_file: properties file whose keys go before these, mode and enable excepted.
         test_mode_enable: self-signed certificate and no verification; on when no certificate is configured.
         need_client_auth: `none`, `optional` or `require` a client's certificate; checked with `server_auth_client`.
@@ -64,6 +67,7 @@ class TlsSettings:
     server_mode: str = keyed("tls.server.mode", "permissive")
     enable: bool = keyed("tls.enable", default=False)
     replication_enable: str = keyed("tls.replication.enable", "")
+    metrics_enable: bool = keyed("tls.metrics.enable", default=True)
     config_file: str = keyed("tls.config.file", "/etc/rocketmq/tls.properties")
     test_mode_enable: bool = keyed("tls.test.mode.enable", default=True)
     need_client_auth: str = keyed("tls.server.need.client.auth", "none")
@@ -216,6 +220,22 @@ class ServerTls:
             # A certificate of one's own takes some milliseconds to make, which most servers never need.
             self._context = self._build()
         return self._context
+
+    @property
+    def for_page(self) -> Self | None:
+        """The same for the page of metrics; None where that speaks plain only."""
+        return self if self.offered and self._settings.metrics_enable else None
+
+    async def context_for(self, accepted: socket.socket) -> ssl.SSLContext | None:
+        """What a new connection speaks TLS with, by the first byte its peer sends; None for one that speaks plain.
+
+        Args:
+            accepted: the connection; it does not block, and nothing is taken from it.
+        """
+        if await first_byte(accepted, None) != HANDSHAKE:
+            return None
+        self.refresh()
+        return self.context()
 
     def refresh(self) -> None:
         """Use new certificates when their files have changed; a certificate waits for its key and the key for it."""

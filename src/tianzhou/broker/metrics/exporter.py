@@ -14,6 +14,7 @@ from tianzhou.broker.services import Services
 from tianzhou.metrics.collecting import Collector
 from tianzhou.metrics.exporter import Exporter
 from tianzhou.metrics.families import Family, Steps, gauge
+from tianzhou.metrics.http_server import MetricsServer
 from tianzhou.metrics.process import LoopLag, process_steps
 from tianzhou.metrics.readiness import Readiness
 from tianzhou.metrics.settings import DISABLED
@@ -21,6 +22,7 @@ from tianzhou.remoting.connection import Processor
 from tianzhou.remoting.gates.page_gate import PageGate
 from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.remoting.server import RemotingServer
+from tianzhou.remoting.tls import ServerTls
 
 
 class BrokerMetrics:
@@ -74,8 +76,11 @@ class BrokerMetrics:
             self._times.observe(table)
             self._services.stats.put_latency.listener = self._times.note_send
 
-    async def start(self) -> None:
+    async def start(self, tls: ServerTls | None) -> None:
         """Begin to export.
+
+        Args:
+            tls: of the broker's ports, for the page.
 
         Raises:
             ConfigError: the page's address cannot be bound, or a package is missing.
@@ -105,6 +110,7 @@ class BrokerMetrics:
             monotonic=services.clock.monotonic,
             bounds=services.tables.bounds,
             exposed=lambda host: gate.warning("broker", host),
+            tls=tls and tls.for_page,
         )
         await self.exporter.start()
 
@@ -115,10 +121,9 @@ class BrokerMetrics:
             await self.exporter.close()
 
     @property
-    def address(self) -> str:
-        """Where the page is, `host:port`; empty without one."""
-        page = None if self.exporter is None else self.exporter.page
-        return "" if page is None else page.address
+    def page(self) -> MetricsServer | None:
+        """Serves the page; None without one."""
+        return None if self.exporter is None else self.exporter.page
 
     def ready(self) -> Readiness:
         """Whether the broker should be sent clients."""
