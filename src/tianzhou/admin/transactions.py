@@ -102,13 +102,17 @@ class Transactions:
     def __init__(self, reach: Reach) -> None:
         self._reach = reach
 
-    async def open(self) -> list[OpenTransactions]:
+    async def open(self, broker_name: str | None = None) -> list[OpenTransactions]:
         """Half messages without a decision, by broker.
 
         A decision is seen when the broker has written it down, which some do seconds later.
+
+        Args:
+            broker_name: one broker alone; None takes all.
         """
-        masters = await self._reach.masters()
-        return [await self._open_at(name, address) for name, address in sorted(masters.items())]
+        masters = sorted((await self._reach.masters()).items())
+        chosen = [(name, address) for name, address in masters if broker_name in (None, name)]
+        return [await self._open_at(name, address) for name, address in chosen]
 
     async def _open_at(self, broker_name: str, address: str) -> OpenTransactions:
         allowance = Allowance(32 << 20)

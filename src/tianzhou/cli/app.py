@@ -32,6 +32,7 @@ from tianzhou.cli import (
     status,
     topics,
 )
+from tianzhou.cli.drain import command as drain
 from tianzhou.cli.messages import dead_letters, message, offsets
 from tianzhou.cli.mqadmin import tianzhou_admin
 from tianzhou.cli.store import store_files
@@ -78,6 +79,7 @@ produce.register(app)
 consume.register(app)
 plan.register(app)
 prove.register(app)
+drain.register(app)
 app.add_typer(doctor.app, name="doctor")
 app.add_typer(bench.app, name="bench")
 app.add_typer(topics.app, name="topic")

@@ -767,12 +767,15 @@ class Transactions(Blocking):
     def __init__(self, asynchronous: admin.Transactions) -> None:
         super().__init__(asynchronous)
 
-    def open(self) -> list[OpenTransactions]:
+    def open(self, broker_name: str | None = None) -> list[OpenTransactions]:
         """Half messages without a decision, by broker.
 
         A decision is seen when the broker has written it down, which some do seconds later.
+
+        Args:
+            broker_name: one broker alone; None takes all.
         """
-        return self._run(self._async.open())
+        return self._run(self._async.open(broker_name))
 
 
 class Delays(Blocking):

@@ -1,0 +1,99 @@
+"""Reads off servers what a broker still has for somebody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from tianzhou.cli.drain.leftovers import GroupLeft, Leftovers
+from tianzhou.errors import ClientError
+
+if TYPE_CHECKING:
+    from tianzhou.admin import Admin
+
+AT_ONCE = 16
+"""Groups that a broker is asked about at the same time."""
+WRITE = 2
+"""The bit of a topic's permission that lets producers write."""
+
+
+async def master_of(admin: Admin, broker_name: str) -> str:
+    """The address of a broker's master.
+
+    Raises:
+        ClientError: there is no such broker, or it has no master now.
+    """
+    masters = await admin.cluster.masters()
+    if broker_name in masters:
+        return masters[broker_name]
+    known = ", ".join(sorted((await admin.cluster.info()).broker_addr_table))
+    raise ClientError(f"there is no broker {broker_name} with a master; the name servers know {known}: give one by -b")
+
+
+async def look(admin: Admin, broker_name: str) -> Leftovers:
+    """Look at a broker.
+
+    Raises:
+        TianzhouError: it, or a name server, does not answer.
+    """
+    from tianzhou.admin.delays import progress
+
+    address = await master_of(admin, broker_name)
+    runtime = await admin.cluster.runtime(address)
+    groups = await _groups(admin, address)
+    waiting = sum(max(0, end - done) for done, end in progress(runtime).values())
+    (transactions,) = await admin.transactions.open(broker_name)
+    return Leftovers(
+        broker_name,
+        address,
+        await _writable(admin, broker_name, address),
+        _number(runtime.get("putTps", "")),
+        groups,
+        waiting,
+        len(transactions.halves),
+        transactions.unread,
+        0 if "tianzhouVersion" in runtime else None,
+    )
+
+
+async def _writable(admin: Admin, broker_name: str, address: str) -> tuple[str, ...]:
+    """The name servers where a topic of the broker may be written to."""
+    topics = await admin.servers.topic_configs(address)
+    found = []
+    for name_server in admin.cluster.name_servers:
+        for topic in (name for name, config in topics.items() if config.perm & WRITE):
+            route = await admin.servers.route(name_server, topic)
+            queues = [] if route is None else [one for one in route.queue_datas if one.broker_name == broker_name]
+            if queues:
+                if any(one.perm & WRITE for one in queues):
+                    found.append(name_server)
+                break  # permission is taken from all topics of a broker, and given back by its registration to all
+    return tuple(found)
+
+
+async def _groups(admin: Admin, address: str) -> tuple[GroupLeft, ...]:
+    from tianzhou.admin.groups import SYSTEM_GROUPS
+
+    names = sorted(set(await admin.servers.group_configs(address)) - SYSTEM_GROUPS)
+    found: list[GroupLeft] = []
+    for start in range(0, len(names), AT_ONCE):
+        part = names[start : start + AT_ONCE]
+        stats = await asyncio.gather(*(admin.servers.consume_stats(address, group) for group in part))
+        for group, progress in zip(part, stats, strict=True):
+            lag = _lag((one.broker_offset, one.consumer_offset) for one in progress.offset_table.values())
+            if lag:
+                connected = await admin.servers.connections(address, group)
+                found.append(GroupLeft(group, lag, 0 if connected is None else len(connected.connection_set)))
+    return tuple(sorted(found, key=lambda one: (-one.lag, one.group)))
+
+
+def _lag(positions: Iterable[tuple[int, int]]) -> int:
+    return sum(max(0, end - done) for end, done in positions)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text.split()[0])
+    except (IndexError, ValueError):
+        return 0.0
