@@ -1,0 +1,343 @@
+"""A copy of a store while its broker runs, and a store made of it again.
+
+Files are copied in the order in which a crash at that moment would be worst: how far groups are, then queues, then
+the log, then all other tables. So no offset and no unit is ahead of the log, and whoever has a message in the log has
+its topic. The copy is that of a broker that was killed, and its first start recovers it (docs/howto/production.md).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO, Final, NamedTuple
+
+import msgspec
+
+from tianzhou.errors import StoreError
+from tianzhou.file_modes import MODES, make_folders
+from tianzhou.store.files.directories import sync_directory
+from tianzhou.store.offline.files import ReadOnlySegment, segment_paths
+from tianzhou.store.offline.scan import member_folder
+
+MANIFEST: Final = "backup.json"
+"""Written last: a folder without it is no backup."""
+FILES: Final = "files"
+"""Folder of a backup with what was in the folder that was backed up."""
+SETTINGS: Final = "settings"
+"""Folder of a backup with the configuration."""
+FORMAT: Final = 1
+_PIECE: Final = 4 << 20
+_QUEUES: Final = ("consumequeue", "batchconsumequeue", "consumequeue_ext")
+_OFFSETS: Final = ("consumerOffset", "lmqConsumerOffset", "delayOffset")
+_LEFT_OUT: Final = frozenset({"index", "checkpoint", "abort", "abort.bak", "lock", "running.json", "proved.json"})
+"""In a store's root: what is made anew, and what is about the process that has the folder."""
+
+Advance = Callable[[int], None]
+
+
+class CopiedFile(msgspec.Struct, frozen=True, rename="camel"):
+    """A file of a backup.
+
+    Attributes:
+        size: its size, in bytes.
+        held: bytes up to the last that is not zero; the rest is zeros.
+        sha256: digest of these bytes.
+        whole: whether it is a file of the log behind which another one was begun: nothing is added to it any more.
+    """
+
+    size: int
+    held: int
+    sha256: str
+    whole: bool = False
+
+
+class Manifest(msgspec.Struct, frozen=True, rename="camel"):
+    """What is in a backup.
+
+    Attributes:
+        format: of the backup.
+        tianzhou: version that made it.
+        made_ms: when it was begun, ms since the epoch.
+        source: the folder that was backed up.
+        store: the store's root in that folder, `.` when it is the folder.
+        files: by path below the backup.
+        settings: where each file below `settings` was.
+    """
+
+    format: int
+    tianzhou: str
+    made_ms: int
+    source: str
+    store: str
+    files: dict[str, CopiedFile]
+    settings: dict[str, str]
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that were copied."""
+        return sum(one.held for one in self.files.values())
+
+
+def read_manifest(backup: Path) -> Manifest:
+    """What is in a backup.
+
+    Raises:
+        StoreError: the folder is none, or one of a later version.
+    """
+    try:
+        found = msgspec.json.decode((backup / MANIFEST).read_bytes(), type=Manifest)
+    except OSError as error:
+        raise StoreError(
+            f"{backup}: is no backup, {MANIFEST} is missing ({error.strerror}); name a folder of `store backup`"
+        ) from error
+    except msgspec.MsgspecError as error:
+        raise StoreError(f"{backup / MANIFEST}: cannot be read ({error}); take another backup") from error
+    if found.format != FORMAT:
+        raise StoreError(f"{backup}: has format {found.format}, this version reads {FORMAT}; use the one that made it")
+    for name in found.files:
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts:
+            raise StoreError(f"{backup / MANIFEST}: {name!r} is outside of the backup; take another one")
+    return found
+
+
+def back_up(
+    folder: Path,
+    root: Path,
+    to: Path,
+    *,
+    logs: Sequence[Path] = (),
+    settings: Mapping[str, Path] | None = None,
+    previous: Path | None = None,
+    version: str,
+    now_ms: int,
+    advance: Advance = lambda done: None,
+) -> Manifest:
+    """Copy a store, which may be in use, with what belongs to it.
+
+    Args:
+        folder: the folder to back up: of `tianzhou serve`, or the store's root itself.
+        root: the store's root, in that folder.
+        to: the backup's folder; it must not be there.
+        logs: directories of the commit log that are elsewhere; they go into `commitlog` of the backup.
+        settings: configuration files by the name that they get.
+        previous: a backup of the same store: files of the log that are as they were then are shared with it.
+        version: of this program.
+        now_ms: the time, ms since the epoch.
+        advance: called with the number of bytes copied so far.
+
+    Returns:
+        What is in it.
+
+    Raises:
+        StoreError: the store is that of a member of a group, the folder is there, or a file cannot be copied.
+    """
+    if member_folder(root) is not None:
+        raise StoreError(
+            f"{root}: is the store of a member of a group, which starts with an empty folder and copies from the"
+            " others; `tianzhou store export` takes its messages"
+        )
+    part = to.with_name(to.name + ".part")
+    for path, why in ((to, "give a new one"), (part, "it is left of a backup that did not end; delete it")):
+        if path.exists():
+            raise StoreError(f"{path}: is there already; {why}")
+    before = None if previous is None else (previous, read_manifest(previous))
+    copier = _Copier(part, before, advance)
+    try:
+        make_folders(part)
+        for piece in _in_order(folder, root, logs):
+            copier.copy(piece)
+        for name, path in (settings or {}).items():
+            copier.copy(_Piece(f"{SETTINGS}/{name}", path), required=True)
+        store = root.relative_to(folder).as_posix()
+        origins = {name: str(path) for name, path in (settings or {}).items()}
+        found = Manifest(FORMAT, version, now_ms, str(folder.resolve()), store, copier.done, origins)
+        _write(part / MANIFEST, msgspec.json.format(msgspec.json.encode(found)))
+        _sync_folders(part)
+        part.rename(to)
+        sync_directory(to.parent)
+    except OSError as error:
+        raise StoreError(f"{error.filename or to}: {error.strerror}; nothing is at {to}, delete {part}") from error
+    return found
+
+
+def restore(backup: Path, to: Path, *, advance: Advance = lambda done: None) -> Manifest:
+    """Make a folder of a backup: what was backed up, as after a crash. Configuration stays in the backup.
+
+    Args:
+        backup: the backup's folder.
+        to: the folder to make; empty when it is there.
+        advance: called with the number of bytes copied so far.
+
+    Returns:
+        What was in it.
+
+    Raises:
+        StoreError: the folder holds something, or a file of the backup is not as it was written.
+    """
+    found = read_manifest(backup)
+    if to.is_dir() and any(to.iterdir()):
+        raise StoreError(f"{to}: has something in it; name an empty or a new folder")
+    done = 0
+    try:
+        make_folders(to)
+        for name, one in found.files.items():
+            below = PurePosixPath(name)
+            if below.parts[0] != FILES:
+                continue
+            target = to.joinpath(*below.parts[1:])
+            make_folders(target.parent)
+            with (backup / name).open("rb") as source:
+                digest = _copy(source, target, one.held, one.size)
+            if digest != one.sha256:
+                raise StoreError(f"{backup / name}: is not as it was written; take another backup, and delete {to}")
+            done += one.held
+            advance(done)
+        # The start takes it for the store of a broker that was killed, and reads the log.
+        _write(to / found.store / "abort", b"")
+        _sync_folders(to)
+    except OSError as error:
+        raise StoreError(f"{error.filename or to}: {error.strerror}; delete {to} before the next attempt") from error
+    return found
+
+
+class _Piece(NamedTuple):
+    name: str
+    path: Path
+    whole: bool = False
+
+
+def _in_order(folder: Path, root: Path, logs: Sequence[Path]) -> Iterator[_Piece]:
+    """All files to copy; each folder is listed when its turn comes."""
+
+    def named(path: Path) -> _Piece:
+        return _Piece(f"{FILES}/{path.relative_to(folder).as_posix()}", path)
+
+    offsets = [path for path in _files(root / "config") if path.name.startswith(_OFFSETS)]
+    yield from map(named, offsets)
+    for queues in _QUEUES:
+        yield from map(named, _files(root / queues))
+    log = sorted((path for each in logs or [root / "commitlog"] for path in segment_paths(each)), key=_name)
+    for path in log:
+        name = (root.relative_to(folder) / "commitlog" / path.name).as_posix()
+        yield _Piece(f"{FILES}/{name}", path, path is not log[-1])
+    for path in _files(folder):
+        inside = path.relative_to(root).parts[0] if path.is_relative_to(root) else ""
+        done = inside in {*_QUEUES, *_LEFT_OUT, "commitlog"} or _is_work(inside) or path in offsets
+        if not done and path.suffix != ".tmp":
+            yield named(path)
+
+
+def _name(path: Path) -> str:
+    return path.name
+
+
+def _is_work(name: str) -> bool:
+    return name.startswith("repair-")
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+class _Copier:
+    """Copies files into a backup.
+
+    Args:
+        target: the backup.
+        before: an earlier one, and what is in it.
+        advance: called with the number of bytes copied so far.
+
+    Attributes:
+        done: what was copied, by name.
+    """
+
+    def __init__(self, target: Path, before: tuple[Path, Manifest] | None, advance: Advance) -> None:
+        self._target = target
+        self._before = before
+        self._advance = advance
+        self._bytes = 0
+        self.done: dict[str, CopiedFile] = {}
+
+    def copy(self, piece: _Piece, *, required: bool = False) -> None:
+        """Copy a file; one that has been deleted meanwhile is left out.
+
+        Raises:
+            OSError: it cannot be copied, or it is not there and is required.
+        """
+        target = self._target / piece.name
+        try:
+            status = piece.path.stat()
+            make_folders(target.parent)
+            if (shared := self._shared(piece, status)) is not None:
+                self.done[piece.name] = shared
+                return
+            held = _held(piece.path)
+            with piece.path.open("rb") as source:
+                digest = _copy(source, target, held, status.st_size)
+        except FileNotFoundError:
+            if required:
+                raise
+            return
+        os.utime(target, ns=(status.st_mtime_ns, status.st_mtime_ns))
+        self.done[piece.name] = CopiedFile(status.st_size, held, digest, piece.whole)
+        self._bytes += held
+        self._advance(self._bytes)
+
+    def _shared(self, piece: _Piece, status: os.stat_result) -> CopiedFile | None:
+        """The file of the earlier backup, if it is the same; it gets one more name."""
+        if self._before is None or not piece.whole:
+            return None
+        folder, manifest = self._before
+        there, known = folder / piece.name, manifest.files.get(piece.name)
+        if known is None or not known.whole or known.size != status.st_size:
+            return None
+        try:
+            if there.stat().st_mtime_ns != status.st_mtime_ns:
+                return None
+            (self._target / piece.name).hardlink_to(there)
+        except OSError:
+            return None  # another disk, or a file system without links
+        return known
+
+
+def _held(path: Path) -> int:
+    if len(path.name) == 20 and path.name.isdigit():
+        return ReadOnlySegment(path).data_end(0)
+    return path.stat().st_size
+
+
+def _copy(source: BinaryIO, target: Path, held: int, size: int) -> str:
+    """Copy so many bytes, zeros behind them; returns their digest once the disk has them."""
+    digest = hashlib.sha256()
+    with _made(target) as file:
+        left = held
+        while left:
+            piece = source.read(min(left, _PIECE))
+            if not piece:
+                raise StoreError(f"{getattr(source, 'name', target)}: ends {left} bytes early; try again")
+            digest.update(piece)
+            file.write(piece)
+            left -= len(piece)
+        file.flush()
+        file.truncate(size)
+        os.fsync(file.fileno())
+    return digest.hexdigest()
+
+
+def _made(path: Path) -> BinaryIO:
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODES.files), "wb")
+
+
+def _write(path: Path, text: bytes) -> None:
+    with _made(path) as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folders(folder: Path) -> None:
+    for path in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
+        sync_directory(path)
