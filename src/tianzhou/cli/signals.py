@@ -165,12 +165,14 @@ def run_server(
             return
         if not stopping.is_set():
             manager.notify(READY, "STATUS=serving")
+            manager.watch()
         waits: set[asyncio.Future[object]] = {asyncio.ensure_future(stopping.wait())}
         if over is not None:
             waits.add(asyncio.ensure_future(over()))
         _, others = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for other in others:
             other.cancel()
+        manager.unwatch()
         await stop()
 
     def end_at_once(why: str) -> None:

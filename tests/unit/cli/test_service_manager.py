@@ -37,6 +37,23 @@ def test_a_notice_reaches_the_socket_that_the_environment_names(
         assert systemd.recv(4096) == b"READY=1\nSTATUS=serving"
 
 
+@pytest.mark.parametrize(
+    ("interval", "pid", "seconds"),
+    [
+        ("60000000", None, 60.0), ("60000000", "own", 60.0), ("60000000", "1", 0.0), ("", None, 0.0),
+        ("soon", None, 0.0), ("-5", None, 0.0),
+    ],
+)  # fmt: skip
+def test_the_watchdog_is_that_of_this_process(
+    interval: str, pid: str | None, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WATCHDOG_USEC", interval)
+    if pid is not None:
+        monkeypatch.setenv("WATCHDOG_PID", str(os.getpid()) if pid == "own" else pid)
+    assert ServiceManager.of_environment()._watchdog_s == seconds
+    assert not {"WATCHDOG_USEC", "WATCHDOG_PID"} & os.environ.keys()
+
+
 @pytest.mark.parametrize("where", ["", "/nowhere/at/all"])
 def test_a_server_without_a_service_manager_that_listens_goes_on(where: str) -> None:
     ServiceManager(where).notify("READY=1")
