@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 import yaml
+from parsed_commands import parse
 
-from tianzhou.cli.app import app
 from tianzhou.cli.conf_files import read_conf
 from tianzhou.cli.servers import broker_settings
 from tianzhou.namesrv.changeable_settings import RULES
@@ -21,26 +20,13 @@ from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.setting_rules import check
 from tianzhou.settings import bind
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 DEPLOY = ROOT / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yml").read_text(encoding="utf-8"))
 SERVICES: dict[str, Any] = COMPOSE["services"]
 OURS = {name: service for name, service in SERVICES.items() if service["image"].startswith("tianzhou:")}
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
-
-
-def parse(args: list[str]) -> None:
-    """Parse a command line of `tianzhou` without running it.
-
-    Raises:
-        Exception: there is no such command or option.
-    """
-    command: Any = typer.main.get_command(app)
-    context = command.make_context("tianzhou", list(args))
-    while hasattr(command, "resolve_command"):
-        name, command, args = command.resolve_command(context, args)
-        context = command.make_context(name, list(args), parent=context)
 
 
 def directives(unit: Path) -> dict[str, str]:
