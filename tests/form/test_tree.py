@@ -15,7 +15,7 @@ import pytest
 import typer
 
 import tianzhou
-from tianzhou.cli.app import app
+from tianzhou.cli.app import whole_app
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
@@ -84,7 +84,7 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ..
         yield from commands(sub, (*path, name))
 
 
-COMMANDS = set(commands(typer.main.get_command(app)))
+COMMANDS = set(commands(typer.main.get_command(whole_app())))
 
 
 def code_of(text: str) -> Iterator[str]:

@@ -3,48 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Unpack
+from functools import cached_property
+from typing import TYPE_CHECKING, Unpack
 
-from tianzhou.admin.access import Access
-from tianzhou.admin.accounts import Accounts
-from tianzhou.admin.brokers import Brokers
-from tianzhou.admin.cluster import Cluster
-from tianzhou.admin.controllers import Controllers
-from tianzhou.admin.dead_letters import DeadLetters
-from tianzhou.admin.delays import Delays
-from tianzhou.admin.groups import Groups
-from tianzhou.admin.messages import Messages
 from tianzhou.admin.reach import Reach
-from tianzhou.admin.servers import Servers
-from tianzhou.admin.topics import Topics
-from tianzhou.admin.transactions import Transactions
 from tianzhou.client.group_client import Startable, shared_or_own
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.option_keywords import ClientKeywords
 
+if TYPE_CHECKING:
+    from tianzhou.admin.access import Access
+    from tianzhou.admin.accounts import Accounts
+    from tianzhou.admin.brokers import Brokers
+    from tianzhou.admin.cluster import Cluster
+    from tianzhou.admin.controllers import Controllers
+    from tianzhou.admin.dead_letters import DeadLetters
+    from tianzhou.admin.delays import Delays
+    from tianzhou.admin.groups import Groups
+    from tianzhou.admin.messages import Messages
+    from tianzhou.admin.servers import Servers
+    from tianzhou.admin.topics import Topics
+    from tianzhou.admin.transactions import Transactions
+
 
 class Admin(Startable):
     """Admin operations, sorted by noun; an async context manager.
+
+    A noun is imported when it is first used: a command needs one or two of them.
 
     Args:
         namesrv_addr: name servers, see `ClientInstance`.
         instance: an instance to share; by default it owns one.
         timeout_ms: limit of each request.
         client_options: as of `ClientInstance`, when it owns one.
-
-    Attributes:
-        topics: create, change, delete, list, describe topics.
-        groups: consumer groups: list, create, delete, lag, reset.
-        cluster: brokers and name servers: status, configuration, write permission, KV entries.
-        messages: find messages, and read queues.
-        dead_letters: what groups have given up on: count, list, send again.
-        transactions: half messages that are not decided.
-        delays: delayed messages that wait.
-        access: users and policies of RocketMQ 5.3.
-        accounts: accounts of RocketMQ 4.x.
-        brokers: one broker at a time: tables, statistics, upkeep.
-        controllers: controllers of RocketMQ 5.
-        servers: what one server by itself says.
     """
 
     def __init__(
@@ -57,19 +48,7 @@ class Admin(Startable):
     ) -> None:
         self._owns_instance = instance is None
         self._instance = shared_or_own(instance, namesrv_addr, client_options, type(self))
-        reach = Reach(self._instance, timeout_ms)
-        self.cluster = Cluster(reach)
-        self.topics = Topics(reach)
-        self.groups = Groups(reach)
-        self.messages = Messages(reach)
-        self.dead_letters = DeadLetters(reach)
-        self.transactions = Transactions(reach)
-        self.delays = Delays(reach)
-        self.access = Access(reach)
-        self.accounts = Accounts(reach)
-        self.brokers = Brokers(reach)
-        self.controllers = Controllers(reach)
-        self.servers = Servers(reach)
+        self._reach = Reach(self._instance, timeout_ms)
 
     @property
     def instance(self) -> ClientInstance:
@@ -84,3 +63,87 @@ class Admin(Startable):
         """Close what it owns."""
         if self._owns_instance:
             await self._instance.close()
+
+    @cached_property
+    def topics(self) -> Topics:
+        """Create, change, delete, list, describe topics."""
+        from tianzhou.admin.topics import Topics
+
+        return Topics(self._reach)
+
+    @cached_property
+    def groups(self) -> Groups:
+        """Consumer groups: list, create, delete, lag, reset."""
+        from tianzhou.admin.groups import Groups
+
+        return Groups(self._reach)
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """Brokers and name servers: status, configuration, write permission, KV entries."""
+        from tianzhou.admin.cluster import Cluster
+
+        return Cluster(self._reach)
+
+    @cached_property
+    def messages(self) -> Messages:
+        """Find messages, and read queues."""
+        from tianzhou.admin.messages import Messages
+
+        return Messages(self._reach)
+
+    @cached_property
+    def dead_letters(self) -> DeadLetters:
+        """What groups have given up on: count, list, send again."""
+        from tianzhou.admin.dead_letters import DeadLetters
+
+        return DeadLetters(self._reach)
+
+    @cached_property
+    def transactions(self) -> Transactions:
+        """Half messages that are not decided."""
+        from tianzhou.admin.transactions import Transactions
+
+        return Transactions(self._reach)
+
+    @cached_property
+    def delays(self) -> Delays:
+        """Delayed messages that wait."""
+        from tianzhou.admin.delays import Delays
+
+        return Delays(self._reach)
+
+    @cached_property
+    def access(self) -> Access:
+        """Users and policies of RocketMQ 5.3."""
+        from tianzhou.admin.access import Access
+
+        return Access(self._reach)
+
+    @cached_property
+    def accounts(self) -> Accounts:
+        """Accounts of RocketMQ 4.x."""
+        from tianzhou.admin.accounts import Accounts
+
+        return Accounts(self._reach)
+
+    @cached_property
+    def brokers(self) -> Brokers:
+        """One broker at a time: tables, statistics, upkeep."""
+        from tianzhou.admin.brokers import Brokers
+
+        return Brokers(self._reach)
+
+    @cached_property
+    def controllers(self) -> Controllers:
+        """Controllers of RocketMQ 5."""
+        from tianzhou.admin.controllers import Controllers
+
+        return Controllers(self._reach)
+
+    @cached_property
+    def servers(self) -> Servers:
+        """What one server by itself says."""
+        from tianzhou.admin.servers import Servers
+
+        return Servers(self._reach)

@@ -1,54 +1,132 @@
 """Every command, put together.
 
-The families register their commands on import and import what they run only when they run, so that `--help` waits
-for nothing and `tianzhou serve` not for Spark.
+A command line imports and makes only the command or family that it names: all of them take several times as long as
+most of them run. `tianzhou --help` is made of the table below. What a command runs it imports when it runs.
 """
 
 from __future__ import annotations
 
-import copy
 import logging
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperCommand
 
 from tianzhou import __version__
-from tianzhou.cli import (
-    access,
-    bench,
-    config,
-    console,
-    consume,
-    doctor,
-    flights,
-    groups,
-    pipelines,
-    plan,
-    produce,
-    prove,
-    servers,
-    simulate,
-    status,
-    topics,
-)
-from tianzhou.cli.drain import command as drain
-from tianzhou.cli.messages import dead_letters, message, offsets
-from tianzhou.cli.mqadmin import tianzhou_admin
-from tianzhou.cli.store import store_files
+from tianzhou.cli.output import WatchingCommand
 from tianzhou.logs import log_to_stderr
 
-app = typer.Typer(
-    name="tianzhou",
-    help="A message queue that is RocketMQ to everyone who talks to it, and a pipeline into Spark.",
-    epilog="Example: tianzhou serve --data ./data   (every command's --help has one)",
-    no_args_is_help=True,
-    add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    pretty_exceptions_enable=False,
-    # Plain help and errors: quick to make, and the same in a terminal, a pipe and a log.
-    rich_markup_mode=None,
-)
+SERVERS: Final = frozenset({"serve", "namesrv", "broker"})
+"""Commands whose processes stay."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A command, or a family of them.
+
+    Attributes:
+        module: where it is, below `tianzhou.cli`.
+        name: of the family there, or of the command's function.
+        summary: what `tianzhou --help` says of it.
+        settings: of the command's context, beside those of all.
+        watches: whether it is a command with `--watch`.
+    """
+
+    module: str
+    name: str
+    summary: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    watches: bool = False
+
+    def load(self) -> typer.Typer | Callable[..., Any]:
+        """Import it."""
+        found: typer.Typer | Callable[..., Any] = getattr(import_module(f"tianzhou.cli.{self.module}"), self.name)
+        return found
+
+
+_OTHER_PARSER: Final = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False}
+PARTS: Final[Mapping[str, Part]] = {
+    "serve": Part("servers", "serve", "Run name server and broker in one process, or several brokers."),
+    "namesrv": Part("servers", "namesrv", "Run a name server with RocketMQ's flags and keys."),
+    "broker": Part("cluster.brokers", "app", "Run a broker with RocketMQ's flags; list and show brokers."),
+    "cluster": Part("cluster.clusters", "app", "Clusters: list."),
+    "status": Part("cluster.status", "status", "Show every broker: version, load, disk, how far behind.", watches=True),
+    "doctor": Part("doctor", "app", "Say what ails a cluster, by which evidence, what to do."),
+    "topic": Part("topics", "app", "Topics: list, describe, create, delete."),
+    "group": Part("groups", "app", "Consumer groups: list, describe, lag, reset."),
+    "produce": Part("produce", "produce", "Send messages to a topic."),
+    "consume": Part("consume", "consume", "Print messages of a topic as they come."),
+    "message": Part("messages.message", "app", "Messages: get one, query by key or time, trace."),
+    "offset": Part("messages.offsets", "app", "Offsets of consumer groups: show, reset, clone."),
+    "dlq": Part("messages.dead_letters", "app", "Dead letters: count, list, show, resend, export."),
+    "users": Part("access", "users_app", "Users of brokers that check who asks: list, create, …."),
+    "acl": Part("access", "acl_app", "What users may do: list, set, delete."),
+    "config": Part("config", "app", "Settings of running servers: get, set."),
+    "store": Part("store.store_files", "app", "Store folders, without a broker: dump, check, repair, …."),
+    "console": Part("console", "console", "Serve the web console of a cluster."),
+    "console-user": Part("console", "users_app", "Who may log in to the console: list, add, delete."),
+    "pipeline": Part("pipelines", "app", "Ready pipelines over topics, to run or to copy."),
+    "plan": Part("plan", "plan", "Show how many brokers a load needs, and how large."),
+    "bench": Part("bench", "app", "Load a cluster and say how fast it was."),
+    "drain": Part("drain.command", "drain", "Have producers leave a broker; say when to stop it."),
+    "prove": Part("prove", "prove", "Prove that a cluster loses nothing."),
+    "simulate": Part("simulate", "simulate", "Run whole clusters in virtual time; check all promises."),
+    "flights": Part("flights", "flights", "Stream real flights into Spark and Parquet, with proof."),
+    "admin": Part(
+        "mqadmin.tianzhou_admin",
+        "admin",
+        "Sub-commands of Apache's mqadmin by their own names.",
+        settings=_OTHER_PARSER,
+    ),
+    "completion": Part("completion", "completion", "Print what has a shell complete commands and options."),
+}
+
+
+def part_for(words: Sequence[str]) -> typer.Typer:
+    """The part of the command line that an invocation needs: its command or family, or what `tianzhou --help` shows.
+
+    Args:
+        words: what follows the program's name.
+    """
+    first = next((word for word in words if not word.startswith("-")), None)
+    if first is None or first not in PARTS or {"-h", "--help"} & set(words[: words.index(first)]):
+        return contents()
+    return _made((first,))
+
+
+@cache
+def whole_app() -> typer.Typer:
+    """Every command and family, imported and made."""
+    return _made(PARTS)
+
+
+def contents() -> typer.Typer:
+    """Names and summaries of all commands and families, of which none can be called."""
+    app = _root()
+    for name, part in PARTS.items():
+        app.command(name, short_help=part.summary)(_nothing)
+    return app
+
+
+def _made(names: Iterable[str]) -> typer.Typer:
+    app = _root()
+    for name in names:
+        part = PARTS[name]
+        loaded = part.load()
+        if isinstance(loaded, typer.Typer):
+            app.add_typer(loaded, name=name)
+        else:
+            app.command(
+                name, cls=WatchingCommand if part.watches else TyperCommand, context_settings=dict(part.settings)
+            )(loaded)
+    return app
+
+
+def _nothing() -> None: ...
 
 
 def _version(wanted: bool) -> None:
@@ -57,8 +135,23 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
-def options(
+def _root() -> typer.Typer:
+    app = typer.Typer(
+        name="tianzhou",
+        help="A message queue that is RocketMQ to everyone who talks to it, and a pipeline into Spark.",
+        epilog="Example: tianzhou serve --data ./data   (every command's --help has one)",
+        no_args_is_help=True,
+        add_completion=False,  # two more options in every --help; `tianzhou completion` has it
+        context_settings={"help_option_names": ["-h", "--help"]},
+        pretty_exceptions_enable=False,
+        # Plain help and errors: quick to make, and the same in a terminal, a pipe and a log.
+        rich_markup_mode=None,
+    )
+    app.callback()(_options)
+    return app
+
+
+def _options(
     context: typer.Context,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Log what happens, to stderr.")] = False,
     version: Annotated[
@@ -68,52 +161,6 @@ def options(
     """Options every command has."""
     del version
     log_to_stderr(logging.INFO if verbose else logging.WARNING)
-    if not verbose and context.invoked_subcommand not in servers.NAMES:
+    if not verbose and context.invoked_subcommand not in SERVERS:
         # A client's command ends with an error that says what a lost connection meant for it.
         logging.getLogger("tianzhou.remoting").setLevel(logging.ERROR)
-
-
-servers.register(app)
-status.register(app)
-produce.register(app)
-consume.register(app)
-plan.register(app)
-prove.register(app)
-drain.register(app)
-app.add_typer(doctor.app, name="doctor")
-app.add_typer(bench.app, name="bench")
-app.add_typer(topics.app, name="topic")
-app.add_typer(groups.app, name="group")
-app.add_typer(message.app, name="message")
-app.add_typer(offsets.app, name="offset")
-app.add_typer(dead_letters.app, name="dlq")
-app.add_typer(access.users_app, name="users")
-app.add_typer(access.acl_app, name="acl")
-app.add_typer(config.app, name="config")
-app.add_typer(store_files.app, name="store")
-app.add_typer(pipelines.app, name="pipeline")
-console.register(app)
-flights.register(app)
-tianzhou_admin.register(app)
-simulate.register(app)
-
-
-def part_for(words: Sequence[str]) -> typer.Typer:
-    """The part of the command line that an invocation needs: its command or family, or all of it.
-
-    Making every command out of its signature takes longer than most of them run.
-
-    Args:
-        words: what follows the program's name.
-    """
-    first = next((word for word in words if not word.startswith("-")), None)
-    if first is None or {"-h", "--help"} & set(words[: words.index(first)]):
-        return app
-    part = copy.copy(app)
-    part.registered_groups = [group for group in app.registered_groups if group.name == first]
-    part.registered_commands = [
-        command
-        for command in app.registered_commands
-        if first == (command.name or (command.callback.__name__.replace("_", "-") if command.callback else None))
-    ]
-    return part if part.registered_groups or part.registered_commands else app

@@ -48,12 +48,6 @@ class RoleOption(StrEnum):
     admin = "admin"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this file."""
-    app.command(help=console.__doc__)(console)
-    app.add_typer(users_app, name="console-user")
-
-
 def console(
     host: Annotated[str, typer.Option(help="Address to listen on; anywhere but on loopback one has to log in.")] = (
         "127.0.0.1"

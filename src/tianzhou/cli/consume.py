@@ -38,11 +38,6 @@ Servers = dict[str, Any]
 """Whom a consumer talks to and how, as its arguments."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(help=consume.__doc__)(consume)
-
-
 def consume(
     topic: Annotated[str, typer.Argument(help="Topic to read.")],
     group: Annotated[

@@ -14,6 +14,8 @@ from tianzhou.cli.output import (
     Output,
     OutputOption,
     TlsOption,
+    Tone,
+    WatchingCommand,
     WatchOption,
     local_time,
     objects,
@@ -93,11 +95,11 @@ def describe(
         print_line(f"member {member.client_id} at {member.client_addr}")
 
 
-@app.command()
+@app.command(cls=WatchingCommand)
 def lag(
     group: GroupArgument,
     topic: Annotated[str | None, typer.Option("-t", "--topic", help="Only this topic.")] = None,
-    watch: WatchOption = False,
+    watch: WatchOption = 0.0,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     tls: TlsOption = None,
     output: OutputOption = Output.text,
@@ -137,7 +139,7 @@ def _show_lag(found: GroupLag, topic: str | None, output: Output) -> None:
         where = f" of topic {topic}" if topic else ""
         print_note(f"group {group} has no offset{where} yet; a group has one after its first messages were consumed")
         return
-    print_rows(columns, rows, output)
+    print_rows(columns, rows, output, [Tone.doubtful if entry.lag else None for entry in found.queues])
     newest = max((e.last_timestamp for e in found.queues), default=0)
     print_line(f"lag {found.total}, {found.consume_tps:.1f} messages/s, last consumed {local_time(newest) or 'never'}")
 

@@ -29,8 +29,14 @@ def main() -> None:
     def work(imported: Callable[[], None]) -> None:
         from tianzhou.cli.app import part_for
 
+        words = sys.argv[1:]
+        if "_TIANZHOU_COMPLETE" in os.environ:
+            from tianzhou.cli.completion import answer_shells, words_so_far
+
+            answer_shells()
+            words = words_so_far(os.environ)
         imported()
-        part_for(sys.argv[1:])(prog_name="tianzhou")
+        part_for(words)(prog_name="tianzhou")
 
     _run(work, "tianzhou")
 
@@ -109,7 +115,7 @@ def _raise_again(ignored: sys.UnraisableHookArgs) -> None:
 def _fail(name: str, text: str, code: int) -> NoReturn:
     from tianzhou.cli import writing
 
-    writing.print_note(f"{name}: {text}")
+    writing.print_note(f"{name}: {text}", writing.Tone.bad)
     sys.exit(code)
 
 

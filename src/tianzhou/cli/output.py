@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import re
 import select
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from itertools import chain, repeat, zip_longest
 from typing import Annotated, Any, Final, TypeVar
 
 import typer
+from typer.core import TyperCommand
 
+from tianzhou.cli.writing import Tone as Tone
+from tianzhou.cli.writing import clear_screen
 from tianzhou.cli.writing import print_json as print_json
 from tianzhou.cli.writing import print_line as print_line
 from tianzhou.cli.writing import print_note as print_note
@@ -19,7 +24,7 @@ from tianzhou.escaping import escaped
 
 T = TypeVar("T")
 WATCH_EVERY_S: Final = 2.0
-"""Seconds between two looks with `--watch`."""
+"""Seconds between two looks with `--watch` alone."""
 
 
 class Output(enum.StrEnum):
@@ -53,19 +58,58 @@ TlsOption = Annotated[
 ]
 
 
-WatchOption = Annotated[bool, typer.Option("--watch", help="Show it again every 2 s, until Ctrl-C.")]
+WatchOption = Annotated[
+    float,
+    typer.Option(
+        "--watch",
+        metavar="[SECONDS]",
+        help="Show it again so often, 2 s unless given, until Ctrl-C.",
+        show_default=False,
+        min=0,
+        max=86_400,
+    ),
+]
+"""0 for once; of commands whose class is `WatchingCommand`."""
+_SECONDS: Final = re.compile(r"[0-9]+(\.[0-9]+)?", re.ASCII)
 
 
-async def watched(look: Callable[[], Awaitable[T]], watch: bool, output: Output) -> T:
-    """Look and print once, or with `--watch` until nobody reads it; returns what the last look did."""
+class WatchingCommand(TyperCommand):
+    """A command whose `--watch` may stand without a number."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """See click; the number that is left out is put in before."""
+        return super().parse_args(ctx, with_seconds(args))
+
+
+def with_seconds(words: Sequence[str]) -> list[str]:
+    """Words of a command line, with the seconds behind a `--watch` that has none."""
+    options = words[: words.index("--")] if "--" in words else words
+    found: list[str] = []
+    for word, following in zip_longest(options, options[1:], fillvalue=""):
+        found.append(word)
+        if word == "--watch" and not _SECONDS.fullmatch(following):
+            found.append(str(WATCH_EVERY_S))
+    return [*found, *words[len(options) :]]
+
+
+async def watched(look: Callable[[], Awaitable[T]], every_s: float, output: Output) -> T:
+    """Look and print once, or again and again until nobody reads it; returns what the last look did.
+
+    Args:
+        look: looks and prints.
+        every_s: how long to wait between two looks; 0 for a single one.
+        output: the form; a terminal shows the newest look only, everything else one after the other.
+    """
     import asyncio  # takes longer than all else here, and `--help` needs it not
 
+    if every_s and output is Output.text:
+        clear_screen()
     while True:
         result = await look()
-        if not watch or output_closed():
+        if not every_s or output_closed():
             return result
-        await asyncio.sleep(WATCH_EVERY_S)
-        if output is Output.text:
+        await asyncio.sleep(every_s)
+        if output is Output.text and not clear_screen():
             print_line("")
 
 
@@ -78,13 +122,16 @@ def output_closed() -> bool:
     return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
-def print_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], output: Output) -> None:
+def print_rows(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], output: Output, tones: Iterable[Tone | None] = ()
+) -> None:
     """Write rows as a table, or as a JSON array of objects whose keys are the columns.
 
     Args:
         columns: the names; as JSON keys, spaces become underscores.
         rows: as many values as columns in each.
         output: the form.
+        tones: of the rows, on a terminal; those behind the last have none.
     """
     if output is Output.json:
         print_json(objects(columns, rows))
@@ -92,12 +139,12 @@ def print_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], output: Ou
     cells = [[_cell(value) for value in row] for row in rows]
     widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(columns)]
     numeric = [all(_is_number(row[i]) for row in cells) and bool(cells) for i in range(len(columns))]
-    for line in [list(columns), *cells]:
+    for line, tone in zip([list(columns), *cells], chain([Tone.heading], tones, repeat(None)), strict=False):
         parts = [
             text.rjust(width) if right else text.ljust(width)
             for text, width, right in zip(line, widths, numeric, strict=True)
         ]
-        print_line("  ".join(parts).rstrip())
+        print_line("  ".join(parts).rstrip(), tone)
 
 
 def objects(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:

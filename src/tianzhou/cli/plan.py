@@ -14,11 +14,6 @@ from tianzhou.cli.output import Output, OutputOption, print_json, print_note, pr
 from tianzhou.errors import ConfigError
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command of this file."""
-    app.command(help=plan.__doc__)(plan)
-
-
 def plan(
     rate: Annotated[float, typer.Option(metavar="N", help="Messages a second at the peak.")],
     size: Annotated[int, typer.Option(metavar="BYTES", help="Average body.")] = 1024,

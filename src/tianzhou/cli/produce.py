@@ -40,11 +40,6 @@ LONGEST_LINE = 4 * 1024 * 1024
 """Bytes of a message's body that a broker takes by default."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(help=produce.__doc__)(produce)
-
-
 def produce(
     topic: Annotated[str, typer.Argument(help="Topic to send to.")],
     body: Annotated[

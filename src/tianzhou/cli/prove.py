@@ -34,11 +34,6 @@ SHOWN = 20
 """Findings of a kind that people are shown; programs get all."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command of this file."""
-    app.command(help=prove.__doc__)(prove)
-
-
 def prove(
     topic: Annotated[str, typer.Argument(help="The topic; it is made when it is not there.")],
     count: Annotated[

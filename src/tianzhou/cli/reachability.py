@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -11,6 +10,8 @@ from tianzhou.cli.output import print_note
 from tianzhou.errors import TianzhouError
 
 if TYPE_CHECKING:
+    import asyncio
+
     from tianzhou.remoting.client import RpcHook
     from tianzhou.remoting.tls import TlsSettings
 
@@ -32,6 +33,7 @@ def is_free(host: str, port: int) -> bool:
 
 def check_address(address: str, key: str, tls: TlsSettings, hooks: Iterable[RpcHook] = ()) -> asyncio.Task[None]:
     """Warn on stderr when `unreachable` says so; to be cancelled when the server ends before."""
+    import asyncio
 
     async def check() -> None:
         if warning := await unreachable(address, key, tls=tls.server_mode.lower() == "enforcing", hooks=hooks):

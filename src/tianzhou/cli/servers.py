@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 import sysconfig
@@ -19,12 +18,15 @@ from tianzhou.cli.output import Output, OutputOption, print_json, print_line, pr
 from tianzhou.cli.process import BEGAN
 from tianzhou.cli.reachability import check_address
 from tianzhou.cli.serving.server_logs import LogFormat, LogFormatOption, LogLevelOption, ServerLogs, set_up_logs
+from tianzhou.cli.serving.sub_commands import starts
 from tianzhou.cli.signals import run_server
 from tianzhou.errors import ConfigError, TianzhouError
 from tianzhou.setting_rules import check
 from tianzhou.settings import bind, dump, ignored_lines
 
 if TYPE_CHECKING:
+    import asyncio
+
     from tianzhou.broker.settings import BrokerSettings
     from tianzhou.cli.brokers.console_process import Beside
     from tianzhou.cli.brokers.kinds import Kind
@@ -60,16 +62,6 @@ class TlsMode(StrEnum):
 ConfOption = Annotated[Path | None, typer.Option("-c", metavar="FILE", help="RocketMQ's configuration file.")]
 PrintAllOption = Annotated[bool, typer.Option("-p", help="Print every setting and exit.")]
 PrintImportantOption = Annotated[bool, typer.Option("-m", help="Print the important settings and exit.")]
-
-
-NAMES = frozenset({"serve", "namesrv", "broker"})
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands of this file."""
-    app.command(help=serve.__doc__)(serve)
-    app.command(help=namesrv.__doc__)(namesrv)
-    app.command(help=broker.__doc__)(broker)
 
 
 def serve(
@@ -347,6 +339,7 @@ def namesrv(
 
 
 def broker(
+    context: typer.Context,
     config: ConfOption = None,
     namesrv_addr: Annotated[
         str, typer.Option("-n", metavar="HOST:PORT", help="Name servers, several joined by ';'.")
@@ -357,10 +350,12 @@ def broker(
     log_level: LogLevelOption = None,
     output: OutputOption = Output.text,
 ) -> None:
-    """Run a broker with RocketMQ's flags and keys.
+    """Run a broker with RocketMQ's flags and keys; or look at brokers that run: `list`, `show`.
 
     Example: tianzhou broker -n 127.0.0.1:9876 -c broker.conf
     """
+    if not starts(context):
+        return
     from tianzhou.broker.ignored_settings import IGNORED
     from tianzhou.broker.zero_loss import described
 
@@ -455,6 +450,8 @@ def broker_settings(config: Path | None, namesrv_addr: str) -> tuple[BrokerSetti
 
 async def _registered(ready: Awaitable[None], namesrv_addr: str) -> None:
     """Wait for the name servers, and say so when that takes long."""
+    import asyncio
+
     waiting = asyncio.ensure_future(ready)
     try:
         done, _ = await asyncio.wait({waiting}, timeout=STILL_WAITING_S)
@@ -466,6 +463,8 @@ async def _registered(ready: Awaitable[None], namesrv_addr: str) -> None:
 
 
 def _stopper(server: Any, *tasks: asyncio.Task[None] | None, beside: Beside | None = None) -> Stop:
+    import asyncio
+
     async def stop() -> None:
         for task in tasks:
             if task is not None:

@@ -21,11 +21,6 @@ PROGRESS_FROM = 10
 """Number of runs from which a progress bar is worth it."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(help=simulate.__doc__)(simulate)
-
-
 def simulate(
     seeds: Annotated[int, typer.Option(help="How many seeds of each scenario.", min=1)] = DEFAULT_SEEDS,
     first: Annotated[int, typer.Option("--from", help="The first of them.", min=0)] = 0,

@@ -1,11 +1,13 @@
-"""Writing to stdout and stderr: lines, texts and JSON, with strangers' words escaped."""
+"""Writing to stdout and stderr: lines, texts and JSON, with strangers' words escaped; colours on terminals only."""
 
 from __future__ import annotations
 
+import enum
 import json
+import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final, TextIO
 
 from tianzhou.escaping import escaped, escaped_json
 
@@ -13,14 +15,38 @@ note_to: Callable[[str], None] | None = None
 """Takes the notes of a server whose log is JSON, so that each line on stderr is."""
 
 
+class Tone(enum.Enum):
+    """How a line looks on a terminal, as its code of ECMA-48 (SGR)."""
+
+    heading = "1"
+    bad = "31"
+    doubtful = "33"
+
+
+_CLEAR: Final = "\x1b[H\x1b[2J"
+
+
+def has_colours(stream: TextIO) -> bool:
+    """Whether colours are wanted there: on a terminal that has any, unless `NO_COLOR` is set to something."""
+    return bool(stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb")
+
+
 def print_json(value: Any) -> None:
     """Write one JSON document and a newline to stdout."""
     _write(escaped_json(json.dumps(value, ensure_ascii=False, default=str)))
 
 
-def print_line(text: str) -> None:
+def print_line(text: str, tone: Tone | None = None) -> None:
     """Write one line to stdout at once, also when it is a pipe; strangers' words in it cannot make it two."""
-    _write(escaped(text, keep="\t"))
+    _write(_toned(escaped(text, keep="\t"), tone, sys.stdout))
+
+
+def clear_screen() -> bool:
+    """Begin anew at the top of a terminal; whether stdout is one."""
+    if not has_colours(sys.stdout):
+        return False
+    sys.stdout.write(_CLEAR)
+    return True
 
 
 def print_text(text: str) -> None:
@@ -38,10 +64,14 @@ def _write(text: str) -> None:
         raise
 
 
-def print_note(text: str) -> None:
+def _toned(text: str, tone: Tone | None, stream: TextIO) -> str:
+    return text if tone is None or not has_colours(stream) else f"\x1b[{tone.value}m{text}\x1b[0m"
+
+
+def print_note(text: str, tone: Tone | None = None) -> None:
     """Write a note to stderr: for people, never part of the output."""
     if note_to is not None:
         note_to(text)
         return
-    sys.stderr.write(escaped(text, keep="\t\n") + "\n")
+    sys.stderr.write(_toned(escaped(text, keep="\t\n"), tone, sys.stderr) + "\n")
     sys.stderr.flush()

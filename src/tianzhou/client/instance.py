@@ -10,12 +10,11 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from tianzhou.client.cluster.broker_requests import answer
 from tianzhou.client.cluster.heartbeats import Heartbeats
 from tianzhou.client.cluster.identity import endpoint_namespace, instance_name, local_ip, make_client_id, vip_address
 from tianzhou.client.cluster.member import GroupMember, StateCheck
@@ -27,13 +26,13 @@ from tianzhou.client.cluster.routes import RouteTable, borrowed, check_route, su
 from tianzhou.client.cluster.tasks import Tasks
 from tianzhou.client.cluster.tls import context_of
 from tianzhou.client.namespaces.namespaces import unwrap
-from tianzhou.client.namespaces.request_names import border
 from tianzhou.client.option_keywords import ClientKeywords
 from tianzhou.client.options import ClientOptions, check_option_names
 from tianzhou.clock import Clock, SystemClock
 from tianzhou.errors import ClientError, LimitExceeded, ProtocolError, TianzhouError, TopicUnavailable
 from tianzhou.model import HeartbeatData, MessageQueue, TopicRoute
 from tianzhou.remoting.client import Exchange, RemotingClient, RpcHook
+from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.signing import signing
 from tianzhou.remoting.tls import TlsSettings, client_context
 from tianzhou.wire.bodies.route import ROUTE
@@ -80,10 +79,10 @@ class ClientInstance:
         self.max_unpacked_body_bytes = options.max_unpacked_body_bytes
         self.api_timeout_ms = options.mq_client_api_timeout_ms
         self.remoting = RemotingClient(
-            lambda connection, command: answer(self, connection, command),
+            self._answer,
             connect_timeout_ms=options.connect_timeout_ms,
             hooks=_request_hooks(options),
-            border=border(self.namespace) if self.namespace else None,
+            border=_border(self.namespace),
             clock=self.clock,
             tls=context_of(options.tls),
             socks=options.socks_proxy_config,
@@ -276,6 +275,12 @@ class ClientInstance:
             task.add_done_callback(lambda _: self._route_requests.pop(topic, None))
         return await asyncio.shield(task)
 
+    def _answer(self, connection: Connection, command: Command) -> Command | Awaitable[Command | None] | None:
+        # Commands of a terminal are asked nothing, and end before this is imported.
+        from tianzhou.client.cluster.broker_requests import answer
+
+        return answer(self, connection, command)
+
     async def _ask_route(self, topic: str) -> TopicRoute | None:
         route = await self._fetch_route(topic)
         if route is None:
@@ -400,6 +405,15 @@ class ClientInstance:
         member = self.consumer(group)
         if member is not None:
             member.wake_rebalance()
+
+
+def _border(namespace: str | None) -> RpcHook | None:
+    """What names a namespace in requests and takes it out of replies; None without one."""
+    if not namespace:
+        return None
+    from tianzhou.client.namespaces.request_names import border  # only who has a namespace needs it
+
+    return border(namespace)
 
 
 def _request_hooks(options: ClientOptions) -> list[RpcHook]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -1414,25 +1415,13 @@ class Servers(Blocking):
 class Admin(Blocking):
     """Admin operations, sorted by noun; a context manager.
 
+    A noun is imported when it is first used: a command needs one or two of them.
+
     Args:
         namesrv_addr: name servers, see `ClientInstance`.
         instance: an instance to share; by default it owns one.
         timeout_ms: limit of each request.
         client_options: as of `ClientInstance`, when it owns one.
-
-    Attributes:
-        topics: create, change, delete, list, describe topics.
-        groups: consumer groups: list, create, delete, lag, reset.
-        cluster: brokers and name servers: status, configuration, write permission, KV entries.
-        messages: find messages, and read queues.
-        dead_letters: what groups have given up on: count, list, send again.
-        transactions: half messages that are not decided.
-        delays: delayed messages that wait.
-        access: users and policies of RocketMQ 5.3.
-        accounts: accounts of RocketMQ 4.x.
-        brokers: one broker at a time: tables, statistics, upkeep.
-        controllers: controllers of RocketMQ 5.
-        servers: what one server by itself says.
     """
 
     _async: admin.Admin
@@ -1446,18 +1435,6 @@ class Admin(Blocking):
         **client_options: Unpack[ClientKeywords],
     ) -> None:
         Blocking.__init__(self, admin.Admin(namesrv_addr, instance=instance, timeout_ms=timeout_ms, **client_options))
-        self.cluster = Cluster(self._async.cluster)
-        self.topics = Topics(self._async.topics)
-        self.groups = Groups(self._async.groups)
-        self.messages = Messages(self._async.messages)
-        self.dead_letters = DeadLetters(self._async.dead_letters)
-        self.transactions = Transactions(self._async.transactions)
-        self.delays = Delays(self._async.delays)
-        self.access = Access(self._async.access)
-        self.accounts = Accounts(self._async.accounts)
-        self.brokers = Brokers(self._async.brokers)
-        self.controllers = Controllers(self._async.controllers)
-        self.servers = Servers(self._async.servers)
 
     def __enter__(self) -> Self:
         self.start()
@@ -1480,3 +1457,63 @@ class Admin(Blocking):
     def instance(self) -> ClientInstance:
         """The client instance it works with; it belongs to the background loop."""
         return self._async.instance
+
+    @cached_property
+    def topics(self) -> Topics:
+        """Create, change, delete, list, describe topics."""
+        return Topics(self._async.topics)
+
+    @cached_property
+    def groups(self) -> Groups:
+        """Consumer groups: list, create, delete, lag, reset."""
+        return Groups(self._async.groups)
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """Brokers and name servers: status, configuration, write permission, KV entries."""
+        return Cluster(self._async.cluster)
+
+    @cached_property
+    def messages(self) -> Messages:
+        """Find messages, and read queues."""
+        return Messages(self._async.messages)
+
+    @cached_property
+    def dead_letters(self) -> DeadLetters:
+        """What groups have given up on: count, list, send again."""
+        return DeadLetters(self._async.dead_letters)
+
+    @cached_property
+    def transactions(self) -> Transactions:
+        """Half messages that are not decided."""
+        return Transactions(self._async.transactions)
+
+    @cached_property
+    def delays(self) -> Delays:
+        """Delayed messages that wait."""
+        return Delays(self._async.delays)
+
+    @cached_property
+    def access(self) -> Access:
+        """Users and policies of RocketMQ 5.3."""
+        return Access(self._async.access)
+
+    @cached_property
+    def accounts(self) -> Accounts:
+        """Accounts of RocketMQ 4.x."""
+        return Accounts(self._async.accounts)
+
+    @cached_property
+    def brokers(self) -> Brokers:
+        """One broker at a time: tables, statistics, upkeep."""
+        return Brokers(self._async.brokers)
+
+    @cached_property
+    def controllers(self) -> Controllers:
+        """Controllers of RocketMQ 5."""
+        return Controllers(self._async.controllers)
+
+    @cached_property
+    def servers(self) -> Servers:
+        """What one server by itself says."""
+        return Servers(self._async.servers)

@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from tianzhou.cli.app import app
+from tianzhou.cli.app import whole_app
 
 
 def parse(args: list[str]) -> None:
@@ -15,8 +15,9 @@ def parse(args: list[str]) -> None:
     Raises:
         Exception: there is no such command or option.
     """
-    command: Any = typer.main.get_command(app)
+    command: Any = typer.main.get_command(whole_app())
     context = command.make_context("tianzhou", list(args))
-    while hasattr(command, "resolve_command"):
-        name, command, args = command.resolve_command(context, args)
+    # A family may run by its options alone, as `broker` does; then no word is left.
+    while hasattr(command, "resolve_command") and (left := [*context._protected_args, *context.args]):
+        name, command, args = command.resolve_command(context, left)
         context = command.make_context(name, list(args), parent=context)

@@ -14,11 +14,19 @@ from typing import Any
 import pytest
 import typer
 
-from tianzhou.cli.app import app, part_for
+from tianzhou.cli.app import PARTS, part_for, whole_app
 from tianzhou.cli.process import explain
 from tianzhou.errors import BrokerError, ConfigError, ConnectFailed, RequestTimeout, TianzhouError
+from tianzhou.testing import Cluster
 
 Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A broker with nothing on it."""
+    with Cluster(virtual=False) as one:
+        yield one
 
 
 def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -27,9 +35,10 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ..
         yield from commands(sub, (*path, name))
 
 
-EVERY_COMMAND = list(commands(typer.main.get_command(app)))
+EVERY_COMMAND = list(commands(typer.main.get_command(whole_app())))
 FAMILIES = [
     ("bench",),
+    ("cluster",),
     ("topic",),
     ("group",),
     ("message",),
@@ -52,7 +61,8 @@ def test_the_commands_are_those_of_the_documentation() -> None:
         "doctor host", "doctor access",
         "group list", "group describe", "group lag", "group reset",
         "message get", "message query", "message trace",
-        "offset show", "offset reset", "offset clone", "dlq count", "dlq list", "dlq resend",
+        "broker list", "broker show", "cluster list", "completion",
+        "offset show", "offset reset", "offset clone", "dlq count", "dlq list", "dlq show", "dlq resend", "dlq export",
         "config get", "config set",
         "users list", "users create", "users update", "users delete", "acl list", "acl set", "acl delete",
         "pipeline archive", "pipeline dlq", "pipeline replay", "pipeline deduplicate", "pipeline trace",
@@ -64,13 +74,26 @@ def test_the_commands_are_those_of_the_documentation() -> None:
 
 @pytest.mark.parametrize("path", [p for p in EVERY_COMMAND if len(p) == 1], ids=" ".join)
 def test_only_what_is_called_is_made(path: tuple[str, ...]) -> None:
-    whole, part = (typer.main.get_command(made) for made in (app, part_for(["-v", *path, "list"])))
+    whole, part = (typer.main.get_command(made) for made in (whole_app(), part_for(["-v", *path, "list"])))
     assert list(commands(part)) == [(), *(p for p in commands(whole) if p[:1] == path)]
 
 
 @pytest.mark.parametrize("words", [[], ["--help"], ["--version"], ["nothing"], ["--help", "topic"]])
 def test_whoever_asks_for_all_gets_all(words: list[str]) -> None:
-    assert part_for(words) is app
+    whole, part = (typer.main.get_command(made) for made in (whole_app(), part_for(words)))
+    assert set(commands(part)) == {path for path in commands(whole) if len(path) < 2}
+
+
+def test_the_help_says_in_one_line_what_each_command_is_for(run: Run) -> None:
+    lines = run("--help")[1].splitlines()
+    width = max(map(len, PARTS))
+    for name, part in PARTS.items():
+        assert f"  {name.ljust(width)}  {part.summary}" in lines
+        assert max(map(len, lines)) <= 80
+    for family in (path[0] for path in FAMILIES):
+        named = PARTS[family].summary.partition(": ")[2].rstrip(".")
+        own = {path[1] for path in EVERY_COMMAND if len(path) == 2 and path[0] == family}
+        assert not named or set(named.removesuffix(", …").split(", ")) <= own or family in ("message", "store")
 
 
 @pytest.mark.parametrize("path", EVERY_COMMAND, ids=" ".join)
@@ -156,6 +179,60 @@ def test_nothing_is_imported_that_is_not_needed() -> None:
     loaded = modules_after("import tianzhou.cli.app")
     assert not loaded & (heavy | {"tianzhou.broker", "tianzhou.client", "tianzhou.admin", "tianzhou.store"})
     assert not modules_after("import tianzhou.cli.app, tianzhou.embedded") & (heavy | {"tianzhou.spark"})
+
+
+def modules_of(*words: str) -> set[str]:
+    """What a process has imported that has run the command line."""
+    program = f"sys.argv = ['tianzhou', *{words!r}]; from tianzhou.cli import main; sys.exit = print; main.main()"
+    return modules_after(program)
+
+
+ALWAYS = {
+    "tianzhou", "tianzhou.lazy_exports", "tianzhou.errors", "tianzhou.escaping", "tianzhou.log_levels", "tianzhou.logs",
+    "tianzhou.cli", "tianzhou.cli.main", "tianzhou.cli.app", "tianzhou.cli.output", "tianzhou.cli.process",
+    "tianzhou.cli.writing",
+}  # fmt: skip
+HEAVY = {
+    "annotated_types", "asyncio", "concurrent.futures", "lz4", "msgspec", "numpy", "orjson", "pandas", "pyarrow",
+    "pydantic", "pyspark", "rich", "ssl", "typing_extensions", "zstandard",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "own"),
+    [
+        ((), set()),
+        (("topic", "list"), {"tianzhou.cli.topics", "tianzhou.cli.signals"}),
+        (("group", "lag"), {"tianzhou.cli.topics", "tianzhou.cli.signals", "tianzhou.cli.groups"}),
+        (
+            ("cluster", "list"),
+            {"tianzhou.cli.topics", "tianzhou.cli.signals", "tianzhou.cli.cluster", "tianzhou.cli.cluster.clusters"},
+        ),
+        (("completion",), {"tianzhou.cli.completion"}),
+    ],
+)
+def test_help_imports_what_it_prints(words: tuple[str, ...], own: set[str]) -> None:
+    loaded = modules_of(*words, "--help")
+    assert {name for name in loaded if name.split(".")[0] == "tianzhou"} == ALWAYS | own
+    assert not loaded & HEAVY
+
+
+# The only one of its kind: what a command needs of the machine is mostly what it imports.
+def test_a_command_imports_the_nouns_it_asks_for(cluster: Cluster) -> None:
+    loaded = modules_of("topic", "list", "-n", cluster.namesrv_addr)
+    nouns = {name.rpartition(".")[2] for name in loaded if name.startswith("tianzhou.admin.")}
+    assert nouns == {"admin", "reach", "topics"}
+    bodies = {name.rpartition(".")[2] for name in loaded if name.startswith("tianzhou.wire.bodies.")}
+    assert bodies == {"beans", "groups", "heartbeat", "offsets", "route", "topics"}
+    assert not loaded & (HEAVY - {"asyncio", "concurrent.futures", "lz4", "msgspec", "orjson", "ssl", "zstandard"})
+    rooms = {".".join(name.split(".")[:3]) for name in loaded if name.startswith("tianzhou.client.")}
+    assert rooms <= {
+        f"tianzhou.client.{name}"
+        for name in (
+            "cluster", "consumer", "group_client", "hooks", "instance", "namespaces", "option_keywords", "options",
+            "validation",
+        )
+    }  # fmt: skip
 
 
 def test_help_comes_at_once() -> None:

@@ -1,11 +1,15 @@
-"""`offset show|reset|clone`, `dlq count|list|resend`, and `--watch`."""
+"""`offset show|reset|clone`, `dlq count|list|show|resend|export`, and `--watch`."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+from pyarrow import parquet
 
 from tianzhou import Message, MessageQueue
 from tianzhou.cli import output
@@ -93,6 +97,10 @@ def test_dead_letters_are_counted_listed_and_sent_again(ask: Run, cluster: Clust
         ("dlq count biling", 1, "did you mean billing?"),
         ("dlq list nobody", 1, "see: tianzhou group list"),
         ("dlq list billing --since soon", 2, "--since soon: expected"),
+        ("dlq show billing nonsense", 1, "has no message with id nonsense"),
+        ("dlq show billing-2 nonsense", 1, "group billing-2 has no dead letters"),
+        ("dlq export biling", 1, "group biling is not known to any broker; did you mean billing?"),
+        ("dlq export billing --format parquet", 2, "--format parquet: needs a file; add --to FILE"),
         ("dlq resend billing --id nonsense", 1, "no dead letter nonsense there"),
         ("dlq resend billing --to nowhere --yes", 1, "topic nowhere does not exist"),
         ("dlq resend billing", 2, "send 2 dead letters of group billing again? Nobody is there to confirm it"),
@@ -102,6 +110,49 @@ def test_what_cannot_be_done_is_said(ask: Run, line: str, code: int, words: str)
     ended, out, err = ask(*line.split())
     assert (ended, out) == (code, "")
     assert words in err
+
+
+def test_a_dead_letter_is_shown_with_what_it_was(ask: Run) -> None:
+    [_, letter] = json.loads(ask("dlq", "list", "billing", "-o", "json")[1])
+    place = f"{letter['broker']}:{letter['queue_id']}@{letter['queue_offset']}"
+    for name in (letter["msg_id"], place):
+        shown = json.loads(ask("dlq", "show", "billing", name, "-o", "json")[1])
+        assert (shown["body"], shown["group"], shown["origin_topic"]) == ("letter 0", "billing", "letters")
+    code, out, err = ask("dlq", "show", "billing", place)
+    assert (code, err) == (0, "")
+    assert "origin topic  letters" in out
+    assert out.endswith("letter 0\n")
+
+
+def test_dead_letters_are_exported_as_lines_and_as_parquet(ask: Run, tmp_path: Path) -> None:
+    lines, table = tmp_path / "letters.jsonl", tmp_path / "letters.parquet"
+    code, out, err = ask("dlq", "export", "billing", "--to", lines)
+    assert (code, out, err) == (0, "", "2 dead letters of group billing exported\n")
+    rows = [json.loads(line) for line in lines.read_text().splitlines()]
+    assert [(row["body"], row["origin_topic"], row["group"]) for row in rows] == [
+        ("letter 0", "letters", "billing"),
+        ("letter 1", "letters", "billing"),
+    ]
+    code, out, err = ask("dlq", "export", "billing", "--to", table, "-o", "json")
+    assert (code, json.loads(out)) == (0, {"group": "billing", "exported": 2, "file": str(table)})
+    columns = parquet.read_table(table).to_pydict()
+    assert columns["body"] == [b"letter 0", b"letter 1"]
+    assert columns["origin_id"] == [row["origin_id"] for row in rows]
+    assert [int(at.timestamp() * 1000) for at in columns["store_timestamp"]] == [row["store_timestamp"] for row in rows]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["letters.jsonl", "letters.parquet"]
+
+
+@pytest.mark.parametrize("span", [("--until", "1d"), ("--since", "0s")])
+def test_an_export_of_another_time_is_empty(ask: Run, tmp_path: Path, span: tuple[str, str]) -> None:
+    to = tmp_path / "letters.jsonl"
+    assert ask("dlq", "export", "billing", "--to", to, *span)[2] == "0 dead letters of group billing exported\n"
+    assert to.read_text() == ""
+
+
+def test_an_export_without_a_file_goes_to_stdout(cluster: Cluster) -> None:
+    command = [sys.executable, "-m", "tianzhou.cli.main", "dlq", "export", "billing", "-n", cluster.namesrv_addr]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert [json.loads(line)["body"] for line in done.stdout.splitlines()] == ["letter 0", "letter 1"]
 
 
 def test_watching_looks_again_until_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,8 +165,8 @@ def test_watching_looks_again_until_nobody_reads(monkeypatch: pytest.MonkeyPatch
 
     async def main() -> None:
         began = clock.monotonic()
-        assert await watched(look, watch=True, output=Output.json) == 3
-        assert [at - began for at in looks] == pytest.approx([0, 2, 4])
-        assert await watched(look, watch=False, output=Output.json) == 4
+        assert await watched(look, 2.5, Output.json) == 3
+        assert [at - began for at in looks] == pytest.approx([0, 2.5, 5])
+        assert await watched(look, 0.0, Output.json) == 4
 
     run_virtually(main(), clock)

@@ -121,3 +121,64 @@ def test_json_keeps_its_meaning(capsys: pytest.CaptureFixture[str]) -> None:
 def test_texts_of_several_lines_keep_them(capsys: pytest.CaptureFixture[str]) -> None:
     output.print_text("a=1\nb=\x1b2")
     assert capsys.readouterr().out == "a=1\nb=\\x1b2\n"
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    encoding = "utf-8"  # type: ignore[assignment]
+
+    def isatty(self) -> bool:
+        return True
+
+
+TABLE = (("broker", "state"), [("a", "ok"), ("b", "silent")], Output.text, [None, output.Tone.bad])
+
+
+def test_a_terminal_shows_heads_and_bad_rows_in_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stdout", terminal := Terminal())
+    output.print_rows(*TABLE)
+    assert terminal.getvalue() == "\x1b[1mbroker  state\x1b[0m\na       ok\n\x1b[31mb       silent\x1b[0m\n"
+
+
+@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_there_is_no_colour_where_none_is_wanted(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "stdout", terminal := Terminal())
+    output.print_rows(*TABLE)
+    assert "\x1b" not in terminal.getvalue()
+    assert not output.clear_screen()
+
+
+def test_there_is_no_colour_in_a_pipe(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    output.print_rows(*TABLE)
+    output.print_note("note", output.Tone.bad)
+    assert "\x1b" not in "".join(capsys.readouterr())
+
+
+def test_a_stranger_cannot_colour_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stdout", terminal := Terminal())
+    output.print_rows(("name",), [("\x1b[31mred",)], Output.text)
+    assert terminal.getvalue().count("\x1b") == 2  # the head's own
+
+
+@pytest.mark.parametrize(
+    ("words", "read"),
+    [
+        ("--watch", "--watch 2.0"),
+        ("--watch 5 billing", "--watch 5 billing"),
+        ("--watch 0.5", "--watch 0.5"),
+        ("--watch billing", "--watch 2.0 billing"),
+        ("--watch -o json", "--watch 2.0 -o json"),
+        ("--watch=5 billing", "--watch=5 billing"),
+        ("-- --watch", "-- --watch"),
+        ("", ""),
+    ],
+)
+def test_watching_needs_no_number(words: str, read: str) -> None:
+    assert output.with_seconds(words.split()) == read.split()

@@ -13,7 +13,7 @@ import pytest
 from processes import Tianzhou, serve
 from typer.testing import CliRunner
 
-from tianzhou.cli.app import app
+from tianzhou.cli.app import whole_app
 from tianzhou.cli.brokers.console_process import DEFAULT_PORT, Beside, ConsoleProcess, port_of, start_beside
 from tianzhou.errors import ConfigError
 from tianzhou.remoting.tls import TlsSettings
@@ -46,7 +46,7 @@ def test_a_port_there_cannot_be(installed: set[str]) -> None:
 
 def test_without_its_packages_nothing_is_started(installed: set[str], tmp_path: Path) -> None:
     installed.clear()
-    result = CliRunner().invoke(app, ["serve", "--data", str(tmp_path / "data"), "--console"])
+    result = CliRunner().invoke(whole_app(), ["serve", "--data", str(tmp_path / "data"), "--console"])
     assert isinstance(result.exception, ConfigError)
     assert str(result.exception) == "--console needs nicegui and argon2: pip install 'tianzhou[console]'"
     assert not (tmp_path / "data").exists()

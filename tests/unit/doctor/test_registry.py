@@ -10,7 +10,7 @@ import pytest
 import typer
 from doctor_table import NOT_MADE
 
-from tianzhou.cli.app import app
+from tianzhou.cli.app import whole_app
 from tianzhou.doctor import Finding, Report, Severity
 from tianzhou.doctor.findings import worst_first
 from tianzhou.doctor.registry import BY_SUBJECT, ILLNESSES
@@ -21,7 +21,7 @@ MADE = "".join(path.read_text(encoding="utf-8") for path in [*HERE.glob("test_*_
 BY_VALUE = (HERE / "test_illnesses_by_value.py").read_text(encoding="utf-8")
 
 
-COMMANDS = typer.main.get_command(app)
+COMMANDS = typer.main.get_command(whole_app())
 
 
 def command_of(words: list[str]) -> Any:

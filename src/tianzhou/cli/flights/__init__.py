@@ -16,11 +16,6 @@ if TYPE_CHECKING:
     from tianzhou.cli.signals import ShutdownSignals
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(help=flights.__doc__)(flights)
-
-
 def flights(
     rows: Annotated[int | None, typer.Option(help="Take only so many flights; default all 336 776.", min=1)] = None,
     out: Annotated[

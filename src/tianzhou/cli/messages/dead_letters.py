@@ -1,19 +1,30 @@
-"""`dlq count|list|resend`: what groups have given up on, without Spark."""
+"""`dlq count|list|show|resend|export`: what groups have given up on, without Spark."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tianzhou.cli.consume import document
 from tianzhou.cli.groups import check_group
-from tianzhou.cli.messages.message import LimitOption, SinceOption, UntilOption, print_messages, times_of
+from tianzhou.cli.messages.message import (
+    LimitOption,
+    SinceOption,
+    UntilOption,
+    found_message,
+    print_message,
+    print_messages,
+    times_of,
+)
 from tianzhou.cli.output import (
     DEFAULT_NAMESRV,
     NamesrvOption,
     Output,
     OutputOption,
     TlsOption,
+    WatchingCommand,
     WatchOption,
     counted,
     print_json,
@@ -22,6 +33,8 @@ from tianzhou.cli.output import (
     print_rows,
     watched,
 )
+from tianzhou.cli.progress import progress
+from tianzhou.cli.store.export_files import Format, FormatOption, format_of, need_pyarrow
 from tianzhou.cli.topics import confirm, with_admin
 from tianzhou.errors import ClientError
 from tianzhou.escaping import shown
@@ -32,19 +45,21 @@ if TYPE_CHECKING:
     from tianzhou.model import MessageExt
 
 app = typer.Typer(
-    help="Dead letters: count, list, resend.",
+    help="Dead letters: count, list, show, resend, export.",
     epilog="Example: tianzhou dlq count",
     no_args_is_help=True,
 )
+SHOWN_FROM = 1_000
+"""From so many dead letters on, a terminal shows how far sending them is."""
 GroupArgument = Annotated[str, typer.Argument(help="The consumer group that gave up.")]
 
 
-@app.command()
+@app.command(cls=WatchingCommand)
 def count(
     groups: Annotated[
         list[str] | None, typer.Argument(metavar="[GROUP]...", help="Which; all that have any without.")
     ] = None,
-    watch: WatchOption = False,
+    watch: WatchOption = 0.0,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     tls: TlsOption = None,
     output: OutputOption = Output.text,
@@ -93,6 +108,71 @@ def list_letters(
 
 
 @app.command()
+def show(
+    group: GroupArgument,
+    msg_id: Annotated[
+        str, typer.Argument(metavar="ID", help="Unique key, offset id, or place as BROKER:QUEUE@OFFSET.")
+    ],
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    tls: TlsOption = None,
+    output: OutputOption = Output.text,
+) -> None:
+    """Show a dead letter of a group, with all it has, and which message it was.
+
+    Example: tianzhou dlq show billing broker-a:0@7
+    """
+    from tianzhou.model.dead_letters import origin_id, origin_topic
+    from tianzhou.model.names import dead_letter_topic
+
+    async def work(admin: Admin) -> MessageExt:
+        await check_group(admin, group, await _groups_with_any(admin))
+        topic = dead_letter_topic(group)
+        if not await admin.topics.exists(topic):
+            raise ClientError(f"group {group} has no dead letters")
+        return await found_message(admin, topic, msg_id)
+
+    letter = with_admin(namesrv, tls, work)
+    origin = {"group": group, "origin_topic": origin_topic(letter.properties), "origin_id": origin_id(letter)}
+    if output is Output.json:
+        print_json(document(letter) | origin)
+    else:
+        print_message(letter, output, {name.replace("_", " "): text for name, text in origin.items()})
+
+
+@app.command()
+def export(
+    group: GroupArgument,
+    to: Annotated[Path | None, typer.Option(help="File to write; without it, JSON lines go to stdout.")] = None,
+    form: FormatOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    tls: TlsOption = None,
+    output: OutputOption = Output.text,
+) -> None:
+    """Write all dead letters of a group into a file, as JSON lines or Parquet; they stay where they are.
+
+    With what each of them was: origin_topic and origin_id. The last line, on stderr, says how many there were.
+
+    Example: tianzhou dlq export billing --to letters.parquet --since 2d
+    """
+    from tianzhou.cli.messages.letter_files import write_letters
+
+    chosen, times = format_of(form, to), times_of(since, until)
+    if chosen is Format.parquet:
+        need_pyarrow()
+
+    async def work(admin: Admin) -> int:
+        await check_group(admin, group, await _groups_with_any(admin))
+        return await write_letters(admin, group, to, chosen, **times)
+
+    number = with_admin(namesrv, tls, work)
+    if to is not None and output is Output.json:
+        print_json({"group": group, "exported": number, "file": str(to)})
+    print_note(f"{counted(number, 'dead letter')} of group {group} exported")
+
+
+@app.command()
 def resend(
     group: GroupArgument,
     ids: Annotated[list[str] | None, typer.Option("--id", help="Only this one; can be given several times.")] = None,
@@ -134,7 +214,10 @@ def resend(
         confirm(f"send {counted(len(letters), 'dead letter')} of group {group} again?")
 
     async def send(admin: Admin) -> Resent:
-        return await admin.dead_letters.resend(letters, to=to)
+        with progress("dead letters sent again", len(letters), worth_it=len(letters) > SHOWN_FROM) as advance:
+            return await admin.dead_letters.resend(
+                letters, to=to, progress=lambda so_far: advance(so_far.sent + so_far.failed)
+            )
 
     result = with_admin(namesrv, tls, send)
     if output is Output.json:

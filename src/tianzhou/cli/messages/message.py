@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -64,7 +64,7 @@ def get(
     """
 
     async def work(admin: Admin) -> tuple[MessageExt, list[MessageTrack]]:
-        message = await _found(admin, topic, msg_id)
+        message = await found_message(admin, topic, msg_id)
         return message, await admin.messages.tracks(message)
 
     message, tracks = with_admin(namesrv, tls, work, topic=topic)
@@ -72,23 +72,7 @@ def get(
         groups = [{"group": one.group, "status": one.kind, "why": one.why or None} for one in tracks]
         print_json(document(message) | {"groups": groups})
         return
-    print_fields(
-        {
-            "topic": message.topic,
-            "place": _place(message),
-            "id": message.msg_id,
-            "offset id": message.offset_msg_id,
-            "tags": message.tags or None,
-            "keys": message.keys or None,
-            "born": f"{local_time_ms(message.born_timestamp)} at {message.born_host}",
-            "stored": local_time_ms(message.store_timestamp),
-            "attempt": message.reconsume_times + 1,
-            **{f"property {escaped(name)}": value for name, value in message.user_properties.items()},
-        },
-        output,
-    )
-    print_line("")
-    print_line(body_text(message.body))
+    print_message(message, output)
     if tracks:
         print_line("")
         print_rows(("group", "status", "why"), [(one.group, one.kind, one.why or None) for one in tracks], output)
@@ -165,6 +149,34 @@ def trace(
         print_rows(columns, [(what, local_time_ms(when), *rest) for what, when, *rest in rows], output)
 
 
+def print_message(message: MessageExt, output: Output, more: Mapping[str, str] | None = None) -> None:
+    """Write a message with all it has: properties, then its body.
+
+    Args:
+        message: the message.
+        output: the form of its fields.
+        more: what comes before them.
+    """
+    print_fields(
+        {
+            **(more or {}),
+            "topic": message.topic,
+            "place": _place(message),
+            "id": message.msg_id,
+            "offset id": message.offset_msg_id,
+            "tags": message.tags or None,
+            "keys": message.keys or None,
+            "born": f"{local_time_ms(message.born_timestamp)} at {message.born_host}",
+            "stored": local_time_ms(message.store_timestamp),
+            "attempt": message.reconsume_times + 1,
+            **{f"property {escaped(name)}": value for name, value in message.user_properties.items()},
+        },
+        output,
+    )
+    print_line("")
+    print_line(body_text(message.body))
+
+
 def times_of(since: str | None, until: str | None) -> dict[str, int]:
     """`--since` and `--until` as arguments of queries; those that are not given are left out."""
     begin_ms, end_ms = span_ms(since, until, int(time.time() * 1000))
@@ -183,7 +195,17 @@ def print_messages(messages: Sequence[MessageExt], output: Output) -> None:
     print_rows(("stored", "place", "id", "tags", "keys", "body"), rows, output)
 
 
-async def _found(admin: Admin, topic: str, msg_id: str) -> MessageExt:
+async def found_message(admin: Admin, topic: str, msg_id: str) -> MessageExt:
+    """A message by its unique key, its offset id or its place.
+
+    Args:
+        admin: asks.
+        topic: its topic.
+        msg_id: `ID` of `message get`.
+
+    Raises:
+        ClientError: there is none.
+    """
     place = _PLACE.fullmatch(msg_id)
     if place is None:
         return await admin.messages.view(topic, msg_id)

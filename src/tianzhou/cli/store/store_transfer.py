@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from enum import Enum
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tianzhou.cli.output import Output, OutputOption, counted, print_json, print_line, print_note
 from tianzhou.cli.progress import progress
+from tianzhou.cli.store.export_files import Format, FormatOption, format_of, need_pyarrow, target
 from tianzhou.cli.store.store_folder import (
     PROGRESS_FROM,
     SinceOption,
@@ -33,13 +31,6 @@ Records = Iterator[tuple["LogEntry", memoryview]]
 ROWS_AT_ONCE = 4096
 
 
-class Format(Enum):
-    """Of an export."""
-
-    jsonl = "jsonl"
-    parquet = "parquet"
-
-
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command("export", help=export.__doc__)(export)
@@ -49,7 +40,7 @@ def register(app: typer.Typer) -> None:
 def export(
     folder: StoreArgument,
     to: Annotated[Path | None, typer.Option(help="File to write; without it, JSON lines go to stdout.")] = None,
-    form: Annotated[Format | None, typer.Option("--format", help="Default: by the file's name.")] = None,
+    form: FormatOption = None,
     topic: Annotated[list[str] | None, typer.Option("-t", "--topic", help="Only this topic; may be repeated.")] = None,
     queue: Annotated[int | None, typer.Option("-q", "--queue", help="Only this queue.", min=0)] = None,
     since: SinceOption = None,
@@ -66,9 +57,7 @@ def export(
     from tianzhou.store.offline.import_export import Selection, selected, visible_topics
 
     scan = open_store(folder)
-    chosen = form or (Format.parquet if to is not None and to.suffix == ".parquet" else Format.jsonl)
-    if chosen is Format.parquet and to is None:
-        raise ConfigError("--format parquet: needs a file; add --to FILE")
+    chosen = format_of(form, to)
     topics = frozenset(topic) if topic else visible_topics(scan)
     selection = Selection(topics, queue, time_of("--since", since), time_of("--until", until))
     damage: list[str] = []
@@ -154,7 +143,7 @@ def _write_lines(
 
     from tianzhou.store.offline.import_export import rows
 
-    with _target(to) as file:
+    with target(to) as file:
         for entry, view in records:
             try:
                 found = rows(view)
@@ -170,14 +159,14 @@ def _write_parquet(
     records: Records, to: Path | None, counts: Counter[tuple[str, int]], on_damage: Callable[[str], None]
 ) -> None:
     del on_damage  # one body that cannot be unpacked ends the export: its neighbours come in the same piece
-    _need_pyarrow()
+    need_pyarrow()
     import pyarrow.parquet as parquet
 
     from tianzhou.spark.store.store_tables import SCHEMA, tables
 
     assert to is not None
     try:
-        with _target(to) as file, parquet.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
+        with target(to) as file, parquet.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
             for table in tables(records):
                 writer.write_table(table)
                 found = table.group_by(["topic", "queueId"]).aggregate([([], "count_all")]).to_pylist()
@@ -185,23 +174,6 @@ def _write_parquet(
                     counts[row["topic"], row["queueId"]] += row["count_all"]
     except CorruptRecord as error:
         raise StoreError(f"{error}; --format jsonl leaves such messages out and goes on") from error
-
-
-@contextmanager
-def _target(to: Path | None) -> Iterator[BinaryIO]:
-    """The file to write: whole under its name, or not there."""
-    if to is None:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    part = to.with_name(to.name + ".part")
-    try:
-        with part.open("wb") as file:
-            yield file
-        part.replace(to)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
 
 
 def _files_of(source: Path) -> list[Path]:
@@ -241,7 +213,7 @@ def _rows_of_lines(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
 
 
 def _rows_of_parquet(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
-    _need_pyarrow()
+    need_pyarrow()
     import pyarrow as pa
     import pyarrow.parquet as parquet
 
@@ -261,10 +233,3 @@ def _rows_of_parquet(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
         done += batch.num_rows
         for values in zip(*columns.values(), strict=True):
             yield dict(zip(columns, values, strict=True)), done * size // total
-
-
-def _need_pyarrow() -> None:
-    try:
-        import pyarrow as pa  # noqa: F401
-    except ImportError as error:
-        raise ConfigError("Parquet needs PyArrow, which is not installed: pip install 'tianzhou[spark]'") from error

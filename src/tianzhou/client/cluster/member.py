@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tianzhou.model import ConsumerData, MessageExt, MessageQueue
 from tianzhou.remoting.connection import Connection
-from tianzhou.wire.bodies.clients import ConsumerRunningInfo, DirectConsumption
+
+if TYPE_CHECKING:
+    from tianzhou.wire.bodies.clients import ConsumerRunningInfo, DirectConsumption
 
 
 class StateQuestion(NamedTuple):

@@ -15,8 +15,6 @@ from tianzhou.limits import MEMBERS_OF_ANSWER
 from tianzhou.model import HeartbeatData, MessageExt, MessageQueue, SubscriptionData
 from tianzhou.records.codec import decode_records
 from tianzhou.remoting.client import RemotingClient
-from tianzhou.wire.bodies.clients import CONSUMER_IDS, LOCK_REQUEST, LOCKED_QUEUES, LockRequest
-from tianzhou.wire.bodies.heartbeat import CLIENT_CONFIG_CHECK, HEARTBEAT, ClientConfigCheck
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_reply, write_header
@@ -126,6 +124,8 @@ async def consumer_ids(
     remoting: RemotingClient, address: str, group: str, timeout_ms: float = API_TIMEOUT_MS
 ) -> list[str]:
     """The client ids of a group's members, as one broker knows them; empty when it knows none (wire.md §7.2)."""
+    from tianzhou.wire.bodies.clients import CONSUMER_IDS
+
     code = RequestCode.GET_CONSUMER_LIST_BY_GROUP
     reply = await remoting.invoke(address, request(code, consumer_group=group), timeout_ms)
     if reply.code == ResponseCode.SYSTEM_ERROR:
@@ -142,6 +142,8 @@ async def heartbeat(
     remoting: RemotingClient, address: str, data: HeartbeatData, timeout_ms: float = API_TIMEOUT_MS
 ) -> None:
     """Announce this client to a broker (wire.md §7.1)."""
+    from tianzhou.wire.bodies.heartbeat import HEARTBEAT
+
     await call(remoting, address, RequestCode.HEART_BEAT, body=HEARTBEAT.dumps(data), timeout_ms=timeout_ms)
 
 
@@ -161,6 +163,8 @@ async def check_client_config(
     Raises:
         BrokerError: the expression does not compile, or property filters are switched off.
     """
+    from tianzhou.wire.bodies.heartbeat import CLIENT_CONFIG_CHECK, ClientConfigCheck
+
     body = CLIENT_CONFIG_CHECK.dumps(ClientConfigCheck(client_id, group, subscription))
     await call(remoting, address, RequestCode.CHECK_CLIENT_CONFIG, body=body)
 
@@ -208,6 +212,8 @@ async def lock_queues(
     Returns:
         The queues whose locks are ours now.
     """
+    from tianzhou.wire.bodies.clients import LOCK_REQUEST, LOCKED_QUEUES, LockRequest
+
     body = LOCK_REQUEST.dumps(LockRequest(client_id, group, list(queues)))
     reply = await call(remoting, address, RequestCode.LOCK_BATCH_MQ, body=body, timeout_ms=LOCK_TIMEOUT_MS)
     return LOCKED_QUEUES.loads(reply.body)
@@ -217,6 +223,8 @@ async def unlock_queues(
     remoting: RemotingClient, address: str, client_id: str, group: str, queues: Iterable[MessageQueue]
 ) -> None:
     """Free our locks on queues of one broker, and have it confirmed (wire.md §7.4)."""
+    from tianzhou.wire.bodies.clients import LOCK_REQUEST, LockRequest
+
     body = LOCK_REQUEST.dumps(LockRequest(client_id, group, list(queues)))
     await call(remoting, address, RequestCode.UNLOCK_BATCH_MQ, body=body, timeout_ms=LOCK_TIMEOUT_MS)
 

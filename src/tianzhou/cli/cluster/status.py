@@ -12,6 +12,7 @@ from tianzhou.cli.output import (
     Output,
     OutputOption,
     TlsOption,
+    Tone,
     WatchOption,
     local_time,
     print_json,
@@ -29,14 +30,9 @@ if TYPE_CHECKING:
     from tianzhou.admin.replicas import Lag
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command of this file."""
-    app.command(help=status.__doc__)(status)
-
-
 def status(
     cluster: Annotated[str | None, typer.Option("-c", "--cluster", help="Only this cluster's brokers.")] = None,
-    watch: WatchOption = False,
+    watch: WatchOption = 0.0,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     tls: TlsOption = None,
     output: OutputOption = Output.text,
@@ -62,7 +58,7 @@ def status(
 def _show(name_servers: list[str], brokers: list[BrokerStatus], output: Output) -> bool:
     """Print the brokers; whether all is well."""
     if output is Output.json:
-        print_json({"name_servers": name_servers, "brokers": [_document(one) for one in brokers]})
+        print_json({"name_servers": name_servers, "brokers": [document(one) for one in brokers]})
     else:
         print_line(f"name server {', '.join(name_servers)}")
         print_line("")
@@ -70,8 +66,8 @@ def _show(name_servers: list[str], brokers: list[BrokerStatus], output: Output) 
         rows = [_cells(one) for one in brokers]
         if any(not one.is_master or one.membership for one in brokers):
             columns += ["role", "behind"]
-            rows = [[*row, *_copy_cells(one)] for row, one in zip(rows, brokers, strict=True)]
-        print_rows(columns, rows, output)
+            rows = [[*row, *copy_cells(one)] for row, one in zip(rows, brokers, strict=True)]
+        print_rows(columns, rows, output, [tone_of(one) for one in brokers])
     silent = [one for one in brokers if one.error is not None]
     for one in silent:
         print_note(f"{one.broker_name} does not answer: {one.error}")
@@ -85,6 +81,11 @@ def _show(name_servers: list[str], brokers: list[BrokerStatus], output: Output) 
     return not silent and not ill
 
 
+def tone_of(one: BrokerStatus) -> Tone | None:
+    """How a broker's row looks: bad when it does not answer, doubtful when some of its work fails."""
+    return Tone.bad if one.error is not None else Tone.doubtful if one.troubles else None
+
+
 def _cells(one: BrokerStatus) -> list[object]:
     return [
         one.broker_name,
@@ -92,14 +93,15 @@ def _cells(one: BrokerStatus) -> list[object]:
         one.cluster,
         one.address,
         f"{one.version} (Tianzhou {one.tianzhou_version})" if one.tianzhou_version else one.version or None,
-        local_time(_since(one)),
+        local_time(since_ms(one)),
         one.put_tps,
         one.get_tps,
         None if one.disk_ratio < 0 else f"{one.disk_ratio:.0%}",
     ]
 
 
-def _copy_cells(one: BrokerStatus) -> list[object]:
+def copy_cells(one: BrokerStatus) -> list[object]:
+    """Role of a broker, and how far its copy of the log is behind; None when it is not known."""
     behind = None if one.lag is None else _lag_text(one.lag)
     if (member := one.membership) is not None:
         of = f" of {member.leader}" if member.role == "follower" and member.leader else ""
@@ -119,12 +121,14 @@ def _lag_text(lag: Lag) -> str:
     return ", ".join([f"{lag.lag_bytes} bytes", *about])
 
 
-def _since(one: BrokerStatus) -> int:
+def since_ms(one: BrokerStatus) -> int:
+    """When a broker started, milliseconds since the epoch; 0 when it does not tell."""
     text = one.runtime.get("bootTimestamp", "")
     return int(text) if text.isdigit() else 0
 
 
-def _document(one: BrokerStatus) -> dict[str, object]:
+def document(one: BrokerStatus) -> dict[str, object]:
+    """A broker process, for programs."""
     return {
         "broker": one.broker_name,
         "id": one.broker_id,
@@ -133,7 +137,7 @@ def _document(one: BrokerStatus) -> dict[str, object]:
         "version": one.version or None,
         "tianzhou_version": one.tianzhou_version or None,
         "refused": one.refused,
-        "since_ms": _since(one) or None,
+        "since_ms": since_ms(one) or None,
         "in_per_second": one.put_tps,
         "out_per_second": one.get_tps,
         "disk_ratio": None if one.disk_ratio < 0 else one.disk_ratio,

@@ -1,0 +1,1 @@
+"""Clusters and brokers that run, as a whole and one by one."""

@@ -1,0 +1,150 @@
+"""Dead letters of a group, read from their beginning to their end and written into a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+
+from tianzhou.cli.consume import document
+from tianzhou.cli.progress import Advance, progress
+from tianzhou.cli.store.export_files import Format, target
+from tianzhou.model.dead_letters import origin_id, origin_topic
+from tianzhou.model.names import dead_letter_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tianzhou.admin import Admin
+    from tianzhou.model import MessageExt, MessageQueue
+
+ROWS_AT_ONCE = 4_096
+FOREVER_MS = 1 << 62
+
+
+class Write(Protocol):
+    """Writes some dead letters behind those before."""
+
+    def __call__(self, letters: Sequence[MessageExt]) -> None:
+        """Write them."""
+
+
+async def write_letters(
+    admin: Admin, group: str, to: Path | None, form: Format, begin_ms: int = 0, end_ms: int = FOREVER_MS
+) -> int:
+    """Write the dead letters that a group has now; returns how many.
+
+    Args:
+        admin: reads them.
+        group: the group.
+        to: the file, which is whole or not there; None for stdout.
+        form: of the file.
+        begin_ms: stored at or after this time, milliseconds since the epoch.
+        end_ms: stored at or before this time.
+    """
+    spans = await _spans(admin, group, begin_ms)
+    size = sum(end - start for start, end in spans.values())
+    number = 0
+    with (
+        target(to) as file,
+        _writer(file, group, form) as write,
+        progress("dead letters exported", size, worth_it=size > ROWS_AT_ONCE) as advance,
+    ):
+        async for letters in _read(admin, spans, advance):
+            wanted = [one for one in letters if begin_ms <= one.store_timestamp <= end_ms]
+            write(wanted)
+            number += len(wanted)
+    return number
+
+
+async def _spans(admin: Admin, group: str, begin_ms: int) -> dict[MessageQueue, tuple[int, int]]:
+    """Where reading begins and ends in each queue of a group's dead letters; nothing without any."""
+    topic = dead_letter_topic(group)
+    if not await admin.topics.exists(topic):
+        return {}
+    spans = {}
+    for queue, bounds in (await admin.topics.stats(topic)).offset_table.items():
+        start = bounds.min_offset
+        if begin_ms:
+            # Brokers of RocketMQ 4 answer with a neighbour of the message that is meant.
+            start = max(start, await admin.messages.offset_at(queue, begin_ms) - 1)
+        spans[queue] = start, bounds.max_offset
+    return spans
+
+
+async def _read(
+    admin: Admin, spans: dict[MessageQueue, tuple[int, int]], advance: Advance
+) -> AsyncIterator[list[MessageExt]]:
+    done = 0
+    for queue, (start, end) in spans.items():
+        offset = start
+        while offset < end:
+            found = await admin.messages.read(queue, offset)
+            yield [one for one in found.messages if one.queue_offset < end]
+            # What expired meanwhile is passed over; a broker that does not move on has nothing more.
+            if found.next_offset <= offset:
+                break
+            offset = found.next_offset
+            advance(done + min(offset, end) - start)
+        done += end - start
+
+
+def _writer(file: BinaryIO, group: str, form: Format) -> AbstractContextManager[Write]:
+    return _parquet_lines(file, group) if form is Format.parquet else _json_lines(file, group)
+
+
+def _row(group: str, letter: MessageExt) -> dict[str, Any]:
+    return {"group": group, "origin_topic": origin_topic(letter.properties), "origin_id": origin_id(letter)}
+
+
+@contextmanager
+def _json_lines(file: BinaryIO, group: str) -> Iterator[Write]:
+    def write(letters: Sequence[MessageExt]) -> None:
+        for letter in letters:
+            line = json.dumps(document(letter) | _row(group, letter), ensure_ascii=False)
+            file.write(line.encode("utf-8", "backslashreplace") + b"\n")
+
+    yield write
+
+
+@contextmanager
+def _parquet_lines(file: BinaryIO, group: str) -> Iterator[Write]:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    moment = pa.timestamp("ms", "UTC")
+    columns: list[tuple[str, pa.DataType]] = [
+        ("group", pa.string()),
+        ("origin_topic", pa.string()),
+        ("origin_id", pa.string()),
+        ("broker", pa.string()),
+        ("queue_id", pa.int32()),
+        ("queue_offset", pa.int64()),
+        ("msg_id", pa.string()),
+        ("tags", pa.string()),
+        ("keys", pa.string()),
+        ("properties", pa.map_(pa.string(), pa.string())),
+        ("body", pa.binary()),
+        ("born_timestamp", moment),
+        ("store_timestamp", moment),
+        ("reconsume_times", pa.int32()),
+    ]
+    schema = pa.schema(columns)
+    rows: list[dict[str, Any]] = []
+    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+
+        def flush() -> None:
+            writer.write_table(pa.Table.from_pylist(rows, schema))
+            rows.clear()
+
+        def write(letters: Sequence[MessageExt]) -> None:
+            for letter in letters:
+                own = {"body": letter.body, "properties": list(letter.user_properties.items())}
+                rows.append(document(letter) | own | _row(group, letter))
+            if len(rows) >= ROWS_AT_ONCE:
+                flush()
+
+        yield write
+        flush()
