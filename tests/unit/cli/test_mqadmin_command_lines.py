@@ -10,11 +10,11 @@ import pytest
 from tianzhou.cli.mqadmin.answers import NotFoundError, Table, moment
 from tianzhou.cli.mqadmin.catalogue import FAMILIES, all_names, every, find
 from tianzhou.cli.mqadmin.failures import failure
+from tianzhou.cli.mqadmin.families.messages import traced
 from tianzhou.cli.mqadmin.families.topics import attributes_of
 from tianzhou.cli.mqadmin.java_text import pretty
 from tianzhou.cli.mqadmin.subcommand import Option, Subcommand, nearest
 from tianzhou.cli.mqadmin.tool import listing, run, tools_account
-from tianzhou.cli.mqadmin.trace_reading import read_traces
 from tianzhou.errors import BrokerError, ClientError, ConfigError, UnknownTopic
 
 APACHES = 89 + 5
@@ -210,7 +210,7 @@ def test_traces_are_read_whatever_client_wrote_them() -> None:
     begun = written("SubBefore|2000|region|billing|request|ID|0|k1")
     over = written("SubAfter|request|ID|3|true|k1|0")
     other = written("Pub|broken") + written("SubAfter|") + written(fields.replace("ID", "OTHER") + "offset|true")
-    published, consumed = read_traces([(sent + other + begun, "h:1"), (short + over, "h:2")], "ID")
+    published, consumed = traced([(sent + other + begun, "h:1"), (short + over, "h:2")], "ID")
     assert [(one["group"], one["cost"], one["status"], one["client_host"]) for one in published] == [
         ("shop", 7, "success", "h:1"), ("shop", 7, "failed", "h:2"),
     ]  # fmt: skip

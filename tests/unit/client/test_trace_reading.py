@@ -33,11 +33,17 @@ def body(cloud: bool = False) -> str:
 
 def test_what_we_write_is_read_back() -> None:
     assert in_order(reversed(parse(body()))) == [
-        TraceRecord(TraceKind.SENT, "M1", 10, "P", "T", 4, True, "h:1"),
+        TraceRecord(TraceKind.SENT, "M1", 10, "P", "T", 4, True, "h:1", keys="k"),
         TraceRecord(TraceKind.CONSUMING, "M1", 20, "C", request_id="R", retries=2),
         TraceRecord(TraceKind.CONSUMED, "M1", 25, "C", "", 5, False, "TIME_OUT", "R", 2),
         TraceRecord(TraceKind.TRANSACTION_ENDED, "M1", 30, "P", "T", detail="COMMIT_MESSAGE"),
     ]
+
+
+def test_the_hosts_of_newer_clients_are_read() -> None:
+    sent = "\x01".join(["Pub", "10", "r", "P", "T", "M1", "", "k", "h:1", "3", "4", "0", "O", "true", "c:1"]) + "\x02"
+    begun = "\x01".join(["SubBefore", "20", "null", "C", "R", "M1", "0", "k", "c:2"]) + "\x02"
+    assert [(one.client_host, one.keys) for one in parse(sent + begun)] == [("c:1", "k"), ("c:2", "")]
 
 
 def test_a_call_without_time_and_group_has_those_of_its_beginning() -> None:

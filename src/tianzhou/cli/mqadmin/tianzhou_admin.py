@@ -7,12 +7,6 @@ import typer
 from tianzhou.cli.output import Output, OutputOption, print_text
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command; `tianzhou.cli.main` takes a shorter way to it when it comes first."""
-    settings = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False}
-    app.command("admin", context_settings=settings)(admin)
-
-
 def admin(context: typer.Context, output: OutputOption = Output.text) -> None:
     """Sub-commands of Apache's mqadmin by their own names, flags and output columns.
 

@@ -39,6 +39,8 @@ class TraceRecord:
         detail: what else there is in words: the host it is stored at, an outcome, a state.
         request_id: joins the records before and after a call.
         retries: how often the message was delivered before.
+        keys: of a message that was sent, as its producer gave them.
+        client_host: where the send or the call was, where the record has it, as those of clients since 4.7.
     """
 
     kind: TraceKind
@@ -51,6 +53,8 @@ class TraceRecord:
     detail: str = ""
     request_id: str = ""
     retries: int = 0
+    keys: str = ""
+    client_host: str = ""
 
 
 def parse(text: str) -> list[TraceRecord]:
@@ -68,16 +72,18 @@ def _read(fields: list[str]) -> TraceRecord | None:
     rest = ["" if field == "null" else field for field in fields[1:]] + [""] * 14
     match fields[0]:
         case TraceKind.SENT if count >= 12:
-            at, _region, group, topic, msg_id, _tags, _keys, host, _size, cost = rest[:10]
+            at, _region, group, topic, msg_id, _tags, keys, host, _size, cost = rest[:10]
             success = rest[12] or rest[11]  # old clients write no offset id before it
             return TraceRecord(
-                TraceKind.SENT, msg_id, _number(at), group, topic, _number(cost), _flag(success), detail=host
-            )
+                TraceKind.SENT, msg_id, _number(at), group, topic, _number(cost), _flag(success),
+                detail=host, keys=keys, client_host=rest[13],
+            )  # fmt: skip
         case TraceKind.CONSUMING if count >= 5:
-            at, _region, group, request_id, msg_id, retries = rest[:6]
+            at, _region, group, request_id, msg_id, retries, _keys, client_host = rest[:8]
             return TraceRecord(
-                TraceKind.CONSUMING, msg_id, _number(at), group, request_id=request_id, retries=_number(retries)
-            )
+                TraceKind.CONSUMING, msg_id, _number(at), group,
+                request_id=request_id, retries=_number(retries), client_host=client_host,
+            )  # fmt: skip
         case TraceKind.CONSUMED if count >= 4:
             request_id, msg_id, cost, success, _keys, code, at, group = rest[:8]
             known = code in {str(number) for number in range(len(OUTCOMES))}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -190,8 +191,6 @@ _SUB = Table(
 
 async def query_msg_trace_by_id(admin: Admin, values: Values) -> Answer:
     """Show who sent and consumed a message, from its traces."""
-    from tianzhou.cli.mqadmin.trace_reading import read_traces
-
     topic, msg_id = values.get("traceTopic") or "RMQ_SYS_TRACE_TOPIC", values.get("msgId")
     found = await admin.messages.by_key(
         topic,
@@ -202,7 +201,7 @@ async def query_msg_trace_by_id(admin: Admin, values: Values) -> Answer:
     )
     if not found:
         raise NotFoundError(208, _NONE)
-    published, consumed = read_traces([(one.body, one.born_host) for one in found], msg_id)
+    published, consumed = traced([(one.body, one.born_host) for one in found], msg_id)
     blocks, value = [], {"published": published, "consumed": consumed}
     if published:
         blocks.append(_PUB.text(_traced(one) for one in published))
@@ -211,6 +210,34 @@ async def query_msg_trace_by_id(admin: Admin, values: Values) -> Answer:
         by_group.setdefault(one["group"], []).append(one)
     blocks += [_SUB.text(_traced(one) for one in rows) for rows in by_group.values()]
     return Answer("\n\n".join(blocks), value)
+
+
+def traced(bodies: Iterable[tuple[bytes, str]], msg_id: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Who sent a message, and who consumed it, in the order of their beginning; the tool's own words.
+
+    Args:
+        bodies: of messages of the trace topic, and where each of them was sent from.
+        msg_id: the unique key of the message; records of others are left out.
+    """
+    from tianzhou.client.tracing.trace_reading import TraceKind, parse
+
+    published: list[dict[str, Any]] = []
+    begun: dict[str, dict[str, Any]] = {}
+    for body, host in bodies:
+        for one in parse(body.decode("utf-8", "replace")):
+            if one.msg_id != msg_id:
+                continue
+            status = "success" if one.success else "failed"
+            common = {"group": one.group, "client_host": one.client_host or host, "time": one.timestamp_ms}
+            if one.kind is TraceKind.SENT:
+                stored = {"topic": one.topic, "keys": one.keys, "store_host": one.detail}
+                published.append({"type": "Pub", **common, "cost": one.cost_ms, "status": status, **stored})
+            elif one.kind is TraceKind.CONSUMING:
+                begun.setdefault(one.request_id, {}).update(type="Sub", **common)
+            elif one.kind is TraceKind.CONSUMED:
+                begun.setdefault(one.request_id, {}).update(cost=one.cost_ms, status=status)
+    unknown = {"type": "Sub", "group": "", "client_host": "", "time": 0, "cost": 0, "status": "unknown"}
+    return published, sorted((unknown | one for one in begun.values()), key=lambda one: int(one["time"]))
 
 
 def _traced(one: dict[str, Any]) -> tuple[Any, ...]:
