@@ -5,6 +5,7 @@ import importlib.util
 import inspect
 import sys
 import typing
+from functools import cached_property
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,9 @@ def test_same_methods_with_same_signatures(asynchronous, blocking, internal):
         if isinstance(original, property):
             assert isinstance(twin, property), f"{ours} is a property"
             original, twin = original.fget, twin.fget
+        elif isinstance(original, cached_property):
+            assert isinstance(twin, cached_property), f"{ours} is made when it is first used"
+            original, twin = original.func, twin.func
         assert inspect.signature(twin) == inspect.signature(original), f"{blocking.__name__}.{ours}"
         assert not inspect.iscoroutinefunction(twin), f"{blocking.__name__}.{ours} would have to be awaited"
 
