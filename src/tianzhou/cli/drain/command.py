@@ -34,11 +34,6 @@ LEFT = 1
 LOOK_EVERY_S = 5.0
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(help=drain.__doc__)(drain)
-
-
 def drain(
     broker: Annotated[str, typer.Option("-b", "--broker", metavar="NAME", help="The broker's name.")],
     wait: Annotated[bool, typer.Option("--wait", help="Wait until it is safe to stop the broker.")] = False,
