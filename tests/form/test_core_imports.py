@@ -23,9 +23,7 @@ def imported_at_once(tree: ast.AST) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield node.module or ""
-        elif isinstance(node, ast.If) and "TYPE_CHECKING" not in ast.unparse(node.test):
-            yield from imported_at_once(node)
-        elif isinstance(node, ast.With | ast.ClassDef):
+        elif isinstance(node, ast.With | ast.ClassDef | ast.If) and "TYPE_CHECKING" not in ast.unparse(node):
             yield from imported_at_once(node)
 
 
