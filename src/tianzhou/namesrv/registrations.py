@@ -43,6 +43,8 @@ LARGE_PACKED = 4_096
 """`LARGE_BODY` of compressed registrations, which may unpack to a thousand times their size."""
 LARGEST_VERSION = 4_096
 """Maximum bytes of a data version; most have a hundred."""
+LINES = 100
+"""Lines of one kind that are logged in a minute; the others are counted."""
 SHOWN = 10
 """Maximum topics named in a log line."""
 _log = logging.getLogger(__name__)
@@ -80,6 +82,7 @@ class Registrations:
         self._on_register = on_register
         self._decoding = WeightedSemaphore()
         self._log_throttle = Repeats()
+        self._kinds = Repeats(LINES)
         # The last registrations of brokers with many topics, and those that are being decoded.
         self._large: dict[tuple[str, str], tuple[bytes, RegisterBody]] = {}
         self._arriving: dict[tuple[str, str], object] = {}
@@ -148,8 +151,8 @@ class Registrations:
         for address in body.filter_servers:
             ADDRESS.check(address)
         if body.unfit:
-            _log.warning(
-                "broker %s registers %d topics that are left out: %s",
+            self._note(
+                logging.WARNING, "unfit", "broker %s registers %d topics that are left out: %s",
                 header.broker_name, len(body.unfit), body.unfit[0],
             )  # fmt: skip
         table = body.table
@@ -171,7 +174,8 @@ class Registrations:
         registered = self._routes.register(registration, self._now_ms(), connection)
         left_out, name = registration.left_out, registration.broker_name
         if left_out and self._log_throttle.due(name, self._clock.monotonic()) is not None:
-            _log.warning(
+            self._note(
+                logging.WARNING, "left out",
                 "broker %s registers %d topics or mappings that limits leave out (maxQueuesPerTopic, maxTopics,"
                 " maxRoutes, maxQueueMappings): %s",
                 shown(name), len(left_out), shown(", ".join(left_out[:SHOWN])),
@@ -214,10 +218,11 @@ class Registrations:
                 self._settings().enable_remote_admin
                 and registration.data_version.state_version > live.data_version.state_version
             ):
-                _log.warning("%s, takes over from %s, which is alive (%s=true)", who, shown(live.address), KEY)
+                text = "%s, takes over from %s, which is alive (%s=true)"
+                self._note(logging.WARNING, "takes over", text, who, shown(live.address), KEY)
                 continue
             there = f"{shown(live.address)}, registered from {live.connection}, has its place and is alive"
-            _log.warning("%s, is refused: %s", who, there)
+            self._note(logging.WARNING, "refused", "%s, is refused: %s", who, there)
             raise BrokerError(
                 ResponseCode.NO_PERMISSION,
                 f"{who}, is refused: {there}; stop that one first (after {live.timeout_ms // 1000} s of silence its "
@@ -279,7 +284,8 @@ class Registrations:
     def disconnected(self, connection: Connection) -> None:
         """Unregister the brokers of a lost connection."""
         for live in self._routes.living_on(connection):
-            _log.info("broker %s of cluster %s: connection closed, unregistered", live.address, live.cluster)
+            text = "broker %s of cluster %s: connection closed, unregistered"
+            self._note(logging.INFO, "closed", text, live.address, live.cluster)
             self._remove(live)
 
     def _now_ms(self) -> int:
@@ -288,13 +294,19 @@ class Registrations:
     def expire(self) -> None:
         """Unregister brokers that were silent for longer than their timeout, and close their connections."""
         for live in self._routes.expired(self._now_ms()):
-            _log.warning(
-                "broker %s of cluster %s: no sign of life for %d ms, unregistered",
+            self._note(
+                logging.WARNING, "silent", "broker %s of cluster %s: no sign of life for %d ms, unregistered",
                 live.address, live.cluster, live.timeout_ms,
             )  # fmt: skip
             self._remove(live)
             if isinstance(live.connection, Connection):
                 live.connection.close()
+
+    def _note(self, level: int, kind: str, text: str, *values: object) -> None:
+        """Log what brokers do, at most `LINES` lines of a kind in a minute: anybody may register as thousands."""
+        held = self._kinds.due(kind, self._clock.monotonic())
+        if held is not None:
+            _log.log(level, text + "%s", *values, f" ({held} more such lines were left out)" if held else "")
 
     def _remove(self, live: LiveBroker) -> None:
         self._forget_large(live.cluster, live.address)

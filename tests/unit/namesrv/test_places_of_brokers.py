@@ -138,3 +138,22 @@ def test_only_its_own_host_or_this_machine_unregisters_a_broker(tmp_path: Path, 
     operator, _ = desk.connect("127.0.0.1")
     assert desk.unregister(operator, f"{OURS}:10911").code == 0
     assert desk.routes.members("broker-a") == {}
+
+
+def test_thousands_of_brokers_that_come_and_go_write_a_hundred_lines_a_minute(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk = Desk(tmp_path)
+    with caplog.at_level(logging.INFO):
+        for number in range(300):
+            connection, _ = desk.connect(OURS)
+            desk.register(connection, f"10.0.0.1:{10_000 + number}", broker_name=f"broker-{number}")
+            connection.connection_lost(None)
+    lines = [text for text in caplog.messages if "connection closed, unregistered" in text]
+    assert len(lines) == 100
+    desk.clock.advance(61)
+    with caplog.at_level(logging.INFO):
+        connection, _ = desk.connect(OURS)
+        desk.register(connection, "10.0.0.1:1")
+        connection.connection_lost(None)
+    assert "(200 more such lines were left out)" in caplog.messages[-1]
