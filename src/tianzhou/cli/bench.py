@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import fields, replace
 from pathlib import Path
@@ -35,6 +35,10 @@ DEFAULT_FILL = 200_000
 LONGEST_BODY = 4 * 1024 * 1024
 IN_WORKLOADS = frozenset({"rate", "seconds", "warm_up_s", "connections", "keys", "consumers", "groups", "queues"})
 """Options that a workload file sets as well."""
+_DECLARED: Mapping[str, Callable[[str], Any]] = {
+    "output": Output, "keys": Keys, "flush": Flush,
+    **dict.fromkeys(("payload_file", "embedded_dir", "csv", "png", "compare", "workload"), Path),
+}  # fmt: skip
 
 app = typer.Typer(
     help="Load a cluster and say how fast it was: produce, consume, latency, mixed.",
@@ -261,7 +265,7 @@ def mixed(
 
 
 def _bench(kind: Kind, context: typer.Context) -> None:
-    options = context.params
+    options = _values(context)
     output: Output = options["output"]
     notes: list[str] = []
     spec = _load_spec(kind, options)
@@ -312,6 +316,15 @@ def _bench(kind: Kind, context: typer.Context) -> None:
                 files.draw(run)
 
     run_client(main())
+
+
+def _values(context: typer.Context) -> dict[str, Any]:
+    """The options of a command by name, as they are declared: a context has names and paths as text."""
+    values = dict(context.params)
+    for name, kind in _DECLARED.items():
+        if values.get(name) is not None:
+            values[name] = kind(values[name])
+    return values
 
 
 def _load_spec(kind: Kind, options: Mapping[str, Any]) -> LoadSpec:

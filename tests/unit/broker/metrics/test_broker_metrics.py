@@ -149,7 +149,7 @@ async def test_the_page_of_a_broker_reads_as_prometheus_reads_it(broker: OpenBen
         await peer.send("T")
         metrics = bench.parts.metrics
         metrics.observe({})
-        await metrics.start()
+        await metrics.start(None)
         try:
             assert metrics.exporter is not None
             families = await metrics.exporter.collector.families()
