@@ -56,7 +56,7 @@ def test_nothing_is_run_that_others_can_have_laid(home, tmp_path):
 @pytest.mark.parametrize(
     ("more", "conf"),
     [
-        ({"SPARK_HOME": "/opt/spark"}, {}),
+        ({"SPARK_HOME": "of-the-user/spark"}, {}),
         ({"PYSPARK_PYTHON": "/other/python"}, {}),
         ({"PYTHONPATH": "/elsewhere"}, {}),
         ({}, {"spark.pyspark.python": "/other/python"}),
