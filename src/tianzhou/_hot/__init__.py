@@ -35,12 +35,13 @@ if TYPE_CHECKING or MODE == "pure":
     from tianzhou._hot.records import put_plain as put_plain
     from tianzhou._hot.runs import next_run as next_run
     from tianzhou._hot.runs import take_rows as take_rows
+    from tianzhou._hot.sends import SendRun as SendRun
 else:
     BY_HAND, PropertyReader, fill, gather = _twin.BY_HAND, _twin.PropertyReader, _twin.fill, _twin.gather
     put_batch, put_plain, split = _twin.put_batch, _twin.put_plain, _twin.split
     next_run, take_rows, stored_reply = _twin.next_run, _twin.take_rows, _twin.stored_reply
     put_entry, put_entries, next_entries = _twin.put_entry, _twin.put_entries, _twin.next_entries
-    entry_run, copy_run = _twin.entry_run, _twin.copy_run
+    SendRun, entry_run, copy_run = _twin.SendRun, _twin.entry_run, _twin.copy_run
 
 if TYPE_CHECKING or _twin is None or not _twin.HAS_SHA1:
     from tianzhou._hot.signing import begin_hmac as begin_hmac

@@ -8,6 +8,7 @@ their place in the object, looked up when this module is imported. A map's memor
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.object cimport PyObject
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_CheckExact, PyByteArray_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -19,7 +20,7 @@ from tianzhou._hot import properties as _properties
 from tianzhou._hot import records as _records
 from tianzhou._hot import signing as _signing
 from tianzhou._hot.headers import LANGUAGE_CODES, OTHER, Command, SendHeader, SendHeaderV2
-from tianzhou._hot.cursors import IndexCursor, LogCursor, NewRecord, QueueCursor
+from tianzhou._hot.cursors import IndexCursor, LogCursor, NewRecord, QueueCursor, SendTarget
 
 cdef extern from "slots.h":
     const char *SOURCE_TEXT "TIANZHOU_SOURCE"
@@ -82,6 +83,7 @@ cdef enum:  # in the order of the table below
     Q_MAP, Q_POSITION, Q_RESERVED, Q_TOPIC, Q_FIELD, Q_ARRIVED, Q_DELAYED, Q_DIRTY, Q_MAGIC, Q_MAX, Q_PHYSICAL, Q_NEXT,
     Q_PLAIN,
     I_MAP, I_ENTRIES, I_RESERVED, I_TOUCHED, I_BEGIN, I_CAPACITY, I_COUNT, I_END, I_SLOTS, I_STORED, I_USED,
+    T_LIMIT, T_FLAGS, T_COUNTS, T_SIZES,
     ATTRIBUTES
 
 _SENT = "topic queue_id flag born_timestamp reconsume_times sys_flag properties "
@@ -95,6 +97,7 @@ _ATTRIBUTES = (
     (QueueCursor, "_map _position _reserved topic topic_field arrived delayed dirty magic max_offset max_physical next_offset"
                 " plain"),
     (IndexCursor, "_map _entries _reserved _touched begin_timestamp capacity count end_offset slots end_timestamp slot_count"),
+    (SendTarget, "limit flags counts sizes"),
 )
 cdef Py_ssize_t AT[ATTRIBUTES]
 cdef int _step
@@ -212,6 +215,7 @@ def stored_reply(opaque, id_head, place, queue_id, queue_offset, transaction_id,
 
 
 include "_storing.pxi"
+include "_sending.pxi"
 include "_framing.pxi"
 include "_walking.pxi"
 include "_signing.pxi"

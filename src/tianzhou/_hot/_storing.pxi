@@ -79,6 +79,7 @@ cdef struct Put:  # what the records of a put have in common, and where the next
     PyObject *store_host
     PyObject *topic_field
     int64_t magic, queue_id, sys_flag, born, port, stored, reconsumed, prepared, overhead, base, position, room, offset
+    int64_t host_bits, fixed  # of system flags; of a record's size beside its topic, body and properties
 
 
 cdef struct Framing:  # entry headers and units of a DLedger log; `size` 0 without
@@ -86,27 +87,47 @@ cdef struct Framing:  # entry headers and units of a DLedger log; `size` 0 witho
     uint8_t *unit
 
 
+cdef bint begin_log(Put *put, log, host, int64_t stored) except -1:
+    """Take down where the log ends and from whom records come; False when those are not plain."""
+    cdef int odd = 0
+    if not PyObject_TypeCheck(log, LogCursor):
+        return False
+    put.host, put.store_host, put.stored = <PyObject *>host, of(log, L_HOST), stored
+    if (not PyBytes_CheckExact(host) or PyBytes_GET_SIZE(host) != 4 or not PyBytes_CheckExact(<object>put.store_host)
+            or <object>of(log, L_CRC) or <object>of(log, L_MAP) is None):
+        return False
+    put.base, put.position, put.room = whole(log, L_BASE, &odd), whole(log, L_POSITION, &odd), whole(log, L_CHECK, &odd)
+    put.fixed, put.host_bits = whole(log, L_OVERHEAD, &odd), tz_i32(of(log, L_BITS), &odd)
+    # A store host is of 4 or 16 bytes.
+    return not (odd or put.fixed != OVERHEAD - 9 + PyBytes_GET_SIZE(<object>put.store_host))
+
+
+cdef bint begin_queue(Put *put, queue) except -1:
+    """Take down where a queue ends; False when its records are not plain."""
+    cdef int odd = 0
+    if not PyObject_TypeCheck(queue, QueueCursor):
+        return False
+    put.topic_field = of(queue, Q_FIELD)
+    if not PyBytes_CheckExact(<object>put.topic_field) or <object>of(queue, Q_DELAYED):
+        return False
+    put.overhead = put.fixed + PyBytes_GET_SIZE(<object>put.topic_field)
+    put.offset, put.magic = whole(queue, Q_NEXT, &odd), tz_i32(of(queue, Q_MAGIC), &odd)
+    return not odd
+
+
 cdef bint begin(Put *put, log, queue, record, int64_t stored) except -1:
     """Take down what a put is about; False when its messages are not plain."""
     cdef int odd = 0
-    if type(record) is not NewRecord or not PyObject_TypeCheck(log, LogCursor) or not PyObject_TypeCheck(queue, QueueCursor):
+    if (type(record) is not NewRecord or not begin_log(put, log, <object>of(record, R_HOST), stored)
+            or not begin_queue(put, queue)):
         return False
-    put.host, put.store_host, put.topic_field = of(record, R_HOST), of(log, L_HOST), of(queue, Q_FIELD)
-    if (not PyBytes_CheckExact(<object>put.host) or PyBytes_GET_SIZE(<object>put.host) != 4
-            or not PyBytes_CheckExact(<object>put.store_host) or not PyBytes_CheckExact(<object>put.topic_field)
-            or <object>of(queue, Q_DELAYED) or <object>of(log, L_CRC) or <object>of(log, L_MAP) is None):
-        return False
-    put.stored, put.offset, put.base = stored, whole(queue, Q_NEXT, &odd), whole(log, L_BASE, &odd)
-    put.position, put.room = whole(log, L_POSITION, &odd), whole(log, L_CHECK, &odd)
-    put.overhead = whole(log, L_OVERHEAD, &odd) + PyBytes_GET_SIZE(<object>put.topic_field)
     put.born, put.prepared = whole(record, R_BORN, &odd), whole(record, R_PREPARED, &odd)
-    put.magic, put.queue_id = tz_i32(of(queue, Q_MAGIC), &odd), tz_i32(of(record, R_QUEUE_ID), &odd)
+    put.queue_id = tz_i32(of(record, R_QUEUE_ID), &odd)
     put.port, put.reconsumed = tz_i32(of(record, R_PORT), &odd), tz_i32(of(record, R_RECONSUMED), &odd)
     put.sys_flag = tz_i32(of(record, R_SYS_FLAG), &odd)
-    # Inner batches, halves and what was rolled back are not counted as others are; a store host is of 4 or 16 bytes.
-    odd |= put.sys_flag & (PREPARED | INNER_BATCH) or put.overhead != (OVERHEAD - 9 + PyBytes_GET_SIZE(<object>put.store_host)
-                                                   + PyBytes_GET_SIZE(<object>put.topic_field))
-    put.sys_flag = put.sys_flag & ~HOST_BITS | tz_i32(of(log, L_BITS), &odd)
+    # Inner batches, halves and what was rolled back are not counted as others are.
+    odd |= put.sys_flag & (PREPARED | INNER_BATCH)
+    put.sys_flag = put.sys_flag & ~HOST_BITS | put.host_bits
     return not odd
 
 
@@ -452,9 +473,12 @@ cdef bint look_up(Entries *entries, queue, Place unit, Py_ssize_t count, unique,
     return True
 
 
-cdef bint index(file, Entries *entries, int64_t stored) except -1:
-    """Add entries to an index file; False, and nothing is done, when someone else has to see to it."""
+cdef bint index_entries(file, Entries *entries, int64_t stored, bint writes) except -1:
+    """Add entries to an index file, or find out whether they can be; False, and nothing is done, when someone else has
+    to see to it."""
     cdef int odd = 0, step, count = entries.count
+    if count == 0:
+        return True
     if not PyObject_TypeCheck(file, IndexCursor) or of(file, I_MAP) == NULL:
         return False
     cdef int64_t at = whole(file, I_COUNT, &odd), all_entries = whole(file, I_ENTRIES, &odd), place
@@ -474,6 +498,8 @@ cdef bint index(file, Entries *entries, int64_t stored) except -1:
                 return False  # it comes again, in its place
     if odd or all_entries + 20 * (at + count) > min(whole(file, I_RESERVED, &odd), len(<object>of(file, I_MAP))):
         return False
+    if not writes:
+        return True
     PyObject_GetBuffer(<object>of(file, I_MAP), &view, PyBUF_WRITABLE)
     for step in range(count):
         place = 40 + 4 * (entries.hashes[step] % slots)
@@ -487,13 +513,28 @@ cdef bint index(file, Entries *entries, int64_t stored) except -1:
     return True
 
 
+cdef bint put_units(
+        queue, int64_t at, Place units, Py_ssize_t count, int64_t most, int64_t physical, list dirty) except -1:
+    """Write units at a place of a queue, which then has `most` offsets and knows the log up to `physical`."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(<object>of(queue, Q_MAP), &view, PyBUF_WRITABLE)
+    memcpy(<uint8_t *>view.buf + at, units, 20 * count)
+    PyBuffer_Release(&view)
+    tz_set(queue, AT[Q_POSITION], at + 20 * count)
+    tz_set(queue, AT[Q_MAX], most)
+    tz_set(queue, AT[Q_PHYSICAL], physical)
+    if not <object>of(queue, Q_DIRTY):
+        tz_set(queue, AT[Q_DIRTY], True)
+        dirty.append(queue)
+    return True
+
+
 def fill(pending, list dirty, bint indexed, newest, limit, Py_ssize_t most):
     cdef Entries entries
     cdef int odd = 0
     cdef Py_ssize_t taken = 0, count
     cdef int64_t upto = 0x7FFFFFFFFFFFFFFF if limit is None else limit, stored = 0, reached = 0
     cdef int64_t offset, physical, size, kind, at, end
-    cdef Py_buffer view
     cdef uint8_t one[20]
     cdef Place units
     while taken < most and pending:
@@ -512,17 +553,9 @@ def fill(pending, list dirty, bint indexed, newest, limit, Py_ssize_t most):
                 or at + 20 * count > whole(queue, Q_RESERVED, &odd) or <object>of(queue, Q_MAP) is None
                 or at + 20 * count > len(<object>of(queue, Q_MAP)) or physical < whole(queue, Q_PHYSICAL, &odd)
                 or (indexed and not (look_up(&entries, queue, units, count, unique, keys)
-                                     and (entries.count == 0 or index(newest, &entries, when))))):
+                                     and index_entries(newest, &entries, when, True)))):
             break
-        PyObject_GetBuffer(<object>of(queue, Q_MAP), &view, PyBUF_WRITABLE)
-        memcpy(<uint8_t *>view.buf + at, units, 20 * count)
-        PyBuffer_Release(&view)
-        tz_set(queue, AT[Q_POSITION], at + 20 * count)
-        tz_set(queue, AT[Q_MAX], offset + count)
-        tz_set(queue, AT[Q_PHYSICAL], end)
-        if not <object>of(queue, Q_DIRTY):
-            tz_set(queue, AT[Q_DIRTY], True)
-            dirty.append(queue)
+        put_units(queue, at, units, count, offset + count, end, dirty)
         pending.popleft()
         if <object>of(queue, Q_ARRIVED) is not None:
             (<object>of(queue, Q_ARRIVED)).advance(offset + count)

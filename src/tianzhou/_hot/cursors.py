@@ -127,3 +127,21 @@ class IndexCursor:
     end_timestamp: int
     slot_count: int
     slots: int
+
+
+class SendTarget:
+    """A topic that sends are stored in without a further look.
+
+    Attributes:
+        limit: how many queues may be sent to.
+        flags: what is added to the system flags of messages.
+        counts: messages of each queue, raised with every one.
+        sizes: bytes of their records, likewise.
+    """
+
+    __slots__ = ("counts", "flags", "limit", "sizes")
+
+    counts: list[int]
+    flags: int
+    limit: int
+    sizes: list[int]

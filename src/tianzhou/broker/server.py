@@ -83,6 +83,7 @@ from tianzhou.limits import Bounds
 from tianzhou.log_levels import KEY as LOG_LEVELS
 from tianzhou.logs import CHANGED_LEVELS
 from tianzhou.remoting.client import RemotingClient, RpcHook
+from tianzhou.remoting.connection import Runs
 from tianzhou.remoting.gates.access_control import AccessControl, Credentials, access_control
 from tianzhou.remoting.gates.admin_gate import AdminGate, exposure_warning
 from tianzhou.remoting.gates.peer_addresses import TrustedProxies
@@ -371,6 +372,7 @@ class Broker:
                     tls=self._server_tls,
                     bounds=self._tables.bounds,
                     trusted_proxies=TrustedProxies.parse(settings.proxy_protocol_trusted),
+                    runs=self._parts.runs,
                 )
             )
             self._parts.metrics.servers.append(server)
@@ -427,6 +429,7 @@ class Parts:
     transactions: TransactionChecker
     staging: StagingPublisher
     metrics: BrokerMetrics
+    runs: Runs | None
 
 
 def make_parts(
@@ -514,7 +517,10 @@ def make_parts(
         registered=lambda: registrar.registered,
         name_servers=lambda: bool(names.addresses or names.looked_up),
     )
-    return Parts(router, send, acks, clients, names, registrar, housekeeping, channels, transactions, staging, metrics)
+    # Under access control each request is looked at by itself.
+    runs = send.serve_run if services.access is None else None
+    further = housekeeping, channels, transactions, staging, metrics
+    return Parts(router, send, acks, clients, names, registrar, *further, runs)
 
 
 def make_tables(settings: BrokerSettings, store_settings: StoreSettings, now_ms: int) -> Tables:

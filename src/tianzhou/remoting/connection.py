@@ -33,6 +33,9 @@ Processor: TypeAlias = "Callable[[Connection, Command], Reply | Awaitable[Reply]
 LateProcessor: TypeAlias = "Callable[[Connection, Command, float], Reply | Awaitable[Reply]]"
 """As `Processor`, with the seconds that the requests have waited before they could be served."""
 
+Runs: TypeAlias = "Callable[[Connection, bytearray, int, int], tuple[int, bytes]]"
+"""Serves requests at the front of a read, between two places of a buffer; gives the place behind them, and replies."""
+
 FLUSH_BYTES = 262_144
 LARGE_PIECE = 4096
 WRITE_LOW_BYTES = 131_072
@@ -65,6 +68,7 @@ class Connection(Requester, asyncio.BufferedProtocol):
         "_paused",
         "_proxy_header",
         "_reserved",
+        "_served",
         "_session",
         "_shared",
         "_tasks",
@@ -103,6 +107,8 @@ class Connection(Requester, asyncio.BufferedProtocol):
         self._writable: asyncio.Future[None] | None = None
         self._paused = self._held = self._shared = self._unread_bytes = self._reserved = 0
         self._backlog: list[Command] = []
+        # Replies to what was served before the rest of a read was split; None when nothing was.
+        self._served: bytes | None = None
         self._proxy_header: ProxyHeader | None = None
 
     def __str__(self) -> str:
@@ -260,21 +266,28 @@ class Connection(Requester, asyncio.BufferedProtocol):
         if group.turn_full or group.unread_full:
             group.postpone(self, group.turn_began or now)
         session = self._session
-        commands = session.received(nbytes)
-        if commands and not self.closed:
+        waits = self._backlog or group.unread_full or group.turn_full
+        served: bytes | None = None
+        if waits or group.runs is None or self.closed:
+            commands = session.received(nbytes)
+        else:
+            commands = session.received(nbytes, self._take_run)
+            served, self._served = self._served, None
+        finished = bool(commands) or served is not None
+        if finished and not self.closed:
             self.silent_since = inf
-            if self._backlog or group.unread_full or group.turn_full:
+            if waits:
                 self._backlog += commands
             else:
-                self._serve(commands, group.processor)
+                self._serve(commands, group.processor, served or b"")
             if group.busy_poll is not None:
                 group.busy_poll.requested(self, now - written if self.last_write > written else inf)
         reserved = session.reserved
         if reserved or self._reserved:
-            if commands or not self._reserved:
+            if finished or not self._reserved:
                 self.gathering_since = self.last_read
             self._reserved = reserved
-            group.budget.reserve(self, reserved, finished=bool(commands))
+            group.budget.reserve(self, reserved, finished=finished)
         if session.error is not None:
             self._reject(session.error)
         elif nbytes >= READ_SIZE and group.eager_reads and not self._paused & _PAUSED_TURN:
@@ -370,9 +383,17 @@ class Connection(Requester, asyncio.BufferedProtocol):
 
     # serving
 
-    def _serve(self, commands: list[Command], processor: Processor) -> None:
-        replies: list[bytes] = []
-        size = done = 0
+    def _take_run(self, buffer: bytearray, start: int, end: int) -> int:
+        runs = self._group.runs
+        assert runs is not None
+        after, replies = runs(self, buffer, start, end)
+        if after > start:
+            self._served = replies
+        return after
+
+    def _serve(self, commands: list[Command], processor: Processor, served: bytes = b"") -> None:
+        replies = [served] if served else []
+        size, done = len(served), 0
         reply: Any
         for command in commands:
             done += 1

@@ -16,7 +16,7 @@ from tianzhou.free_memory import give_back
 from tianzhou.limits import ADDRESS_CONNECTIONS, CONNECTIONS, HANDSHAKE_SECONDS, Bounds
 from tianzhou.open_files import allow_more_files, ceiling
 from tianzhou.remoting import proxy
-from tianzhou.remoting.connection import Connection, LateProcessor, Processor
+from tianzhou.remoting.connection import Connection, LateProcessor, Processor, Runs
 from tianzhou.remoting.gates.peer_addresses import PeerCounts, TrustedProxies, host_of
 from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.remoting.handshakes import first_byte, reason_of
@@ -63,6 +63,7 @@ class RemotingServer:
         bounds: see `ConnectionGroup`.
         trusted_proxies: load balancers whose PROXY header is believed.
         check_address: called with the socket's address of each peer; raises ProtocolError for one that is refused.
+        runs: serves requests at the front of a read by one call, see `Runs`; None for none.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class RemotingServer:
         bounds: Bounds | None = None,
         trusted_proxies: TrustedProxies | None = None,
         check_address: Callable[[str], None] | None = None,
+        runs: Runs | None = None,
     ) -> None:
         self.host = host
         self.port = port
@@ -96,6 +98,7 @@ class RemotingServer:
         )
         self.group.mark_turns()
         self.group.on_connect = on_connect
+        self.group.runs = runs
         self.group.account_of = None if tls is None else tls.account_of
         if late is not None:
             self.group.serve_late(late, late_after_s)

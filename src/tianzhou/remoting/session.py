@@ -11,6 +11,8 @@ arrived and never with what was announced.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tianzhou.errors import ProtocolError
 from tianzhou.limits import FRAME_BYTES
 from tianzhou.remoting.foreign import explain
@@ -101,8 +103,13 @@ class Session:
             return self._view[size : size + most]
         return self._view[:most]
 
-    def received(self, count: int) -> list[Command]:
+    def received(self, count: int, take: Callable[[bytearray, int, int], int] | None = None) -> list[Command]:
         """The commands that `count` bytes just written into `writable()` complete, in order.
+
+        Args:
+            count: bytes that have come.
+            take: serves frames at the front of a buffer, between two places of it, before the rest becomes commands;
+                gives the place behind them. Frames with a buffer of their own are not shown to it.
 
         Bad bytes do not raise here: commands in front of them are returned and `error` is set; nothing may be
         fed to the session after that.
@@ -110,10 +117,11 @@ class Session:
         if self._large is not None:
             return self._received_large(count)
         end = len(self._tail) + count
+        first = 0 if take is None else take(self._scratch, 0, end)
         try:
-            commands, start = split(self._scratch, 0, end, MAX_FRAME)
+            commands, start = split(self._scratch, first, end, MAX_FRAME)
         except ProtocolError:
-            commands, start = self._up_to_error(end)
+            commands, start = self._up_to_error(first, end)
         if start == end:
             self._tail = b""
             self.reserved = 0
@@ -153,10 +161,9 @@ class Session:
             self.error = error
             return []
 
-    def _up_to_error(self, end: int) -> tuple[list[Command], int]:
+    def _up_to_error(self, start: int, end: int) -> tuple[list[Command], int]:
         # The rare way: split one frame at a time, so that what stands before the bad one is still served.
         commands: list[Command] = []
-        start = 0
         try:
             while start + _LENGTH_WORD <= end:
                 size = _LENGTH_WORD + int.from_bytes(self._view[start : start + _LENGTH_WORD], "big")

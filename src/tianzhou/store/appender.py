@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import logging
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from msgspec import structs
 
-from tianzhou._hot import put_batch, put_plain
+from tianzhou._hot import SendRun, put_batch, put_plain
+from tianzhou._hot.cursors import SendTarget
 from tianzhou.clock import Clock
 from tianzhou.errors import PageCacheBusy, StoreError
 from tianzhou.model import names
@@ -106,6 +107,8 @@ class Appender:
         self._appends_crc = settings.enabled_append_prop_crc
         # Whether what is stored may differ from what is put: a CRC, the offsets in further queues.
         self._amends = settings.enabled_append_prop_crc or settings.enable_multi_dispatch
+        # Whether messages are stored one by one.
+        self._alone = self._amends or self._framed or self._sync
 
     def append(self, record: NewRecord) -> PutResult:
         """Store one message; it is in the page cache on return (store.md §4.2).
@@ -195,6 +198,51 @@ class Appender:
         if result is not None:
             self._appended(stored, _TOGETHER)
         return result
+
+    def append_run(
+        self,
+        run: SendRun,
+        buffer: bytearray,
+        start: int,
+        end: int,
+        most_frame: int,
+        targets: Mapping[str, SendTarget],
+        host: bytes,
+        port: int,
+    ) -> tuple[int, bytes, int]:
+        """Store the sends at the front of what was read from a connection, as far as they are ordinary.
+
+        They have one store time. What is dispatched at once is there for consumers on return.
+
+        Args:
+            run: knows what is ordinary, and stores it; the further arguments are those of `SendRun.store`.
+            buffer: what was read.
+            start: where its first frame begins.
+            end: where it ends.
+            most_frame: maximum bytes of a frame.
+            targets: topics that sends were admitted to.
+            host: address of the sender.
+            port: its port.
+
+        Returns:
+            Where the first frame begins that was left, the replies to those before it, and how many these are.
+        """
+        if self._flags.refusal is not None or self._alone or self._durability.refuses:
+            return start, b"", 0
+        dispatcher, log, stored = self._dispatcher, self._log, self._now()
+        start, replies, count, later, waited = run.store(
+            buffer, start, end, most_frame, self._settings.max_message_size, log, self._table, targets, host, port,
+            stored, dispatcher.pending, dispatcher.dirty, dispatcher.at_once(),
+        )  # fmt: skip
+        if count > later:
+            dispatcher.dispatched(dispatcher.pending[-later][2] if later else log.end, stored, waited)
+        if later:
+            self._appended(stored)
+        elif count:
+            self._flusher.last_timestamp = stored
+            if self.on_append is not None:
+                self.on_append()
+        return start, replies, count
 
     def append_batch(self, record: NewRecord, entries: Iterable[tuple[int, Octets, Octets]]) -> PutResult:
         """Store several messages of one queue, all in one segment (store.md §16.1).

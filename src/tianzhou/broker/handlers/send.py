@@ -12,7 +12,8 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tianzhou._hot import PropertyReader, message_ids, send_reply, stored_reply
+from tianzhou._hot import PropertyReader, SendRun, message_ids, send_reply, stored_reply
+from tianzhou._hot.cursors import SendTarget
 from tianzhou.broker.delays.delay import NO_TIMERS, put_off, wanted_level
 from tianzhou.broker.handlers.handler import Handler, serves
 from tianzhou.broker.messages.acknowledgements import Acknowledgements
@@ -37,6 +38,7 @@ from tianzhou.limits import HALF_MESSAGES
 from tianzhou.model import TopicConfig, names
 from tianzhou.records.layout import INNER_BATCH_BITS, TRANSACTION_BITS
 from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.remoting.session import MAX_FRAME
 from tianzhou.store.queues.queues import is_batch_type
 from tianzhou.store.results import NewRecord, PutResult, PutStatus
 from tianzhou.wire.batch import decode_batch
@@ -55,10 +57,10 @@ SAMPLE_EVERY_S = 0.01
 """Puts are timed no more often than this."""
 
 
-class Target:
+class Target(SendTarget):
     """A topic that sends were admitted to, with what the hot path needs of it."""
 
-    __slots__ = ("batched", "counts", "flags", "limit", "queues", "sizes", "traffic", "waits")
+    __slots__ = ("batched", "queues", "traffic", "waits")
 
     def __init__(self, config: TopicConfig, traffic: PutTraffic) -> None:
         self.queues = config.write_queue_nums
@@ -101,6 +103,7 @@ class SendHandler(Handler):
         self._added = added_properties(settings)
         self._tail = encode_properties(self._added)
         self._plain_record = PropertyReader(_SPECIAL, self._tail, tags_code).record
+        self._run = SendRun(_SPECIAL, self._tail, tags_code, self._id_head, self._region, self._trace_on)
         self._marks = reply_marks(settings)
         self._settles = self._store.durability.waits
         self._shared_text: str | None = None
@@ -164,6 +167,37 @@ class SendHandler(Handler):
         except BrokerError as error:
             return command.reply(error.code, error.remark, self._marks)
 
+    def serve_run(self, connection: Connection, buffer: bytearray, start: int, end: int) -> tuple[int, bytes]:
+        """Serve the ordinary sends at the front of what was read from a connection by one call (ADR 0022).
+
+        Args:
+            connection: of the sender.
+            buffer: what was read.
+            start: where its first frame begins.
+            end: where it ends.
+
+        Returns:
+            Where the first frame begins that was left, and the replies to those before it.
+        """
+        if self._settles:
+            return start, b""
+        timed = self._append is not self._store.append
+        began = self._clock.monotonic() if timed else 0.0
+        start, replies, count = self._store.append_run(
+            self._run,
+            buffer,
+            start,
+            end,
+            MAX_FRAME,
+            self._targets,
+            connection.remote_host_bytes,
+            connection.remote_port,
+        )
+        if timed and count:
+            self._append = self._store.append
+            self._note_put((self._clock.monotonic() - began) / count)
+        return start, replies
+
     def _sample(self) -> None:
         """Take the time of the next put."""
         self._append = self._timed_append
@@ -173,9 +207,12 @@ class SendHandler(Handler):
         began = self._clock.monotonic()
         result = self._store.append(record)
         if not self._settles:
-            self._stats.put_latency.note((self._clock.monotonic() - began) * 1000)
-            asyncio.get_running_loop().call_later(SAMPLE_EVERY_S, self._sample)
+            self._note_put(self._clock.monotonic() - began)
         return result
+
+    def _note_put(self, seconds: float) -> None:
+        self._stats.put_latency.note(seconds * 1000)
+        asyncio.get_running_loop().call_later(SAMPLE_EVERY_S, self._sample)
 
     def _sample_unusual(self, began: float) -> None:
         listener = self._stats.put_latency.listener

@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from time import perf_counter
 from typing import Final
 
 from tianzhou._hot import BY_HAND, fill
-from tianzhou._hot.cursors import Pending
+from tianzhou._hot.cursors import Pending, QueueCursor
 from tianzhou._hot.records import UNIT
 from tianzhou.records.layout import PREPARED, ROLLBACK
 from tianzhou.store.flags import RunningFlag
 from tianzhou.store.index.index import Index
+from tianzhou.store.index.indexfile import IndexFile
 from tianzhou.store.queues.consumequeue import ConsumeQueue
 
 logger = logging.getLogger(__name__)
@@ -86,6 +87,32 @@ class Dispatcher:
         more = self.run(SLICE_RECORDS, SLICE_SECONDS)
         if more:
             self.kick()
+
+    def at_once(self) -> tuple[bool, IndexFile | None] | None:
+        """Index that takes the entries of what is dispatched as soon as it is stored.
+
+        Returns:
+            Whether there is an index, and its newest file; None when something has to be dispatched before.
+        """
+        if self.pending or self.limit is not None or self._failed:
+            return None
+        index = self.index
+        return (False, None) if index is None else (True, index.newest)
+
+    def dispatched(self, position: int, stored: int, waited: Iterable[QueueCursor]) -> None:
+        """Note that records were dispatched at once, by whoever stored them.
+
+        Args:
+            position: where the last of them ends.
+            stored: its store time, ms.
+            waited: queues that got one and are waited for.
+        """
+        self.position, self.logics_timestamp = position, stored
+        if self.index is not None:
+            self.index.write_header()
+        for queue in waited:
+            if queue.arrived is not None:
+                queue.arrived.advance(queue.max_offset)
 
     def units_changed(self, queue: ConsumeQueue) -> None:
         """Note that a queue has units which are not known to be on the disk."""

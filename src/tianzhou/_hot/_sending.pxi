@@ -1,0 +1,190 @@
+# Included by _compiled.pyx: the sends of a read of a connection, stored by one call (docs/adr/0022-runs.md).
+
+cdef extern from "sends.h":
+    ctypedef struct Send "TzSend":
+        Place topic, properties
+        Py_ssize_t topic_size, properties_size
+        int64_t queue_id, sys_flag, born, flag, reconsumed, opaque, command_flag
+    bint tz_scan_send(Place, Py_ssize_t, Send *)
+    Py_ssize_t tz_unescape(Place, Py_ssize_t, uint8_t *, Py_ssize_t)
+    bint tz_alnum(Place, Py_ssize_t)
+    uint8_t *tz_put_number(uint8_t *, int64_t)
+    uint8_t *tz_put_hex(uint8_t *, uint64_t)
+
+cdef enum:
+    MOST_PROPERTIES = 32767
+    MOST_UNIQUE = 900
+    REPLY_NUMBERS = 100  # bytes that the numbers of a reply take at most
+    ONEWAY = 2
+
+
+cdef int64_t unit_place(queue, int64_t offset, int64_t physical) except -2:
+    """Where the unit of a queue's next record goes; -1 when someone else has to see to it."""
+    cdef int odd = 0
+    cdef int64_t at = whole(queue, Q_POSITION, &odd)
+    if (at < 0 or offset != whole(queue, Q_MAX, &odd) or at + 20 > whole(queue, Q_RESERVED, &odd)
+            or <object>of(queue, Q_MAP) is None or at + 20 > len(<object>of(queue, Q_MAP))
+            or physical < whole(queue, Q_PHYSICAL, &odd) or odd):
+        return -1
+    return at
+
+
+cdef class SendRun:
+    cdef list names
+    cdef bytes tail
+    cdef tuple pieces  # what stands around the numbers of a reply; empty when that cannot be said
+    cdef Py_ssize_t fixed
+    cdef uint8_t *text
+    cdef uint8_t *replies
+    cdef Py_ssize_t room
+
+    def __cinit__(self, special, tail, tags_code, id_head, region, trace_on):
+        reply = _frames.send_reply("{o}", id_head + "{p}", "{q}", "{n}", "T", region, trace_on)[8:]
+        marks = (b'"{q}"', b'"T"', b'{p}"', b'"{n}"', b":{o},")
+        self.names, self.tail, self.pieces = _NAMES + [name.encode() for name in special], tail, ()
+        if all([reply.count(mark) == 1 for mark in marks]) and len(tail) <= MOST_PROPERTIES:
+            pieces = []
+            for mark in marks:
+                before, reply = reply.split(mark)
+                pieces.append(before + mark[: mark.find(b"{")] if b"{" in mark else before + b'"')
+                reply = mark[mark.find(b"}") + 1 :] + reply if b"{" in mark else b'"' + reply
+            self.pieces = (*pieces, reply)
+        self.fixed = 8 + sum([len(piece) for piece in self.pieces]) + REPLY_NUMBERS
+        self.text = <uint8_t *>PyMem_Malloc(MOST_PROPERTIES)
+        self.replies, self.room = NULL, 0
+        if self.text == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        PyMem_Free(self.text)
+        PyMem_Free(self.replies)
+
+    cdef bint has_room(self, Py_ssize_t size) except -1:
+        if size > self.room:
+            grown = <uint8_t *>PyMem_Realloc(self.replies, 2 * size)
+            if grown == NULL:
+                raise MemoryError
+            self.replies, self.room = grown, 2 * size
+        return True
+
+    cdef uint8_t *piece(self, uint8_t *p, int number):
+        return tz_put(p, <PyObject *><bytes>self.pieces[number])
+
+    cdef uint8_t *reply(self, uint8_t *start, Send *send, Values *found, int64_t place, int64_t offset):
+        """Write a reply; where the next one goes."""
+        cdef uint8_t *p = tz_put_number(self.piece(start + 8, 0), send.queue_id)
+        p = self.piece(p, 1)
+        memcpy(p, found.at[0], found.size[0])
+        p = tz_put_hex(self.piece(p + found.size[0], 2), <uint64_t>place)
+        p = tz_put_number(self.piece(tz_put_number(self.piece(p, 3), offset), 4), send.opaque)
+        p = self.piece(p, 5)
+        tz_put32(tz_put32(start, <uint32_t>(p - start - 4)), <uint32_t>(p - start - 8))
+        return p
+
+    def store(
+            self, buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t most_frame, Py_ssize_t most_body, log, dict table,
+            dict targets, host, int port, int64_t stored, pending, list dirty, index):
+        cdef Put put
+        cdef Send send
+        cdef Values found
+        cdef Entries entries
+        cdef uint8_t one[20]
+        cdef Py_buffer source, segment
+        cdef Place p, topic = NULL
+        cdef uint8_t *q
+        cdef uint8_t *out
+        cdef Py_ssize_t length, word, topic_size = 0, own, more, replied = 0
+        cdef int64_t size, limit = 0, flags = 0, place, unit_at
+        cdef int32_t code
+        cdef uint32_t head
+        cdef int odd = 0, count = 0, later = 0
+        cdef bint gap, indexed, direct = index is not None
+        cdef list waited = [], counts = None, sizes = None
+        cdef dict queues = None
+        cdef Window body = Window()
+        entries.count = 0
+        if not self.pieces or not begin_log(&put, log, host, stored):
+            return start, b"", 0, 0, waited
+        indexed, newest = index if direct else (False, None)
+        put.port, put.prepared = port, 0
+        map_of_log = <object>of(log, L_MAP)
+        PyObject_GetBuffer(buffer, &source, PyBUF_SIMPLE)
+        PyObject_GetBuffer(map_of_log, &segment, PyBUF_WRITABLE)
+        try:
+            end, put.room = min(end, source.len), min(put.room, segment.len)
+            while 0 <= start and end - start >= 20 and put.position >= 0:
+                p = <Place>source.buf + start
+                length, word = <int32_t>tz_get32(p), tz_get32(p + 4)
+                if (length < 4 or length + 4 > min(most_frame, end - start) or word > 0xFFFFFF or word + 4 >= length
+                        or length - 4 - word > most_body or not tz_scan_send(p + 8, word, &send)
+                        or send.command_flag & ~ONEWAY or send.sys_flag & (INNER_BATCH_BITS | TRANSACTION_BITS)):
+                    break
+                if topic_size != send.topic_size or memcmp(topic, send.topic, topic_size) != 0:
+                    name = PyUnicode_DecodeUTF8(<const char *>send.topic, send.topic_size, NULL)
+                    target, queues = targets.get(name), table.get(name)
+                    if queues is None or not PyObject_TypeCheck(target, SendTarget):
+                        break
+                    limit, flags = whole(target, T_LIMIT, &odd), whole(target, T_FLAGS, &odd)
+                    counts, sizes = <object>of(target, T_COUNTS), <object>of(target, T_SIZES)
+                    topic, topic_size, limit = send.topic, send.topic_size, min(limit, len(counts), len(sizes))
+                if odd or not 0 <= send.queue_id < limit:
+                    break
+                queue = queues.get(send.queue_id)
+                if (not PyObject_TypeCheck(queue, QueueCursor) or not <object>of(queue, Q_PLAIN)
+                        or not begin_queue(&put, queue)):
+                    break
+                own = tz_unescape(send.properties, send.properties_size, self.text, MOST_PROPERTIES)
+                if own <= 0 or not find_values(self.text, own, self.names, &found) or found.size[0] == 0:
+                    break
+                gap = self.text[own - 1] != 2
+                more, place = own + gap + PyBytes_GET_SIZE(self.tail), put.base + put.position
+                size = put.overhead + length - 4 - word + more
+                if (more > MOST_PROPERTIES or put.position + size > put.room or found.size[0] > MOST_UNIQUE
+                        or not tz_alnum(found.at[0], found.size[0])):
+                    break
+                # Whatever cannot be dispatched at once waits its turn, and so does everything behind it.
+                unit_at = unit_place(queue, put.offset, place) if direct else -1
+                direct = unit_at >= 0
+                if direct and indexed:
+                    entries.count = 0
+                    head = 31 * tz_hash(0, send.topic, topic_size) + c"#"
+                    direct = (tz_add_keys(&entries, head, found.at[0], found.size[0], False, place)
+                              and tz_add_keys(&entries, head, found.at[1], found.size[1], True, place)
+                              and index_entries(newest, &entries, stored, False))
+                self.has_room(replied + self.fixed + found.size[0])
+                put.queue_id, put.born, put.reconsumed = send.queue_id, send.born, send.reconsumed
+                put.sys_flag = (send.sys_flag | flags) & ~HOST_BITS | put.host_bits
+                body.at, body.size = <void *>(p + 8 + word), length - 4 - word
+                q = write(&put, <uint8_t *>segment.buf + put.position, size, <uint32_t>send.flag, _crc32(body),
+                          <Place>body.at, body.size, more)
+                memcpy(q, self.text, own)
+                if gap:
+                    q[own] = 2
+                memcpy(q + own + gap, PyBytes_AS_STRING(self.tail), PyBytes_GET_SIZE(self.tail))
+                put.position += size
+                tz_set(log, AT[L_POSITION], put.position)
+                tz_set(queue, AT[Q_NEXT], put.offset + 1)
+                code = <int32_t>tz_hash(0, found.at[2], found.size[2])
+                if direct:
+                    tz_put_unit(one, place, size, code)
+                    put_units(queue, unit_at, one, 1, put.offset + 1, put.base + put.position, dirty)
+                    if indexed:
+                        index_entries(newest, &entries, stored, True)
+                    if <object>of(queue, Q_ARRIVED) is not None:
+                        waited.append(queue)
+                else:
+                    later += 1
+                    pending.append((queue, put.offset, place, size, code, stored, 0,
+                                    PyUnicode_DecodeUTF8(<const char *>found.at[0], found.size[0], NULL),
+                                    PyUnicode_DecodeUTF8(<const char *>found.at[1], found.size[1], NULL)))
+                counts[send.queue_id] += 1
+                sizes[send.queue_id] += size
+                if not send.command_flag & ONEWAY:
+                    out = self.replies + replied
+                    replied += self.reply(out, &send, &found, place, put.offset) - out
+                start += 4 + length
+                count += 1
+        finally:
+            PyBuffer_Release(&segment)
+            PyBuffer_Release(&source)
+        return start, PyBytes_FromStringAndSize(<const char *>self.replies, replied) if replied else b"", count, later, waited

@@ -1,0 +1,214 @@
+"""A run of sends against the same sends one by one: the same log, queues, index, replies and figures, in both twins."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tianzhou import _hot
+from tianzhou._hot import sends
+from tianzhou.broker.handlers import send as send_handler
+from tianzhou.broker.server import make_parts, make_tables
+from tianzhou.broker.services import Services
+from tianzhou.broker.settings import BrokerSettings
+from tianzhou.broker.stats.stats import BrokerStats
+from tianzhou.model import TopicConfig
+from tianzhou.remoting.client import RemotingClient
+from tianzhou.remoting.connection import Connection
+from tianzhou.remoting.group import ConnectionGroup
+from tianzhou.store.settings import StoreSettings
+from tianzhou.store.store import MessageStore
+from tianzhou.supervision import Supervisor
+from tianzhou.testing.clock import VirtualClock
+from tianzhou.testing.memory import MemoryTransport
+
+HOST = b"\x7f\x00\x00\x01"
+LONG_NAMES = [
+    "producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag", "bornTimestamp", "flag",
+    "properties", "reconsumeTimes", "unitMode", "maxReconsumeTimes", "batch",
+]  # fmt: skip
+TOPICS = ("T", "topic_of-40", "n" * 130)
+
+
+def frame(header: bytes, body: bytes) -> bytes:
+    return (4 + len(header) + len(body)).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header + body
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A send as a client spells it, or nearly so."""
+
+    topic: str = "T"
+    queue_id: int = 0
+    properties: str = "UNIQ_KEY\\u0001AC110001\\u0002WAIT\\u0001true\\u0002"
+    body: bytes = b"body"
+    code: int = 310
+    flag: int = 0
+    sys_flag: int = 0
+    more: str = ""
+    spelled: str = '"flag":{flag},"language":"JAVA","opaque":{opaque},"serializeTypeCurrentRPC":"JSON","version":479'
+
+    def frame(self, opaque: int) -> bytes:
+        """The request."""
+        values = {
+            "a": "P", "b": self.topic, "c": "TBW102", "d": 4, "e": self.queue_id, "f": self.sys_flag,
+            "g": 1_700_000_000_000 + opaque, "h": 7, "i": self.properties, "j": 0, "k": "false", "l": 16, "m": "false",
+        }  # fmt: skip
+        names = LONG_NAMES if self.code == 10 else values
+        fields = ",".join(f'"{name}":"{value}"' for name, value in zip(names, values.values(), strict=True))
+        rest = self.spelled.format(flag=self.flag, opaque=opaque)
+        header = f'{{"code":{self.code},"extFields":{{{fields}{self.more}}},{rest}}}'
+        return frame(header.encode(), self.body)
+
+
+ODD = [
+    Sent(topic="unknown"), Sent(queue_id=9), Sent(queue_id=-1), Sent(sys_flag=4), Sent(sys_flag=8), Sent(sys_flag=0xC0),
+    Sent(properties=""), Sent(properties="KEYS\\u0001k\\u0002"), Sent(properties="UNIQ_KEY\\u0001ü\\u0002"),
+    Sent(properties="UNIQ_KEY\\u0001A-1\\u0002"), Sent(properties="UNIQ_KEY\\u0001A\\u0002DELAY\\u00013\\u0002"),
+    Sent(properties="UNIQ_KEY\\u0001A\\u0002UNIQ_KEY\\u0001B"), Sent(properties="UNIQ_KEY\\u0001A\\u0002broken"),
+    Sent(properties="UNIQ_KEY\\u0001A\\u0002x\\u0001\\u0000\\u0002"), Sent(body=b""), Sent(more=',"zz":"1"'),
+    Sent(more=',"b":"other"'), Sent(more=',"n":"broker-a"'), Sent(more=',"AccessKey":"a","Signature":"s"'),
+    Sent(spelled='"opaque":{opaque},"flag":{flag}'), Sent(spelled='"opaque": {opaque}'),
+    Sent(spelled='"opaque":0{opaque}'),
+    Sent(spelled='"opaque":{opaque},"remark":"r"'), Sent(flag=4), Sent(code=35), Sent(body=b"x" * 5000),
+]  # fmt: skip
+ORDINARY = st.builds(
+    Sent,
+    topic=st.sampled_from(TOPICS),
+    queue_id=st.integers(0, 3),
+    properties=st.sampled_from(
+        [
+            "UNIQ_KEY\\u0001AC110001\\u0002WAIT\\u0001true\\u0002",
+            "KEYS\\u0001one two\\u0002UNIQ_KEY\\u0001AC110002\\u0002TAGS\\u0001tag\\u0002",
+            'x\\u0001\\"\\\\\\/\\u0041\\u0002UNIQ_KEY\\u0001AC110003\\u0002TAGS\\u0001tagTag',
+        ]
+    ),
+    body=st.sampled_from([b"b", b"\0" * 40, bytes(range(256)) * 3]),
+    code=st.sampled_from([310, 310, 10]),
+    flag=st.sampled_from([0, 0, 0, 2]),
+)
+READS = st.lists(st.lists(st.one_of(ORDINARY, ORDINARY, ORDINARY, st.sampled_from(ODD)), max_size=12), max_size=5)
+
+
+async def stored(root: Path, reads: list[bytes], run: Any, **store: Any) -> Any:
+    """What reads of a connection leave behind in a broker.
+
+    Args:
+        root: where its store is.
+        reads: what comes at a time.
+        run: class of the runs; None serves requests one by one.
+        store: settings of the store, beside small sizes.
+    """
+    clock = VirtualClock()
+    broker_settings = replace(BrokerSettings(), broker_ip1="127.0.0.1", auto_create_topic_enable=False)
+    small = {"mapped_file_size_commit_log": 1 << 17, "mapped_file_size_consume_queue": 400, "max_hash_slot_num": 50}
+    store_settings = StoreSettings(
+        store_path_root_dir=str(root), max_message_size=4096, **small | {"max_index_num": 40} | store
+    )
+    tables = make_tables(broker_settings, store_settings, clock.now_ms())
+    for topic in TOPICS:
+        tables.topics.put(TopicConfig(topic, 4, 4), clock.now_ms())
+    held = MessageStore(store_settings, clock, store_host=HOST, store_port=10911)
+    await held.start()
+    services = Services(
+        tables,
+        held,
+        BrokerStats(clock.now_ms()),
+        clock,
+        Supervisor("broker", clock),
+        "127.0.0.1:10911",
+        (HOST, 10911),
+        rng=Random(1),
+    )
+    parts = make_parts(
+        services, client=RemotingClient(clock=clock), written=asyncio.sleep, settings_changed=lambda _: None
+    )  # type: ignore[arg-type]
+    group = ConnectionGroup(parts.router.serve, idle_timeout_s=0, clock=clock)
+    if run is not None:
+        parts.send._run = run(
+            send_handler._SPECIAL, parts.send._tail, send_handler.tags_code, parts.send._id_head, parts.send._region,
+            parts.send._trace_on,
+        )  # fmt: skip
+        group.runs = parts.runs
+    group.start()
+    connection = Connection(group)
+    transport = MemoryTransport(connection, ("127.0.0.1", 40_001))
+    for read in reads:
+        transport.feed(read)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    held._dispatcher.drain()
+    queues = [queue for topic in sorted(held._queues.table) for _, queue in sorted(held._queues.table[topic].items())]
+    left = (
+        bytes(transport.written),
+        [bytes(segment.view) for segment in held._log.files.segments],
+        [bytes(segment.view) for queue in queues for segment in queue.files],
+        [(queue.next_offset, queue.max_offset, queue.max_physical, queue.dirty) for queue in queues],
+        [bytes(file._map) for file in held._index.files] if held._index else [],
+        {topic: (traffic.counts, traffic.sizes) for topic, traffic in services.stats.puts.items()},
+        (held._dispatcher.position, held._dispatcher.logics_timestamp),
+    )
+    await group.close(0)
+    await held.close()
+    return left
+
+
+def runs() -> Iterator[Any]:
+    yield pytest.param(sends.SendRun, id="pure")
+    yield pytest.param(_hot.SendRun, id="chosen")
+
+
+@pytest.mark.parametrize("run", runs())
+@settings(max_examples=60, deadline=None)
+@given(READS, st.booleans(), st.integers(0, 400))
+def test_a_run_stores_what_its_sends_do_one_by_one(run: Any, reads: list[list[Sent]], indexed: bool, cut: int) -> None:
+    pieces, opaque = [b""], 0
+    for read in reads:
+        for one in read:
+            opaque += 1
+            pieces[-1] += one.frame(opaque)
+        pieces.append(b"")
+    # A read may end anywhere.
+    first, place = pieces[0], max(len(pieces[0]) - cut, 0)
+    pieces = [first[:place], first[place:] + b"".join(pieces[1:2]), *pieces[2:]]
+    found = []
+    for one_by_one in (True, False):
+        with TemporaryDirectory() as root:
+            work = stored(Path(root), pieces, None if one_by_one else run, message_index_enable=indexed)
+            found.append(asyncio.run(work))
+    assert found[1] == found[0]
+
+
+@pytest.mark.parametrize("run", runs())
+def test_ordinary_sends_never_become_commands(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = [Sent(queue_id=number % 4, code=(310, 10)[number % 2]) for number in range(50)]
+    frames = b"".join(one.frame(number) for number, one in enumerate(sent))
+    served = 0
+    append_run = MessageStore.__init__
+
+    def counting(self: MessageStore, *arguments: Any, **more: Any) -> None:
+        append_run(self, *arguments, **more)
+        inner = self.append_run
+
+        def counted(*values: Any) -> Any:
+            nonlocal served
+            answer = inner(*values)
+            served += answer[2]
+            return answer
+
+        self.append_run = counted  # type: ignore[method-assign]
+
+    monkeypatch.setattr(MessageStore, "__init__", counting)
+    first = b"".join(Sent(queue_id=number).frame(number) for number in range(4))
+    asyncio.run(stored(tmp_path, [first, frames[:9000], frames[9000:], frames], run))
+    # Each queue's first message makes its files; so does the first one behind a half frame with a buffer of its own.
+    assert served > 90
