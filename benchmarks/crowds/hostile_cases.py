@@ -94,10 +94,14 @@ def _queues(number: int) -> Iterator[bytes]:
         yield _topic(f"hostile-{number}-{one}", 200)
 
 
+def _group(name: str) -> bytes:
+    body = json.dumps({"groupName": name, "retryQueueNums": 1}).encode()
+    return request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)
+
+
 def _groups(number: int) -> Iterator[bytes]:
     for one in range(_each(limits.GROUPS)):
-        body = json.dumps({"groupName": f"hostile-{number}-{one}", "retryQueueNums": 1}).encode()
-        yield request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)
+        yield _group(f"hostile-{number}-{one}")
 
 
 def _beat(number: int, producers: list[str], consumers: list[ConsumerData]) -> bytes:
@@ -150,10 +154,12 @@ def _properties(number: int) -> Iterator[bytes]:
 
 def _offsets(number: int) -> Iterator[bytes]:
     for one in range(_each(limits.OFFSETS)):
+        group = f"hostile-{number}-{one // QUEUES}"
+        if one % QUEUES == 0:
+            yield _group(group)
         yield request(
-            RequestCode.UPDATE_CONSUMER_OFFSET, consumerGroup=f"hostile-{number}-{one // QUEUES}", topic=TOPIC,
-            queueId=one % QUEUES, commitOffset=0,
-        )  # fmt: skip
+            RequestCode.UPDATE_CONSUMER_OFFSET, consumerGroup=group, topic=TOPIC, queueId=one % QUEUES, commitOffset=0
+        )
 
 
 def _kv(number: int) -> Iterator[bytes]:
