@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -25,11 +24,13 @@ from tianzhou.model import TopicConfig
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.group import ConnectionGroup
+from tianzhou.remoting.session import MAX_FRAME
 from tianzhou.store.settings import StoreSettings
 from tianzhou.store.store import MessageStore
 from tianzhou.supervision import Supervisor
 from tianzhou.testing.clock import VirtualClock
 from tianzhou.testing.memory import MemoryTransport
+from tianzhou.wire.command import encode, split
 
 HOST = b"\x7f\x00\x00\x01"
 LONG_NAMES = [
@@ -88,6 +89,7 @@ ORDINARY = st.builds(
     properties=st.sampled_from(
         [
             "UNIQ_KEY\\u0001AC110001\\u0002WAIT\\u0001true\\u0002",
+            "UNIQ_KEY\\u0001AC110009\\u0002WAIT\\u0001false",
             "KEYS\\u0001one two\\u0002UNIQ_KEY\\u0001AC110002\\u0002TAGS\\u0001tag\\u0002",
             'x\\u0001\\"\\\\\\/\\u0041\\u0002UNIQ_KEY\\u0001AC110003\\u0002TAGS\\u0001tagTag',
         ]
@@ -140,16 +142,23 @@ async def stored(root: Path, reads: list[bytes], run: Any, **store: Any) -> Any:
         )  # fmt: skip
         group.runs = parts.runs
     group.start()
+    answering = asyncio.ensure_future(parts.acks.run())
     connection = Connection(group)
     transport = MemoryTransport(connection, ("127.0.0.1", 40_001))
     for read in reads:
         transport.feed(read)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
+    async with asyncio.timeout(60):
+        while len(parts.acks):
+            await asyncio.sleep(0.001)
+    answering.cancel()
+    if held.settings.sync_flush:
+        held._dispatcher.limit = None
     held._dispatcher.drain()
     queues = [queue for topic in sorted(held._queues.table) for _, queue in sorted(held._queues.table[topic].items())]
     left = (
-        bytes(transport.written),
+        sorted(encode(reply) for reply in split(transport.written, 0, len(transport.written), MAX_FRAME)[0]),
         [bytes(segment.view) for segment in held._log.files.segments],
         [bytes(segment.view) for queue in queues for segment in queue.files],
         [(queue.next_offset, queue.max_offset, queue.max_physical, queue.dirty) for queue in queues],
@@ -162,15 +171,15 @@ async def stored(root: Path, reads: list[bytes], run: Any, **store: Any) -> Any:
     return left
 
 
-def runs() -> Iterator[Any]:
-    yield pytest.param(sends.SendRun, id="pure")
-    yield pytest.param(_hot.SendRun, id="chosen")
+RUNS = [pytest.param(sends.SendRun, id="pure"), pytest.param(_hot.SendRun, id="chosen")]
 
 
-@pytest.mark.parametrize("run", runs())
+@pytest.mark.parametrize("run", RUNS)
 @settings(max_examples=60, deadline=None)
-@given(READS, st.booleans(), st.integers(0, 400))
-def test_a_run_stores_what_its_sends_do_one_by_one(run: Any, reads: list[list[Sent]], indexed: bool, cut: int) -> None:
+@given(READS, st.booleans(), st.sampled_from(["ASYNC_FLUSH", "ASYNC_FLUSH", "SYNC_FLUSH"]), st.integers(0, 400))
+def test_a_run_stores_what_its_sends_do_one_by_one(
+    run: Any, reads: list[list[Sent]], indexed: bool, flush: str, cut: int
+) -> None:
     pieces, opaque = [b""], 0
     for read in reads:
         for one in read:
@@ -183,32 +192,30 @@ def test_a_run_stores_what_its_sends_do_one_by_one(run: Any, reads: list[list[Se
     found = []
     for one_by_one in (True, False):
         with TemporaryDirectory() as root:
-            work = stored(Path(root), pieces, None if one_by_one else run, message_index_enable=indexed)
+            work = stored(
+                Path(root), pieces, None if one_by_one else run, message_index_enable=indexed, flush_disk_type=flush
+            )
             found.append(asyncio.run(work))
     assert found[1] == found[0]
 
 
-@pytest.mark.parametrize("run", runs())
-def test_ordinary_sends_never_become_commands(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sent = [Sent(queue_id=number % 4, code=(310, 10)[number % 2]) for number in range(50)]
-    frames = b"".join(one.frame(number) for number, one in enumerate(sent))
+@pytest.mark.parametrize("run", RUNS)
+def test_ordinary_sends_never_become_commands(run: Any, tmp_path: Path) -> None:
     served = 0
-    append_run = MessageStore.__init__
 
-    def counting(self: MessageStore, *arguments: Any, **more: Any) -> None:
-        append_run(self, *arguments, **more)
-        inner = self.append_run
+    class Counted:
+        def __init__(self, *arguments: Any) -> None:
+            self._run = run(*arguments)
 
-        def counted(*values: Any) -> Any:
+        def store(self, *arguments: Any) -> Any:
             nonlocal served
-            answer = inner(*values)
+            answer = self._run.store(*arguments)
             served += answer[2]
             return answer
 
-        self.append_run = counted  # type: ignore[method-assign]
-
-    monkeypatch.setattr(MessageStore, "__init__", counting)
+    sent = [Sent(queue_id=number % 4, code=(310, 10)[number % 2]) for number in range(50)]
+    frames = b"".join(one.frame(number) for number, one in enumerate(sent))
     first = b"".join(Sent(queue_id=number).frame(number) for number in range(4))
-    asyncio.run(stored(tmp_path, [first, frames[:9000], frames[9000:], frames], run))
-    # Each queue's first message makes its files; so does the first one behind a half frame with a buffer of its own.
+    asyncio.run(stored(tmp_path, [first, frames[:9000], frames[9000:], frames], Counted))
+    # The first message of each queue makes its files, and a half frame may get a buffer of its own.
     assert served > 90

@@ -83,7 +83,7 @@ cdef class SendRun:
 
     def store(
             self, buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t most_frame, Py_ssize_t most_body, log, dict table,
-            dict targets, host, int port, int64_t stored, pending, list dirty, index):
+            dict targets, host, int port, int64_t stored, pending, list dirty, index, bint settles):
         cdef Put put
         cdef Send send
         cdef Values found
@@ -99,12 +99,12 @@ cdef class SendRun:
         cdef uint32_t head
         cdef int odd = 0, count = 0, later = 0
         cdef bint gap, indexed, direct = index is not None
-        cdef list waited = [], counts = None, sizes = None
+        cdef list waited = [], awaited = [], counts = None, sizes = None
         cdef dict queues = None
         cdef Window body = Window()
         entries.count = 0
         if not self.pieces or not begin_log(&put, log, host, stored):
-            return start, b"", 0, 0, waited
+            return start, b"", 0, 0, waited, awaited
         indexed, newest = index if direct else (False, None)
         put.port, put.prepared = port, 0
         map_of_log = <object>of(log, L_MAP)
@@ -134,7 +134,8 @@ cdef class SendRun:
                         or not begin_queue(&put, queue)):
                     break
                 own = tz_unescape(send.properties, send.properties_size, self.text, MOST_PROPERTIES)
-                if own <= 0 or not find_values(self.text, own, self.names, &found) or found.size[0] == 0:
+                if (own <= 0 or not find_values(self.text, own, self.names, &found) or found.size[0] == 0
+                        or (settles and found.size[3] == 5 and memcmp(found.at[3], b"false", 5) == 0)):
                     break
                 gap = self.text[own - 1] != 2
                 more, place = own + gap + PyBytes_GET_SIZE(self.tail), put.base + put.position
@@ -182,9 +183,11 @@ cdef class SendRun:
                 if not send.command_flag & ONEWAY:
                     out = self.replies + replied
                     replied += self.reply(out, &send, &found, place, put.offset) - out
+                    if settles:
+                        awaited.append((target, send.queue_id))
                 start += 4 + length
                 count += 1
         finally:
             PyBuffer_Release(&segment)
             PyBuffer_Release(&source)
-        return start, PyBytes_FromStringAndSize(<const char *>self.replies, replied) if replied else b"", count, later, waited
+        return start, PyBytes_FromStringAndSize(<const char *>self.replies, replied) if replied else b"", count, later, waited, awaited

@@ -67,7 +67,8 @@ class SendRun:
         pending: deque[Pending],
         dirty: list[Any],
         index: tuple[bool, IndexCursor | None] | None,
-    ) -> tuple[int, bytes, int, int, list[QueueCursor]]:
+        settles: bool,
+    ) -> tuple[int, bytes, int, int, list[QueueCursor], list[tuple[SendTarget, int]]]:
         """Store the sends at the front of `buffer[start:end]`.
 
         Args:
@@ -86,17 +87,19 @@ class SendRun:
             dirty: gets the queues that were not dirty before, as far as units are written at once.
             index: whether there is an index, and the file of it that takes new entries, when what is stored may be
                 dispatched at once; None when it has to wait its turn. This twin leaves dispatch to the dispatcher.
+            settles: whether replies wait until messages are safe; one whose sender does not wait is not ordinary then.
 
         Returns:
             Where the first frame begins that was left, the replies one behind the other, how many messages were stored,
-            how many of the last of them are in `pending`, and the queues that got one and are waited for.
+            how many of the last of them are in `pending`, the queues that got one and are waited for, and topic and
+            queue of each reply when they wait.
         """
-        view, replies, count = memoryview(buffer), [], 0
+        view, replies, awaited, count = memoryview(buffer), [], [], 0
         memory, position, base, room = log._map, log.position, log.base, log._check
         read, (id_head, region, trace_on), host_bits = self._record, self._reply, log._sys_bits
         peek, find, decoders, reply = frames._peek, targets.get, _SENDS.get, frames.stored_reply
         if len(host) != _IPV4 or memory is None or log.appends_crc:
-            return start, b"", 0, 0, []
+            return start, b"", 0, 0, [], []
         while end - start >= _SHORTEST:
             length, word, first, second = peek(buffer, start)
             decode, stop, body = decoders(second), start + 4 + length, start + _FRAME_HEAD + word
@@ -114,7 +117,7 @@ class SendRun:
                 break
             plain = read(header, bytes(view[body:stop]), host, port, target.flags)
             queue = table.get(topic, {}).get(queue_id)
-            if plain is None or queue is None or not queue.plain or queue.delayed:
+            if plain is None or queue is None or not queue.plain or queue.delayed or (settles and not plain[1]):
                 break
             record = plain[0]
             properties, field = record.properties, queue.topic_field
@@ -148,6 +151,8 @@ class SendRun:
                 replies.append(
                     reply(request.opaque, id_head, place, queue_id, offset, record.uniq_key, region, trace_on)
                 )
+                if settles:
+                    awaited.append((target, queue_id))
             start = stop
             count += 1
-        return start, b"".join(replies), count, count, []
+        return start, b"".join(replies), count, count, [], awaited

@@ -108,7 +108,7 @@ class Appender:
         # Whether what is stored may differ from what is put: a CRC, the offsets in further queues.
         self._amends = settings.enabled_append_prop_crc or settings.enable_multi_dispatch
         # Whether messages are stored one by one.
-        self._alone = self._amends or self._framed or self._sync
+        self._alone = self._amends or self._framed
 
     def append(self, record: NewRecord) -> PutResult:
         """Store one message; it is in the page cache on return (store.md §4.2).
@@ -209,7 +209,9 @@ class Appender:
         targets: Mapping[str, SendTarget],
         host: bytes,
         port: int,
-    ) -> tuple[int, bytes, int]:
+        *,
+        settles: bool,
+    ) -> tuple[int, bytes, int, int, list[tuple[SendTarget, int]]]:
         """Store the sends at the front of what was read from a connection, as far as they are ordinary.
 
         They have one store time. What is dispatched at once is there for consumers on return.
@@ -223,16 +225,21 @@ class Appender:
             targets: topics that sends were admitted to.
             host: address of the sender.
             port: its port.
+            settles: whether replies wait until the messages are safe.
 
         Returns:
-            Where the first frame begins that was left, the replies to those before it, and how many these are.
+            Where the first frame begins that was left, the replies to those before it, how many these are, where the
+            log ends, and topic and queue of each reply if they wait.
         """
+        dispatcher, log = self._dispatcher, self._log
         if self._flags.refusal is not None or self._alone or self._durability.refuses:
-            return start, b"", 0
-        dispatcher, log, stored = self._dispatcher, self._log, self._now()
-        start, replies, count, later, waited = run.store(
+            return start, b"", 0, log.end, []
+        stored = self._now()
+        # With SYNC_FLUSH consumers get what the disk has.
+        at_once = None if self._sync else dispatcher.at_once()
+        start, replies, count, later, waited, awaited = run.store(
             buffer, start, end, most_frame, self._settings.max_message_size, log, self._table, targets, host, port,
-            stored, dispatcher.pending, dispatcher.dirty, dispatcher.at_once(),
+            stored, dispatcher.pending, dispatcher.dirty, at_once, settles,
         )  # fmt: skip
         if count > later:
             dispatcher.dispatched(dispatcher.pending[-later][2] if later else log.end, stored, waited)
@@ -242,7 +249,7 @@ class Appender:
             self._flusher.last_timestamp = stored
             if self.on_append is not None:
                 self.on_append()
-        return start, replies, count
+        return start, replies, count, log.end, awaited
 
     def append_batch(self, record: NewRecord, entries: Iterable[tuple[int, Octets, Octets]]) -> PutResult:
         """Store several messages of one queue, all in one segment (store.md §16.1).

@@ -49,9 +49,9 @@ async def test_the_broker_shows_how_long_its_puts_took(bench: Bench, peer: Peer)
     await peer.send("T")
     plain = bench.store.append_run
 
-    def slow(*run: Any) -> Any:
+    def slow(*run: Any, **more: Any) -> Any:
         bench.clock.advance(0.025)
-        return plain(*run)
+        return plain(*run, **more)
 
     bench.store.append_run = slow  # type: ignore[method-assign]
     await peer.send("T")

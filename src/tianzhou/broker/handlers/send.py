@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 from tianzhou._hot import PropertyReader, SendRun, message_ids, send_reply, stored_reply
 from tianzhou._hot.cursors import SendTarget
@@ -149,7 +149,7 @@ class SendHandler(Handler):
             )
             if not self._settles or not waits:
                 return reply
-            self._acks.add(result.end_offset, connection, reply, target.waits, queue_id)
+            self._acks.add(result.end_offset, connection, reply, ((target.waits, queue_id),))
             return None
         except BrokerError as error:
             return command.reply(error.code, error.remark, self._marks)
@@ -179,20 +179,19 @@ class SendHandler(Handler):
         Returns:
             Where the first frame begins that was left, and the replies to those before it.
         """
-        if self._settles:
+        settles = self._settles
+        if settles and len(self._acks) >= self._tables.settings.send_thread_pool_queue_capacity:
             return start, b""
-        timed = self._append is not self._store.append
+        timed = not settles and self._append is not self._store.append
         began = self._clock.monotonic() if timed else 0.0
-        start, replies, count = self._store.append_run(
-            self._run,
-            buffer,
-            start,
-            end,
-            MAX_FRAME,
-            self._targets,
-            connection.remote_host_bytes,
-            connection.remote_port,
+        host, port = connection.remote_host_bytes, connection.remote_port
+        start, replies, count, end_offset, awaited = self._store.append_run(
+            self._run, buffer, start, end, MAX_FRAME, self._targets, host, port, settles=settles
         )
+        if awaited:
+            counted = [(cast("Target", target).waits, queue_id) for target, queue_id in awaited]
+            self._acks.add(end_offset, connection, replies, counted)
+            return start, b""
         if timed and count:
             self._append = self._store.append
             self._note_put((self._clock.monotonic() - began) / count)
@@ -477,7 +476,7 @@ class SendHandler(Handler):
             return reply
         traffic = self._stats.puts.get(topic)
         counted = None if traffic is None or queue_id >= len(traffic.waits) else traffic.waits
-        self._acks.add(result.end_offset, connection, reply, counted, queue_id)
+        self._acks.add(result.end_offset, connection, reply, ((counted, queue_id),))
         return None
 
     def _refused(self, command: Command, result: PutResult) -> Reply:

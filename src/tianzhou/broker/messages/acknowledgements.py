@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Sequence
 
 from tianzhou.broker.messages.put_codes import code_of
 from tianzhou.broker.stats.stats import BrokerStats
@@ -18,16 +19,19 @@ from tianzhou.errors import StoreError
 from tianzhou.limits import CONNECTION_REQUESTS, Bounds
 from tianzhou.remoting.budget import ACKNOWLEDGEMENTS
 from tianzhou.remoting.connection import Connection
+from tianzhou.remoting.session import MAX_FRAME
 from tianzhou.store.results import PutStatus
 from tianzhou.store.store import MessageStore
 from tianzhou.watermark import Watermark
-from tianzhou.wire.command import decode
+from tianzhou.wire.command import split
 
 _log = logging.getLogger(__name__)
 
-_Entry = tuple[int, float, Connection, bytes, list[int] | None, int, Watermark, PutStatus | None]
-"""Log offset that has to be safe, when the wait began, connection and reply, milliseconds waited by queue, queue, the
-mark of what is copied, and what copies make of the status; None when they are waited for."""
+Waited = tuple[list[int] | None, int]
+"""Milliseconds that senders waited, by queue (None when they are not counted), and the queue of a message."""
+_Entry = tuple[int, float, Connection, bytes, Sequence[Waited], Watermark, PutStatus | None]
+"""Log offset that has to be safe, when the wait began, connection, replies one behind the other, what is counted for
+each, the mark of what is copied, and what copies make of the status; None when they are waited for."""
 
 
 class Acknowledgements:
@@ -45,6 +49,7 @@ class Acknowledgements:
         self._stats = stats
         self._clock = clock
         self._waiting: deque[_Entry] = deque()
+        self._sends = 0
         self._bounds = bounds or Bounds()
         self._most = self._bounds.most(CONNECTION_REQUESTS)
         self._counts: dict[Connection, int] = {}
@@ -54,19 +59,16 @@ class Acknowledgements:
         self._now = 0.0
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return self._sends
 
-    def add(
-        self, end_offset: int, connection: Connection, reply: bytes, waits: list[int] | None, queue_id: int
-    ) -> None:
-        """Answer a send once its message is safe.
+    def add(self, end_offset: int, connection: Connection, replies: bytes, counted: Sequence[Waited]) -> None:
+        """Answer sends of a connection once their messages are safe.
 
         Args:
-            end_offset: log offset behind the message.
-            connection: where the answer goes.
-            reply: the answer when all is well.
-            waits: counters of milliseconds waited, by queue; None when they are not counted.
-            queue_id: the message's queue.
+            end_offset: log offset behind the last of the messages.
+            connection: where the answers go.
+            replies: the answers when all is well, one behind the other.
+            counted: where the milliseconds waited are added, for each message.
         """
         if not self._waiting:
             self._added.set()
@@ -76,14 +78,16 @@ class Acknowledgements:
             asyncio.get_running_loop().call_soon(self._turn_over)
         durability = self._store.durability
         copies = durability.status_at_once(self._store.end_offset, end_offset)
-        self._waiting.append((end_offset, self._now, connection, reply, waits, queue_id, durability.replicated, copies))
-        self._counts[connection] = count = self._counts.get(connection, 0) + 1
+        self._waiting.append((end_offset, self._now, connection, replies, counted, durability.replicated, copies))
+        self._sends += len(counted)
+        self._counts[connection] = count = self._counts.get(connection, 0) + len(counted)
         if count > self._most and connection not in self._held:
             self._held.add(connection)
             connection.hold(ACKNOWLEDGEMENTS)
             self._bounds.refusals.counts[CONNECTION_REQUESTS.name] += 1
 
     def _answered(self, connection: Connection, count: int) -> None:
+        self._sends -= count
         left = self._counts[connection] - count
         if left:
             self._counts[connection] = left
@@ -132,30 +136,34 @@ class Acknowledgements:
         self._stats.put_latency.note((now - since) * 1000)
         waited_ms = int((now - since) * 1000)
         replies: dict[Connection, list[bytes]] = {}
+        counts: dict[Connection, int] = {}
         while waiting and waiting[0][0] <= (copied if waiting[0][-1] is None else flushed):
             if waiting[0][-2] is not replicated:
                 break  # who led before may have stored something else up to there
-            _, began, connection, reply, waits, queue_id, _, _ = waiting.popleft()
+            _, began, connection, block, counted, _, _ = waiting.popleft()
             if began != since:
                 since, waited_ms = began, int((now - began) * 1000)
-            if waited_ms and waits is not None:
-                waits[queue_id] += waited_ms
+            if waited_ms:
+                for waits, queue_id in counted:
+                    if waits is not None:
+                        waits[queue_id] += waited_ms
             if connection in replies:
-                replies[connection].append(reply)
+                replies[connection].append(block)
+                counts[connection] += len(counted)
             else:
-                replies[connection] = [reply]
-        for connection, frames in replies.items():
-            self._answered(connection, len(frames))
+                replies[connection], counts[connection] = [block], len(counted)
+        for connection, blocks in replies.items():
+            self._answered(connection, counts[connection])
             try:
-                connection.send_all(frames)
+                connection.send_all(blocks)
             except Exception:  # noqa: BLE001 - one connection must not keep all others from their answers, for ever
-                _log.exception("%s: %d acknowledgements cannot be sent", connection, len(frames))
+                _log.exception("%s: %d acknowledgements cannot be sent", connection, counts[connection])
 
     def _answer_late(self, entry: _Entry, status: PutStatus) -> None:
-        _, since, connection, reply, _, _, _, copies = entry
-        self._answered(connection, 1)
+        _, since, connection, replies, counted, _, copies = entry
+        self._answered(connection, len(counted))
         self._stats.put_latency.note((self._clock.monotonic() - since) * 1000)
-        late = decode(reply[4:])
-        # The status of slaves counts more than that of the disk.
-        late.code = code_of(status if copies is None or copies is PutStatus.PUT_OK else copies)
-        connection.send(late)
+        for late in split(replies, 0, len(replies), MAX_FRAME)[0]:
+            # The status of slaves counts more than that of the disk.
+            late.code = code_of(status if copies is None or copies is PutStatus.PUT_OK else copies)
+            connection.send(late)
