@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import IO, Self
 
 import pytest
+from authority import Authority
 from frames import GET_ROUTE, Connection, accepts, members
 from toolchain import CONNECT_TIMEOUT, SERVERS, ToolchainMissingError, server_classpath, tool
 
@@ -46,6 +47,15 @@ class TlsConnection(Connection):
         if certificate is not None:
             context.load_cert_chain(certificate, key)
         self._socket = context.wrap_socket(self._socket)
+
+
+def _identity(home: Path) -> dict[str, object]:
+    """Properties of a server that has a certificate.
+
+    Without one it makes its own at each start, RSA, which takes more work than all the rest of the start.
+    """
+    certificate, key = Authority(home).issue("server")
+    return {"tls.test.mode.enable": "false", "tls.server.certPath": certificate, "tls.server.keyPath": key}
 
 
 class _JavaServer:
@@ -81,6 +91,7 @@ class _JavaServer:
         logging_file = self.home / "conf" / self.logback
         logging_file.parent.mkdir(exist_ok=True)
         logging_file.write_text(QUIET)
+        properties = {**_identity(self.home), **self.properties}
         command = [
             tool("java"),
             *self.heap,
@@ -91,7 +102,7 @@ class _JavaServer:
             CONNECT_TIMEOUT,
             f"-Duser.home={self.home}",
             f"-Drocketmq.home.dir={self.home}",
-            *(f"-D{name}={value}" for name, value in self.properties.items()),
+            *(f"-D{name}={value}" for name, value in properties.items()),
             "-cp",
             server_classpath(self.version),
             self.main_class,
