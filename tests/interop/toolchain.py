@@ -72,6 +72,20 @@ def java_client(version: str) -> str:
     return f"{classes}{os.pathsep}{jars}/*"
 
 
+def mqadmin_runner(version: str) -> str:
+    """Return the class path of the program that runs the commands of that version of Apache's tool."""
+    javac = tool("javac")
+    jars = server_classpath(version)
+    sources = sorted((HERE / "java" / "mqadmin").glob("*.java"))
+
+    def compile_into(target: Path) -> None:
+        command = [javac, "-nowarn", "-encoding", "UTF-8", "-d", str(target), "-cp", jars]
+        _run([*command, *map(str, sources)], cwd=HERE)
+
+    classes = cached(f"mqadmin-{version}", _digest(sources, salt=jars), compile_into)
+    return f"{classes}{os.pathsep}{jars}"
+
+
 def filter_oracle(version: str) -> str:
     """Return the class path of the program that evaluates filter expressions with that version of Apache's library."""
     javac = tool("javac")

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from frames import Account
-from toolchain import HERE, SERVERS, environment, server_classpath, tool
+from toolchain import SERVERS, environment, mqadmin_runner, tool
 
 MARK, LAST_MARK = "=== end of command", "=== end of process"
 START_TIMEOUT = 180
@@ -36,8 +36,8 @@ def _apaches(version: str, logback: Path, home: Path) -> list[str]:
         f"-Drocketmq.home.dir={home}",
         f"-Duser.home={home}",
         "-cp",
-        server_classpath(version),
-        str(HERE / "java" / "mqadmin" / "Mqadmin.java"),
+        mqadmin_runner(version),
+        "Mqadmin",
     ]
 
 
