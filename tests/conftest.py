@@ -14,6 +14,7 @@ from typing import Any
 import hypothesis
 import pytest
 
+from sharing import QUICK, WHOLE_FILES, LongFirst, is_spare, step_back
 from tianzhou._hot import frames, properties, records, sources
 from tianzhou.wire import command
 
@@ -21,7 +22,6 @@ from tianzhou.wire import command
 pytest_plugins = () if entry_points(group="pytest11", name="tianzhou") else ("tianzhou.testing.plugin",)
 
 
-WHOLE_FILES = ("tests/interop/", "tests/spark/", "tests/browser/")
 LENGTHY = frozenset(
     {
         "test_apache_traps", "test_bad_input", "test_bench_process", "test_delay_deaths", "test_hostile_requests",
@@ -103,23 +103,81 @@ def hot(request: pytest.FixtureRequest) -> Iterator[SimpleNamespace]:
         yield SimpleNamespace(**names)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """What `./test` asks for besides pytest's own."""
+    group = parser.getgroup("tianzhou")
+    group.addoption(
+        "--spare-worker", action="store_true", help="the last of -n workers runs quick tests, when others wait"
+    )
+    group.addoption(
+        "--one-twin", action="store_true", help="leave out tests that by themselves try both twins of hot functions"
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """One more marker; `pyproject.toml` has those that stand in files."""
+    """One more marker; `pyproject.toml` has those that stand in files. The spare worker steps back."""
     config.addinivalue_line("markers", "lengthy: processes that are killed and waited for, not with ./test --quick")
+    worker = getattr(config, "workerinput", None)
+    if worker is not None and config.getoption("spare_worker") and is_spare(worker["workerid"], worker["workercount"]):
+        step_back()
+
+
+class FailuresAtOnce:
+    """Names a test as soon as it fails, so that a run that is cut off has said so.
+
+    Args:
+        reporter: writes to the terminal.
+    """
+
+    def __init__(self, reporter: pytest.TerminalReporter) -> None:
+        self._reporter = reporter
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if not report.failed:
+            return
+        crash = getattr(report.longrepr, "reprcrash", None)
+        why = f": {crash.message.splitlines()[0]}" if crash is not None and crash.message else ""
+        self._reporter.ensure_newline()
+        self._reporter.write_line(f"failed in {report.when} after {report.duration:.0f} s: {report.nodeid}{why}"[:400])
+        self._reporter.flush()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Failures are named where they are reported: not by workers."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and not hasattr(session.config, "workerinput"):
+        session.config.pluginmanager.register(FailuresAtOnce(reporter))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Long suites first: both workers then end at about the same time. What is lengthy is marked, to be left out."""
+    """Long suites first: workers then end at about the same time. What is lengthy is marked, to be left out."""
     quick = "not lengthy" in (config.getoption("-m") or "")
+    if config.getoption("one_twin"):
+        config.hook.pytest_deselected(items=[item for item in items if tries_both_twins(item)])
+        items[:] = [item for item in items if not tries_both_twins(item)]
     for item in items:
         if item.path.stem in LENGTHY:
             item.add_marker("lengthy")
         elif quick and isinstance(item, pytest.Function):
             try_less(item.function)
-    items.sort(
-        key=lambda item: 0 if item.get_closest_marker("interop") else 1 if item.get_closest_marker("spark") else 2
-    )
+    items.sort(key=place_in_line)
+
+
+def tries_both_twins(item: pytest.Item) -> bool:
+    """Whether a test is run with the hot functions of one twin after the other, whichever the package has."""
+    return "hot" in getattr(item, "fixturenames", ())
+
+
+def place_in_line(item: pytest.Item) -> int:
+    """When a test is run: what takes longest and what has to wait comes early."""
+    for place, room in enumerate(WHOLE_FILES):
+        if item.nodeid.startswith(room):
+            return place
+    if item.path.stem in LENGTHY:
+        return len(WHOLE_FILES)
+    return len(WHOLE_FILES) + 1 + item.nodeid.startswith(QUICK)
 
 
 def try_less(test: Any) -> None:
@@ -132,19 +190,8 @@ def try_less(test: Any) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Each file of Spark, foreign peers or a browser stays on one worker, so that what it needs starts once.
-
-    Groups by markers (`--dist loadgroup` alone) do nothing with pytest 9, whose items keep their names.
-    """
-    if config.getoption("dist") != "loadgroup":
-        return None
-    from xdist.scheduler import LoadScopeScheduling
-
-    class ByFile(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            return nodeid.split("::")[0] if nodeid.startswith(WHOLE_FILES) else nodeid
-
-    return ByFile(config, log)
+    """Workers share the tests as `sharing.LongFirst` says."""
+    return LongFirst(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -247,7 +247,7 @@ class ApacheBroker(_JavaServer):
             "enablePropertyFilter": "true",
             "registerNameServerPeriod": 10_000,
             "diskMaxUsedSpaceRatio": 99,
-            # Each time 5.3.3 writes a wheel of 40 MB, which nobody here uses: every second that takes a third of a core.
+            # 5.3.3 writes a wheel of 40 MB each time, which nobody uses here: every second, that is a third of a core.
             "timerFlushIntervalMs": 60_000,
             **PATIENT,
             **(conf or {}),

@@ -1,8 +1,9 @@
 """Builds what the foreign programs need, once, into a cache keyed by the content of their sources.
 
-The cache is ``$TIANZHOU_TEST_CACHE`` or ``~/.cache/tianzhou-tests``. A missing tool or an unreachable package
-registry raises `ToolchainMissingError`, which the tests turn into a skip that says so. A program of ours that does
-not compile is an error.
+The cache is ``$TIANZHOU_TEST_CACHE`` or ``~/.cache/tianzhou-tests``; `./test` runs this file to fill it before the
+first test, as tests wait for servers and programs with time limits that no download should use up. A missing tool or
+an unreachable package registry raises `ToolchainMissingError`, which the tests turn into a skip that says so. A
+program of ours that does not compile is an error.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -158,6 +161,30 @@ def node_modules() -> Path:
     return cached("node", _digest(lists), install_into) / "node_modules"
 
 
+def everything() -> dict[str, Callable[[], object]]:
+    """What the tests outside `--slow` resolve or build, by name, each with what does it."""
+    return {
+        **{f"jars of the servers {version}": partial(server_classpath, version) for version in SERVERS},
+        "Go's program": go_program,
+        "the C++ client": cpp_python,
+        "the Node client": node_modules,
+        **{f"Java's program {version}": partial(java_client, version) for version in JAVA_CLIENTS},
+        **{f"the runner of mqadmin {version}": partial(mqadmin_runner, version) for version in SERVERS},
+        **{f"the filters {version}": partial(filter_oracle, version) for version in SERVERS},
+    }
+
+
+def prepare() -> None:
+    """Resolve and build everything, several things at a time, and say what is not to be had; its tests are skipped."""
+    with ThreadPoolExecutor(4) as pool:
+        running = {name: pool.submit(build) for name, build in everything().items()}
+        for name, one in running.items():
+            try:
+                one.result()
+            except ToolchainMissingError as error:
+                print(f"not to be had: {name}: {str(error).splitlines()[0]}", file=sys.stderr)
+
+
 def _jars(pom: Path) -> Path:
     tool("java")
     maven = tool("mvn")
@@ -165,7 +192,9 @@ def _jars(pom: Path) -> Path:
     def copy_into(target: Path) -> None:
         goal = f"{DEPENDENCY_PLUGIN}:copy-dependencies"
         options = ["-q", "-B", "-f", str(pom), "-DincludeScope=runtime", f"-DoutputDirectory={target}"]
-        fetch([maven, *options, goal], cwd=HERE)
+        # All of Maven's processes write into one repository below the home, without looking at each other.
+        with _Lock(cache_dir() / "maven.lock"):
+            fetch([maven, *options, goal], cwd=HERE)
 
     return cached(f"jars-{pom.parent.name}", _digest([pom]), copy_into)
 
@@ -231,3 +260,7 @@ def _run(command: list[str], *, cwd: Path) -> str:
         output = (result.stdout + result.stderr).strip()[-2000:]
         raise RuntimeError(f"`{' '.join(command[:4])} …` failed:\n{output}")
     return result.stdout
+
+
+if __name__ == "__main__":
+    prepare()

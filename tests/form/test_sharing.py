@@ -1,0 +1,84 @@
+"""How workers share a run's tests: none is left out or run twice, and the spare one takes quick ones only."""
+
+from __future__ import annotations
+
+from collections import deque
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sharing import LongFirst, is_spare
+
+LONG = [f"tests/interop/test_{file}.py::test_{n}" for file in "ab" for n in range(5)]
+WAITING = [f"tests/fault/test_c.py::test_{n}" for n in range(7)]
+QUICK = [f"tests/unit/test_d.py::test_{n}" for n in range(40)]
+
+
+class Worker:
+    """Runs what it is sent, one test a step."""
+
+    def __init__(self, name: str) -> None:
+        self.gateway = SimpleNamespace(id=name)
+        self.shutting_down = False
+        self.todo: deque[int] = deque()
+        self.ran: list[int] = []
+
+    def send_runtest_some(self, places: list[int]) -> None:
+        assert not self.shutting_down
+        self.todo.extend(places)
+
+    def shutdown(self) -> None:
+        self.shutting_down = True
+
+
+def shared(tests: list[str], workers: int, *, spare: bool) -> list[list[str]]:
+    """Which tests each worker runs, in turn one each."""
+    config: Any = SimpleNamespace(
+        option=SimpleNamespace(tx=["popen"] * workers, loadscopereorder=True, numprocesses=workers),
+        getoption=lambda name: {"spare_worker": spare}[name],
+        getvalue=lambda name: ["popen"] * workers if name == "tx" else None,
+    )
+    schedule = LongFirst(config)
+    nodes: list[Any] = [Worker(f"gw{n}") for n in range(workers)]
+    for node in nodes:
+        schedule.add_node(node)
+    for node in nodes:
+        schedule.add_node_collection(node, tests)
+    schedule.schedule()
+    for _ in range(len(tests) + 1):
+        for node in nodes:
+            if node.todo:
+                place = node.todo.popleft()
+                node.ran.append(place)
+                schedule.mark_test_complete(node, place)
+    assert schedule.tests_finished
+    assert not schedule.has_pending
+    assert all(node.shutting_down for node in nodes)
+    return [[tests[place] for place in node.ran] for node in nodes]
+
+
+@pytest.mark.parametrize("spare", [False, True])
+@pytest.mark.parametrize("tests", [LONG + WAITING + QUICK, LONG, QUICK, LONG[:1]])
+def test_every_test_is_run_once(tests: list[str], spare: bool) -> None:
+    ran = shared(tests, 3, spare=spare)
+    assert sorted(name for part in ran for name in part) == sorted(tests)
+
+
+def test_tests_of_a_file_that_share_servers_stay_together() -> None:
+    ran = shared(LONG + WAITING + QUICK, 3, spare=True)
+    for file in "ab":
+        (worker,) = [part for part in ran if any(f"test_{file}" in name for name in part)]
+        places = [place for place, name in enumerate(worker) if f"test_{file}" in name]
+        assert places == list(range(places[0], places[0] + 5))
+
+
+def test_the_spare_worker_takes_the_last_of_the_quick_ones() -> None:
+    *others, spare = shared(LONG + WAITING + QUICK, 3, spare=True)
+    assert spare[0] == QUICK[-1]
+    assert set(spare) <= set(QUICK)
+    assert all(part[0] in LONG for part in others)
+
+
+def test_who_is_spare() -> None:
+    assert [is_spare(f"gw{n}", 3) for n in range(3)] == [False, False, True]
