@@ -7,10 +7,12 @@ import os
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
-WHOLE_FILES = ("tests/interop/", "tests/spark/", "tests/browser/")
+FOREIGN, SPARK, BROWSER = "tests/interop/", "tests/spark/", "tests/browser/"
+WHOLE_FILES = (FOREIGN, SPARK, BROWSER)
 """Each file of these stays on one worker, as its tests share a JVM, a server or a browser."""
 QUICK = ("tests/unit/", "tests/property/", "tests/golden_checks/", "tests/form/")
 """Rooms of tests that work and wait for nobody, so that they may wait for everybody else."""
+SPARK_WORKER = "gw1"
 SPARE_NICE = 5
 """The spare worker gets a third of what one of the others gets while both have something to do."""
 
@@ -26,11 +28,11 @@ def step_back() -> None:
 
 
 class LongFirst(LoadScopeScheduling):  # type: ignore[misc]
-    """Gives out the tests in the order they were collected, and to a spare worker the last of the quick ones.
+    """Gives out the tests in the order they were collected, with two exceptions.
 
-    Suites of real processes wait half of the time, for elections and for each other. More of them at a time would
-    starve those that wait with a time limit; the spare worker takes no time from them. It ends when no quick test is
-    left.
+    Tests of foreign peers wait most of the time, for elections and for each other; those of Spark work. One worker
+    begins with Spark's, and the others come to these last, so that not all work, or all wait, at once. A spare worker
+    takes the last of the quick ones, and no time from the others; it ends when there are no more.
 
     Groups by markers (`--dist loadgroup` alone) do nothing with pytest 9, whose items keep their names.
     """
@@ -47,14 +49,26 @@ class LongFirst(LoadScopeScheduling):  # type: ignore[misc]
     def _is_spare(self, node: WorkerController) -> bool:
         return bool(self.config.getoption("spare_worker")) and is_spare(node.gateway.id, self.numnodes)
 
-    def _assign_work_unit(self, node: WorkerController) -> None:
+    def _next_for(self, node: WorkerController) -> str | None:
+        """The scope that a worker gets next; None when there is none for it."""
+        last = next(reversed(self.workqueue))
         if self._is_spare(node):
-            if not next(reversed(self.workqueue)).startswith(QUICK):
-                node.shutdown()
-                return
-            scope, unit = self.workqueue.popitem(last=True)
-        else:
-            scope, unit = self.workqueue.popitem(last=False)
+            return last if last.startswith(QUICK) else None
+        wants_spark = node.gateway.id == SPARK_WORKER
+        # Scopes of Spark come early, so that a look at all is a look at few.
+        for scope in self.workqueue:
+            if scope.startswith(SPARK) == wants_spark:
+                return scope
+            if wants_spark and scope.startswith(QUICK):
+                break
+        return next(iter(self.workqueue))
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        scope = self._next_for(node)
+        if scope is None:
+            node.shutdown()
+            return
+        unit = self.workqueue.pop(scope)
         self.assigned_work[node][scope] = unit
         node.send_runtest_some([self._place[nodeid] for nodeid, is_done in unit.items() if not is_done])
 

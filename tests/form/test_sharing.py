@@ -11,8 +11,10 @@ import pytest
 from sharing import LongFirst, is_spare
 
 LONG = [f"tests/interop/test_{file}.py::test_{n}" for file in "ab" for n in range(5)]
+SPARK = [f"tests/spark/test_{file}.py::test_{n}" for file in "xyz" for n in range(3)]
 WAITING = [f"tests/fault/test_c.py::test_{n}" for n in range(7)]
 QUICK = [f"tests/unit/test_d.py::test_{n}" for n in range(40)]
+ALL = LONG + SPARK + WAITING + QUICK
 
 
 class Worker:
@@ -59,14 +61,14 @@ def shared(tests: list[str], workers: int, *, spare: bool) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("spare", [False, True])
-@pytest.mark.parametrize("tests", [LONG + WAITING + QUICK, LONG, QUICK, LONG[:1]])
+@pytest.mark.parametrize("tests", [ALL, LONG, SPARK, QUICK, LONG[:1], LONG + SPARK, SPARK + QUICK])
 def test_every_test_is_run_once(tests: list[str], spare: bool) -> None:
     ran = shared(tests, 3, spare=spare)
     assert sorted(name for part in ran for name in part) == sorted(tests)
 
 
 def test_tests_of_a_file_that_share_servers_stay_together() -> None:
-    ran = shared(LONG + WAITING + QUICK, 3, spare=True)
+    ran = shared(ALL, 3, spare=True)
     for file in "ab":
         (worker,) = [part for part in ran if any(f"test_{file}" in name for name in part)]
         places = [place for place, name in enumerate(worker) if f"test_{file}" in name]
@@ -74,10 +76,17 @@ def test_tests_of_a_file_that_share_servers_stay_together() -> None:
 
 
 def test_the_spare_worker_takes_the_last_of_the_quick_ones() -> None:
-    *others, spare = shared(LONG + WAITING + QUICK, 3, spare=True)
+    *others, spare = shared(ALL, 3, spare=True)
     assert spare[0] == QUICK[-1]
     assert set(spare) <= set(QUICK)
-    assert all(part[0] in LONG for part in others)
+    assert [part[0] for part in others] == [LONG[0], SPARK[0]]
+
+
+def test_one_worker_begins_with_spark_and_the_others_come_to_it_last() -> None:
+    first, sparks, *_ = shared(ALL, 3, spare=True)
+    assert sparks[: len(SPARK)] == SPARK
+    assert not set(first) & set(SPARK)
+    assert set(shared(SPARK + WAITING[:2], 3, spare=False)[0]) & set(SPARK), "who has nothing else helps"
 
 
 def test_who_is_spare() -> None:
