@@ -18,7 +18,7 @@ from typing import IO, Self
 import pytest
 from authority import Authority
 from frames import GET_ROUTE, Connection, accepts, members
-from toolchain import CONNECT_TIMEOUT, SERVERS, ToolchainMissingError, server_classpath, tool
+from toolchain import CONNECT_TIMEOUT, SERVERS, SHORT_LIVED, ToolchainMissingError, serving_classpath, tool
 
 from server_ports import server_ports
 from waiting import until
@@ -95,8 +95,7 @@ class _JavaServer:
         command = [
             tool("java"),
             *self.heap,
-            "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",  # half the work of a start; nobody measures speed here
+            *SHORT_LIVED,
             "-XX:MaxDirectMemorySize=512m",
             *(f"--add-opens={package}=ALL-UNNAMED" for package in OPENED),
             CONNECT_TIMEOUT,
@@ -104,7 +103,7 @@ class _JavaServer:
             f"-Drocketmq.home.dir={self.home}",
             *(f"-D{name}={value}" for name, value in properties.items()),
             "-cp",
-            server_classpath(self.version),
+            serving_classpath(self.version),
             self.main_class,
             "-c",
             str(config_file),

@@ -95,7 +95,7 @@ class Stranger:
 def _java(version: str, *properties: str) -> Callable[[Path], list[str]]:
     def resolve(home: Path) -> list[str]:
         classpath = toolchain.java_client(version)
-        options = ["-Xms32m", "-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8"]
+        options = ["-Xms32m", "-Xmx192m", *toolchain.SHORT_LIVED, "-Dfile.encoding=UTF-8"]
         waits = ["-Drocketmq.client.rebalance.waitInterval=2000", toolchain.CONNECT_TIMEOUT]
         own = [*properties, f"-Duser.home={home}", "-cp", classpath]
         return [toolchain.tool("java"), *options, *waits, *own, "Impatient", "Main"]

@@ -30,6 +30,14 @@ OLDEST_GO = (1, 18)
 CONNECT_TIMEOUT = "-Dcom.rocketmq.remoting.client.connect.timeout=20000"
 """Of Java's clients, and of brokers at name servers; by default it is the three seconds a busy machine may take."""
 
+SHORT_LIVED = (
+    "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+    "-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote",
+)  # fmt: skip
+"""Of every JVM here: half the work of a start. Nobody measures speed, and published classes need no verification."""
+KEY_READERS = ("bcpkix-", "bcprov-", "bcutil-")
+"""Jars of Bouncy Castle, which only Netty uses here, in the place of Java's own reading of keys."""
+
 
 class ToolchainMissingError(Exception):
     """A compiler, a runtime or a package is not to be had on this machine."""
@@ -58,6 +66,12 @@ def environment() -> dict[str, str]:
 def server_classpath(version: str = SERVERS[0]) -> str:
     """Return the class path of Apache's name server and broker of a version."""
     return f"{_jars(HERE / 'java' / f'server-{version}' / 'pom.xml')}/*"
+
+
+def serving_classpath(version: str = SERVERS[0]) -> str:
+    """Return the class path of a server's process, without what takes a second of each start to read one key."""
+    jars = Path(server_classpath(version)).parent
+    return os.pathsep.join(str(jar) for jar in sorted(jars.glob("*.jar")) if not jar.name.startswith(KEY_READERS))
 
 
 def java_client(version: str) -> str:
@@ -175,14 +189,17 @@ def everything() -> dict[str, Callable[[], object]]:
 
 
 def prepare() -> None:
-    """Resolve and build everything, several things at a time, and say what is not to be had; its tests are skipped."""
+    """Resolve and build everything, several things at a time, and say what is not to be had.
+
+    Its tests say the same once more: they are skipped, or fail where a program of ours does not compile.
+    """
     with ThreadPoolExecutor(4) as pool:
         running = {name: pool.submit(build) for name, build in everything().items()}
         for name, one in running.items():
             try:
                 one.result()
-            except ToolchainMissingError as error:
-                print(f"not to be had: {name}: {str(error).splitlines()[0]}", file=sys.stderr)
+            except (ToolchainMissingError, RuntimeError, OSError, subprocess.SubprocessError) as error:
+                print(f"not to be had: {name}: {error}", file=sys.stderr)
 
 
 def _jars(pom: Path) -> Path:
