@@ -27,7 +27,7 @@ def step_back() -> None:
     os.nice(SPARE_NICE)
 
 
-class LongFirst(LoadScopeScheduling):  # type: ignore[misc]
+class LongFirst(LoadScopeScheduling):
     """Gives out the tests in the order they were collected, with two exceptions.
 
     Tests of foreign peers wait most of the time, for elections and for each other; those of Spark work. One worker
