@@ -14,13 +14,13 @@ import os
 import re
 import shlex
 import shutil
-import stat
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tianzhou.errors import ConfigError
+from tianzhou.spark.sessions.own_folders import NotOurs, check_own, lay_once
 
 logger = logging.getLogger(__name__)
 
@@ -165,7 +165,7 @@ def wrap(home: Path, cache: Path) -> Path:
     """Lay a JAVA_HOME for `home` whose `java` drops the request for the vector module.
 
     The directory appears whole or not at all, so processes may race for it; one that stands is used again. What lies
-    in it is run, so it is used only where nobody else can have put it: see `why_not_own`. Where `cache` is no such
+    in it is run, so it is used only where nobody else can have put it: see `lay_once`. Where `cache` is no such
     place, a folder below the temporary directory is tried, and at last a new one that goes when this process ends.
 
     Args:
@@ -190,63 +190,14 @@ def wrap(home: Path, cache: Path) -> Path:
     return _draw(home, launcher, fresh / digest)
 
 
-class NotOurs(PermissionError):
-    """A folder or file whose content somebody else may have put there, so that nothing of it is run."""
-
-
-def why_not_own(path: Path) -> str | None:
-    """Why others could have put or changed what is at a path; None when only this user and root can.
-
-    The path itself must be no link, and this user's; it and all folders above it must not be writable for others,
-    where a sticky folder such as `/tmp` above is no harm.
-
-    Args:
-        path: an absolute path without links above its last part.
-    """
-    me = os.geteuid()
-    for part in (path, *path.parents):
-        found = part.lstat()
-        mode = found.st_mode
-        if stat.S_ISLNK(mode):
-            return f"{part} is a link"
-        if found.st_uid != me and (part == path or found.st_uid != 0):
-            return f"{part} belongs to user {found.st_uid}"
-        if mode & (stat.S_IWGRP | stat.S_IWOTH) and (part == path or not mode & stat.S_ISVTX):
-            return f"{part} can be written by others (mode {stat.S_IMODE(mode):04o})"
-    return None
-
-
 def _lay(home: Path, launcher: str, folder: Path, name: str) -> Path:
-    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder = folder.parent.resolve() / folder.name
-    folder.mkdir(mode=0o700, exist_ok=True)
-    check_own(folder)
-    target = folder / name
-    if not os.path.lexists(target):
-        draft = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=folder))
-        try:
-            _draw(home, launcher, draft / name).rename(target)
-        except OSError:
-            if not os.path.lexists(target):  # else another process was first: its wrapper serves as well
-                raise
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
+    target = lay_once(folder, name, lambda draft: _draw(home, launcher, draft))
     java = target / "bin" / "java"
-    for path in (target, target / "bin", java):
+    for path in (target / "bin", java):
         check_own(path)
     if java.read_text(encoding="utf-8") != launcher:
         raise NotOurs(f"{java} is not what was written there")
     return target
-
-
-def check_own(path: Path) -> None:
-    """See that only this user and root can have put what is at a path.
-
-    Raises:
-        NotOurs: others could have.
-    """
-    if (reason := why_not_own(path)) is not None:
-        raise NotOurs(f"{reason}; remove it, or set XDG_CACHE_HOME to a folder of your own")
 
 
 def _draw(home: Path, launcher: str, target: Path) -> Path:

@@ -11,16 +11,15 @@ import contextlib
 import hashlib
 import logging
 import os
-import shutil
 import sys
 import sysconfig
-import tempfile
 from collections.abc import Iterator, Mapping, MutableMapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from tianzhou.spark.sessions.java_runtime import cache_directory, check_own
+from tianzhou.spark.sessions.java_runtime import cache_directory
+from tianzhou.spark.sessions.own_folders import NotOurs, lay_once
 
 logger = logging.getLogger(__name__)
 
@@ -75,25 +74,15 @@ def lay(home: Path, cache: Path) -> Path:
         if part.is_dir() and part.name != LEFT_OUT and not (part / "__init__.py").exists()
     }
     name = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
-    cache.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder = cache.parent.resolve() / cache.name
-    folder.mkdir(mode=0o700, exist_ok=True)
-    check_own(folder)
-    target = folder / name
-    if not os.path.lexists(target):
-        draft = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=folder))
-        try:
-            for part, there in parts.items():
-                (draft / part).symlink_to(there)
-            draft.rename(target)
-        except OSError:
-            if not os.path.lexists(target):  # else another process was first
-                raise
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
-    check_own(target)
+
+    def draw(target: Path) -> None:
+        target.mkdir(mode=0o700)
+        for part, there in parts.items():
+            (target / part).symlink_to(there)
+
+    target = lay_once(cache, name, draw)
     if {part.name: str(part.readlink()) for part in target.iterdir()} != parts:
-        raise PermissionError(f"{target} is not what was written there; remove it")
+        raise NotOurs(f"{target} is not what was written there; remove it")
     return target
 
 
