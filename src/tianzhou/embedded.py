@@ -12,8 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from tianzhou.broker.addresses import FAST_PORT_BELOW, first_address, free_port_pair
 from tianzhou.broker.changeable_settings import RULES as BROKER_RULES
-from tianzhou.broker.server import FAST_PORT_BELOW, Broker, first_address, free_port_pair
+from tianzhou.broker.server import Broker
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.zero_loss import with_profile
 from tianzhou.clock import Clock, SystemClock

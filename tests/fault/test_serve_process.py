@@ -16,7 +16,7 @@ import pytest
 from processes import CTRL_C_LIMIT_S, Tianzhou, serve
 
 from tianzhou import sync
-from tianzhou.broker.server import first_address
+from tianzhou.broker.addresses import first_address
 from tianzhou.model import Message
 from waiting import until
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import socket
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tianzhou.broker.delays.delay import DelayLedger
+from tianzhou.broker.addresses import FAST_PORT_BELOW, first_address, free_port_pair, host_bytes
 from tianzhou.broker.duties import MasterDuties
 from tianzhou.broker.handlers.access_config import AccessConfigHandler
 from tianzhou.broker.handlers.access_users import AccessUsersHandler
@@ -54,6 +53,7 @@ from tianzhou.broker.overload import waited_too_long
 from tianzhou.broker.registration.members import GroupMembers
 from tianzhou.broker.registration.name_servers import NameServers
 from tianzhou.broker.registration.registrar import Registrar
+from tianzhou.broker.repeated_work import repeat
 from tianzhou.broker.replication.group import GroupReplication
 from tianzhou.broker.replication.log_repairs import LogRepairs
 from tianzhou.broker.replication.metadata_sync import WORK as MASTER_TABLES
@@ -61,25 +61,15 @@ from tianzhou.broker.replication.replication import Replication
 from tianzhou.broker.router import NOT_ON_FAST_PORT, Router
 from tianzhou.broker.services import Services
 from tianzhou.broker.settings import BrokerSettings
-from tianzhou.broker.staging.staging import StagingLedger
 from tianzhou.broker.staging.staging_publisher import StagingPublisher
-from tianzhou.broker.state import Tables
+from tianzhou.broker.state import Tables, make_tables
 from tianzhou.broker.state_files import StateFiles
 from tianzhou.broker.stats.channels import Channels
 from tianzhou.broker.stats.stats import BrokerStats
-from tianzhou.broker.tables.broadcast_offsets import BroadcastOffsets
-from tianzhou.broker.tables.clients import ClientTable
-from tianzhou.broker.tables.consumer_filters import ConsumerFilters
-from tianzhou.broker.tables.consumer_offsets import ConsumerOffsets
-from tianzhou.broker.tables.groups import GroupTable
-from tianzhou.broker.tables.locks import QueueLocks
-from tianzhou.broker.tables.topics import TopicTable, follow_queue_types, system_topics
+from tianzhou.broker.tables.topics import follow_queue_types
 from tianzhou.broker.transactions.transaction_checker import TransactionChecker
 from tianzhou.clock import Clock, SystemClock
-from tianzhou.errors import ConfigError, TianzhouError
-from tianzhou.filter import BloomFilter
-from tianzhou.free_ports import free_port
-from tianzhou.limits import Bounds
+from tianzhou.errors import TianzhouError
 from tianzhou.log_levels import KEY as LOG_LEVELS
 from tianzhou.logs import CHANGED_LEVELS
 from tianzhou.remoting.client import RemotingClient, RpcHook
@@ -87,20 +77,17 @@ from tianzhou.remoting.connection import Runs
 from tianzhou.remoting.gates.access_control import AccessControl, Credentials, access_control
 from tianzhou.remoting.gates.admin_gate import AdminGate, exposure_warning
 from tianzhou.remoting.gates.peer_addresses import TrustedProxies
-from tianzhou.remoting.loop_stall import caught_up, stalled
 from tianzhou.remoting.server import RemotingServer
 from tianzhou.remoting.tls import ServerTls, TlsSettings, client_context
 from tianzhou.replication.allowed_addresses import AllowedAddresses
 from tianzhou.replication.port_protection import PortProtection
-from tianzhou.store.settings import SHORTEST_INTERVAL_MS, StoreSettings, parse_delay_levels
+from tianzhou.store.settings import StoreSettings
 from tianzhou.store.store import MessageStore
 from tianzhou.supervision import Supervisor
 from tianzhou.troubles import Troubles, summary
 
-FAST_PORT_BELOW = 2
 LEAST_LATENESS_S = 0.05
 """Requests that have waited for less are served without a look at the limits."""
-
 REOPEN_AGAIN_S = 3.0
 """Seconds after which a broker whose store could not be reopened tries again."""
 
@@ -324,7 +311,7 @@ class Broker:
             settings_changed=self._settings_changed,
             access=access,
         )
-        parts, own = self._parts, self._supervisor.own
+        parts, own, again = self._parts, self._supervisor.own, partial(repeat, self._supervisor)
         duties = MasterDuties(services, parts.transactions, parts.staging)
         self._stack.push_async_callback(duties.end)
         self._stack.push_async_callback(self._supervisor.end)
@@ -339,12 +326,12 @@ class Broker:
         own("acknowledgements", parts.acks.run)
         own("registration", parts.registrar.run)
         own("name servers", lambda: parts.names.run(parts.registrar.request))
-        self._repeat(lambda: settings.flush_consumer_offset_interval, self._files.write_offsets)
-        self._repeat(lambda: self.store_settings.flush_delay_offset_interval, self._files.write_delays)
-        self._repeat(lambda: settings.transaction_metric_flush_interval, self._write_metrics)
-        self._repeat(lambda: SWEEP_MS, self._write_filters)
-        self._repeat(lambda: SWEEP_MS, self._parts.housekeeping.sweep)
-        self._repeat(lambda: PROTECT_MS, self._parts.housekeeping.protect)
+        again(lambda: settings.flush_consumer_offset_interval, self._files.write_offsets)
+        again(lambda: self.store_settings.flush_delay_offset_interval, self._files.write_delays)
+        again(lambda: settings.transaction_metric_flush_interval, self._write_metrics)
+        again(lambda: SWEEP_MS, self._write_filters)
+        again(lambda: SWEEP_MS, self._parts.housekeeping.sweep)
+        again(lambda: PROTECT_MS, self._parts.housekeeping.protect)
         note = exposure_warning("broker", settings.bind_address, settings.enable_remote_admin)
         if note and access is None:
             _log.warning("%s", note)
@@ -398,20 +385,6 @@ class Broker:
     def _write_filters(self) -> None:
         self._tables.filters.clean(self._clock.now_ms(), self.settings.filter_data_clean_time_span)
         self._files.write_filters()
-
-    def _repeat(self, period_ms: Callable[[], int], work: Callable[[], None]) -> None:
-        name = work.__name__.strip("_").replace("_", " ")
-        self._supervisor.own(name, lambda: self._every(period_ms, work, name))
-
-    async def _every(self, period_ms: Callable[[], int], work: Callable[[], None], name: str) -> None:
-        while True:
-            pause_s = max(period_ms(), SHORTEST_INTERVAL_MS) / 1000
-            due_s = asyncio.get_running_loop().time() + pause_s
-            await asyncio.sleep(pause_s)
-            if stalled(due_s):
-                await caught_up()
-            with self._supervisor.trial(name):
-                work()
 
 
 @dataclass(frozen=True, slots=True)
@@ -521,77 +494,3 @@ def make_parts(
     runs = send.serve_run if services.access is None else None
     further = housekeeping, channels, transactions, staging, metrics
     return Parts(router, send, acks, clients, names, registrar, *further, runs)
-
-
-def make_tables(settings: BrokerSettings, store_settings: StoreSettings, now_ms: int) -> Tables:
-    """The tables of a broker that has nothing yet."""
-    light = store_settings.enable_lmq
-    bloom = BloomFilter(settings.max_error_rate_of_bloom_filter, settings.expect_consumer_num_use_filter)
-    # Whatever is configured, bitmaps have as many bits as the filter needs.
-    store_settings.bit_map_length_consume_queue_ext = bloom.bits
-    topics = system_topics(
-        cluster=settings.broker_cluster_name,
-        broker=settings.broker_name,
-        auto_create=settings.auto_create_topic_enable,
-        default_queues=settings.default_topic_queue_nums,
-        cluster_topic=settings.cluster_topic_enable,
-        broker_topic=settings.broker_topic_enable,
-        trace_topic=settings.msg_trace_topic_name if settings.trace_topic_enable else None,
-        revive_queues=settings.revive_queue_num,
-        timer=store_settings.timer_wheel_enable,
-    )
-    bounds = Bounds(settings)
-    return Tables(
-        settings,
-        TopicTable(topics, now_ms, light=light, bounds=bounds),
-        GroupTable(
-            auto_create=settings.auto_create_subscription_group,
-            create_system=settings.enable_create_sys_group,
-            now_ms=now_ms,
-            light=light,
-            bounds=bounds,
-        ),
-        ConsumerOffsets(settings.consumer_offset_update_version_step, light=light, bounds=bounds),
-        ClientTable(bounds),
-        QueueLocks(bounds=bounds),
-        DelayLedger(parse_delay_levels(store_settings.message_delay_level), settings.delay_offset_update_version_step),
-        ConsumerFilters(bloom, now_ms, bounds),
-        staging=StagingLedger(settings.broker_name, bounds=bounds),
-        broadcasts=BroadcastOffsets(bounds),
-        bounds=bounds,
-    )
-
-
-def first_address() -> str:
-    """This machine's first address that is not loopback, or 127.0.0.1 when it has no other."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            # Connecting a datagram socket sends nothing; it only asks the kernel for the route's source address.
-            probe.connect(("192.0.2.1", 9))
-            return str(probe.getsockname()[0])
-        except OSError:
-            return "127.0.0.1"
-
-
-def host_bytes(address: str) -> bytes:
-    """The 4 or 16 bytes of the advertised address; a name is resolved.
-
-    Raises:
-        ConfigError: it does not resolve.
-    """
-    try:
-        family, _, _, _, found = socket.getaddrinfo(address.strip("[]"), None, type=socket.SOCK_STREAM)[0]
-    except OSError as error:
-        raise ConfigError(
-            f"brokerIP1={address}: does not resolve ({error}); give an address of this machine"
-        ) from error
-    return socket.inet_pton(family, str(found[0]).partition("%")[0])
-
-
-def free_port_pair(host: str) -> int:
-    """A free port with a free fast port, and free ones between them and for replication.
-
-    Raises:
-        ConfigError: there is none, or nothing can listen on the host.
-    """
-    return free_port(host, below=FAST_PORT_BELOW, above=1)

@@ -13,10 +13,12 @@ from tianzhou.broker.tables.consumer_filters import ConsumerFilters
 from tianzhou.broker.tables.consumer_offsets import ConsumerOffsets
 from tianzhou.broker.tables.groups import GroupTable
 from tianzhou.broker.tables.locks import QueueLocks
-from tianzhou.broker.tables.topics import TopicTable
+from tianzhou.broker.tables.topics import TopicTable, system_topics
 from tianzhou.broker.transactions.transaction_metrics import TransactionMetrics
 from tianzhou.broker.transactions.transactions import TransactionLedger
+from tianzhou.filter import BloomFilter
 from tianzhou.limits import Bounds, Refusals
+from tianzhou.store.settings import StoreSettings, parse_delay_levels
 
 
 @dataclass(slots=True, frozen=True)
@@ -41,3 +43,42 @@ class Tables:
     def refusals(self) -> Refusals:
         """What was refused because of limits."""
         return self.bounds.refusals
+
+
+def make_tables(settings: BrokerSettings, store_settings: StoreSettings, now_ms: int) -> Tables:
+    """The tables of a broker that has nothing yet."""
+    light = store_settings.enable_lmq
+    bloom = BloomFilter(settings.max_error_rate_of_bloom_filter, settings.expect_consumer_num_use_filter)
+    # Whatever is configured, bitmaps have as many bits as the filter needs.
+    store_settings.bit_map_length_consume_queue_ext = bloom.bits
+    topics = system_topics(
+        cluster=settings.broker_cluster_name,
+        broker=settings.broker_name,
+        auto_create=settings.auto_create_topic_enable,
+        default_queues=settings.default_topic_queue_nums,
+        cluster_topic=settings.cluster_topic_enable,
+        broker_topic=settings.broker_topic_enable,
+        trace_topic=settings.msg_trace_topic_name if settings.trace_topic_enable else None,
+        revive_queues=settings.revive_queue_num,
+        timer=store_settings.timer_wheel_enable,
+    )
+    bounds = Bounds(settings)
+    return Tables(
+        settings,
+        TopicTable(topics, now_ms, light=light, bounds=bounds),
+        GroupTable(
+            auto_create=settings.auto_create_subscription_group,
+            create_system=settings.enable_create_sys_group,
+            now_ms=now_ms,
+            light=light,
+            bounds=bounds,
+        ),
+        ConsumerOffsets(settings.consumer_offset_update_version_step, light=light, bounds=bounds),
+        ClientTable(bounds),
+        QueueLocks(bounds=bounds),
+        DelayLedger(parse_delay_levels(store_settings.message_delay_level), settings.delay_offset_update_version_step),
+        ConsumerFilters(bloom, now_ms, bounds),
+        staging=StagingLedger(settings.broker_name, bounds=bounds),
+        broadcasts=BroadcastOffsets(bounds),
+        bounds=bounds,
+    )

@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tianzhou.broker.addresses import free_port_pair
 from tianzhou.broker.router import Router
-from tianzhou.broker.server import Broker, free_port_pair
+from tianzhou.broker.server import Broker
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.clock import Clock
 from tianzhou.errors import ClientError, ConfigError

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from tianzhou.broker.server import FAST_PORT_BELOW
+from tianzhou.broker.addresses import FAST_PORT_BELOW
 from tianzhou.cli.brokers.plan import ports_of
 from tianzhou.data_folder import FIRST_BROKER, broker_name, home_of, member_home, member_names
 from tianzhou.errors import ConfigError

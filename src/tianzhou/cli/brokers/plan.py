@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
-from tianzhou.broker.server import FAST_PORT_BELOW
+from tianzhou.broker.addresses import FAST_PORT_BELOW
 from tianzhou.errors import ConfigError
 
 MOST_BROKERS: Final = 64

@@ -14,7 +14,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from tianzhou.broker.server import free_port_pair
+from tianzhou.broker.addresses import free_port_pair
 from tianzhou.cli.brokers.child import STOP_LIMIT_S, Failed, Order, Ready
 from tianzhou.cli.brokers.kinds import Kind
 from tianzhou.cli.brokers.plan import plan_ports
