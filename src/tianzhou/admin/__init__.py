@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from tianzhou.admin.access import Access
     from tianzhou.admin.accounts import AccountFiles, Accounts
     from tianzhou.admin.admin import Admin
-    from tianzhou.admin.brokers import Brokers
     from tianzhou.admin.cluster import BrokerStatus, Cluster
     from tianzhou.admin.controllers import Controllers
     from tianzhou.admin.dead_letters import DeadLetters, Resent
@@ -32,7 +31,6 @@ __all__ = [
     "Accounts",
     "Admin",
     "BrokerStatus",
-    "Brokers",
     "Cluster",
     "Controllers",
     "DeadLetters",
@@ -61,7 +59,6 @@ __getattr__, __dir__ = lazy_exports(
         "access": "Access",
         "accounts": "AccountFiles Accounts",
         "admin": "Admin",
-        "brokers": "Brokers",
         "cluster": "BrokerStatus Cluster",
         "controllers": "Controllers",
         "dead_letters": "DeadLetters Resent",

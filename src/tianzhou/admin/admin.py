@@ -14,7 +14,6 @@ from tianzhou.client.option_keywords import ClientKeywords
 if TYPE_CHECKING:
     from tianzhou.admin.access import Access
     from tianzhou.admin.accounts import Accounts
-    from tianzhou.admin.brokers import Brokers
     from tianzhou.admin.cluster import Cluster
     from tianzhou.admin.controllers import Controllers
     from tianzhou.admin.dead_letters import DeadLetters
@@ -128,13 +127,6 @@ class Admin(Startable):
         return Accounts(self._reach)
 
     @cached_property
-    def brokers(self) -> Brokers:
-        """One broker at a time: tables, statistics, upkeep."""
-        from tianzhou.admin.brokers import Brokers
-
-        return Brokers(self._reach)
-
-    @cached_property
     def controllers(self) -> Controllers:
         """Controllers of RocketMQ 5."""
         from tianzhou.admin.controllers import Controllers
@@ -143,7 +135,12 @@ class Admin(Startable):
 
     @cached_property
     def servers(self) -> Servers:
-        """What one server by itself says."""
+        """One broker or name server at a time, by its address: what it says by itself, figures, upkeep."""
         from tianzhou.admin.servers import Servers
 
         return Servers(self._reach)
+
+    @cached_property
+    def brokers(self) -> Servers:
+        """Another name of `servers`, from when operations on brokers were apart."""
+        return self.servers

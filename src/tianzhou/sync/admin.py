@@ -1101,133 +1101,6 @@ class Accounts(Blocking):
         return self._run(self._async.files(address))
 
 
-class Brokers(Blocking):
-    """Operations on one broker.
-
-    All of them raise `BrokerError` when the broker refuses, or does not know the request as brokers of RocketMQ 4
-    some, and `RemotingError` when it does not answer.
-
-    Args:
-        asynchronous: the async one.
-    """
-
-    _async: admin.Brokers
-
-    def __init__(self, asynchronous: admin.Brokers) -> None:
-        super().__init__(asynchronous)
-
-    def topics(self, address: str) -> dict[str, TopicConfig]:
-        """All topics of a broker by name, system topics included (21)."""
-        return self._run(self._async.topics(address))
-
-    def groups(self, address: str) -> dict[str, SubscriptionGroupConfig]:
-        """All consumer groups of a broker by name, those every broker has included (201)."""
-        return self._run(self._async.groups(address))
-
-    def create_topics(self, address: str, configs: Iterable[TopicConfig]) -> None:
-        """Create several topics at once, or replace their configuration (18)."""
-        self._run(self._async.create_topics(address, configs))
-
-    def producers(self, address: str) -> dict[str, list[ProducerInfo]]:
-        """All producers that a broker knows, by group (328)."""
-        return self._run(self._async.producers(address))
-
-    def producer_connections(self, address: str, group: str) -> list[Connection]:
-        """Members of a producer group that are connected to a broker (204)."""
-        return self._run(self._async.producer_connections(address, group))
-
-    def consume_stats(self, address: str, *, ordered: bool = False) -> BrokerConsumeStats:
-        """How far all groups of a broker are (317).
-
-        Args:
-            address: the broker.
-            ordered: only groups that consume in order.
-        """
-        return self._run(self._async.consume_stats(address, ordered=ordered))
-
-    def stats(self, address: str, name: str, key: str) -> BrokerStats:
-        """One figure of a broker over a minute, an hour and a day; zeros when it has none (315).
-
-        Args:
-            address: the broker.
-            name: of the figure, as `TOPIC_PUT_NUMS`.
-            key: what it is of, as a topic, or `topic@group` (wire.md §9.9).
-        """
-        return self._run(self._async.stats(address, name, key))
-
-    def queue_units(
-        self, address: str, topic: str, queue_id: int, index: int, count: int = 10, group: str | None = None
-    ) -> QueueUnits:
-        """Some units of a consume queue (321).
-
-        Args:
-            address: the broker.
-            topic: the topic.
-            queue_id: the queue.
-            index: the first unit.
-            count: how many.
-            group: a consumer group, whose filter is tried on them.
-        """
-        return self._run(self._async.queue_units(address, topic, queue_id, index, count, group))
-
-    def clean_expired_queues(self, address: str) -> None:
-        """Delete consume queues of topics and queues that are gone (306)."""
-        self._run(self._async.clean_expired_queues(address))
-
-    def clean_unused_topics(self, address: str) -> None:
-        """Delete what is kept of topics that are gone (316)."""
-        self._run(self._async.clean_unused_topics(address))
-
-    def delete_expired_logs(self, address: str) -> None:
-        """Delete expired files of the log now, whatever the hour (329)."""
-        self._run(self._async.delete_expired_logs(address))
-
-    def reset_flush_offset(self, address: str, offset: int) -> None:
-        """Tell a slave how far its master's log is flushed (908)."""
-        self._run(self._async.reset_flush_offset(address, offset))
-
-    def epochs(self, address: str) -> dict[str, Any]:
-        """Epochs of a broker's log, of brokers whose master a controller elects (1007)."""
-        return self._run(self._async.epochs(address))
-
-    def cold_read_limits(self, address: str) -> dict[str, Any]:
-        """What groups may read of data that has left the memory, in the broker's own words (2003)."""
-        return self._run(self._async.cold_read_limits(address))
-
-    def set_cold_read_limit(self, address: str, group: str, bytes_per_second: int) -> None:
-        """Set what a group may read of such data (2001)."""
-        self._run(self._async.set_cold_read_limit(address, group, bytes_per_second))
-
-    def remove_cold_read_limit(self, address: str, group: str) -> None:
-        """Have a group read as much of such data as all do (2002)."""
-        self._run(self._async.remove_cold_read_limit(address, group))
-
-    def set_read_ahead(self, address: str, mode: str) -> str:
-        """Switch reading ahead in the log's files; returns the broker's remark (2004).
-
-        Args:
-            address: the broker.
-            mode: `READ_AHEAD` or `READ_RANDOM`.
-        """
-        return self._run(self._async.set_read_ahead(address, mode))
-
-    def rocksdb_progress(self, address: str, topic: str, since_ms: int = 0) -> dict[str, Any]:
-        """How far consume queues in RocksDB are (354): `checkStatus` and `checkResult`."""
-        return self._run(self._async.rocksdb_progress(address, topic, since_ms))
-
-    def export_pop_records(self, address: str) -> None:
-        """Have a broker of RocketMQ 5 write what POP consumers have taken in the form of its predecessors (200056)."""
-        self._run(self._async.export_pop_records(address))
-
-    def add_to_container(self, container: str, config_path: str) -> None:
-        """Have a broker container of RocketMQ 5 start one more broker (902)."""
-        self._run(self._async.add_to_container(container, config_path))
-
-    def remove_from_container(self, container: str, cluster: str, broker_name: str, broker_id: int) -> None:
-        """Have a broker container stop one of its brokers (903)."""
-        self._run(self._async.remove_from_container(container, cluster, broker_name, broker_id))
-
-
 class Controllers(Blocking):
     """Operations on controllers of RocketMQ 5; Tianzhou has none, its groups elect their leaders among themselves.
 
@@ -1283,7 +1156,10 @@ class Controllers(Blocking):
 
 
 class Servers(Blocking):
-    """Questions to single servers.
+    """Operations on one broker or name server.
+
+    All of them raise `BrokerError` when the server refuses, or does not know the request as brokers of RocketMQ 4
+    some, and `RemotingError` when it does not answer.
 
     Args:
         asynchronous: the async one.
@@ -1411,6 +1287,109 @@ class Servers(Blocking):
         """
         return self._run(self._async.messages(address, queue, offset, count))
 
+    def create_topics(self, address: str, configs: Iterable[TopicConfig]) -> None:
+        """Create several topics at once, or replace their configuration (18)."""
+        self._run(self._async.create_topics(address, configs))
+
+    def producers(self, address: str) -> dict[str, list[ProducerInfo]]:
+        """All producers that a broker knows, by group (328)."""
+        return self._run(self._async.producers(address))
+
+    def producer_connections(self, address: str, group: str) -> list[Connection]:
+        """Members of a producer group that are connected to a broker (204)."""
+        return self._run(self._async.producer_connections(address, group))
+
+    def all_consume_stats(self, address: str, *, ordered: bool = False) -> BrokerConsumeStats:
+        """How far all groups of a broker are (317).
+
+        Args:
+            address: the broker.
+            ordered: only groups that consume in order.
+        """
+        return self._run(self._async.all_consume_stats(address, ordered=ordered))
+
+    def stats(self, address: str, name: str, key: str) -> BrokerStats:
+        """One figure of a broker over a minute, an hour and a day; zeros when it has none (315).
+
+        Args:
+            address: the broker.
+            name: of the figure, as `TOPIC_PUT_NUMS`.
+            key: what it is of, as a topic, or `topic@group` (wire.md §9.9).
+        """
+        return self._run(self._async.stats(address, name, key))
+
+    def queue_units(
+        self, address: str, topic: str, queue_id: int, index: int, count: int = 10, group: str | None = None
+    ) -> QueueUnits:
+        """Some units of a consume queue (321).
+
+        Args:
+            address: the broker.
+            topic: the topic.
+            queue_id: the queue.
+            index: the first unit.
+            count: how many.
+            group: a consumer group, whose filter is tried on them.
+        """
+        return self._run(self._async.queue_units(address, topic, queue_id, index, count, group))
+
+    def clean_expired_queues(self, address: str) -> None:
+        """Delete consume queues of topics and queues that are gone (306)."""
+        self._run(self._async.clean_expired_queues(address))
+
+    def clean_unused_topics(self, address: str) -> None:
+        """Delete what is kept of topics that are gone (316)."""
+        self._run(self._async.clean_unused_topics(address))
+
+    def delete_expired_logs(self, address: str) -> None:
+        """Delete expired files of the log now, whatever the hour (329)."""
+        self._run(self._async.delete_expired_logs(address))
+
+    def reset_flush_offset(self, address: str, offset: int) -> None:
+        """Tell a slave how far its master's log is flushed (908)."""
+        self._run(self._async.reset_flush_offset(address, offset))
+
+    def epochs(self, address: str) -> dict[str, Any]:
+        """Epochs of a broker's log, of brokers whose master a controller elects (1007)."""
+        return self._run(self._async.epochs(address))
+
+    def cold_read_limits(self, address: str) -> dict[str, Any]:
+        """What groups may read of data that has left the memory, in the broker's own words (2003)."""
+        return self._run(self._async.cold_read_limits(address))
+
+    def set_cold_read_limit(self, address: str, group: str, bytes_per_second: int) -> None:
+        """Set what a group may read of such data (2001)."""
+        self._run(self._async.set_cold_read_limit(address, group, bytes_per_second))
+
+    def remove_cold_read_limit(self, address: str, group: str) -> None:
+        """Have a group read as much of such data as all do (2002)."""
+        self._run(self._async.remove_cold_read_limit(address, group))
+
+    def set_read_ahead(self, address: str, mode: str) -> str:
+        """Switch reading ahead in the log's files; returns the broker's remark (2004).
+
+        Args:
+            address: the broker.
+            mode: `READ_AHEAD` or `READ_RANDOM`.
+        """
+        return self._run(self._async.set_read_ahead(address, mode))
+
+    def rocksdb_progress(self, address: str, topic: str, since_ms: int = 0) -> dict[str, Any]:
+        """How far consume queues in RocksDB are (354): `checkStatus` and `checkResult`."""
+        return self._run(self._async.rocksdb_progress(address, topic, since_ms))
+
+    def export_pop_records(self, address: str) -> None:
+        """Have a broker of RocketMQ 5 write what POP consumers have taken in the form of its predecessors (200056)."""
+        self._run(self._async.export_pop_records(address))
+
+    def add_to_container(self, container: str, config_path: str) -> None:
+        """Have a broker container of RocketMQ 5 start one more broker (902)."""
+        self._run(self._async.add_to_container(container, config_path))
+
+    def remove_from_container(self, container: str, cluster: str, broker_name: str, broker_id: int) -> None:
+        """Have a broker container stop one of its brokers (903)."""
+        self._run(self._async.remove_from_container(container, cluster, broker_name, broker_id))
+
 
 class Admin(Blocking):
     """Admin operations, sorted by noun; a context manager.
@@ -1504,16 +1483,16 @@ class Admin(Blocking):
         return Accounts(self._async.accounts)
 
     @cached_property
-    def brokers(self) -> Brokers:
-        """One broker at a time: tables, statistics, upkeep."""
-        return Brokers(self._async.brokers)
-
-    @cached_property
     def controllers(self) -> Controllers:
         """Controllers of RocketMQ 5."""
         return Controllers(self._async.controllers)
 
     @cached_property
     def servers(self) -> Servers:
-        """What one server by itself says."""
+        """One broker or name server at a time, by its address: what it says by itself, figures, upkeep."""
         return Servers(self._async.servers)
+
+    @cached_property
+    def brokers(self) -> Servers:
+        """Another name of `servers`, from when operations on brokers were apart."""
+        return Servers(self._async.brokers)

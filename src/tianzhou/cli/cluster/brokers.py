@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tianzhou.cli.cluster.status import copy_cells, document, since_ms, tone_of
+from tianzhou.cli.cluster.status import ClusterOption, copy_cells, document, since_ms, tone_of
 from tianzhou.cli.output import (
     DEFAULT_NAMESRV,
     NamesrvOption,
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from tianzhou.admin.cluster import BrokerStatus
 
 COLUMNS = ("broker", "id", "cluster", "address", "version", "since", "state", "role", "behind")
-ClusterOption = Annotated[str | None, typer.Option("-c", "--cluster", help="Only this cluster's brokers.")]
 
 app = typer.Typer(invoke_without_command=True, callback=broker)
 
@@ -125,12 +124,12 @@ async def tables_of(admin: Admin, one: BrokerStatus) -> dict[str, Any] | None:
     if one.error is not None:
         return None
     try:
-        producers = await admin.brokers.producers(one.address)
+        producers = await admin.servers.producers(one.address)
     except TianzhouError:
         producers = {}  # RocketMQ 4 does not know the question
     return {
-        "topics": sorted(await admin.brokers.topics(one.address)),
-        "groups": sorted(await admin.brokers.groups(one.address)),
+        "topics": sorted(await admin.servers.topic_configs(one.address)),
+        "groups": sorted(await admin.servers.group_configs(one.address)),
         "producer_groups": sorted(producers),
     }
 

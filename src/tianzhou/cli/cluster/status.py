@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from tianzhou.admin.cluster import BrokerStatus
     from tianzhou.admin.replicas import Lag
 
+ClusterOption = Annotated[str | None, typer.Option("-c", "--cluster", help="Only this cluster's brokers.")]
+
 
 def status(
-    cluster: Annotated[str | None, typer.Option("-c", "--cluster", help="Only this cluster's brokers.")] = None,
+    cluster: ClusterOption = None,
     watch: WatchOption = 0.0,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     tls: TlsOption = None,

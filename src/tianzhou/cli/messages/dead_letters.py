@@ -10,6 +10,7 @@ import typer
 from tianzhou.cli.consume import document
 from tianzhou.cli.groups import check_group
 from tianzhou.cli.messages.message import (
+    IdArgument,
     LimitOption,
     SinceOption,
     UntilOption,
@@ -110,9 +111,7 @@ def list_letters(
 @app.command()
 def show(
     group: GroupArgument,
-    msg_id: Annotated[
-        str, typer.Argument(metavar="ID", help="Unique key, offset id, or place as BROKER:QUEUE@OFFSET.")
-    ],
+    msg_id: IdArgument,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     tls: TlsOption = None,
     output: OutputOption = Output.text,

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from tianzhou.model import MessageExt
 
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+IdArgument = Annotated[
+    str, typer.Argument(metavar="ID", help="Unique key, offset id, or place as BROKER:QUEUE@OFFSET.")
+]
 SinceOption = Annotated[str | None, typer.Option(help="Stored since then: 10m ago, or 2026-01-31T08:00:00.")]
 UntilOption = Annotated[str | None, typer.Option(help="Stored until then, in the same forms.")]
 LimitOption = Annotated[int, typer.Option("--limit", help="At most so many.", min=1, max=10_000)]
@@ -51,9 +54,7 @@ app = typer.Typer(
 @app.command()
 def get(
     topic: TopicArgument,
-    msg_id: Annotated[
-        str, typer.Argument(metavar="ID", help="Unique key, offset id, or place as BROKER:QUEUE@OFFSET.")
-    ],
+    msg_id: IdArgument,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     tls: TlsOption = None,
     output: OutputOption = Output.text,

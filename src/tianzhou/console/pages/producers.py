@@ -52,15 +52,15 @@ def connection_rows(connections: Iterable[Connection]) -> list[dict[str, Any]]:
 
 
 async def _all(view: View) -> tuple[Found, list[str]]:
-    """All producers, and what brokers could not tell them."""
-    brokers = view.console.admin.brokers
+    """All producers, and which brokers could not tell them."""
+    servers = view.console.admin.servers
     masters = await view.console.admin.cluster.masters()
 
     async def ask(name: str, address: str) -> dict[str, list[ProducerInfo]] | str:
         try:
-            return await brokers.producers(address)
+            return await servers.producers(address)
         except (TianzhouError, OSError) as error:
-            return f"{name}: {error}"
+            return f"{name}: {view.failure(error)}"
 
     answers = await asyncio.gather(*(ask(name, address) for name, address in masters.items()))
     tables = [one for one in answers if not isinstance(one, str)]
@@ -77,7 +77,7 @@ async def _connections(view: View, group: str, topic: str) -> list[Connection]:
 
     async def ask(address: str) -> list[Connection]:
         try:
-            return await admin.brokers.producer_connections(address, group)
+            return await admin.servers.producer_connections(address, group)
         except TianzhouError:
             return []  # a broker says of a group without members that it does not exist
 
@@ -99,7 +99,7 @@ async def show(view: View) -> None:
             kept_for=view,
         )
         for failure in failures:
-            ui.label(view.text("producers.untold", why=failure)).classes("text-grey")
+            ui.label(view.text("producers.untold", broker=failure)).classes("text-grey")
     with section(view.text("producers.connections")):
         await _group(view)
 
@@ -118,7 +118,7 @@ async def _group(view: View) -> None:
                 shown.rows = connection_rows(await _connections(view, asked, of.value.strip()))
             except (TianzhouError, OSError) as error:
                 shown.rows = []
-                ui.notify(str(error), type="negative")
+                ui.notify(view.failure(error), type="negative")
             nobody.set_visibility(not shown.rows)
 
         for one in (field, of):

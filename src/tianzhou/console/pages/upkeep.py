@@ -8,13 +8,13 @@ from typing import Final
 
 from nicegui import ui
 
-from tianzhou.admin.brokers import Brokers
+from tianzhou.admin.servers import Servers
 from tianzhou.console.layout import View, agreed
 
-CLEANUPS: Final[dict[str, tuple[str, Callable[[Brokers, str], Awaitable[None]]]]] = {
-    "queues": ("clean expired consume queues", Brokers.clean_expired_queues),
-    "topics": ("clean unused topics", Brokers.clean_unused_topics),
-    "logs": ("delete expired commit log", Brokers.delete_expired_logs),
+CLEANUPS: Final[dict[str, tuple[str, Callable[[Servers, str], Awaitable[None]]]]] = {
+    "queues": ("clean expired consume queues", Servers.clean_expired_queues),
+    "topics": ("clean unused topics", Servers.clean_unused_topics),
+    "logs": ("delete expired commit log", Servers.delete_expired_logs),
 }
 """Clean-ups: a key of their words, to their name in the audit log and what does them."""
 
@@ -34,7 +34,7 @@ def cleanups(view: View, where: str, addresses: Sequence[str]) -> None:
             return
 
         async def everywhere() -> None:
-            await asyncio.gather(*(work(view.console.admin.brokers, address) for address in addresses))
+            await asyncio.gather(*(work(view.console.admin.servers, address) for address in addresses))
 
         await view.act(action, where, everywhere, view.text("upkeep.done", where=where))
 

@@ -57,7 +57,7 @@ def _upkeep(name: str) -> Any:
     async def work(admin: Admin, values: Values) -> Answer:
         asked = await addresses(admin, values)
         for address in asked:
-            await getattr(admin.brokers, name)(address)
+            await getattr(admin.servers, name)(address)
         return done("success", brokers=asked, success=True)
 
     return work
@@ -71,7 +71,7 @@ _STATS = Table(
 
 async def broker_consume_stats(admin: Admin, values: Values) -> Answer:
     """Show how far all groups are on one broker."""
-    found = await admin.brokers.consume_stats(values.get("brokerAddr"), ordered=values.truth("order"))
+    found = await admin.servers.all_consume_stats(values.get("brokerAddr"), ordered=values.truth("order"))
     least = values.number("level", 0)
     rows = [
         (
@@ -91,7 +91,7 @@ async def broker_consume_stats(admin: Admin, values: Values) -> Answer:
 async def reset_master_flush_offset(admin: Admin, values: Values) -> Answer:
     """Tell a slave how far its master's log is flushed."""
     address, offset = values.get("brokerAddr"), values.number("offset")
-    await admin.brokers.reset_flush_offset(address, offset)
+    await admin.servers.reset_flush_offset(address, offset)
     return done(f"reset master flush offset to {offset} success", broker_addr=address, offset=offset)
 
 
@@ -106,7 +106,7 @@ def get_broker_epoch(admin: Admin, values: Values) -> AsyncIterator[Answer]:
             if one not in info.broker_addr_table:
                 raise TianzhouError(f"the name server knows no broker {one}; see mqadmin clusterList")
             for _, address in sorted(info.broker_addr_table[one].broker_addrs.items()):
-                found = await admin.brokers.epochs(address)
+                found = await admin.servers.epochs(address)
                 value[address] = found
                 lines = [
                     f"#clusterName\t{found.get('clusterName')}",
@@ -129,7 +129,7 @@ async def get_cold_data_flow_ctr_info(admin: Admin, values: Values) -> Answer:
     """Show what groups may read of old data."""
     blocks, value = [], {}
     for address in await addresses(admin, values):
-        value[address] = await admin.brokers.cold_read_limits(address)
+        value[address] = await admin.servers.cold_read_limits(address)
         blocks.append(f" ============{address}============\n{java_text.pretty(value[address])}")
     return Answer("\n".join(blocks), value)
 
@@ -140,7 +140,7 @@ async def update_cold_data_flow_ctr(admin: Admin, values: Values) -> Answer:
     changed = await addresses(admin, values)
     lines = []
     for address in changed:
-        await admin.brokers.set_cold_read_limit(address, group, threshold)
+        await admin.servers.set_cold_read_limit(address, group, threshold)
         lines.append(f"updateColdDataFlowCtrGroupConfig success, {address}")
     return done("\n".join(lines), brokers=changed, group=group, threshold=threshold)
 
@@ -150,7 +150,7 @@ async def remove_cold_data_flow_ctr(admin: Admin, values: Values) -> Answer:
     group, changed = values.get("consumerGroup"), await addresses(admin, values)
     lines = []
     for address in changed:
-        await admin.brokers.remove_cold_read_limit(address, group)
+        await admin.servers.remove_cold_read_limit(address, group)
         lines.append(f"remove broker cold read threshold success, {address}")
     return done("\n".join(lines), brokers=changed, group=group)
 
@@ -159,7 +159,7 @@ async def set_commit_log_read_ahead_mode(admin: Admin, values: Values) -> Answer
     """Switch reading ahead in the files of the log."""
     mode, lines, value = values.get("commitLogReadAheadMode"), [], {}
     for address in await addresses(admin, values):
-        value[address] = await admin.brokers.set_read_ahead(address, mode)
+        value[address] = await admin.servers.set_read_ahead(address, mode)
         lines.append(f" ============{address}============\ncommitLog set readAhead mode rstStr{value[address]}")
     return Answer("\n".join(lines), value)
 

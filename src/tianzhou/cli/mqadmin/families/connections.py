@@ -51,7 +51,7 @@ async def producer_connection(admin: Admin, values: Values) -> Answer:
     master = next((one.master for one in route.broker_datas if one.master is not None), None)
     if master is None:
         raise NotFoundError(17, f"no broker of topic {values.get('topic')} has a master now")
-    found = await admin.brokers.producer_connections(master, group)
+    found = await admin.servers.producer_connections(master, group)
     rows = [
         (f"{number:04d}", one.client_id, one.client_addr, one.language, version_name(one.version))
         for number, one in enumerate(found, 1)
@@ -61,7 +61,7 @@ async def producer_connection(admin: Admin, values: Values) -> Answer:
 
 async def producer(admin: Admin, values: Values) -> Answer:
     """Show all producers of a broker."""
-    table = await admin.brokers.producers(values.get("broker"))
+    table = await admin.servers.producers(values.get("broker"))
     if not table:
         return Answer("producer table is empty", {})
     lines, value = [], {}

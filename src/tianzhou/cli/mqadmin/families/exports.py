@@ -45,13 +45,13 @@ async def export_metadata(admin: Admin, values: Values) -> Answer:
     special, system = values.truth("specialTopic"), await admin.topics.system_names()
     system_groups = set(await admin.groups.names(system=True)) - set(await admin.groups.names())
     for address in await addresses(admin, values):
-        for name, config in sorted((await admin.brokers.topics(address)).items()):
+        for name, config in sorted((await admin.servers.topic_configs(address)).items()):
             if name not in system and (special or not name.startswith(("%RETRY%", "%DLQ%"))):
                 known = topics.setdefault(name, TOPIC_CONFIG.encode(config))
                 if known != TOPIC_CONFIG.encode(config):
                     known["writeQueueNums"] += config.write_queue_nums
                     known["readQueueNums"] += config.read_queue_nums
-        for name, group in sorted((await admin.brokers.groups(address)).items()):
+        for name, group in sorted((await admin.servers.group_configs(address)).items()):
             if name not in system_groups:
                 groups.setdefault(name, SUBSCRIPTION_GROUP.encode(group))
     content: dict[str, Any] = {"exportTime": int(time.time() * 1000)}
@@ -99,8 +99,10 @@ async def export_metrics(admin: Admin, values: Values) -> Answer:
     for name, master in sorted((await admin.cluster.masters(cluster)).items()):
         runtime = await admin.cluster.runtime(master)
         system = await admin.topics.system_names()
-        topics = [one for one in await admin.brokers.topics(master) if one not in system and not one.startswith("%")]
-        groups = set(await admin.brokers.groups(master)) & set(await admin.groups.names())
+        topics = [
+            one for one in await admin.servers.topic_configs(master) if one not in system and not one.startswith("%")
+        ]
+        groups = set(await admin.servers.group_configs(master)) & set(await admin.groups.names())
         clients = set()
         for group in sorted(groups):
             connection = await admin.groups.connections(group, broker_addr=master)
@@ -108,7 +110,7 @@ async def export_metrics(admin: Admin, values: Values) -> Answer:
                 clients.add(f"{one.language}%{version_name(one.version)}")
         tps, day = {}, {}
         for what, (figure, key) in _FIGURES.items():
-            stats = await admin.brokers.stats(master, figure, key or cluster)
+            stats = await admin.servers.stats(master, figure, key or cluster)
             tps[what], day[what] = stats.stats_minute.tps, stats.stats_day.sum
             all_tps[what] += tps[what]
             all_day[what] += day[what]
@@ -150,7 +152,7 @@ async def export_pop_record(admin: Admin, values: Values) -> Answer:
     lines, value = [], []
     for address in await addresses(admin, values):
         if not dry:
-            await admin.brokers.export_pop_records(address)
+            await admin.servers.export_pop_records(address)
         name = names.get(address, "")
         lines.append(f"Export broker records, brokerName={name}, brokerAddr={address}, dryRun={java_text.truth(dry)}")
         value.append({"broker_name": name, "broker_addr": address, "dry_run": dry})

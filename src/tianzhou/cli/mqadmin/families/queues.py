@@ -29,7 +29,7 @@ async def query_cq(admin: Admin, values: Values) -> Answer:
     if broker is None:
         raise NotFoundError(17, f"no broker of topic {topic} has a master now")
     group = values.optional("consumer")
-    found = await admin.brokers.queue_units(
+    found = await admin.servers.queue_units(
         broker, topic, values.number("queue"), index, values.number("count", 10), group
     )
     value = json.loads(json.dumps(loads(QUEUE_UNITS.dumps(found))))
@@ -56,7 +56,7 @@ async def check_rocksdb_cq(admin: Admin, values: Values) -> Answer:
     """Show how far consume queues in RocksDB are."""
     lines, value = [], {}
     for name, address in sorted((await admin.cluster.masters(values.get("cluster"))).items()):
-        found = await admin.brokers.rocksdb_progress(address, values.get("topic"), values.number("checkFrom", 0))
+        found = await admin.servers.rocksdb_progress(address, values.get("topic"), values.number("checkFrom", 0))
         value[name] = found
         lines.append(f"{name} {_PROGRESS.get(found.get('checkStatus', -1), found.get('checkResult'))} ")
     return Answer("\n".join(lines), value)

@@ -159,7 +159,7 @@ async def clean_broker_metadata(admin: Admin, values: Values) -> Answer:
 async def add_broker(admin: Admin, values: Values) -> Answer:
     """Have a container start one more broker."""
     container, path = values.get("brokerContainerAddr"), values.get("brokerConfigPath")
-    await admin.brokers.add_to_container(container, path)
+    await admin.servers.add_to_container(container, path)
     return done(f"add broker to {container} success", container=container, config_path=path)
 
 
@@ -169,7 +169,7 @@ async def remove_broker(admin: Admin, values: Values) -> Answer:
     parts = identity.split(":")
     if len(parts) != 3 or not parts[2].isdecimal():
         raise ConfigError(f"--brokerIdentity {identity}: write it as clusterName:brokerName:brokerId")
-    await admin.brokers.remove_from_container(container, parts[0], parts[1], int(parts[2]))
+    await admin.servers.remove_from_container(container, parts[0], parts[1], int(parts[2]))
     return done(f"remove broker from {container} success", container=container, broker=identity)
 
 

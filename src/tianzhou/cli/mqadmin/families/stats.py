@@ -67,7 +67,7 @@ async def _of_topic(admin: Admin, topic: str, active: bool) -> list[tuple[Any, .
 
 
 async def _sums(admin: Admin, masters: list[str], name: str, key: str) -> tuple[float, int]:
-    found = [await admin.brokers.stats(master, name, key) for master in masters]
+    found = [await admin.servers.stats(master, name, key) for master in masters]
     return sum(one.stats_minute.tps for one in found), sum(map(_day, found))
 
 

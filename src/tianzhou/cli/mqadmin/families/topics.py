@@ -103,7 +103,7 @@ async def update_topic_list(admin: Admin, values: Values) -> Answer:
     configs = [TOPIC_CONFIG.decode(one, f"topic {n}") for n, one in enumerate(read_list(values.get("filename")))]
     changed = await addresses(admin, values)
     for address in changed:
-        await admin.brokers.create_topics(address, configs)
+        await admin.servers.create_topics(address, configs)
     text = "\n".join(
         f"submit batch of topic config to {one} success, please check the result later." for one in changed
     )
