@@ -46,7 +46,7 @@ def new_data(tmp_path: Path) -> Path:
 
 
 def copy(data: Path, to: Path, previous: Path | None = None) -> Manifest:
-    return back_up(data, data / "store", to, previous=previous, version="test", now_ms=1)
+    return back_up(data, [data / "store"], to, previous=previous, version="test", now_ms=1)
 
 
 @dataclass

@@ -61,6 +61,18 @@ def store(*words: object) -> None:
     subprocess.run([sys.executable, "-m", "tianzhou", "store", *map(str, words)], check=True, timeout=LIMIT_S)
 
 
+def read(namesrv: str) -> list[tuple[str, bytes]]:
+    """Broker and body of each message of the topic."""
+    found = []
+    with sync.PullConsumer("reader", namesrv) as consumer:
+        for queue in consumer.queues("orders"):
+            offset = consumer.min_offset(queue)
+            while messages := consumer.pull(queue, offset, max_messages=32).messages:
+                found += [(queue.broker_name, message.body) for message in messages]
+                offset = messages[-1].queue_offset + 1
+    return found
+
+
 def test_a_broker_that_is_copied_while_it_runs_has_what_was_stored_before(tmp_path: Path) -> None:
     assert "tianzhou store backup" in PAGE.read_text(encoding="utf-8")
     done = threading.Event()
@@ -85,13 +97,22 @@ def test_a_broker_that_is_copied_while_it_runs_has_what_was_stored_before(tmp_pa
         server.interrupt(signal.SIGTERM)
     store("restore", tmp_path / "backup", "--to", tmp_path / "copy")
     with serve(tmp_path, "--data", tmp_path / "copy") as server:
-        namesrv = server.ready()["namesrv"]
-        bodies = []
-        with sync.PullConsumer("reader", namesrv) as consumer:
-            for queue in consumer.queues("orders"):
-                offset = consumer.min_offset(queue)
-                while messages := consumer.pull(queue, offset, max_messages=32).messages:
-                    bodies += [message.body for message in messages]
-                    offset = messages[-1].queue_offset + 1
+        bodies = [body for _, body in read(server.ready()["namesrv"])]
         assert {b"%d" % number for number in range(500)} <= set(bodies)
         assert len(bodies) == len([body for body in bodies if body == b"later"]) + 500
+
+
+def test_several_brokers_are_copied_together_while_they_run(tmp_path: Path) -> None:
+    with serve(tmp_path, "--brokers", 2) as server:
+        namesrv = server.ready()["namesrv"]
+        with sync.Admin(namesrv) as admin, sync.Producer("first", namesrv) as producer:
+            admin.topics.create("orders", read_queue_nums=1, write_queue_nums=1)
+            for number in range(200):
+                producer.send(Message("orders", b"%d" % number))
+        store("backup", tmp_path / "data", "--to", tmp_path / "backup")
+        server.interrupt(signal.SIGTERM)
+    store("restore", tmp_path / "backup", "--to", tmp_path / "copy")
+    with serve(tmp_path, "--data", tmp_path / "copy") as server:
+        found = read(server.ready()["namesrv"])
+    assert {broker for broker, _ in found} == {"broker-a", "broker-b"}
+    assert sorted(body for _, body in found) == sorted(b"%d" % number for number in range(200))

@@ -1,4 +1,4 @@
-"""`store backup|restore`: a store with what belongs to it, copied while its broker runs, and made of the copy again."""
+"""`store backup|restore`: stores with what belongs to them, copied while their brokers run, and made again of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from tianzhou.cli.output import Output, OutputOption, local_time, print_fields, print_note
 from tianzhou.cli.progress import progress
-from tianzhou.cli.store.store_folder import PROGRESS_FROM, StoreArgument, open_store
+from tianzhou.cli.store.store_folder import PROGRESS_FROM, StoreArgument, open_stores
 from tianzhou.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -37,20 +37,27 @@ def backup(
 ) -> None:
     """Copy a store with its tables, accounts and configuration; the broker may run meanwhile.
 
-    Every message that was acknowledged before it began is in it, and no group is further than the log. Its files are
-    for this user alone (0600): secrets are among them. TLS keys are not in it.
+    Of a --data folder of several brokers (`serve --brokers`) it copies the stores of all. Every message that was
+    acknowledged before it began is in it, and no group is further than the log. Its files are for this user alone
+    (0600): secrets are among them. TLS keys are not in it.
 
     Example: tianzhou store backup /var/lib/tianzhou/store -c /etc/tianzhou/broker.conf --to /backup/monday
     """
     from tianzhou import __version__
     from tianzhou.store.offline.backup import back_up
 
-    scan = open_store(folder)
-    logs, settings = _named_by(config, scan.root) if config is not None else ([], {})
-    size = scan.log_bytes()
+    scans = open_stores(folder)
+    roots = [scan.root for scan in scans]
+    if config is not None and len(roots) > 1:
+        raise ConfigError(
+            f"-c {config}: {folder} holds the stores of {len(roots)} brokers, whose configuration is in it and goes"
+            f" along; leave -c out, or name one store: {', '.join(map(str, roots))}"
+        )
+    logs, settings = _named_by(config, roots[0]) if config is not None else ([], {})
+    size = sum(scan.log_bytes() for scan in scans)
     with progress("bytes copied", size, worth_it=size > PROGRESS_FROM) as advance:
         found = back_up(
-            folder, scan.root, to,
+            folder, roots, to,
             logs=logs, settings=settings, previous=previous,
             version=__version__, now_ms=int(time.time() * 1000), advance=advance,
         )  # fmt: skip
@@ -64,7 +71,8 @@ def restore(
 ) -> None:
     """Make a store of a backup, in an empty or a new folder; every file is compared with its digest.
 
-    Start a broker with the same brokerName on it: it reads the log as after a crash. Configuration files stay in the
+    Start a broker with the same brokerName on it, or `serve --data` on what was a --data folder: it reads the log as
+    after a crash. Configuration files stay in the
     backup, in its folder `settings`.
 
     Example: tianzhou store restore /backup/monday --to /var/lib/tianzhou/store
@@ -82,7 +90,8 @@ def restore(
 
 def _show(found: Manifest, where: dict[str, str], output: Output) -> None:
     made = local_time(found.made_ms) if output is Output.text else found.made_ms
-    counts = {"files": len(found.files), "bytes": found.held_bytes, "settings": len(found.settings)}
+    counts = {"stores": len(found.stores), "files": len(found.files), "bytes": found.held_bytes}
+    counts["settings"] = len(found.settings)
     print_fields({**where, "of": found.source, "made": made, **counts}, output)
 
 

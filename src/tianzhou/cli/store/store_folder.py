@@ -48,15 +48,38 @@ def open_store(folder: Path) -> StoreScan:
     """
     from tianzhou.store.offline.scan import StoreScan
 
+    _check_folder(folder)
+    root = root_of(folder)
+    _check_store(folder, root)
+    return StoreScan(root)
+
+
+def open_stores(folder: Path) -> list[StoreScan]:
+    """All stores of a folder as files: one, or those of the brokers of a --data folder.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    from tianzhou.store.offline.scan import StoreScan
+
+    _check_folder(folder)
+    roots = stores_in(folder)
+    for root in roots:
+        _check_store(folder if len(roots) == 1 else root, root)
+    return [StoreScan(root) for root in roots]
+
+
+def _check_folder(folder: Path) -> None:
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such folder; name a storePathRootDir or a --data folder")
-    root = root_of(folder)
+
+
+def _check_store(named: Path, root: Path) -> None:
     if not (root / "commitlog").is_dir() and not (root / "checkpoint").exists():
         raise ConfigError(
-            f"{folder}: is no store, it has neither commitlog/ nor checkpoint; "
+            f"{named}: is no store, it has neither commitlog/ nor checkpoint; "
             "name a storePathRootDir or a --data folder"
         )
-    return StoreScan(root)
 
 
 def time_of(option: str, text: str | None) -> int | None:

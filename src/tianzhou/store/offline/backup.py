@@ -1,8 +1,9 @@
-"""A copy of a store while its broker runs, and a store made of it again.
+"""A copy of a store while its broker runs, or of those of several brokers, and a folder made of it again.
 
 Files are copied in the order in which a crash at that moment would be worst: how far groups are, then queues, then
-the log, then all other tables. So no offset and no unit is ahead of the log, and whoever has a message in the log has
-its topic. The copy is that of a broker that was killed, and its first start recovers it (docs/howto/production.md).
+the log, then all other tables; of several stores each kind of all of them. So no offset and no unit is ahead of the
+log, and whoever has a message in the log has its topic. The copy is that of a broker that was killed, and
+its first start recovers it (docs/howto/production.md).
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
         made_ms: when it was begun, ms since the epoch.
         source: the folder that was backed up.
         store: the store's root in that folder, `.` when it is the folder.
+        more_stores: those of the other brokers of that folder.
         files: by path below the backup.
         settings: where each file below `settings` was.
     """
@@ -73,6 +75,12 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
     store: str
     files: dict[str, CopiedFile]
     settings: dict[str, str]
+    more_stores: list[str] = []
+
+    @property
+    def stores(self) -> list[str]:
+        """Roots of all stores in the folder."""
+        return [self.store, *self.more_stores]
 
     @property
     def held_bytes(self) -> int:
@@ -96,7 +104,7 @@ def read_manifest(backup: Path) -> Manifest:
         raise StoreError(f"{backup / MANIFEST}: cannot be read ({error}); take another backup") from error
     if found.format != FORMAT:
         raise StoreError(f"{backup}: has format {found.format}, this version reads {FORMAT}; use the one that made it")
-    for name in found.files:
+    for name in (*found.files, *found.stores):
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts:
             raise StoreError(f"{backup / MANIFEST}: {name!r} is outside of the backup; take another one")
@@ -105,7 +113,7 @@ def read_manifest(backup: Path) -> Manifest:
 
 def back_up(
     folder: Path,
-    root: Path,
+    roots: Sequence[Path],
     to: Path,
     *,
     logs: Sequence[Path] = (),
@@ -115,13 +123,13 @@ def back_up(
     now_ms: int,
     advance: Advance = lambda done: None,
 ) -> Manifest:
-    """Copy a store, which may be in use, with what belongs to it.
+    """Copy a store, which may be in use, with what belongs to it; or those of several brokers of one folder.
 
     Args:
         folder: the folder to back up: of `tianzhou serve`, or the store's root itself.
-        root: the store's root, in that folder.
+        roots: the root of each store in that folder.
         to: the backup's folder; it must not be there.
-        logs: directories of the commit log that are elsewhere; they go into `commitlog` of the backup.
+        logs: directories of the commit log of the one store that are elsewhere; they go into `commitlog` of the backup.
         settings: configuration files by the name that they get.
         previous: a backup of the same store: files of the log that are as they were then are shared with it.
         version: of this program.
@@ -132,13 +140,14 @@ def back_up(
         What is in it.
 
     Raises:
-        StoreError: the store is that of a member of a group, the folder is there, or a file cannot be copied.
+        StoreError: a store is that of a member of a group, the folder is there, or a file cannot be copied.
     """
-    if member_folder(root) is not None:
-        raise StoreError(
-            f"{root}: is the store of a member of a group, which starts with an empty folder and copies from the"
-            " others; `tianzhou store export` takes its messages"
-        )
+    for root in roots:
+        if member_folder(root) is not None:
+            raise StoreError(
+                f"{root}: is the store of a member of a group, which starts with an empty folder and copies from the"
+                " others; `tianzhou store export` takes its messages"
+            )
     part = to.with_name(to.name + ".part")
     for path, why in ((to, "give a new one"), (part, "it is left of a backup that did not end; delete it")):
         if path.exists():
@@ -147,13 +156,13 @@ def back_up(
     copier = _Copier(part, before, advance)
     try:
         make_folders(part)
-        for piece in _in_order(folder, root, logs):
+        for piece in _in_order(folder, roots, logs):
             copier.copy(piece)
         for name, path in (settings or {}).items():
             copier.copy(_Piece(f"{SETTINGS}/{name}", path), required=True)
-        store = root.relative_to(folder).as_posix()
+        store, *more = (root.relative_to(folder).as_posix() for root in roots)
         origins = {name: str(path) for name, path in (settings or {}).items()}
-        found = Manifest(FORMAT, version, now_ms, str(folder.resolve()), store, copier.done, origins)
+        found = Manifest(FORMAT, version, now_ms, str(folder.resolve()), store, copier.done, origins, more)
         _write(part / MANIFEST, msgspec.json.format(msgspec.json.encode(found)))
         _sync_folders(part)
         part.rename(to)
@@ -195,8 +204,9 @@ def restore(backup: Path, to: Path, *, advance: Advance = lambda done: None) -> 
                 raise StoreError(f"{backup / name}: is not as it was written; take another backup, and delete {to}")
             done += one.held
             advance(done)
-        # The start takes it for the store of a broker that was killed, and reads the log.
-        _write(to / found.store / "abort", b"")
+        for store in found.stores:
+            # The start takes it for the store of a broker that was killed, and reads the log.
+            _write(to / store / "abort", b"")
         _sync_folders(to)
     except OSError as error:
         raise StoreError(f"{error.filename or to}: {error.strerror}; delete {to} before the next attempt") from error
@@ -209,24 +219,27 @@ class _Piece(NamedTuple):
     whole: bool = False
 
 
-def _in_order(folder: Path, root: Path, logs: Sequence[Path]) -> Iterator[_Piece]:
+def _in_order(folder: Path, roots: Sequence[Path], logs: Sequence[Path]) -> Iterator[_Piece]:
     """All files to copy; each folder is listed when its turn comes."""
 
     def named(path: Path) -> _Piece:
         return _Piece(f"{FILES}/{path.relative_to(folder).as_posix()}", path)
 
-    offsets = [path for path in _files(root / "config") if path.name.startswith(_OFFSETS)]
+    offsets = [path for root in roots for path in _files(root / "config") if path.name.startswith(_OFFSETS)]
     yield from map(named, offsets)
-    for queues in _QUEUES:
-        yield from map(named, _files(root / queues))
-    log = sorted((path for each in logs or [root / "commitlog"] for path in segment_paths(each)), key=_name)
-    for path in log:
-        name = (root.relative_to(folder) / "commitlog" / path.name).as_posix()
-        yield _Piece(f"{FILES}/{name}", path, path is not log[-1])
+    for root in roots:
+        for queues in _QUEUES:
+            yield from map(named, _files(root / queues))
+    for root in roots:
+        log = sorted((path for each in logs or [root / "commitlog"] for path in segment_paths(each)), key=_name)
+        for path in log:
+            name = (root.relative_to(folder) / "commitlog" / path.name).as_posix()
+            yield _Piece(f"{FILES}/{name}", path, path is not log[-1])
+    done = frozenset(offsets)
     for path in _files(folder):
-        inside = path.relative_to(root).parts[0] if path.is_relative_to(root) else ""
-        done = inside in {*_QUEUES, *_LEFT_OUT, "commitlog"} or _is_work(inside) or path in offsets
-        if not done and path.suffix != ".tmp":
+        inside = next((path.relative_to(root).parts[0] for root in roots if path.is_relative_to(root)), "")
+        left_out = inside in {*_QUEUES, *_LEFT_OUT, "commitlog"} or _is_work(inside) or path in done
+        if not left_out and path.suffix != ".tmp":
             yield named(path)
 
 

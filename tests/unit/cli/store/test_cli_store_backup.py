@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -65,6 +66,31 @@ def test_a_data_folder_goes_as_a_whole(data: Path, tmp_path: Path, run: Run) -> 
     assert (tmp_path / "again" / "tianzhou.json").read_bytes() == (data / "tianzhou.json").read_bytes()
     assert (tmp_path / "again" / "store" / "abort").exists()
     assert run("store", "check", tmp_path / "again")[0] == 0
+
+
+@pytest.fixture
+def of_two(data: Path) -> Path:
+    """A data folder of two brokers, stopped."""
+    shutil.copytree(data / "store", data / "broker-b" / "store")
+    (data / "tianzhou.json").write_text('{"layout": 2}\n')
+    return data
+
+
+def test_the_stores_of_several_brokers_go_together(of_two: Path, tmp_path: Path, run: Run) -> None:
+    code, out, _ = run("store", "backup", of_two, "--to", tmp_path / "backup", "-o", "json")
+    assert (code, json.loads(out)["stores"]) == (0, 2)
+    assert run("store", "restore", tmp_path / "backup", "--to", tmp_path / "again")[0] == 0
+    for store in ("store", "broker-b/store"):
+        assert (tmp_path / "again" / store / "abort").exists()
+        assert not (tmp_path / "backup" / "files" / store / "checkpoint").exists()
+        code, out, _ = run("store", "dump", tmp_path / "again" / store, "-t", "orders", "-o", "json")
+        assert (code, json.loads(out)["body"]) == (0, "x")
+    assert run("store", "backup", of_two / "broker-b" / "store", "--to", tmp_path / "one")[0] == 0
+
+
+def test_a_configuration_belongs_to_one_store(of_two: Path, conf: Path, tmp_path: Path, run: Run) -> None:
+    code, _, err = run("store", "backup", of_two, "-c", conf, "--to", tmp_path / "backup")
+    assert (code, "the stores of 2 brokers" in err, "leave -c out" in err) == (2, True, True)
 
 
 @pytest.mark.parametrize(
