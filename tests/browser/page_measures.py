@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Any
 
 _TOO_WIDE = """
@@ -54,6 +56,36 @@ _FAINT = """
   return [...found];
 }
 """
+_WORDS = """
+() => {
+  const labels = 'th, button, label, summary, [role=heading], [role=tab], .q-field__label, .q-badge, .q-drawer';
+  const found = new Set();
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let text; (text = texts.nextNode()); ) {
+    const one = text.parentElement;
+    if (one.closest('script, style, i, .q-icon, .ace_editor') || !text.textContent.trim()) continue;
+    found.add([one.closest(labels) ? 'label' : one.closest('[tabindex], td') ? 'data' : 'text', text.textContent]);
+  }
+  for (const one of document.querySelectorAll('[aria-label], [placeholder], [title], [hint]'))
+    for (const name of ['aria-label', 'placeholder', 'title', 'hint'])
+      if (one.getAttribute(name)) found.add(['label', one.getAttribute(name)]);
+  return [...found];
+}
+"""
+NAMES = frozenset(
+    {
+        "acl", "ascii", "bash", "bool", "broker", "brokers", "cancel", "cluster", "commitlog", "csv", "deny", "dlq",
+        "duckdb", "english", "group", "groups", "hex", "id", "ids", "info", "json", "key", "keys", "kv", "log",
+        "master", "message", "messages", "min", "ms", "mqadmin", "namesrv", "nameserver", "none", "normal", "null",
+        "ops", "order", "parquet", "pub", "python", "rocketmq", "select", "slave", "sql", "sub", "super", "tianzhou",
+        "topic", "topics", "trace", "tls", "utc",
+    }
+)  # fmt: skip
+"""Words that Chinese pages have as well: names, units, words of the protocol and of commands, in small letters."""
+_CHINESE = re.compile(r"[\u3400-\u9fff]")
+_QUOTED = re.compile(r"`[^`]*`|（原文：.*?）|原文：.*", re.DOTALL)
+_WORD = re.compile(r"[A-Za-z][a-z]+")
+_SENTENCE = re.compile(r"[A-Za-z]+(?:[ ,;]+[a-z]+){2,}")
 MORE_STOPS = 60
 """Stops of the tabulator that are none of the actions, as scrolled texts."""
 
@@ -81,4 +113,24 @@ def not_reached(page: Any) -> list[str]:
 def faint(page: Any) -> list[str]:
     """Texts with less contrast than WCAG 2.2 asks for at level AA: 4.5, and 3 for large ones."""
     found: list[str] = page.evaluate(_FAINT)
+    return found
+
+
+def english(page: Any, names: Iterable[str]) -> list[str]:
+    """What is in English on a Chinese page: labels without a Chinese word, and sentences anywhere but in data.
+
+    Args:
+        page: the page.
+        names: of the cluster, which stay as they are, beside `NAMES`.
+    """
+    found = []
+    allowed = NAMES | {one.lower() for one in names}
+    for kind, text in page.evaluate(_WORDS):
+        rest = _QUOTED.sub("", text)
+        for name in sorted(names, key=len, reverse=True):
+            rest = rest.replace(name, "")
+        if kind == "label" and not _CHINESE.search(rest):
+            found += [text for word in _WORD.findall(rest) if word.lower() not in allowed][:1]
+        elif kind == "text" and _SENTENCE.search(rest):
+            found.append(text)
     return found

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 from console_site import Browser, Site
-from page_measures import faint, not_reached, too_wide
+from page_measures import english, faint, not_reached, too_wide
 
 from tianzhou import sync
 from tianzhou.model import Message, TransactionState
@@ -89,6 +89,25 @@ def test_no_text_is_faint(browser: Browser, addresses: list[str], scheme: str) -
     browser.page.emulate_media(color_scheme=scheme)
     found = {path: faint(opened(browser, path)) for path in addresses}
     assert {path: texts for path, texts in found.items() if texts} == {}
+
+
+def test_chinese_pages_have_no_english(browser: Browser, addresses: list[str]) -> None:
+    browser.page.goto(f"{browser.site.url}/language/zh")
+    names = ("orders", "refunds", "billing", "careless", "shop", "broker-a", "DefaultCluster", "refund-1")
+    paths = [
+        *addresses, "/topics/nothing-like-it", "/messages?topic=nothing-like-it", "/groups/careless/members/nobody",
+        "/brokers/nobody", "/messages?topic=orders&begin=tomorrow", "/doctor?group=careless",
+        "/dead-letters?group=billing",
+    ]  # fmt: skip
+    found = {path: english(opened(browser, path), (*names, "nothing-like-it", "nobody")) for path in paths}
+    assert {path: texts for path, texts in found.items() if texts} == {}
+
+
+def test_why_a_query_is_refused_is_chinese(browser: Browser) -> None:
+    browser.page.goto(f"{browser.site.url}/language/zh")
+    page = opened(browser, "/sql?sql=DROP+TABLE+orders")
+    page.get_by_role("button", name="执行").click()
+    page.get_by_text("只能使用 SELECT").wait_for()
 
 
 def test_the_menu_of_a_telephone_is_worked_with_the_keyboard(telephone: Browser) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from page_measures import faint, too_wide
 
 from tianzhou import sync
 from waiting import until
@@ -73,6 +74,21 @@ def test_a_wrong_password_does_not_come_in_and_the_right_one_goes_where_it_wante
     page.wait_for_url("**/login")
     page.goto(browser.site.url + "/cluster")
     assert "/login" in page.url
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_log_in_page_is_legible_in_light_and_dark_and_on_a_telephone(browser: Any, scheme: str) -> None:
+    page = browser.page
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(browser.site.url + "/login")
+    log_in(browser, "ada", "wrong horse battery")
+    page.get_by_role("alert").wait_for()
+    assert browser.complaints.pop().endswith("403 (Forbidden)")
+    assert faint(page) == []
+    assert too_wide(page, 390) == []
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (ground == "rgb(255, 255, 255)") == (scheme == "light")
 
 
 def test_a_viewer_sees_no_buttons_that_change_anything(browser: Any) -> None:

@@ -22,6 +22,7 @@ from tianzhou.console.door import LOGIN, STATE
 from tianzhou.console.sessions import Visitor
 from tianzhou.console.snapshot import Point
 from tianzhou.console.style import PRIMARY, SCRIPT, STYLE
+from tianzhou.doctor.chinese.failures import failure_in_chinese
 from tianzhou.errors import TianzhouError
 
 T = TypeVar("T")
@@ -51,8 +52,15 @@ class View:
     path: Mapping[str, str] = field(default_factory=dict)
 
     def text(self, key: str, **values: object) -> str:
-        """A text in the visitor's language (`texts.TEXTS`)."""
+        """A text in the visitor's language (`texts.TEXTS`); a value `why` is an error's, and put into it as well."""
+        if "why" in values:
+            values["why"] = self.failure(values["why"])
         return texts.text(self.language, key, **values)
+
+    def failure(self, error: object) -> str:
+        """What an error says, in the visitor's language."""
+        words = str(error) or type(error).__name__
+        return failure_in_chinese(words) if self.language == "zh" else words
 
     async def act(
         self, action: str, subject: str, work: Callable[[], Awaitable[T]], done: str | None = ""
@@ -69,7 +77,8 @@ class View:
         if outcome.done and done is not None:
             ui.notify(done or self.text("done"), type="positive")
         elif not outcome.done:
-            ui.notify(outcome.error, type="negative", multi_line=True, timeout=0, close_button=True)
+            words = self.failure(outcome.error)
+            ui.notify(words, type="negative", multi_line=True, timeout=0, close_button=True)
         return outcome
 
 
@@ -128,7 +137,7 @@ async def show_page(console: Console, page: Page, request: Request) -> None:
     ui.add_css(STYLE)
     ui.add_head_html(SCRIPT)
     with ui.header().classes("items-center gap-2 q-py-xs"):
-        drawer_button = ui.button(icon="menu").props("flat round dense color=white aria-label=menu")
+        drawer_button = ui.button(icon="menu").props(f'flat round dense color=white aria-label="{view.text("menu")}"')
         ui.link(view.text("title"), "/").classes("text-white text-lg no-underline")
         ui.space()
         ui.label(console.settings.namesrv_addr).classes("text-sm gt-xs")
@@ -160,7 +169,7 @@ async def show_page(console: Console, page: Page, request: Request) -> None:
         try:
             await page.show(view)
         except (TianzhouError, OSError) as error:
-            ui.label(view.text("failed", why=str(error) or type(error).__name__)).classes("text-negative")
+            ui.label(view.text("failed", why=error)).classes("text-negative")
 
 
 def _leave_when_over(view: View, content: ui.element) -> None:

@@ -17,9 +17,27 @@ from tianzhou.console.accounts import check_password
 from tianzhou.console.console import Console
 from tianzhou.console.door import COOKIE, LOGIN, STATE
 from tianzhou.console.sessions import same_token
+from tianzhou.console.style import PRIMARY
 from tianzhou.escaping import shown
 
 LONGEST_FORM: Final = 8_192
+STYLE: Final = f"""
+:root{{color-scheme:light dark}}
+body{{font:16px system-ui,sans-serif;display:grid;place-items:center;min-height:90vh;margin:0}}
+body{{background:#fff;color:#1d1d1d}}
+form{{display:grid;gap:.75rem;width:min(20rem,90vw)}}
+h1{{font-size:1.6rem;margin:0}}
+input,button{{font:inherit;padding:.5rem;box-sizing:border-box;border-radius:4px;border:1px solid #767676}}
+label input{{width:100%}}
+button{{background:{PRIMARY};color:#fff;border-color:{PRIMARY};cursor:pointer}}
+[role=alert]{{color:#b00020;margin:0}}
+@media (prefers-color-scheme:dark){{
+body{{background:#121212;color:#e8e8e8}}
+input{{background:#1e1e1e;color:inherit}}
+[role=alert]{{color:#ff8a80}}
+}}
+"""
+"""Of the log-in page, light or dark as the browser prefers; the other pages follow it in that, too."""
 _log = logging.getLogger(__name__)
 
 
@@ -54,9 +72,7 @@ def login_page(language: str, to: str, error: str = "") -> str:
     return f"""<!doctype html>
 <html lang="{language}"><head><meta charset="utf-8"><title>{text("login")} · {text("title")}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<style>body{{font:16px system-ui,sans-serif;display:grid;place-items:center;min-height:90vh;margin:0}}
-form{{display:grid;gap:.75rem;width:min(20rem,90vw)}}input,button{{font:inherit;padding:.5rem}}
-[role=alert]{{color:#b00020}}</style></head>
+<style>{STYLE}</style></head>
 <body><form method="post" action="{LOGIN}"><h1>{text("title")}</h1>{alert}
 <input type="hidden" name="to" value="{html.escape(to)}">
 <label>{text("login.name")}<br><input name="name" autocomplete="username" autofocus required></label>

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from nicegui import ui
@@ -36,8 +37,8 @@ def lag_text(one: BrokerStatus) -> str:
     return f"{one.lag.lag_bytes:,} B{about}"
 
 
-def process_rows(now: Snapshot) -> list[dict[str, Any]]:
-    """Rows of the table of broker processes."""
+def process_rows(now: Snapshot, failure: Callable[[object], str] = str) -> list[dict[str, Any]]:
+    """Rows of the table of broker processes; for `failure` see `broker_rows`."""
     return [
         {
             **row,
@@ -46,18 +47,18 @@ def process_rows(now: Snapshot) -> list[dict[str, Any]]:
             "lag": lag_text(one),
             "troubles": len(one.troubles) or "",
         }
-        for one, row in zip(now.brokers, broker_rows(now), strict=True)
+        for one, row in zip(now.brokers, broker_rows(now, failure), strict=True)
     ]
 
 
-def trouble_rows(now: Snapshot) -> list[dict[str, Any]]:
-    """Rows of the table of what fails at brokers and is tried again."""
+def trouble_rows(now: Snapshot, failure: Callable[[object], str] = str) -> list[dict[str, Any]]:
+    """Rows of the table of what fails at brokers and is tried again; for `failure` see `broker_rows`."""
     return [
         {
             "key": f"{one.broker_name}:{one.broker_id}:{trouble.task}",
             "broker": one.broker_name,
             "task": trouble.task,
-            "why": trouble.why,
+            "why": failure(trouble.why),
             "count": trouble.count,
             "since": local_time(trouble.since_ms),
         }
@@ -83,8 +84,11 @@ async def show(view: View) -> None:
     watcher = view.console.watcher
     with section(view.text("brokers")):
         brokers = table(
-            [*((name.rpartition(".")[2], view.text(name)) for name in OF_PROCESSES), ("error", "")],
-            process_rows(watcher.now),
+            [
+                *((name.rpartition(".")[2], view.text(name)) for name in OF_PROCESSES),
+                ("error", view.text("broker.error")),
+            ],
+            process_rows(watcher.now, view.failure),
             key="key",
             links={"broker": "/brokers/{value}?id={id}"},
             filter_text=view.text("filter"),
@@ -99,8 +103,8 @@ async def show(view: View) -> None:
 
     def refresh() -> None:
         now = watcher.now
-        brokers.rows = process_rows(now)
-        failing.rows = trouble_rows(now)
+        brokers.rows = process_rows(now, view.failure)
+        failing.rows = trouble_rows(now, view.failure)
         troubles.set_visibility(bool(failing.rows))
         for way, graph in charts.items():
             graph.show(rates(watcher, way))

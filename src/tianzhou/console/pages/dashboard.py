@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from nicegui import ui
@@ -10,8 +11,13 @@ from tianzhou.console.layout import Chart, View, live, local_time, page, table
 from tianzhou.console.snapshot import Snapshot
 
 
-def broker_rows(now: Snapshot) -> list[dict[str, Any]]:
-    """Rows of the table of brokers."""
+def broker_rows(now: Snapshot, failure: Callable[[object], str] = str) -> list[dict[str, Any]]:
+    """Rows of the table of brokers.
+
+    Args:
+        now: what was seen.
+        failure: words of why a broker does not answer, in the visitor's language (`View.failure`).
+    """
     return [
         {
             "key": f"{one.broker_name}:{one.broker_id}",
@@ -23,7 +29,7 @@ def broker_rows(now: Snapshot) -> list[dict[str, Any]]:
             "in": f"{one.put_tps:,.0f}",
             "out": f"{one.get_tps:,.0f}",
             "disk": f"{one.disk_ratio:.0%}" if one.disk_ratio >= 0 else "",
-            "error": one.error or "",
+            "error": failure(one.error) if one.error else "",
         }
         for one in now.brokers
     ]
@@ -47,7 +53,7 @@ async def show(view: View) -> None:
         ("in", view.text("messages.in")),
         ("out", view.text("messages.out")),
         ("disk", view.text("disk")),
-        ("error", ""),
+        ("error", view.text("broker.error")),
     ]
     brokers = table(columns, (), key="key", links={"broker": "/brokers/{value}?id={id}"})
     seen = ui.label().classes("text-sm text-grey")
@@ -70,7 +76,7 @@ async def show(view: View) -> None:
                     ui.label(view.text(key)).classes("text-grey")
         for name, graph in charts.items():
             graph.show({name: watcher.series.of(name)})
-        brokers.rows = broker_rows(now)
+        brokers.rows = broker_rows(now, view.failure)
         seen.text = view.text("seen.at", time=local_time(now.at_ms))
 
     refresh()

@@ -99,7 +99,7 @@ async def show(view: View) -> None:
     try:
         begin_ms, end_ms = time_ms(query.get("begin", ""), 0), time_ms(query.get("end", ""), FOREVER_MS)
     except ValueError as error:
-        ui.label(str(error)).classes("text-negative")
+        ui.label(view.failure(error)).classes("text-negative")
         return
     admin = view.console.admin.dead_letters
     total = await admin.count(group)
@@ -225,5 +225,5 @@ def _again(view: View, group: str, chosen: Any, everything: Any) -> None:
         stop = ui.button(view.text("cancel"), icon="stop", on_click=stop_all)
         stop.props("color=negative outline").set_visibility(False)
     label = ui.label()
-    bar = ui.linear_progress(0, show_value=False).props("aria-label=progress")
+    bar = ui.linear_progress(0, show_value=False).props(f'aria-label="{view.text("progress")}"')
     bar.set_visibility(False)

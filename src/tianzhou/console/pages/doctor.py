@@ -81,7 +81,7 @@ async def show(view: View) -> None:
         except (TianzhouError, OSError) as error:
             place.clear()
             with place:
-                ui.label(str(error)).classes("text-negative").props("role=alert")
+                ui.label(view.failure(error)).classes("text-negative").props("role=alert")
             return
         finally:
             button.enable()

@@ -111,7 +111,11 @@ def _members(view: View, group: str, members: ConsumerConnection | None) -> None
     ]
     ui.label(view.text("group.subscriptions")).classes("text-md")
     table(
-        [("topic", view.text("topic")), ("expression", view.text("group.expression")), ("type", "")],
+        [
+            ("topic", view.text("topic")),
+            ("expression", view.text("group.expression")),
+            ("type", view.text("group.type")),
+        ],
         subscribed,
         key="topic",
     )
@@ -122,11 +126,10 @@ async def show_member(view: View) -> None:
     """Fill the page of one member: what it reports of itself, with the stacks of its threads."""
     group, member = view.path["group"], view.path["member"]
     info = await view.console.admin.groups.running_info(group, member, stack=True)
-    with section(view.text("group.info")):
-        _running_info(info)
+    _running_info(view, info)
 
 
-def _running_info(info: ConsumerRunningInfo) -> None:
+def _running_info(view: View, info: ConsumerRunningInfo) -> None:
     queues = [
         {
             "key": f"{queue.topic}:{queue.broker_name}:{queue.queue_id}",
@@ -134,11 +137,13 @@ def _running_info(info: ConsumerRunningInfo) -> None:
             "queue": f"{queue.broker_name}:{queue.queue_id}",
             "cached": found.cached_msg_count,
             "commit": found.commit_offset,
-            "locked": found.locked,
+            "locked": view.text("member.yes" if found.locked else "member.no"),
         }
         for queue, found in info.mq_table.items()
     ]
-    table([(name, name) for name in ("topic", "queue", "cached", "commit", "locked")], queues, key="key")
+    of_queues = ("topic", "queue", "member.cached", "member.commit", "member.locked")
+    with section(view.text("member.queues")):
+        table([(name.removeprefix("member."), view.text(name)) for name in of_queues], queues, key="key")
     rates = [
         {
             "topic": topic,
@@ -148,14 +153,15 @@ def _running_info(info: ConsumerRunningInfo) -> None:
         }
         for topic, one in info.status_table.items()
     ]
-    table([("topic", "topic"), ("rt", "ms"), ("ok", "ok / s"), ("failed", "failed / s")], rates, key="topic")
-    table(
-        [("name", "name"), ("value", "value")],
-        [{"name": k, "value": v} for k, v in sorted(info.properties.items())],
-        key="name",
-    )
+    of_rates = ("topic", "member.rt", "member.ok", "member.failed")
+    with section(view.text("member.rates")):
+        table([(name.removeprefix("member."), view.text(name)) for name in of_rates], rates, key="topic")
+    with section(view.text("member.properties")):
+        rows = [{"name": key, "value": value} for key, value in sorted(info.properties.items())]
+        table([(name, view.text(f"member.{name}")) for name in ("name", "value")], rows, key="name")
     if info.jstack:
-        preformatted(info.jstack)
+        with section(view.text("member.stack")):
+            preformatted(info.jstack)
 
 
 def _reset(view: View, group: str, topics: list[str]) -> None:

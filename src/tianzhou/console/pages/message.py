@@ -50,7 +50,7 @@ def track_state(view: View, message: MessageExt, track: MessageTrack) -> str:
     """What became of a message in a group, in words; of a group that is not online what its offset says."""
     state = view.text(f"track.{track.kind}")
     if track.why:
-        return f"{state}: {track.why}"
+        return f"{state}: {view.failure(track.why)}"
     if track.kind is TrackType.NOT_ONLINE and track.consumer_offset is not None:
         passed = track.consumer_offset > message.queue_offset
         return f"{state}; {view.text('track.passed' if passed else 'track.ahead')}"
@@ -139,7 +139,7 @@ async def _tracks(view: View, message: MessageExt) -> list[MessageTrack]:
     try:
         tracks = await view.console.admin.messages.tracks(message)
     except (TianzhouError, OSError) as error:
-        ui.label(view.text("failed", why=str(error))).classes("text-negative")
+        ui.label(view.text("failed", why=error)).classes("text-negative")
         return []
     if not tracks:
         ui.label(view.text("track.none"))

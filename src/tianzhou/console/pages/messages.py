@@ -89,7 +89,7 @@ async def show(view: View) -> None:
     try:
         found = await find(view, topic, way, limit)
     except ValueError as error:
-        ui.label(str(error)).classes("text-negative")
+        ui.label(view.failure(error)).classes("text-negative")
         return
     if not found:
         ui.label(view.text("message.none"))

@@ -51,7 +51,7 @@ async def _name_servers(view: View) -> None:
     try:
         configs = {one: masked(values) for one, values in (await cluster.namesrv_config()).items()}
     except (TianzhouError, OSError) as error:
-        ui.label(view.text("failed", why=str(error))).classes("text-negative")
+        ui.label(view.text("failed", why=error)).classes("text-negative")
         return
     values = {row["key"]: row["value"] for row in config_rows(configs)}
 
@@ -76,7 +76,7 @@ async def _kv(view: View) -> None:
     try:
         entries = await cluster.kv_entries(namespace)
     except (TianzhouError, OSError) as error:
-        ui.label(view.text("failed", why=str(error))).classes("text-negative")
+        ui.label(view.text("failed", why=error)).classes("text-negative")
         entries = {}
     with ui.row().classes("items-center w-full"):
         field = ui.input(view.text("ops.namespace"), value=namespace).props("outlined dense").classes("w-80")

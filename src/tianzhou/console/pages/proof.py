@@ -116,7 +116,7 @@ def _run(view: View, run: ProofRun) -> Callable[[], None]:
         if run.outcome is not None:
             _outcome(view, run.outcome)
         elif run.over:
-            ui.label(run.error).classes("text-negative").props("role=alert")
+            ui.label(view.failure(run.error)).classes("text-negative").props("role=alert")
         else:
             return _progress(view, run)
     return lambda: None
@@ -130,7 +130,7 @@ def _progress(view: View, run: ProofRun) -> Callable[[], None]:
     def update() -> None:
         bar.value = run.acknowledged / run.count
         count.text = f"{run.acknowledged:,} / {run.count:,}"
-        said.text = run.said
+        said.text = view.failure(run.said) if run.said else ""
 
     if view.visitor.may_change:
 
@@ -164,4 +164,4 @@ def _outcome(view: View, outcome: Outcome) -> None:
         for one in some:
             ui.label(one).classes("text-sm break-all")
     for note in outcome.notes:
-        ui.label(note).classes("text-grey text-sm")
+        ui.label(view.failure(note)).classes("text-grey text-sm")

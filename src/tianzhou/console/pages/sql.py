@@ -95,7 +95,7 @@ async def show(view: View) -> None:
                 ui.label(view.text("sql.cancelled"))
         except (TianzhouError, OSError) as error:
             with result, section(view.text("sql.error")):
-                preformatted(str(error)[:4_000]).classes("text-negative")
+                preformatted(view.failure(error)[:4_000]).classes("text-negative")
         else:
             with result, section(view.text("sql.result", count=len(found.rows))):
                 _result(view, found)

@@ -43,6 +43,8 @@ TEXTS: Final = {
     "time": ("Time", "时间"),
     "queue": ("Queue", "队列"),
     "open": ("Open", "打开"),
+    "menu": ("Menu", "菜单"),
+    "progress": ("Progress", "进度"),
     "show": ("Show", "查看"),
     "save": ("Save", "保存"),
     "failed": ("This cannot be shown: {why}", "无法显示：{why}"),

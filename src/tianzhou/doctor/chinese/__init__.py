@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Final
 
 from tianzhou.doctor.chinese import broker, clients, group, machine, topic
-from tianzhou.doctor.findings import Finding, Report, filled
+from tianzhou.doctor.chinese.failures import failure_in_chinese, question_in_chinese
+from tianzhou.doctor.findings import Finding, Report, Unanswered, filled
 
 TEXTS: Final[Mapping[str, tuple[str, str]]] = group.TEXTS | topic.TEXTS | broker.TEXTS | clients.TEXTS | machine.TEXTS
 """What an illness means, and what to do, by its name: with the places of `Illness.means` and `Illness.fix`."""
@@ -35,8 +36,17 @@ _UNIT: Final = re.compile(rf"(?<=\d) ({'|'.join(_UNITS)})\b")
 
 
 def report_in_chinese(report: Report) -> Report:
-    """A report with its findings in Chinese."""
-    return replace(report, findings=[finding_in_chinese(finding) for finding in report.findings])
+    """A report with its findings in Chinese, and with why questions have no answer."""
+    return replace(
+        report,
+        findings=[finding_in_chinese(finding) for finding in report.findings],
+        unanswered=[unanswered_in_chinese(one) for one in report.unanswered],
+    )
+
+
+def unanswered_in_chinese(one: Unanswered) -> Unanswered:
+    """A question without an answer, in Chinese: what was asked for, and why there is none."""
+    return Unanswered(one.server, question_in_chinese(one.question), failure_in_chinese(one.why))
 
 
 def finding_in_chinese(finding: Finding) -> Finding:
@@ -64,6 +74,8 @@ def looked_at_in_chinese(what: str) -> str:
 def _word(name: str, word: object) -> object:
     if not isinstance(word, str):
         return word
+    if name == "why":
+        return failure_in_chinese(word)
     if name in _SERVERS:
         return subject_in_chinese(word)
     if name not in _AMOUNTS:
