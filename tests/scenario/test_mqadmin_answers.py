@@ -12,7 +12,7 @@ import pytest
 from tianzhou import Message, MessageQueue
 from tianzhou.cli.mqadmin.catalogue import all_names
 from tianzhou.cli.mqadmin.failures import failure
-from tianzhou.cli.mqadmin.families import stats
+from tianzhou.cli.mqadmin.families import monitoring
 from tianzhou.cli.mqadmin.tool import run
 from tianzhou.errors import ConfigError, TianzhouError
 from tianzhou.testing import Cluster
@@ -199,8 +199,16 @@ def test_sends_are_measured_again_and_again(values: dict[str, str]) -> None:
 
 
 def test_a_group_that_is_late_is_told(values: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stats, "LATE_MESSAGES", -1)
+    monkeypatch.setattr(monitoring, "LATE_MESSAGES", -1)
     assert "messages behind on topic " in first_answer("startMonitoring", "-n", values["ns"])
+
+
+def test_what_a_group_that_is_there_has_to_consume_yet_is_told(values: dict[str, str]) -> None:
+    """As Apache's tool does, which tells all groups of which a member is connected."""
+    line = first_answer("startMonitoring", "-n", values["ns"])
+    assert line.startswith("[MONITOR] reportUndoneMsgs: UndoneMsgs [consumerGroup=reader, topic=")
+    shown = json.loads(first_answer("startMonitoring", "--json", "-n", values["ns"]))
+    assert shown.keys() == {"group", "topic", "behind", "last_timestamp", "most_of_a_queue", "delay_ms"}
 
 
 def test_the_messages_of_a_file_are_printed(values: dict[str, str], home: Path) -> None:

@@ -23,7 +23,8 @@ FAMILIES: Final = {
         updateColdDataFlowCtrGroupConfig removeColdDataFlowCtrGroupConfig setCommitLogReadAheadMode""",
     "name_servers": "getNamesrvConfig updateNamesrvConfig updateKvConfig deleteKvConfig wipeWritePerm addWritePerm",
     "queues": "queryCq checkRocksdbCqWriteProgress",
-    "stats": "statsAll startMonitoring",
+    "stats": "statsAll",
+    "monitoring": "startMonitoring",
     "replication": """haStatus getSyncStateSet getControllerMetaData getControllerConfig updateControllerConfig
         electMaster cleanBrokerMetadata addBroker removeBroker""",
     "exports": "exportMetadata exportConfigs exportMetrics exportPopRecord",

@@ -1,12 +1,10 @@
-"""Rates of topics and groups, and groups that are late (client.md §23.5)."""
+"""Rates of topics and groups (client.md §23.5)."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-from tianzhou.cli.mqadmin.answers import Answer, Table, moment
+from tianzhou.cli.mqadmin.answers import Answer, Table
 from tianzhou.cli.mqadmin.families.offsets import RETRY
 from tianzhou.cli.mqadmin.subcommand import Option, Subcommand, Values
 from tianzhou.errors import TianzhouError
@@ -76,39 +74,6 @@ def _day(one: BrokerStats) -> int:
     return one.stats_day.sum or one.stats_hour.sum or one.stats_minute.sum
 
 
-def start_monitoring(admin: Admin, values: Values) -> AsyncIterator[Answer]:
-    """Watch all groups."""
-    del values
-    return _watched(admin)
-
-
-ROUND_S = 60
-LATE_MESSAGES = 100_000
-"""Of a topic for one group: more to come is worth a line, as with Apache's tool."""
-
-
-async def _watched(admin: Admin) -> AsyncIterator[Answer]:
-    while True:
-        for topic in await admin.topics.names():
-            if not topic.startswith(RETRY):
-                continue
-            group = topic.removeprefix(RETRY)
-            try:
-                lag = await admin.groups.lag(group)
-            except TianzhouError as error:
-                yield Answer(f"[{group}] {error}", {"group": group, "error": str(error)})
-                continue
-            by_topic: dict[str, int] = {}
-            for one in lag.queues:
-                by_topic[one.queue.topic] = by_topic.get(one.queue.topic, 0) + one.lag
-            for name, behind in by_topic.items():
-                if behind > LATE_MESSAGES:
-                    oldest = min((q.last_timestamp for q in lag.queues if q.queue.topic == name), default=0)
-                    text = f"[{group}] is {behind} messages behind on topic {name}, consumed up to {moment(oldest)}"
-                    yield Answer(text, {"group": group, "topic": name, "behind": behind, "last_timestamp": oldest})
-        await asyncio.sleep(ROUND_S)
-
-
 COMMANDS = (
     Subcommand(
         "statsAll",
@@ -119,11 +84,5 @@ COMMANDS = (
             Option("a", "activeTopic", "Only topics with messages in the last 24 hours.", flag=True),
             Option("t", "topic", "Only this topic."),
         ),
-    ),
-    Subcommand(
-        "startMonitoring",
-        "Watch all consumer groups, and print those that fall far behind, until Ctrl-C.",
-        "-n 127.0.0.1:9876",
-        start_monitoring,
     ),
 )
