@@ -1,4 +1,4 @@
-"""Files a server makes or replaces: read by its own user only, unless `storeFileMode` says otherwise.
+"""Files a server or client makes or replaces: for its own user only, unless `storeFileMode` says otherwise.
 
 Other users of the machine must not read messages, offsets and settings. Existing files and folders keep their
 permissions, and so does a file that is replaced.

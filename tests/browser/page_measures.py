@@ -84,7 +84,7 @@ NAMES = frozenset(
 """Words that Chinese pages have as well: names, units, words of the protocol and of commands, in small letters."""
 _CHINESE = re.compile(r"[\u3400-\u9fff]")
 _QUOTED = re.compile(r"`[^`]*`|（原文：.*?）|原文：.*", re.DOTALL)
-_WORD = re.compile(r"[A-Za-z][a-z]+")
+_WORD = re.compile(r"[A-Za-z]{2,}")
 _SENTENCE = re.compile(r"[A-Za-z]+(?:[ ,;]+[a-z]+){2,}")
 MORE_STOPS = 60
 """Stops of the tabulator that are none of the actions, as scrolled texts."""

@@ -16,11 +16,14 @@ from tianzhou.client.instance import ClientInstance
 from tianzhou.client.namespaces.namespaces import wrap
 from tianzhou.client.namespaces.request_names import offsets_inside, offsets_outside
 from tianzhou.errors import ClientError, TianzhouError
+from tianzhou.file_modes import make_folders, write_file
 from tianzhou.model import MessageQueue
 from tianzhou.wire.bodies.offsets import OFFSET_TABLE
 
 _log = logging.getLogger(__name__)
 
+TORN = ".torn"
+"""What the name of a file that holds no offsets ends with."""
 OFFSET_DIR_ENV = "ROCKETMQ_CLIENT_LOCALOFFSETSTOREDIR"
 
 
@@ -137,24 +140,45 @@ class LocalOffsets:
         self._offsets: dict[MessageQueue, int] = {}
 
     async def load(self) -> None:
-        """Read the file, or its backup when the file cannot be read.
+        """Read the file, or its backup where it is not there or torn; a torn one is put aside.
+
+        Without either the member begins as a new one, where its `consume_from_where` says.
 
         Raises:
-            ClientError: both exist and neither can be read.
+            ClientError: a file is there that this user may not read.
         """
-        backup = self.path.with_suffix(".json.bak")
-        failures = []
-        for candidate in (self.path, backup):
-            if not candidate.exists():
-                continue
+        for candidate in (self.path, self.path.with_suffix(".json.bak")):
             try:
-                self._offsets = offsets_inside(self._namespace, OFFSET_TABLE.loads(candidate.read_bytes()))
-            except (OSError, TianzhouError) as error:
-                failures.append(f"{candidate}: {error}")
+                text = candidate.read_bytes()
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise ClientError(
+                    f"local offsets {candidate} cannot be read ({error.strerror}); let this user read the file, or "
+                    "name another folder (local_offset_dir)"
+                ) from error
+            try:
+                self._offsets = offsets_inside(self._namespace, OFFSET_TABLE.loads(text))
+            except TianzhouError as error:
+                self._put_aside(candidate, error)
             else:
                 return
-        if failures:
-            raise ClientError(f"local offsets cannot be read ({'; '.join(failures)}); mend or remove the files")
+
+    def _put_aside(self, torn: Path, error: TianzhouError) -> None:
+        """Have a file that holds no offsets out of the way, so that it never takes the place of the backup."""
+        aside = torn.with_name(torn.name + TORN)
+        try:
+            torn.replace(aside)
+        except OSError as failure:
+            _log.warning("local offsets %s cannot be put aside: %s", torn, failure)
+            return
+        _log.error(
+            "local offsets %s are damaged (%s); the file is %s now; a backup is used, or the member begins as a new"
+            " one",
+            torn,
+            error,
+            aside,
+        )
 
     async def read(self, queue: MessageQueue) -> int | None:
         """See `OffsetStore.read`."""
@@ -165,9 +189,9 @@ class LocalOffsets:
         self._offsets.update(offsets)
         body = OFFSET_TABLE.dumps(offsets_outside(self._namespace, self._offsets))
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_folders(self.path.parent)
             fresh = self.path.with_suffix(".json.new")
-            fresh.write_bytes(body)
+            write_file(fresh, body)
             if self.path.exists():
                 self.path.replace(self.path.with_suffix(".json.bak"))
             fresh.replace(self.path)

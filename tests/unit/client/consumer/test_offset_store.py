@@ -1,6 +1,7 @@
 """Local offsets: RocketMQ's own file, kept over restarts and accidents."""
 
 import asyncio
+import stat
 
 import pytest
 
@@ -45,9 +46,36 @@ def test_a_damaged_file_is_replaced_by_its_backup(tmp_path):
     store.path.write_bytes(b'{"offsetTab')
     again = LocalOffsets(tmp_path, "c", "G")
     assert run(again.load(), again.read(A)) == [None, 5]
+
+
+def test_torn_files_are_put_aside_with_words_and_the_member_goes_on(tmp_path, caplog):
+    store = LocalOffsets(tmp_path, "c", "G")
+    run(store.persist({A: 5}), store.persist({A: 6}))
+    store.path.write_bytes(b"")  # as a power failure leaves it
+    again = LocalOffsets(tmp_path, "c", "G")
+    assert run(again.load(), again.read(A), again.persist({A: 8})) == [None, 5, {A}]
+    assert f"local offsets {store.path} are damaged" in caplog.text
+    assert store.path.with_name("offsets.json.torn").read_bytes() == b""
+    store.path.write_bytes(b'{"offsetTab')
     store.path.with_suffix(".json.bak").write_bytes(b"[")
-    with pytest.raises(ClientError, match=r"offsets.json.*offsets.json.bak.*mend or remove"):
-        run(LocalOffsets(tmp_path, "c", "G").load())
+    new = LocalOffsets(tmp_path, "c", "G")
+    assert run(new.load(), new.read(A), new.persist({A: 9})) == [None, None, {A}]
+    assert run(again.load(), again.read(A)) == [None, 9]
+    assert store.path.with_name("offsets.json.bak.torn").read_bytes() == b"["
+
+
+def test_a_file_that_may_not_be_read_is_an_error(tmp_path):
+    store = LocalOffsets(tmp_path, "c", "G")
+    store.path.mkdir(parents=True)
+    with pytest.raises(ClientError, match=r"offsets.json cannot be read \(Is a directory\).*local_offset_dir"):
+        run(store.load())
+
+
+def test_nobody_else_may_read_the_files(tmp_path):
+    store = LocalOffsets(tmp_path / "new", "c", "G")
+    run(store.persist({A: 5}), store.persist({A: 6}))
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "new").rglob("*")}
+    assert modes == {"c": 0o700, "G": 0o700, "offsets.json": 0o600, "offsets.json.bak": 0o600}
 
 
 def test_a_folder_that_cannot_be_written_is_no_reason_to_stop(tmp_path, caplog):

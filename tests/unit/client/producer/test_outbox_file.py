@@ -3,6 +3,7 @@
 import random
 import shutil
 import sqlite3
+import stat
 import struct
 import threading
 import zlib
@@ -37,6 +38,16 @@ def flip(path, before: bytes, offset: int = 0) -> None:
     data = bytearray(path.read_bytes())
     data[data.rindex(before) + offset] ^= 1
     path.write_bytes(data)
+
+
+def test_nobody_else_may_read_it(tmp_path) -> None:
+    file = OutboxFile(tmp_path / "outbox", 10_000_000)
+    file.append(payloads(0, 3))
+    file.sync()
+    found = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "outbox").iterdir()}
+    assert found == dict.fromkeys(("lock", "outbox.db", "outbox.db-shm", "outbox.db-wal"), 0o600)
+    assert stat.S_IMODE((tmp_path / "outbox").stat().st_mode) == 0o700
+    file.close()
 
 
 def test_what_goes_in_comes_out_in_order_and_its_space_is_given_back(tmp_path) -> None:

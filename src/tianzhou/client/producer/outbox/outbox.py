@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from tianzhou.errors import (
     TooManyRequests,
     TopicUnavailable,
 )
+from tianzhou.file_modes import MODES
 from tianzhou.model import SendResult, names
 from tianzhou.wire.bodies.route import CLUSTER_INFO
 from tianzhou.wire.codes import RequestCode, ResponseCode
@@ -250,7 +252,8 @@ class Outbox:
         return True
 
     def _set_aside(self, line: bytes) -> None:
-        with (self._folder / REFUSED_FILE).open("ab") as aside:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        with os.fdopen(os.open(self._folder / REFUSED_FILE, flags, MODES.files), "ab") as aside:
             aside.write(line + b"\n")
 
     async def _advance(self, file: OutboxFile, frames: list[Frame], entries: list[OutboxEntry]) -> None:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from tianzhou.client.producer.outbox.segment_files import read_segments
 from tianzhou.errors import ClientError, ConfigError, OutboxFull
+from tianzhou.file_modes import MODES, make_folders
 
 _log = logging.getLogger(__name__)
 
@@ -62,10 +63,12 @@ class OutboxFile:
         self._using = threading.Lock()
         with ExitStack() as held:
             try:
-                self.folder.mkdir(parents=True, exist_ok=True)
-                guard = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+                make_folders(self.folder)
+                guard = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODES.files)
                 held.callback(os.close, guard)
                 fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # SQLite would make it, and the files beside it, readable for everybody whom the umask lets.
+                os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODES.files))
                 self._database = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
                 held.callback(self._database.close)
                 self._prepare()
