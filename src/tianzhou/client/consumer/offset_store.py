@@ -15,7 +15,7 @@ from tianzhou.client.consumer.options import ConsumerOptions
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.namespaces.namespaces import wrap
 from tianzhou.client.namespaces.request_names import offsets_inside, offsets_outside
-from tianzhou.errors import ClientError, TianzhouError
+from tianzhou.errors import ClientError, ProtocolError, TianzhouError
 from tianzhou.file_modes import make_folders, write_file
 from tianzhou.model import MessageQueue
 from tianzhou.wire.bodies.offsets import OFFSET_TABLE
@@ -158,6 +158,8 @@ class LocalOffsets:
                     "name another folder (local_offset_dir)"
                 ) from error
             try:
+                if not text.strip(b"\0 \t\r\n"):  # what a power failure leaves, and no table without queues
+                    raise ProtocolError("it is empty")
                 self._offsets = offsets_inside(self._namespace, OFFSET_TABLE.loads(text))
             except TianzhouError as error:
                 self._put_aside(candidate, error)
