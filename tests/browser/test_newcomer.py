@@ -70,7 +70,41 @@ def test_from_the_first_command_to_a_rescued_dead_letter(place: Site, chromium: 
     context.close()
 
 
-def test_the_readme_begins_that_path() -> None:
-    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
-    for line in ("topic create orders --queues 4", "produce orders --body", "consume orders --from-beginning"):
-        assert f"tianzhou {line}" in readme
+def test_the_same_path_at_a_terminal(tmp_path: Path) -> None:
+    with serve(tmp_path) as server:
+        place = Site("", server.ready()["namesrv"], tmp_path)
+        command(place, "topic", "create", "orders", "--queues", 4)
+        sent = command(place, "produce", "orders", "--body", '{"id": 1}', "--tags", "created", "--keys", "1")
+        msg_id = sent.split()[1]
+        group = ("consume", "orders", "--group", "billing", "--max", 1)
+        assert '{"id": 1}' in command(place, *group, "--from-beginning")
+        assert msg_id in command(place, "message", "query", "orders", "--key", 1)
+        command(place, "offset", "reset", "billing", "-t", "orders", "--to", "earliest")
+        assert '{"id": 1}' in command(place, *group)
+
+        def fail(_: object) -> None:
+            raise ValueError("not today")
+
+        command(place, "offset", "reset", "billing", "-t", "orders", "--to", "earliest")
+        careless = sync.PushConsumer("billing", place.namesrv, max_reconsume_times=0)
+        careless.subscribe("orders", handler=fail)
+        with careless, sync.Admin(place.namesrv) as admin:
+            until(lambda: admin.dead_letters.count("billing") == 1, "the message that failed is a dead letter")
+        assert "1 dead letter of group billing sent again" in command(place, "dlq", "resend", "billing", "--yes")
+        assert '{"id": 1}' in command(place, *group)
+        with place.tianzhou("doctor", "group", "billing") as process:
+            process.wait()
+            assert "dead" in process.out, "the doctor names what was given up"
+
+
+def test_the_readmes_show_that_path() -> None:
+    root = Path(__file__).resolve().parents[2]
+    lines = (
+        "serve --data ./data", "topic create orders --queues 4", "produce orders --body",
+        "consume orders --from-beginning", "consume orders --group billing --from-beginning",
+        "message query orders --key 1", "offset reset billing -t orders --to earliest", "dlq resend billing",
+    )  # fmt: skip
+    for name in ("README.md", "README.zh.md"):
+        readme = (root / name).read_text(encoding="utf-8")
+        assert [line for line in lines if f"tianzhou {line}" not in readme] == []
+        assert "serve --console" in readme
