@@ -116,6 +116,17 @@ def page(path: str, title: str, icon: str = "") -> Callable[[Show], Show]:
     return register
 
 
+def is_below(path: str, of_menu: str) -> bool:
+    """Whether a page is one of the menu, or of what it lists: `/topics/{topic}` is below `/topics`.
+
+    Args:
+        path: of the page.
+        of_menu: of the menu's page.
+    """
+    listed = {"/message": "/messages", "/brokers/{broker}": "/cluster"}.get(path, path)
+    return listed == of_menu or (of_menu != "/" and listed.startswith(f"{of_menu}/"))
+
+
 def view_of(console: Console, request: Request) -> View:
     """The visit that a request is."""
     language = texts.choose(request.cookies.get(texts.COOKIE), request.headers.get("accept-language", ""))
@@ -153,7 +164,7 @@ async def show_page(console: Console, page: Page, request: Request) -> None:
         for one in PAGES:
             if one.icon:
                 # A link of the browser's: a handler beside it would open the page twice.
-                with ui.item().props(f'href="{one.path}"' + (" active" if one.path == page.path else "")):
+                with ui.item().props(f'href="{one.path}"' + (" active" if is_below(page.path, one.path) else "")):
                     with ui.item_section().props("avatar"):
                         ui.icon(one.icon)
                     with ui.item_section():

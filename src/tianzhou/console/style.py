@@ -14,6 +14,7 @@ STYLE: Final = """
   .body--dark .text-primary, .body--dark .nicegui-link:not(.text-white) { color: #7cb8e4 !important; }
   .body--dark .text-negative { color: #ff8a80 !important; }
   .q-badge.bg-warning { color: #000 !important; }
+  .q-table thead th { vertical-align: bottom; }
   th:focus-visible, a:focus-visible { outline: 2px solid currentColor; outline-offset: -2px; }
   [role=heading] { overflow-wrap: anywhere; }
   .nicegui-content .q-field, .nicegui-content .nicegui-row { max-width: 100%; }

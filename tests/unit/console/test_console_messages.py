@@ -97,6 +97,11 @@ def test_rows_of_messages() -> None:
         (MessageTrack("G", TrackType.NOT_ONLINE), "not online"),
         (MessageTrack("G", TrackType.NOT_ONLINE, consumer_offset=8), "not online; its offset has passed it"),
         (MessageTrack("G", TrackType.NOT_ONLINE, consumer_offset=7), "not online; it is still ahead of it"),
+        (MessageTrack("G", TrackType.PULL), "pulls; its progress is its own"),
+        (
+            MessageTrack("G", TrackType.PULL, consumer_offset=8),
+            "pulls; its progress is its own; its offset has passed it",
+        ),
         (MessageTrack("G", TrackType.UNKNOWN, "late"), "unknown: late"),
     ],
 )

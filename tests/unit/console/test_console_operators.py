@@ -172,6 +172,20 @@ def test_evidence_has_a_bound() -> None:
     assert numbers == "[1, 2]"
 
 
+@pytest.mark.parametrize(
+    ("path", "of_menu"),
+    [
+        ("/", "/"), ("/topics", "/topics"), ("/topics/{topic}", "/topics"), ("/message", "/messages"),
+        ("/groups/{group}/members/{member}", "/groups"), ("/brokers/{broker}", "/cluster"), ("/audit", "/audit"),
+    ],
+)  # fmt: skip
+def test_the_menu_says_where_a_page_is(path: str, of_menu: str) -> None:
+    import tianzhou.console.pages  # noqa: F401 - registers the pages
+    from tianzhou.console.layout import PAGES, is_below
+
+    assert [one.path for one in PAGES if one.icon and is_below(path, one.path)] == [of_menu]
+
+
 def test_addresses_of_cells_hold_no_name_of_a_stranger() -> None:
     expression = cell_address("/brokers/{value}?id={id}")
     assert expression == (

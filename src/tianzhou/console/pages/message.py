@@ -47,11 +47,11 @@ def field_rows(message: MessageExt) -> list[dict[str, Any]]:
 
 
 def track_state(view: View, message: MessageExt, track: MessageTrack) -> str:
-    """What became of a message in a group, in words; of a group that is not online what its offset says."""
+    """What became of a message in a group, in words; of one that is not online, or pulls, what its offset says."""
     state = view.text(f"track.{track.kind}")
     if track.why:
         return f"{state}: {view.failure(track.why)}"
-    if track.kind is TrackType.NOT_ONLINE and track.consumer_offset is not None:
+    if track.kind in (TrackType.NOT_ONLINE, TrackType.PULL) and track.consumer_offset is not None:
         passed = track.consumer_offset > message.queue_offset
         return f"{state}; {view.text('track.passed' if passed else 'track.ahead')}"
     return state

@@ -61,7 +61,7 @@ async def show(view: View) -> None:
         names = ("broker", "queue", "topic.min", "topic.max", "topic.messages", "topic.stored")
         columns = [(name.removeprefix("topic."), view.text(name)) for name in names]
         table(columns, queue_rows(found), key="key")
-        ui.link(view.text("open"), f"/messages?topic={quote(topic)}")
+        ui.link(view.text("topic.look"), f"/messages?topic={quote(topic)}")
     with section(view.text("topic.route")):
         columns = [
             ("broker", view.text("broker")),
@@ -70,7 +70,7 @@ async def show(view: View) -> None:
         ]
         table(
             [*columns, ("perm", view.text("topic.perm")), ("addresses", view.text("address"))],
-            route_rows(found),
+            [{**row, "perm": _may(view, row["perm"])} for row in route_rows(found)],
             key="broker",
         )
     with section(view.text("topic.groups")):
@@ -82,6 +82,11 @@ async def show(view: View) -> None:
         with section(view.text("topic.send")):
             _sender(view, topic)
         deletion_button(view, "topic", topic, view.console.admin.topics.delete)
+
+
+def _may(view: View, perm: int) -> str:
+    """A permission in words; the number where it has further bits."""
+    return view.text(f"topic.perm.{perm}") if perm in PERMISSIONS else str(perm)
 
 
 def _settings(view: View, found: TopicDescription) -> None:

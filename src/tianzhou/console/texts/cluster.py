@@ -27,7 +27,7 @@ TEXTS: Final = {
     "broker.value": ("Value", "值"),
     "broker.new": ("New value", "新值"),
     "broker.changed": ("{name} is {value} now.", "{name} 已改为 {value}。"),
-    "broker.error": ("Error", "异常"),
+    "broker.error": ("Error", "错误信息"),
     "broker.silent": ("It does not answer: {why}", "未响应：{why}"),
     "broker.doctor": ("What ails it?", "诊断"),
     "broker.write": ("Write permission", "写权限"),

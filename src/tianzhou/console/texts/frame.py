@@ -42,7 +42,6 @@ TEXTS: Final = {
     "version": ("Version", "版本"),
     "time": ("Time", "时间"),
     "queue": ("Queue", "队列"),
-    "open": ("Open", "打开"),
     "menu": ("Menu", "菜单"),
     "progress": ("Progress", "进度"),
     "show": ("Show", "查看"),

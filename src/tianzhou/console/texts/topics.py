@@ -10,6 +10,7 @@ TEXTS: Final = {
     "system": ("with those of the system", "包含系统主题"),
     "queues": ("Queues", "队列数"),
     "topic.created": ("Topic {name} is there.", "主题 {name} 已创建。"),
+    "topic.look": ("Its messages", "查看消息"),
     "topic.queues": ("Queues and offsets", "队列与位点"),
     "topic.messages": ("Messages", "消息数"),
     "topic.stored": ("Last message", "最后写入"),

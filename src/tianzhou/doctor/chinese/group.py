@@ -110,7 +110,7 @@ TEXTS: Final = {
     ),
     "dead-letters": (
         "消费组 {group} 放弃了 {count} 条消息，它们在 {topic} 中。",
-        "查明原因后重新发送：tianzhou pipeline dlq {group}",
+        "查看死信：tianzhou dlq list {group}；排除原因后重新发送：tianzhou dlq resend {group}",
     ),
     "topic-of-group-missing": (
         "消费组 {group} 订阅的主题 {topic} 不存在。",

@@ -152,7 +152,7 @@ DEAD_LETTERS = Illness(
     "dead-letters",
     Severity.warning,
     "Group {group} has given up {count} messages; they are in {topic}.",
-    "See why, and send them again: tianzhou pipeline dlq {group}",
+    "See which: tianzhou dlq list {group}; when their cause is mended, send them again: tianzhou dlq resend {group}",
 )
 TOPIC_MISSING = Illness(
     "topic-of-group-missing",
