@@ -75,6 +75,11 @@ need_package() {
     say "the hot functions could not be built anew and stay Python until they can"
     return 0
   }
+  # What servers and commands import is compiled now, as pip does with what it installs: an environment that forbids Python
+  # to write byte code (PYTHONDONTWRITEBYTECODE, as in many containers) would have each command take twice its time.
+  env -u PYTHONDONTWRITEBYTECODE -u TIANZHOU_PURE "$PY" -c '
+import tianzhou.admin, tianzhou.cli.app, tianzhou.embedded
+tianzhou.cli.app.whole_app()' || true  # what is wrong, the command itself says
   mode=$(env -u TIANZHOU_PURE "$PY" -c 'from tianzhou import _hot; print(_hot.MODE)')
   say "hot functions: $mode (compiled ones are faster and need gcc and python3-dev; see docs/adr/0004-hot-path.md)"
   # What a compiler could not do this time is tried again.

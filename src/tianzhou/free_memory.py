@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
+from functools import cache
 
 
-def _find() -> Callable[[int], int] | None:
+@cache
+def _trim() -> Callable[[int], int] | None:
+    import ctypes  # a client's command has no use for it
+
     try:
-        trim: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
+        found: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
     except (OSError, AttributeError, TypeError):
         return None  # not glibc: other allocators do so by themselves
-    return trim
-
-
-_trim = _find()
+    return found
 
 
 def give_back() -> None:
@@ -22,5 +22,5 @@ def give_back() -> None:
 
     Takes some milliseconds: call it seldom, after much was freed at once.
     """
-    if _trim is not None:
-        _trim(0)
+    if (trim := _trim()) is not None:
+        trim(0)

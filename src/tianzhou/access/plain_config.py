@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
-import yaml
 
 from tianzhou.access.addresses import parse_pattern
 from tianzhou.access.resources import Permission
@@ -173,6 +172,8 @@ def parse_config(text: str, source: str) -> PlainConfig:
 
 def format_config(config: PlainConfig) -> str:
     """The YAML of a file, as RocketMQ 4.9 reads it; comments of a former text are gone, as with RocketMQ's own."""
+    import yaml
+
     version = config.data_version
     content = {
         "globalWhiteRemoteAddresses": list(config.global_white_remote_addresses),
@@ -202,6 +203,8 @@ def _row(account: Account) -> dict[str, object]:
 
 
 def _loaded(text: str, source: str) -> Any:
+    import yaml
+
     try:
         # The events come first: an alias is found before anything is built of it, depth before Python's stack ends.
         depth = 0

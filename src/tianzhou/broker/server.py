@@ -54,7 +54,6 @@ from tianzhou.broker.registration.members import GroupMembers
 from tianzhou.broker.registration.name_servers import NameServers
 from tianzhou.broker.registration.registrar import Registrar
 from tianzhou.broker.repeated_work import repeat
-from tianzhou.broker.replication.group import GroupReplication
 from tianzhou.broker.replication.log_repairs import LogRepairs
 from tianzhou.broker.replication.metadata_sync import WORK as MASTER_TABLES
 from tianzhou.broker.replication.replication import Replication
@@ -280,6 +279,8 @@ class Broker:
         part = self._store, settings, clock, self._port, self._reopen, protection
         replication: Replication
         if self.store_settings.enable_d_leger_commit_log:
+            from tianzhou.broker.replication.group import GroupReplication
+
             replication = GroupReplication(*part, self._rng.random)
         else:
             replication = Replication(*part)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn, TextIO
 
+from tianzhou.cli.gc_freeze import collect_seldom
 from tianzhou.cli.process import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, explain
 from tianzhou.errors import ConfigError, StoreLocked, TianzhouError
 
@@ -80,6 +81,7 @@ def _run(work: Work, name: str, words: Callable[[TianzhouError], str] = explain)
 
     if interruptible:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    collect_seldom()
     _open_missing_streams()
     try:
         work(imported)

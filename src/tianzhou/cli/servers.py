@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
-import sysconfig
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
@@ -19,7 +17,7 @@ from tianzhou.cli.process import BEGAN
 from tianzhou.cli.reachability import check_address
 from tianzhou.cli.serving.server_logs import LogFormat, LogFormatOption, LogLevelOption, ServerLogs, set_up_logs
 from tianzhou.cli.serving.sub_commands import starts
-from tianzhou.cli.signals import run_server
+from tianzhou.cli.signals import import_msgspec, run_server
 from tianzhou.errors import ConfigError, TianzhouError
 from tianzhou.setting_rules import check
 from tianzhou.settings import bind, dump, ignored_lines
@@ -111,6 +109,7 @@ def serve(
 
     Example: tianzhou serve --data ./data
     """
+    import_msgspec()
     from tianzhou.broker.settings import LINGER_MICROS
     from tianzhou.broker.zero_loss import with_profile
     from tianzhou.cli.brokers.console_process import port_of, start_beside
@@ -161,7 +160,7 @@ def serve(
         _announce(
             output,
             f"ready: name server {server.namesrv_address}, broker {server.broker_address}, data {data} "
-            f"({time.monotonic() - BEGAN:.2f} s, {_mode(_hot.MODE)})",
+            f"({time.monotonic() - BEGAN:.2f} s, {how_fast(_hot.MODE)})",
             {
                 "namesrv": server.namesrv_address,
                 "broker": server.broker_address,
@@ -226,12 +225,15 @@ def _serve_values(config: Path | None, assignments: Sequence[str]) -> tuple[dict
     return {key: value for key, value in values.items() if key not in KEYS}, of_tls
 
 
-def _mode(hot: str) -> str:
-    """How fast this process can be: whether its hot functions are compiled, and the interpreter itself is not."""
-    arguments = sysconfig.get_config_var("CONFIG_ARGS") or ""
-    # What a system brings is optimised without saying so; elsewhere than on POSIX nothing is known.
-    slow = arguments and "--enable-optimizations" not in arguments and sys.base_prefix != "/usr"
-    return f"{hot} mode" + (", Python built without optimisation: 1.5 times slower" if slow else "")
+def how_fast(hot: str) -> str:
+    """How fast this process can be, in words: whether its hot functions are compiled, and how Python was built.
+
+    Args:
+        hot: `_hot.MODE` of the process that serves.
+    """
+    from tianzhou.doctor.looks.interpreter import optimised
+
+    return f"{hot} mode" + (", Python built without optimisation: 1.5 times slower" if optimised() is False else "")
 
 
 def _cores() -> int:
@@ -268,7 +270,7 @@ def _serve_several(
         _announce(
             output,
             f"ready: name server {supervisor.namesrv_address}, {what} {listed}, data {settings.data} "
-            f"({time.monotonic() - BEGAN:.2f} s, {_mode(supervisor.mode)})",
+            f"({time.monotonic() - BEGAN:.2f} s, {how_fast(supervisor.mode)})",
             {
                 "namesrv": supervisor.namesrv_address,
                 "broker": places[0].address,
@@ -303,6 +305,7 @@ def namesrv(
 
     Example: tianzhou namesrv -c namesrv.conf
     """
+    import_msgspec()
     from tianzhou.namesrv.changeable_settings import RULES
     from tianzhou.namesrv.settings import IGNORED, NamesrvSettings
     from tianzhou.remoting.tls import TlsSettings, load_tls
@@ -356,6 +359,7 @@ def broker(
     """
     if not starts(context):
         return
+    import_msgspec()
     from tianzhou.broker.ignored_settings import IGNORED
     from tianzhou.broker.zero_loss import described
 
@@ -380,7 +384,7 @@ def broker(
             print_note("warning: no name server is given, so clients cannot find this broker; give -n host:port")
         _announce(
             output,
-            f"ready: broker {settings.broker_name} on {server.address} ({took:.2f} s, {_mode(_hot.MODE)})",
+            f"ready: broker {settings.broker_name} on {server.address} ({took:.2f} s, {how_fast(_hot.MODE)})",
             {"name": settings.broker_name, "address": server.address, "port": server.port, "mode": _hot.MODE}
             | _page_field(server.metrics_url),
         )

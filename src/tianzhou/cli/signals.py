@@ -188,6 +188,7 @@ def run_server(
             stop = await starting
         except asyncio.CancelledError:
             return
+        frozen.started()
         if not stopping.is_set():
             manager.notify(READY, "STATUS=serving")
             manager.watch()
@@ -206,5 +207,5 @@ def run_server(
         print_note(f"{why}; the next start recovers the store")
         os._exit(EXIT_FAILED)
 
-    with ShutdownSignals(limit_s, end_at_once) as ending, FrozenObjects():
+    with ShutdownSignals(limit_s, end_at_once) as ending, FrozenObjects() as frozen:
         run(main())

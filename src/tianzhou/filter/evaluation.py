@@ -25,12 +25,8 @@ from tianzhou.filter.syntax import (
     Search,
     Truth,
 )
-from tianzhou.filter.values import PARSERS, Long, Value, compare, compare_doubles, parse_double
+from tianzhou.filter.values import PARSERS, Condition, Long, Lookup, Value, compare, compare_doubles, parse_double
 
-Lookup: TypeAlias = Callable[[str], str | None]
-"""Gives a property of the message by its name, None when the message does not have it."""
-Condition: TypeAlias = Callable[[Lookup], bool | None]
-"""True, false or None for NULL."""
 _Evaluation: TypeAlias = Callable[[Lookup], Value]
 
 _TESTS: Final[dict[str, Callable[[int], bool]]] = {

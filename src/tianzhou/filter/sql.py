@@ -14,10 +14,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tianzhou.errors import FilterSyntaxError
-from tianzhou.filter.evaluation import Condition, Lookup, compile_condition, names_in, terms_in
-from tianzhou.filter.parser import parse
 from tianzhou.filter.text_cache import TextCache
-from tianzhou.filter.values import IncomparableError
+from tianzhou.filter.values import Condition, IncomparableError, Lookup
 
 SQL92 = "SQL92"
 
@@ -54,6 +52,10 @@ class SqlFilter:
 
 
 def _compile(expression: str) -> SqlFilter | FilterSyntaxError:
+    # Most brokers and clients never see an expression, and start sooner without what reads them.
+    from tianzhou.filter.evaluation import compile_condition, names_in, terms_in
+    from tianzhou.filter.parser import parse
+
     try:
         condition, end = parse(expression)
         made = compile_condition(condition)

@@ -38,6 +38,10 @@ class Long(int):
 
 Value: TypeAlias = str | int | Long | float | bool | None
 """Values of operands at evaluation; None is NULL."""
+Lookup: TypeAlias = Callable[[str], str | None]
+"""Gives a property of the message by its name, None when the message does not have it."""
+Condition: TypeAlias = Callable[[Lookup], bool | None]
+"""True, false or None for NULL."""
 
 
 def _whole_number(digits: int, most: int) -> Callable[[str], int]:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tianzhou.clock import Clock
 from tianzhou.errors import ClientError, ConfigError, ConnectFailed, ConnectionLost, RequestTimeout
@@ -20,10 +20,12 @@ from tianzhou.remoting.connection import Connection, Processor
 from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.remoting.handshakes import for_new_connection, why_refused, why_unanswered
 from tianzhou.remoting.proxy import ProxyHeader
-from tianzhou.remoting.socks import SocksProxies, SocksProxy, handshake
 from tianzhou.remoting.tls import SHUTDOWN_TIMEOUT_S
 from tianzhou.wire.codes import ResponseCode
 from tianzhou.wire.command import Command, decode, encode
+
+if TYPE_CHECKING:
+    from tianzhou.remoting.socks import SocksProxies, SocksProxy
 
 REPLACE_INTERVAL_S = 1.0
 """Minimum seconds between two replacements of a connection over which the server replied GO_AWAY."""
@@ -31,6 +33,12 @@ _log = logging.getLogger(__name__)
 
 NOTABLE_SHARE = 0.1
 """Share of a request's timeout from which connecting is named as a cause of the timeout."""
+
+
+def _proxies(socks: str | Mapping[str, Mapping[str, str]]) -> SocksProxies:
+    from tianzhou.remoting.socks import SocksProxies
+
+    return SocksProxies(socks)
 
 
 def parse_address(address: str) -> tuple[str, int]:
@@ -106,7 +114,7 @@ class RemotingClient:
         socks: str | Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         self._tls = tls
-        self._proxies = SocksProxies(socks) if socks else None
+        self._proxies = _proxies(socks) if socks else None
         self.connect_timeout_ms = connect_timeout_ms
         self.hooks = list(hooks)
         self._command_hooks = self.hooks if border is None else [border, *self.hooks]
@@ -377,6 +385,8 @@ class RemotingClient:
         Raises:
             ConnectFailed: the proxy does not answer, or does not do it.
         """
+        from tianzhou.remoting.socks import handshake
+
         loop = self.group.loop
         try:
             found = await loop.getaddrinfo(proxy.host, proxy.port, type=socket.SOCK_STREAM)

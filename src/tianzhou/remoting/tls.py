@@ -7,7 +7,6 @@ import hashlib
 import logging
 import socket
 import ssl
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
@@ -407,6 +406,8 @@ def _present_self_signed(context: ssl.SSLContext) -> None:
     pem = certificate.public_bytes(serialization.Encoding.PEM) + key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
+    import tempfile
+
     # The ssl module takes files only; this one only its owner can read, and it is gone at once.
     with tempfile.NamedTemporaryFile(prefix="tianzhou-", suffix=".pem") as file:
         file.write(pem)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tianzhou.cli.gc_freeze import WHOLE_S, FrozenObjects
+from tianzhou.cli.gc_freeze import WHOLE_S, FrozenObjects, collect_seldom
 
 
 class Ring:
@@ -62,3 +62,27 @@ def test_small_collections_change_nothing(seconds: list[float]) -> None:
     gc.collect(0)
     gc.collect(1)
     assert gc.get_freeze_count() == 0
+
+
+def test_a_start_is_looked_through_seldom_and_what_comes_after_it_as_ever() -> None:
+    before = gc.get_threshold()
+    collections = [0]
+
+    def count(phase: str, about: dict[str, int]) -> None:
+        collections[0] += phase == "stop"
+
+    gc.callbacks.append(count)
+    try:
+        collect_seldom()
+        made = [Ring() for _ in range(10_000)]
+        assert collections == [0]
+        with FrozenObjects() as frozen:
+            made += [Ring() for _ in range(1_000)]
+            frozen.started()
+            assert gc.get_freeze_count() >= 11_000
+            made += [Ring() for _ in range(10_000)]
+        assert collections[0] >= 10
+    finally:
+        gc.callbacks.remove(count)
+        gc.set_threshold(*before)
+    assert gc.get_threshold() == before

@@ -9,6 +9,7 @@ import random
 import shutil
 import subprocess
 import sys
+import sysconfig
 import time
 from dataclasses import replace
 from functools import partial
@@ -20,6 +21,7 @@ from ill_clusters import ill, names
 import tianzhou
 from tianzhou import _hot
 from tianzhou.admin.cluster import BrokerStatus
+from tianzhou.cli.servers import how_fast
 from tianzhou.doctor import diagnose, diagnosis
 from tianzhou.doctor.illnesses import host, spark
 from tianzhou.doctor.looks.host import see_host, see_secret_files
@@ -175,13 +177,35 @@ def test_a_process_without_compiled_functions() -> None:
 @pytest.mark.parametrize(
     ("name", "lines"),
     [
-        ("interpreter-not-optimised", "found.update(CONFIG_ARGS=\"'--prefix=/usr'\", Py_DEBUG=0)"),
+        (
+            "interpreter-not-optimised",
+            "import sys; sys.base_prefix = '/opt/python'; found.update(CONFIG_ARGS=\"'--prefix=/opt'\", Py_DEBUG=0)",
+        ),
         ("interpreter-debug-build", "found.update(CONFIG_ARGS=\"'--with-pydebug'\", Py_DEBUG=1)"),
     ],
 )
 def test_an_interpreter_that_was_built_so(name: str, lines: str) -> None:
     # What the interpreter was built with is what it says of itself in `sysconfig`.
     assert name in in_a_process(lines=f"import sysconfig; found = sysconfig.get_config_vars(); {lines}")
+
+
+@pytest.mark.parametrize(
+    ("prefix", "arguments", "fast"),
+    [
+        ("/opt/python", "'--prefix=/opt/python'", False),
+        ("/opt/python", "'--enable-shared' '--enable-optimizations'", True),
+        ("/usr", "'--enable-shared' '--prefix=/usr'", True),  # Debian's, which its rules optimise
+        ("/opt/python", "", None),
+    ],
+)
+def test_whether_an_interpreter_is_optimised(
+    prefix: str, arguments: str, fast: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "base_prefix", prefix)
+    monkeypatch.setitem(sysconfig.get_config_vars(), "CONFIG_ARGS", arguments)
+    assert see_host().optimised is fast
+    # `serve` and `broker` say it with their first line.
+    assert ("Python built without optimisation" in how_fast("compiled")) == (fast is False)
 
 
 def test_a_disk_that_is_nearly_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from tianzhou.broker.tables.consumer_filters import TAG_TYPES, ConsumerFilter, C
 from tianzhou.errors import BrokerError, FilterSyntaxError
 from tianzhou.filter import SqlFilter
 from tianzhou.filter.bloom import holds
-from tianzhou.filter.evaluation import Lookup
+from tianzhou.filter.values import Lookup
 from tianzhou.limits import FILTER_LENGTH, Refusals
 from tianzhou.model import SubscriptionData, names
 from tianzhou.records.codec import properties_of

@@ -13,7 +13,7 @@ from typing import Any, Final
 from tianzhou.errors import FilterSyntaxError, ProtocolError
 from tianzhou.escaping import shown
 from tianzhou.filter import SQL92, BloomData, BloomFilter, SqlFilter, parse_sql
-from tianzhou.filter.evaluation import Lookup
+from tianzhou.filter.values import Lookup
 from tianzhou.limits import FILTER_TEXT, FILTERS, Bounds
 from tianzhou.model import SubscriptionData
 

@@ -20,6 +20,7 @@ from typing import Final
 from tianzhou import _hot
 from tianzhou.doctor.looks import container
 from tianzhou.doctor.looks.container import text
+from tianzhou.doctor.looks.interpreter import optimised
 from tianzhou.doctor.observations import BrokerSeen, HostSeen, SecretFileSeen
 
 _TIMEX_BYTES: Final = 512
@@ -37,8 +38,6 @@ def see_host(store: Path | None = None, root: Path = Path("/")) -> HostSeen:
         root: where `proc` and `sys` are.
     """
     memory = _memory(root)
-    config = sysconfig.get_config_vars()
-    arguments = str(config.get("CONFIG_ARGS") or "")
     filesystem, options, device = _mount(root, store)
     queue = _queue(device)
     usage = shutil.disk_usage(_existing(store)) if store is not None else None
@@ -66,8 +65,8 @@ def see_host(store: Path | None = None, root: Path = Path("/")) -> HostSeen:
         read_ahead_kb=None if queue is None else _number(queue / "read_ahead_kb"),
         rotational=None if queue is None or (turns := _number(queue / "rotational")) is None else bool(turns),
         sync_ms=None if store is None else _sync_ms(store),
-        optimised="--enable-optimizations" in arguments if arguments else None,
-        debug_build=bool(config.get("Py_DEBUG")),
+        optimised=optimised(),
+        debug_build=bool(sysconfig.get_config_var("Py_DEBUG")),
         hot_mode=_hot.MODE,
     )
 

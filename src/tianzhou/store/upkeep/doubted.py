@@ -12,8 +12,6 @@ from typing import Final
 
 from tianzhou.errors import StoreUnreadable
 from tianzhou.store.files.retention import readable_size
-from tianzhou.store.offline.check import check_store
-from tianzhou.store.offline.scan import StoreScan
 from tianzhou.store.settings import StoreSettings
 
 logger = logging.getLogger(__name__)
@@ -31,6 +29,9 @@ def check_everything(settings: StoreSettings) -> None:
     Raises:
         StoreUnreadable: something in it is damaged; the text names it and what repairs it.
     """
+    from tianzhou.store.offline.check import check_store
+    from tianzhou.store.offline.scan import StoreScan
+
     entry_log = settings.commit_log_directories if settings.enable_d_leger_commit_log else []
     scan = StoreScan(settings.root, [*settings.commit_log_directories, *settings.read_only_directories], entry_log)
     total = scan.log_bytes()
