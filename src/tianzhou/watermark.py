@@ -1,8 +1,9 @@
 """Watermark, the one waiting primitive: a number that only grows, and futures done when it reaches a value.
 
 Sync flush is `flushed.reach(end)`, a quorum is `committed.reach(end)`, a long poll is
-`arrived.reached(offset + 1)` under a deadline. A parked request *is* its coroutine: cancelling it forgets it. Where a
-coroutine each is too much, as for long polls, `reached` returns the future that `reach` awaits.
+`arrived.wait(offset + 1, pull)` under a deadline. A parked request *is* its coroutine: cancelling it forgets it.
+Where a coroutine each is too much, `reached` returns the future that `reach` awaits; where a future is too much, as
+for long polls, `wait` takes a waiter of the caller's own.
 
 Thousands may wait for the same mark. They are woken a few in each turn of the loop, the longest waiting first, so
 that the loop serves others in between.
@@ -13,10 +14,23 @@ from __future__ import annotations
 import asyncio
 import heapq
 from itertools import count
-from typing import Final
+from typing import Final, Protocol
 
 WAKES_PER_TURN: Final = 32
 """Maximum waiters woken per loop turn, each of which may read and send a page or more."""
+
+
+class Waiter(Protocol):
+    """Who waits for a mark; futures are such waiters."""
+
+    def done(self) -> bool:
+        """Whether it waits no longer."""
+
+    def set_result(self, result: None, /) -> None:
+        """The mark has come there. It must not raise."""
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """The mark will not come there. It must not raise."""
 
 
 class Watermark:
@@ -30,7 +44,7 @@ class Watermark:
 
     def __init__(self, value: int = 0) -> None:
         self.value = value
-        self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._waiters: list[tuple[int, int, Waiter]] = []
         self._gone = 0  # how many of the waiters were cancelled
         self._waking = False  # the next turn of the loop goes on with waking
         self._sequence = count()
@@ -61,16 +75,16 @@ class Watermark:
         waiters, value = self._waiters, self.value
         left = WAKES_PER_TURN
         while waiters and waiters[0][0] <= value:
-            future = waiters[0][2]
-            if future.done():
+            waiter = waiters[0][2]
+            if waiter.done():
                 self._gone -= 1
             elif left:
-                future.set_result(None)
+                waiter.set_result(None)
                 left -= 1
             else:
                 # Behind those just woken, which the loop gets to first.
                 self._waking = True
-                future.get_loop().call_soon(self._wake)
+                asyncio.get_running_loop().call_soon(self._wake)
                 return
             heapq.heappop(waiters)
 
@@ -79,13 +93,13 @@ class Watermark:
         self._error = error
         waiters, self._waiters = self._waiters, []
         self._gone = 0
-        for value, _, future in waiters:
-            if future.done():
+        for value, _, waiter in waiters:
+            if waiter.done():
                 continue
             if value <= self.value:
-                future.set_result(None)
+                waiter.set_result(None)
             else:
-                future.set_exception(error)
+                waiter.set_exception(error)
 
     async def reach(self, value: int) -> None:
         """Return once the mark is at or above `value`.
@@ -100,25 +114,35 @@ class Watermark:
             await future
         finally:
             if future.cancelled():
-                self._forget_cancelled()
+                self.left()
 
     def reached(self, value: int) -> asyncio.Future[None]:
         """Future that is done once the mark is at or above `value`, or has failed; `forget` it to wait no longer."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self.value >= value:
-            future.set_result(None)
-        elif self._error is not None:
-            future.set_exception(self._error)
-        else:
-            heapq.heappush(self._waiters, (value, next(self._sequence), future))
+        self.wait(value, future)
         return future
+
+    def wait(self, value: int, waiter: Waiter) -> None:
+        """Tell `waiter` once the mark is at or above `value`, or has failed; at once when it is there already.
+
+        Args:
+            value: what it waits for.
+            waiter: when its `done` becomes true before that, `left` has to be called.
+        """
+        if self.value >= value:
+            waiter.set_result(None)
+        elif self._error is not None:
+            waiter.set_exception(self._error)
+        else:
+            heapq.heappush(self._waiters, (value, next(self._sequence), waiter))
 
     def forget(self, future: asyncio.Future[None]) -> None:
         """Cancel a future of `reached`; nothing happens when it is done."""
         if future.cancel():
-            self._forget_cancelled()
+            self.left()
 
-    def _forget_cancelled(self) -> None:
+    def left(self) -> None:
+        """One that waited does so no longer, as its `done` says."""
         # Looking through all waiters at every cancellation would be quadratic when many long polls time out.
         self._gone += 1
         waiters = self._waiters

@@ -156,3 +156,41 @@ async def test_what_is_done_when_the_mark_is_there_or_failed_and_may_be_forgotte
     with pytest.raises(OSError, match="disk"):
         mark.reached(9).result()
     assert mark.reached(6).result() is None
+
+
+class OwnWaiter:
+    """A waiter that is no future."""
+
+    def __init__(self) -> None:
+        self.came: list[BaseException | None] = []
+        self.gone = False
+
+    def done(self) -> bool:
+        return self.gone or bool(self.came)
+
+    def set_result(self, _: None) -> None:
+        self.came.append(None)
+
+    def set_exception(self, error: BaseException) -> None:
+        self.came.append(error)
+
+
+async def test_waiters_of_ones_own_hear_of_it_at_once() -> None:
+    mark, error = Watermark(5), OSError("disk")
+    there, early, late, after = (OwnWaiter() for _ in range(4))
+    mark.wait(5, there)
+    mark.wait(7, early)
+    mark.wait(9, late)
+    assert (there.came, early.came) == ([None], [])
+    dropped = [OwnWaiter() for _ in range(20)]
+    for one in dropped:
+        mark.wait(8, one)
+        one.gone = True
+        mark.left()
+    assert mark.waiting <= 5
+    mark.advance(8)
+    assert (early.came, late.came) == ([None], [])
+    assert not any(one.came for one in dropped)
+    mark.fail(error)
+    mark.wait(10, after)
+    assert (late.came, after.came) == ([error], [error])

@@ -12,7 +12,7 @@ from tianzhou.store.queues.batchreading import read_batch_queue
 from tianzhou.store.queues.consumequeue import ConsumeQueue
 from tianzhou.store.queues.open_queues import OpenQueues
 from tianzhou.store.queues.read_limits import ReadLimits
-from tianzhou.store.queues.reading import read_queue
+from tianzhou.store.queues.reading import outside_queue, read_queue
 from tianzhou.store.queues.strays import StrayUnit, StrayUnits
 from tianzhou.store.results import GetResult, GetStatus, ReadRequest
 from tianzhou.store.upkeep.damage import LogDamage
@@ -69,6 +69,9 @@ class Reader:
         queue = self._find(request.topic, request.queue_id)
         if queue is None:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0)
+        if request.offset == queue.max_offset:
+            # A consumer that has everything and waits for more, as most do: there is nothing to look at.
+            return outside_queue(request.offset, queue.min_offset, queue.max_offset)
         missing = self._cold.missing(queue, request, self._limits)
         if missing:
             return self._read_cold(missing, request)

@@ -390,6 +390,15 @@ class MessageStore:
         return self._flusher.times
 
     @property
+    def dispatching(self) -> bool:
+        """Whether units are written to queues just now, so that who is `after_dispatch` will be called in this turn."""
+        return self._dispatcher.turning
+
+    def after_dispatch(self, call: Callable[[], None]) -> None:
+        """Have `call` called whenever units were written to queues, in the same turn of the loop; it must not raise."""
+        self._dispatcher.dispatched = call
+
+    @property
     def dispatch_behind_bytes(self) -> int:
         """Bytes of the log that queues do not show yet."""
         return self._log.end - self._dispatcher.pending[0][2] if self._dispatcher.pending else 0

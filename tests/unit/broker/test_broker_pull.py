@@ -9,6 +9,7 @@ from broker_bench import Bench, OpenBench, Peer
 
 from tianzhou.model import MessageModel, SubscriptionGroupConfig, TopicConfig
 from tianzhou.records.codec import decode_records
+from tianzhou.watermark import WAKES_PER_TURN
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.fields import read_reply
 
@@ -214,6 +215,57 @@ async def test_a_lost_connection_forgets_its_waiting_pulls(bench: Bench, peer: P
     await asyncio.sleep(0.01)
     await fill(bench, 1)
     assert bench.store.arrived("T", 0).waiting == 0
+
+
+async def test_what_waits_has_its_message_in_the_turn_that_writes_the_unit(bench: Bench, peer: Peer) -> None:
+    await fill(bench, 1)
+    waiting = peer.post_pull("T", 1, sys_flag=SUBSCRIPTION | SUSPEND)
+    await asyncio.sleep(0.01)
+    bench.peer().post_send("T", b"new")
+    await asyncio.sleep(0)  # one turn of the loop
+    reply = peer.peek(waiting)
+    assert place(reply) == (0, "FOUND", 2, 0, 2)
+    assert [record.body for record in decode_records(reply.body)] == [b"new"]
+
+
+async def test_a_crowd_that_waits_for_many_queues_is_answered_a_few_in_each_turn(bench: Bench, peer: Peer) -> None:
+    queues = 3 * WAKES_PER_TURN
+    await peer.create_topic("Q", queues)
+    sender, served, turns = bench.peer(), 0, 0
+    for queue in range(queues):
+        sender.post_send("Q", queue_id=queue)
+    await asyncio.sleep(1)
+    waiting = [peer.post_pull("Q", 1, queue_id=queue, sys_flag=SUBSCRIPTION | SUSPEND) for queue in range(queues)]
+    await asyncio.sleep(0.01)
+    writes = peer.transport.writes
+    for queue in range(queues):
+        sender.post_send("Q", queue_id=queue)
+    while served < queues:
+        await asyncio.sleep(0)
+        now = sum(peer.peek(opaque) is not None for opaque in waiting)
+        assert now <= WAKES_PER_TURN
+        served += now
+        turns += 1
+        assert turns < 100
+    # Each turn's replies to one peer leave together.
+    assert peer.transport.writes - writes == queues // WAKES_PER_TURN
+
+
+async def test_a_pull_whose_peer_is_lost_before_it_looks_again_is_forgotten(bench: Bench, peer: Peer) -> None:
+    await peer.create_topic("Q", WAKES_PER_TURN + 1)
+    others = bench.peer()
+    for queue in range(WAKES_PER_TURN):
+        others.post_pull("Q", 0, queue_id=queue, sys_flag=SUBSCRIPTION | SUSPEND)
+    peer.post_pull("Q", 0, queue_id=WAKES_PER_TURN, sys_flag=SUBSCRIPTION | SUSPEND)
+    await asyncio.sleep(0.01)
+    sender = bench.peer()
+    for queue in range(WAKES_PER_TURN + 1):
+        sender.post_send("Q", queue_id=queue)
+    await asyncio.sleep(0)
+    peer.transport.lose()  # woken, and not yet served: those of the other peer came first
+    await asyncio.sleep(0.01)
+    assert (await sender.pull("Q", 0, queue_id=WAKES_PER_TURN)).code == 0
+    assert bench.store.arrived("Q", WAKES_PER_TURN).waiting == 0
 
 
 async def test_a_reset_answers_the_next_pull(bench: Bench, peer: Peer) -> None:

@@ -21,6 +21,7 @@ from tianzhou.broker.messages.message_filter import (
 )  # fmt: skip
 from tianzhou.broker.messages.pull_request import PullRequest, reading_of
 from tianzhou.broker.messages.timer_heap import TimerHeap
+from tianzhou.broker.messages.woken_polls import WokenPolls
 from tianzhou.broker.services import Services
 from tianzhou.broker.tables.broadcast_offsets import BY_PROXY, SUFFIX
 from tianzhou.broker.tables.clients import Subscription
@@ -75,6 +76,7 @@ class PullHandler(Handler):
         self._held: dict[tuple[str, str, int], dict[LongPoll, None]] = {}
         self._waiting = 0
         self._deadlines = TimerHeap()
+        self._woken = WokenPolls(services.store)
         self._turns = Turns()
         self._in_turn = False
         self._tables.offsets.on_reset = self._wake
@@ -146,7 +148,9 @@ class PullHandler(Handler):
         return pull.in_line
 
     def _may_wait(self, header: Any, found: GetResult) -> bool:
-        code = self._code(found, header.queue_offset)
+        # Nearly all that wait have read all there is; the other statuses are slow keys.
+        at_end = found.status is GetStatus.OFFSET_OVERFLOW_ONE
+        code = ResponseCode.PULL_NOT_FOUND if at_end else self._code(found, header.queue_offset)
         suspends = code is ResponseCode.PULL_NOT_FOUND and header.sys_flag & SUSPEND != 0
         return suspends and not self._replication.near_master
 
@@ -383,6 +387,10 @@ class PullHandler(Handler):
         self._deadlines.add(pull, max(suspend_ms, 0) / 1000)
         pull.follow(self._store.arrived(header.topic, header.queue_id))
         return pull
+
+    def woken(self, pull: LongPoll) -> None:
+        """A held pull's queue has grown."""
+        self._woken.put(pull)
 
     @property
     def waiting(self) -> int:

@@ -1,4 +1,8 @@
-"""Long polls: pulls that wait for messages that are not there yet (broker.md §10)."""
+"""Long polls: pulls that wait for messages that are not there yet (broker.md §10).
+
+Each message that a consumer waits for ends one, so a pull waits without a task and a future, and looks again in the
+turn of the loop that wrote the unit (`tianzhou.broker.messages.woken_polls`).
+"""
 
 from __future__ import annotations
 
@@ -26,6 +30,9 @@ class LongPollReader(Protocol):
     def turn(self, pull: LongPoll) -> asyncio.Future[None] | None:
         """None when the pull may read again now; else a future that is done in its turn."""
 
+    def woken(self, pull: LongPoll) -> None:
+        """The queue of a pull has grown: have it `look_again` soon."""
+
     def let_go(self, pull: LongPoll) -> None:
         """Forget a pull that has ended."""
 
@@ -45,11 +52,14 @@ class LongPoll(DeferredReply):
         in_line: its place in line for the next read.
     """
 
-    __slots__ = ("_arrived", "_growth", "_over", "_reader", "connection", "found", "in_line", "place", "request")
+    __slots__ = (
+        "_arrived", "_error", "_over", "_reader", "_waits", "connection", "found", "in_line", "place", "request",
+    )  # fmt: skip
 
     def __init__(self, reader: LongPollReader, connection: Connection, request: PullRequest, found: GetResult) -> None:
         self._reader = reader
-        self._over = False
+        self._over = self._waits = False
+        self._error: BaseException | None = None
         self.connection = connection
         self.request = request
         self.found = found
@@ -60,8 +70,22 @@ class LongPoll(DeferredReply):
     def follow(self, arrived: Watermark) -> None:
         """Read again when the queue, whose end `arrived` is, has grown beyond what was found."""
         self._arrived = arrived
-        self._growth = arrived.reached(self.found.next_offset + 1)
-        self._growth.add_done_callback(self._grown)
+        self._waits = True
+        arrived.wait(self.found.next_offset + 1, self)
+
+    def done(self) -> bool:
+        """Whether it does not wait for its queue any more; see `tianzhou.watermark.Waiter`."""
+        return not self._waits
+
+    def set_result(self, _: None) -> None:
+        """The queue has grown."""
+        self._waits = False
+        self._reader.woken(self)
+
+    def set_exception(self, error: BaseException) -> None:
+        """The queue will not grow."""
+        self._error = error
+        self.set_result(None)
 
     def expire(self) -> None:
         """End the wait: `suspendTimeoutMillis` has passed, or the group's offset was reset."""
@@ -71,21 +95,25 @@ class LongPoll(DeferredReply):
         """End without an answer."""
         if not self._over:
             self._over = True
-            self._arrived.forget(self._growth)
+            if self._waits:
+                self._waits = False
+                self._arrived.left()
             self._reader.let_go(self)
 
-    def _grown(self, _: asyncio.Future[None]) -> None:
+    def look_again(self, _: object = None) -> None:
+        """Read, and answer or wait on; when the peer has taken what it was sent, and it is its turn."""
         if self._over:
             return
         # A thousand may wake together, for a peer that reads slowly.
         room = self.connection.room() or self._reader.turn(self)
         if room is None:
-            self._end(self._look_again)
+            self._end(self._read)
         else:
-            room.add_done_callback(self._grown)
+            room.add_done_callback(self.look_again)
 
-    def _look_again(self, _: LongPoll) -> Reply:
-        self._growth.result()
+    def _read(self, _: LongPoll) -> Reply:
+        if self._error is not None:
+            raise self._error
         return self._reader.look_again(self)
 
     def _end(self, look: Callable[[LongPoll], Reply]) -> None:

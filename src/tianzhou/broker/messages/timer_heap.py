@@ -34,17 +34,25 @@ class TimerHeap:
         self._sequence = count()
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0
+        self._running: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        # Asking for the running loop asks the system for the process's number: a microsecond for each pull.
+        if self._running is None:
+            self._running = asyncio.get_running_loop()
+        return self._running
 
     def __len__(self) -> int:
         return len(self._waits)
 
     def add(self, wait: Expiring, seconds: float) -> None:
         """Call `wait.expire()` once after `seconds`, unless it is removed before."""
-        self._put(wait, asyncio.get_running_loop().time() + seconds)
+        self._put(wait, self._loop.time() + seconds)
 
     def expire_now(self, waits: Iterable[Expiring]) -> None:
         """Expire waits in the next turns, before all others; those that have ended are passed over."""
-        now = asyncio.get_running_loop().time()
+        now = self._loop.time()
         for wait in waits:
             if self._waits.get(wait, 0.0) > now:
                 self._put(wait, 0.0)
@@ -67,13 +75,13 @@ class TimerHeap:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = when
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         self._timer = loop.call_at(when, self._run) if when > loop.time() else loop.call_soon(self._run)
 
     def _run(self) -> None:
         self._timer = None
         heap, waits = self._heap, self._waits
-        now = asyncio.get_running_loop().time() + _EARLY_S
+        now = self._loop.time() + _EARLY_S
         left = EXPIRIES_PER_TURN
         try:
             while heap:

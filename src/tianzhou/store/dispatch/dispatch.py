@@ -32,6 +32,9 @@ _RETRY_SECONDS: Final = 1.0
 _Pending = tuple[ConsumeQueue, int, int, int, int, int, int, str, str]
 
 
+def _nobody() -> None: ...
+
+
 class Dispatcher:
     """Follows the log and fills queues and index.
 
@@ -48,6 +51,8 @@ class Dispatcher:
         limit: records that end behind this offset wait; None when nothing has to wait (store.md §13).
         dirty: queues with units that are not known to be on disk.
         index: where keys go now; None also while `IndexCatchUp` sees to it.
+        turning: whether a slice is dispatched just now, so that `dispatched` will be called.
+        dispatched: called after each slice, in the same turn of the loop: for who looks at what has come.
     """
 
     def __init__(
@@ -62,6 +67,8 @@ class Dispatcher:
         self.limit: int | None = None
         self.dirty: list[ConsumeQueue] = []
         self.scheduled = False
+        self.turning = False
+        self.dispatched: Callable[[], None] = _nobody
         self.index = index
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -84,9 +91,12 @@ class Dispatcher:
 
     def _turn(self) -> None:
         self.scheduled = False
+        self.turning = True
         more = self.run(SLICE_RECORDS, SLICE_SECONDS)
+        self.turning = False
         if more:
             self.kick()
+        self.dispatched()
 
     def at_once(self) -> tuple[bool, IndexFile | None] | None:
         """Index that takes the entries of what is dispatched as soon as it is stored.
