@@ -248,7 +248,7 @@ async def test_a_crowd_that_waits_for_many_queues_is_answered_a_few_in_each_turn
         turns += 1
         assert turns < 100
     # Each turn's replies to one peer leave together.
-    assert peer.transport.writes - writes == queues // WAKES_PER_TURN
+    assert peer.transport.writes - writes <= turns
 
 
 async def test_a_pull_whose_peer_is_lost_before_it_looks_again_is_forgotten(bench: Bench, peer: Peer) -> None:

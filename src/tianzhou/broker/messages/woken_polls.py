@@ -26,13 +26,18 @@ class WokenPolls:
         self._store = store
         self._woken: deque[LongPoll] = deque()
         self._scheduled = False
-        store.after_dispatch(self._look)
+        store.after_dispatch(self._dispatched)
 
     def put(self, pull: LongPoll) -> None:
         """Have a pull look again: at the end of the dispatch that goes on, else in the next turn."""
         self._woken.append(pull)
         if not (self._scheduled or self._store.dispatching):
             self._schedule()
+
+    def _dispatched(self) -> None:
+        # Who is left over from the turn before comes first, and looks in this one.
+        if not self._scheduled:
+            self._look()
 
     def _schedule(self) -> None:
         self._scheduled = True
@@ -52,5 +57,5 @@ class WokenPolls:
             answered[pull.connection] = None
         for connection in answered:
             connection.send_all([])
-        if woken and not self._scheduled:
+        if woken:
             self._schedule()
