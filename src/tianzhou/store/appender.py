@@ -242,7 +242,7 @@ class Appender:
             stored, dispatcher.pending, dispatcher.dirty, at_once, settles,
         )  # fmt: skip
         if count > later:
-            dispatcher.dispatched(dispatcher.pending[-later][2] if later else log.end, stored, waited)
+            dispatcher.dispatched_at_once(dispatcher.pending[-later][2] if later else log.end, stored, waited)
         if later:
             self._appended(stored)
         elif count:

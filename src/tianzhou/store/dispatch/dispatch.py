@@ -109,7 +109,7 @@ class Dispatcher:
         index = self.index
         return (False, None) if index is None else (True, index.newest)
 
-    def dispatched(self, position: int, stored: int, waited: Iterable[QueueCursor]) -> None:
+    def dispatched_at_once(self, position: int, stored: int, waited: Iterable[QueueCursor]) -> None:
         """Note that records were dispatched at once, by whoever stored them.
 
         Args:
