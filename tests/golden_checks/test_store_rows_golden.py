@@ -26,7 +26,7 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[StoreFiles, di
 
 
 def rows_of(store: StoreFiles, queues: list[MessageQueue], **wanted: Any) -> list[dict[str, Any]]:
-    schema = wanted.pop("schema", None) or row_schema()
+    schema = wanted.pop("schema", None) or row_schema(True, True)
     bounds = store.bounds(queues)
     spans = [Span(queue, *limits) for queue, limits in bounds.items() if limits.maximum > limits.minimum]
     batches = read_all(store, spans, Wanted(arrow_schema(schema), columns_of(schema), **wanted))

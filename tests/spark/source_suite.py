@@ -189,7 +189,8 @@ def every_message_of_what_is_chosen_comes_once(spark: Any, peer: Peer, folder: P
 def a_row_says_everything_about_its_message(spark: Any, peer: Peer, folder: Path) -> None:
     topic = peer.create(1)
     peer.send(topic, 1, tags="paid", keys=["k1", "k2"])
-    (row,) = spark.read.format("tianzhou").options(**peer.options(subscribe=topic)).load().collect()
+    everything = peer.options(subscribe=topic, includeProperties="true", includeMetadata="true")
+    (row,) = spark.read.format("tianzhou").options(**everything).load().collect()
     assert (row.topic, row.brokerName, row.queueId, row.queueOffset) == (topic, peer.broker, 0, 0)
     assert (row.tags, row["keys"], bytes(row.body)) == ("paid", "k1 k2", b"0")
     assert row.properties["n"] == "0"

@@ -18,7 +18,7 @@ def offsets(topic, *positions):
 def test_every_column_of_a_message(spark, server, source, topic):
     before = datetime.now(UTC) - timedelta(seconds=1)
     server.send(topic, ["grüße"], queue=1, tags="A", keys=["k1", "k2"], properties={"shop": "Zürich"}, flag=7)
-    [row] = source(spark.read).load().collect()
+    [row] = source(spark.read, includeProperties=True, includeMetadata=True).load().collect()
     [message] = server.messages(topic)
     assert row["topic"] == topic
     assert (row["brokerName"], row["queueId"], row["queueOffset"]) == ("broker-a", 1, 0)
@@ -106,9 +106,16 @@ def test_a_subset_of_columns(spark, server, source, topic):
         source(spark.read).schema("queueofset BIGINT").load().collect()
 
 
-def test_properties_can_be_left_out(spark, source):
-    assert "properties" in source(spark.read).load().columns
-    assert "properties" not in source(spark.read, includeProperties=False).load().columns
+def test_what_costs_is_there_when_it_is_asked_for(spark, server, source, topic):
+    server.send(topic, ["x"], tags="A", properties={"n": "1"})
+    lean = source(spark.read).load()
+    assert lean.columns == [
+        *("topic", "brokerName", "queueId", "queueOffset", "tags", "keys", "body", "bornTimestamp", "storeTimestamp")
+    ]
+    [whole] = source(spark.read, includeProperties=True, includeMetadata=True).load().collect()
+    assert lean.collect() == [tuple(whole[name] for name in lean.columns)]
+    [named] = source(spark.read).schema("msgId STRING, properties MAP<STRING, STRING>").load().collect()
+    assert (named.msgId, named.properties["n"]) == (whole.msgId, "1")
 
 
 def test_an_empty_topic_has_no_rows(spark, source):

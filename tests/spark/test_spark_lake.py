@@ -74,7 +74,7 @@ def failing(plan):
 
 def test_rows_come_back_as_they_were(spark, server, source, topic, lake):
     server.send(topic, range(500), tags="A", keys=lambda n: [f"k{n}"])
-    live = source(spark.read).load()
+    live = source(spark.read, includeProperties=True, includeMetadata=True).load()
     write(live, lake)
     found = read(spark, lake)
     assert sorted(found.columns) == sorted(live.columns)

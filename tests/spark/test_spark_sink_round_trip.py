@@ -66,7 +66,7 @@ def test_a_stream_from_topic_to_topic(spark, server, topic, sink, source, tmp_pa
 def test_what_was_read_is_written_to_another_topic(server, topic, sink, source, spark, delivery):
     server.send(topic, ["a", "b"], tags="A", keys=["k1", "k2"], properties={"price": "7"}, sharding_key="s")
     copy = server.create(f"{topic}-copy")
-    read = source(spark.read).load().select("body", "keys", "tags", "properties")
+    read = source(spark.read, includeProperties=True).load().select("body", "keys", "tags", "properties")
     more = {"delivery": delivery, "batchKey": copy} if delivery == "exactly-once" else {}
     sink(read.write, topic=copy, **more).mode("append").save()
     before, after = server.messages(topic), server.messages(copy)
@@ -117,8 +117,8 @@ def test_a_topic_is_copied_by_a_stream_that_changes_nothing(spark, server, topic
     server.send(topic, range(100), keys=lambda n: f"k{n}", tags="A", properties=lambda n: {"n": str(n)})
     server.send(topic, range(100, 120), sharding_key=lambda n: f"s{n % 3}", queue=1)
     copy = server.create(f"{topic}-copy")
-    headers = {"includeHeaders": "true"} if columns == "kafka" else {}
-    rows = source(spark.readStream, startingOffsets="earliest", columns=columns, **headers).load()
+    properties = {"includeHeaders" if columns == "kafka" else "includeProperties": "true"}
+    rows = source(spark.readStream, startingOffsets="earliest", columns=columns, **properties).load()
     if columns == "kafka":
         assert rows.columns == [
             *("key", "value", "topic", "partition", "offset", "timestamp", "timestampType"),
@@ -144,3 +144,15 @@ def test_a_topic_is_copied_by_a_stream_that_changes_nothing(spark, server, topic
     if columns == "kafka":  # there a key is both
         original = [(*row[:3], row[3] or row[4], row[4] or row[3], row[5]) for row in original]
     assert copied == original
+
+
+def test_a_copy_that_would_lose_properties_is_refused(spark, server, topic, sink, source, tmp_path):
+    server.send(topic, ["x"], properties={"price": "7"})
+    copy = server.create(f"{topic}-copy")
+    with pytest.raises(Exception, match=r"without their properties: .* Read them with includeProperties=true"):
+        sink(source(spark.read).load().write, topic=copy).mode("append").save()
+    rows = source(spark.readStream, startingOffsets="earliest").load()
+    writer = sink(rows.writeStream, topic=copy, checkpointLocation=str(tmp_path)).trigger(availableNow=True)
+    with pytest.raises(Exception, match="Read them with includeProperties=true"):
+        writer.start().awaitTermination(60)
+    assert server.messages(copy) == []

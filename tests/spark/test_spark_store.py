@@ -34,9 +34,11 @@ def whole(frame):
 def test_the_same_rows_as_the_live_source(spark, server, source, store, topic):
     server.send(topic, range(3000), tags=lambda n: "ABC"[n % 3], keys=lambda n: [f"k{n}", "all"])
     server.send(topic, [b"again and again " * 2000, "grüße".encode()], properties={"shop": "Zürich"}, flag=7)
-    live = whole(source(spark.read).load())
+    every = {"includeProperties": True, "includeMetadata": True}
+    live = whole(source(spark.read, **every).load())
     assert len(live) == 3002
-    assert whole(store(spark.read, brokerName="broker-a", verifyCrc=True).load()) == live
+    assert len(live[0]) == 16
+    assert whole(store(spark.read, brokerName="broker-a", verifyCrc=True, **every).load()) == live
     tagged = whole(source(spark.read, tags="A||C").load())
     assert whole(store(spark.read, brokerName="broker-a", tags="A||C").load()) == tagged
 
@@ -96,7 +98,7 @@ def test_some_queues_and_topics(spark, server, store, topic):
 
 def test_by_key(spark, server, store, topic):
     server.send(topic, range(200), keys=lambda n: [f"k{n}", f"mod{n % 10}"])
-    rows = store(spark.read, key="k77").load().collect()
+    rows = store(spark.read, key="k77", includeMetadata=True).load().collect()
     assert [bytes(row["body"]) for row in rows] == [b"77"]
     assert store(spark.read, key="mod3").load().count() == 20
     assert store(spark.read, key="nobody").load().count() == 0

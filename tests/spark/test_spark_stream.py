@@ -61,6 +61,22 @@ def test_a_restart_goes_on_where_the_last_run_ended(spark, server, topic, runs):
     assert len(everything) == len(set(everything)) == 150
 
 
+def test_a_checkpoint_of_a_query_with_all_columns_goes_on_with_the_lean_row(spark, server, topic, source, tmp_path):
+    def run(**options):
+        rows = source(spark.readStream, startingOffsets="earliest", **options).load()
+        writer = rows.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = writer.trigger(availableNow=True).start(str(tmp_path / "rows"))
+        assert query.awaitTermination(60)
+
+    server.send(topic, range(50), queue=0, properties={"n": "1"})
+    run(includeProperties=True, includeMetadata=True)
+    server.send(topic, range(50, 80), queue=0, properties={"n": "1"})
+    run()
+    found = spark.read.option("mergeSchema", True).parquet(str(tmp_path / "rows"))
+    rows = found.selectExpr("cast(cast(body AS STRING) AS INT) AS n", "msgId IS NULL AND properties IS NULL AS lean")
+    assert sorted(map(tuple, rows.collect())) == [(n, n >= 50) for n in range(80)]
+
+
 def test_a_first_batch_that_fails_loses_nothing(spark, server, topic, source, tmp_path):
     server.send(topic, range(10))  # before the query: not wanted
     got = []

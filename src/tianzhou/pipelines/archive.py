@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tianzhou.pipelines.topics import Topics, started
+from tianzhou.pipelines.topics import WHOLE, Topics, started
 from tianzhou.spark.source.offsets import Positions, from_json
 
 FIGURES = "archived"
@@ -47,7 +47,11 @@ def archive(
         lake: options of `format("tianzhou_lake")`, for a Delta or Iceberg table instead of Parquet by topic and day.
     """
     rows = topics.stream(
-        *names, startingOffsets="earliest", maxOffsetsPerTrigger=most, failOnDataLoss=str(not skip_lost).lower()
+        *names,
+        startingOffsets="earliest",
+        maxOffsetsPerTrigger=most,
+        failOnDataLoss=str(not skip_lost).lower(),
+        **WHOLE,
     )
     rows = rows.withColumn("day", f.to_date("storeTimestamp")).observe(
         FIGURES, f.count(f.lit(1)).alias("rows"), f.sum(f.length("body")).alias("bytes")

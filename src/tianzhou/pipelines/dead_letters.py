@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 from tianzhou.errors import ClientError
 from tianzhou.model.dead_letters import ID_PROPERTIES, KIND, REASONS, TOPIC_PROPERTIES
 from tianzhou.model.names import dead_letter_topic
-from tianzhou.pipelines.topics import Topics, sent_again, text_body
+from tianzhou.pipelines.topics import WHOLE, Topics, sent_again, text_body
 
 
 def dead_letters(topics: Topics, group: str, *, reasons: Sequence[str] = REASONS) -> DataFrame:
@@ -23,7 +23,7 @@ def dead_letters(topics: Topics, group: str, *, reasons: Sequence[str] = REASONS
     `originTopic` and `originId` are the message's own from before it was retried, `reason` is a property.
     """
     property_of = f.col("properties").getItem
-    return topics.table(dead_letter_topic(group)).select(
+    return topics.table(dead_letter_topic(group), **WHOLE).select(
         "*",
         f.coalesce(*map(property_of, TOPIC_PROPERTIES)).alias("originTopic"),
         f.coalesce(*map(property_of, ID_PROPERTIES), "msgId").alias("originId"),

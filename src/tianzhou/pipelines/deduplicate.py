@@ -11,7 +11,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tianzhou.errors import ConfigError
-from tianzhou.pipelines.topics import Topics, sent_again, text_body
+from tianzhou.pipelines.topics import WHOLE, Topics, sent_again, text_body
 
 BY = "id, keys, body, property:NAME or json:PATH"
 
@@ -82,6 +82,6 @@ def deduplicate(
     """
     if source == target:
         raise ConfigError(f"--to {target}: is the topic that is read; what is sent there would be read again")
-    rows = topics.stream(source, startingOffsets="earliest", maxOffsetsPerTrigger=most)
+    rows = topics.stream(source, startingOffsets="earliest", maxOffsetsPerTrigger=most, **WHOLE)
     again = sent_again(deduplicated(rows, by, within), "deduplicated", f.lit(target))
     return topics.start(again, checkpoint, follow=follow)

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tianzhou.model import SendResult
 from tianzhou.model.dead_letters import resent
-from tianzhou.pipelines.topics import Topics, sent_again
+from tianzhou.pipelines.topics import WHOLE, Topics, sent_again
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,6 +61,7 @@ def replay(
         tags=tags,
         # Bounds what comes twice after a crash, and what becomes visible at once.
         maxOffsetsPerTrigger=per_second,
+        **WHOLE,
     )
     if until_ms is not None:
         rows = rows.where(f.col("storeTimestamp") < f.timestamp_millis(f.lit(until_ms)))

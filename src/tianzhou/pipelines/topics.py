@@ -14,6 +14,8 @@ from tianzhou.model.names import RESERVED, SHARDING_KEY
 from tianzhou.pipelines.queries import SENT
 from tianzhou.spark.sink.options import EXACTLY_ONCE
 
+WHOLE = {"includeProperties": True, "includeMetadata": True}
+"""Options of the source for messages with all that is known of them; a query that asks for less is quicker."""
 INTERVAL = "1 second"
 """How often a query that follows its topic looks for new messages."""
 

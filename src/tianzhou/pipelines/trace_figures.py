@@ -28,7 +28,7 @@ def records(topics: Topics, *, topic: str = TRACE_TOPIC, **options: Any) -> Data
     record = f.explode(f.split(text_body(), "\x02")).alias("record")
     fields = f.split("record", "\x01")
     return (
-        topics.table(topic, includeProperties="false", **options)
+        topics.table(topic, **options)
         .select(record)
         .where(f.col("record") != "")
         .select(fields[0].alias("kind"), fields.alias("fields"))

@@ -52,8 +52,7 @@ class TianzhouSource(Pickled, DataSource):
         Raises:
             ConfigError: an option is wrong, whatever the kind of read.
         """
-        options = parse_read(self._written())
-        return schema_of(options.kafka_columns, options.include_headers, options.include_properties)
+        return schema_of(parse_read(self._written()))
 
     def reader(self, schema: StructType) -> BatchReader:
         """For `spark.read`."""

@@ -72,7 +72,7 @@ async def delivered(address: str, topic: str) -> list[MessageExt]:
 
 
 def rows_of(folder: Path, topic: str, **wanted: object) -> list[dict]:
-    store, schema = StoreFiles(folder, broker_name="broker-a"), row_schema()
+    store, schema = StoreFiles(folder, broker_name="broker-a"), row_schema(True, True)
     spans = [Span(queue, *limits) for queue, limits in store.bounds(store.queues([topic])).items()]
     batches = read_all(store, spans, Wanted(arrow_schema(schema), columns_of(schema), verify_crc=True, **wanted))
     return [row for batch in batches for row in batch.to_pylist()]

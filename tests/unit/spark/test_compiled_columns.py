@@ -24,7 +24,7 @@ from tianzhou.wire.batch import encode_batch
 from tianzhou.wire.compression import COMPRESSED, ZLIB, compress
 
 compiled = pytest.mark.skipif(_rows.fill is None, reason="rows were not compiled here")
-SCHEMA = arrow_schema(row_schema())
+SCHEMA = arrow_schema(row_schema(True, True))
 
 
 def outcome(attempt: Callable[..., Any], *arguments: Any, **options: Any) -> Any:

@@ -15,13 +15,13 @@ from tianzhou.errors import ConfigError, CorruptRecord
 from tianzhou.records.codec import Record, decode_record, encode_record
 from tianzhou.spark.rows.columns import to_batch
 from tianzhou.spark.rows.compiled_columns import CompiledColumns
-from tianzhou.spark.rows.schema import COLUMNS, arrow_schema, columns_of, kafka_schema, row_schema
+from tianzhou.spark.rows.schema import COLUMNS, DEFAULT_COLUMNS, arrow_schema, columns_of, kafka_schema, row_schema
 from tianzhou.wire.batch import encode_batch
 from tianzhou.wire.compression import COMPRESSED, LZ4, ZLIB, ZSTD, compress
 from tianzhou.wire.ids import host_text, offset_msg_id
 from tianzhou.wire.properties import decode_properties, encode_properties
 
-SCHEMA = row_schema()
+SCHEMA = row_schema(True, True)
 ARROW = arrow_schema(SCHEMA)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -201,9 +201,11 @@ def test_a_wrong_type_is_named_with_the_right_one():
         columns_of(StructType().add("body", IntegerType()))
 
 
-def test_properties_can_be_left_out():
-    assert "properties" not in row_schema(False).fieldNames()
-    assert row_schema().fieldNames() == list(COLUMNS)
+def test_properties_and_metadata_are_there_when_they_are_asked_for():
+    assert "properties" not in row_schema(False, True).fieldNames()
+    assert "msgId" not in row_schema(True, False).fieldNames()
+    assert row_schema().fieldNames() == list(DEFAULT_COLUMNS)
+    assert row_schema(True, True).fieldNames() == list(COLUMNS)
 
 
 def test_kafkas_columns_are_those_of_the_message_under_their_own_names():

@@ -17,7 +17,8 @@ def test_defaults_of_a_batch_are_those_of_sparks_kafka_source():
     options = parse_read(NEEDED, BATCH)
     assert (options.starting.mark, options.ending.mark) == (EARLIEST, LATEST)
     assert options.fail_on_data_loss
-    assert options.include_properties
+    assert not options.include_properties
+    assert not options.include_metadata
     assert options.tags == "*"
     assert options.wanted_tags == frozenset()
     assert not options.publish_progress
@@ -98,6 +99,7 @@ def test_tls_is_left_to_the_environment_by_default():
         (STREAM, "maxRecordsPerPartition", "²", "expected a whole number from 1"),
         (STREAM, "failOnDataLoss", "no", "expected true or false"),
         (STREAM, "includeProperties", "1", "expected true or false"),
+        (STREAM, "includeMetadata", "all", "expected true or false"),
         (STREAM, "tags", "||", "expected tags joined by ||"),
         (STREAM, "pollTimeoutMs", "0", "expected milliseconds"),
         (STREAM, "consumerGroup", "my group", "expected a group name"),
@@ -220,6 +222,7 @@ def test_the_environment_signs_where_no_option_does():
         ({"columns": "avro"}, "columns=avro: expected rocketmq or kafka"),
         ({"includeHeaders": "true"}, "includeHeaders=true: counts with columns=kafka only"),
         ({"columns": "kafka", "includeProperties": "false"}, "includeProperties=false: counts with columns=rocketmq"),
+        ({"columns": "kafka", "includeMetadata": "true"}, "includeMetadata=true: counts with columns=rocketmq only"),
         ({"namespace": "a b"}, "namespace=a b: expected a namespace"),
     ],
 )

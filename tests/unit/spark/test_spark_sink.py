@@ -283,7 +283,7 @@ def test_the_page_has_every_option():
 HEADERS = ArrayType(StructType().add("key", StringType()).add("value", BinaryType()))
 COPIES = {
     "rocketmq": (
-        row_schema(),
+        row_schema(True, True),
         {
             "topic": "orders-of-old",
             "brokerName": "broker-a",
@@ -318,6 +318,26 @@ def test_rows_as_they_were_read_are_copied_to_the_topic_of_the_option(names):
     assert (message.topic, message.body, queue) == ("orders", b"x", QUEUES[3])
     assert (message.key_text(), message.tags, message.sharding_key) == ("k1 k2", "paid", "s")
     assert (message.properties, message.delay_level) == ({"price": "7"}, 0)
+
+
+def test_rows_as_they_were_read_whose_properties_a_copy_would_lose_are_refused():
+    with pytest.raises(
+        ConfigError, match=r"without their properties: .* includeProperties=true; or, .* leave out born"
+    ):
+        check_columns(row_schema())
+    with pytest.raises(ConfigError, match="without their properties"):
+        StreamWriter(OPTIONS, row_schema(include_metadata=True), False)
+    check_columns(row_schema(include_properties=True))
+
+
+def test_columns_that_were_chosen_need_no_properties():
+    chosen = [field for field in row_schema() if field.name not in ("bornTimestamp", "storeTimestamp")]
+    _, [(message, queue)] = send(StructType(chosen), [[{"queueId": 3, "queueOffset": 9, "body": b"x", "keys": "k"}]])
+    assert (message.body, message.key_text(), message.properties, queue) == (b"x", "k", {}, QUEUES[3])
+
+
+def test_kafkas_columns_leave_headers_behind_as_kafkas_sink_does():
+    check_columns(kafka_schema())
 
 
 def test_without_the_option_rows_that_were_read_go_to_the_topic_of_their_name():

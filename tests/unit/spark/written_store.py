@@ -88,7 +88,7 @@ def schema_of(columns: str) -> StructType:
 
 
 def rows_of(files: StoreFiles, topic: str = TOPIC, columns: str | None = None, span=None, **wanted) -> list[dict]:
-    schema = row_schema() if columns is None else schema_of(columns)
+    schema = row_schema(True, True) if columns is None else schema_of(columns)
     bounds = files.bounds(files.queues([topic]))
     spans = [Span(queue, *(span or limits)) for queue, limits in bounds.items() if limits.maximum > limits.minimum]
     batches = read_all(files, spans, Wanted(arrow_schema(schema), columns_of(schema), **wanted))

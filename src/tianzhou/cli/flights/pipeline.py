@@ -16,6 +16,11 @@ FLIGHT_SCHEMA = (
     "sched_arr_time INT, arr_delay INT, carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING, "
     "air_time INT, distance INT, hour INT, minute INT, time_hour STRING"
 )
+MESSAGE_SCHEMA = (
+    "queueId INT, queueOffset BIGINT, msgId STRING, tags STRING, keys STRING, body BINARY, "
+    "properties MAP<STRING, STRING>"
+)
+"""The columns of a message that the queries look at; no other is made."""
 LATE_TOPIC = "late-flights"
 BEGIN_LIMIT_S = 30.0
 START_ATTEMPTS = 4
@@ -162,6 +167,7 @@ class FlightPipeline:
 
         return (
             reader.format("tianzhou")
+            .schema(MESSAGE_SCHEMA)
             .option("namesrvAddr", self._namesrv)
             .option("subscribe", topic)
             .option("startingOffsets", "earliest")

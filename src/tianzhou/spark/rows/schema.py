@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pyspark.sql.types import (
     ArrayType,
@@ -42,6 +42,11 @@ _TYPES: Final[dict[str, DataType]] = {
     "physicalOffset": LongType(),
 }
 COLUMNS: Final = tuple(_TYPES)
+PROPERTIES: Final = "properties"
+METADATA: Final = ("msgId", "bornHost", "storeHost", "reconsumeTimes", "sysFlag", "physicalOffset")
+"""Columns that few queries look at and that cost every one: they come by `includeMetadata` or by name."""
+DEFAULT_COLUMNS: Final = tuple(name for name in COLUMNS if name not in (PROPERTIES, *METADATA))
+"""The row a query gets that asks for nothing (docs/adr/0023)."""
 
 _HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 _KAFKA_TYPES: Final[dict[str, DataType]] = {
@@ -61,11 +66,15 @@ SAME: Final = {"value": "body", "partition": "queueId", "offset": "queueOffset",
 _AS_TEXT: Final = frozenset({"body", "value", "key"})
 
 
-def row_schema(include_properties: bool = True) -> StructType:
-    """The schema of a read without `.schema()`; `properties` can be left out, which saves taking them apart."""
-    return StructType(
-        [StructField(name, kind) for name, kind in _TYPES.items() if include_properties or name != "properties"]
-    )
+def row_schema(include_properties: bool = False, include_metadata: bool = False) -> StructType:
+    """The schema of a read without `.schema()`; with both arguments it has all `COLUMNS`.
+
+    Args:
+        include_properties: whether the map of all properties is among the columns.
+        include_metadata: whether `METADATA` is: id, hosts, deliveries, flags and place in the log.
+    """
+    left_out = {*(() if include_properties else (PROPERTIES,)), *(() if include_metadata else METADATA)}
+    return StructType([StructField(name, kind) for name, kind in _TYPES.items() if name not in left_out])
 
 
 def kafka_schema(include_headers: bool = False) -> StructType:
@@ -75,9 +84,31 @@ def kafka_schema(include_headers: bool = False) -> StructType:
     )
 
 
-def schema_of(kafka: bool, include_headers: bool, include_properties: bool) -> StructType:
-    """The schema that the options `columns`, `includeHeaders` and `includeProperties` ask for."""
-    return kafka_schema(include_headers) if kafka else row_schema(include_properties)
+class Chosen(Protocol):
+    """What options say of the row; see `ReadOptions`."""
+
+    @property
+    def kafka_columns(self) -> bool:
+        """Whether it is that of Spark's Kafka source."""
+
+    @property
+    def include_headers(self) -> bool:
+        """Whether that one has the column `headers`."""
+
+    @property
+    def include_properties(self) -> bool:
+        """Whether it has the column `properties`."""
+
+    @property
+    def include_metadata(self) -> bool:
+        """Whether it has `METADATA`."""
+
+
+def schema_of(options: Chosen) -> StructType:
+    """The schema that `columns`, `includeHeaders`, `includeProperties` and `includeMetadata` ask for."""
+    if options.kafka_columns:
+        return kafka_schema(options.include_headers)
+    return row_schema(options.include_properties, options.include_metadata)
 
 
 def columns_of(schema: StructType) -> tuple[str, ...]:

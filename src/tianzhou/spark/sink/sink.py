@@ -56,6 +56,8 @@ KAFKA: Final[Mapping[str, str]] = {"value": "body", "partition": "queueId", "hea
 """Kafka's names of the sink's columns, and RocketMQ's."""
 BROKER: Final = "brokerName"
 OFFSETS: Final = ("queueOffset", "offset")
+AS_READ: Final = frozenset({"queueOffset", "bornTimestamp", "storeTimestamp"})
+"""Who has all of these has the source's row as it is, for no message is made of two of them."""
 LEFT_BEHIND: Final = tuple(name for name in (*SOURCE_COLUMNS, *KAFKA_COLUMNS) if name not in COLUMNS)
 """Columns of the source that tell of a message's former life."""
 
@@ -77,7 +79,8 @@ def check_columns(schema: StructType) -> dict[str, str]:
     """The sink's column behind each column of the rows.
 
     Raises:
-        ConfigError: a column is unknown or has a wrong type, or there is not exactly one of `body` and `value`.
+        ConfigError: a column is unknown or has a wrong type, there is not exactly one of `body` and `value`, or the
+            rows are messages as they were read and have no properties, which a copy would lose.
     """
     by_lower = {name.lower(): name for name in (*LEFT_BEHIND, *COLUMNS)}
     result: dict[str, str] = {}
@@ -106,6 +109,12 @@ def check_columns(schema: StructType) -> dict[str, str]:
     for kafka, ours in KAFKA.items():
         if {kafka, ours} <= set(result.values()):
             raise ConfigError(f"the rows have {ours} and {kafka}, which is Kafka's name for it; leave out one of them")
+    if set(result.values()) >= AS_READ and not {"properties", "headers"} & set(result.values()):
+        raise ConfigError(
+            "the rows are messages as they were read, but without their properties: a copy would lose what users have "
+            "set and the sharding keys. Read them with includeProperties=true; or, where properties are to stay "
+            "behind, leave out bornTimestamp and storeTimestamp, of which no message is made"
+        )
     return result
 
 

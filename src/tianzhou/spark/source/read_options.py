@@ -114,10 +114,10 @@ def kafka_columns(raw: RawOptions) -> bool:
         ConfigError: it is malformed, or options that belong to the other names are there.
     """
     kafka = raw.read("columns", ROCKETMQ, values.one_of(ROCKETMQ, KAFKA)) == KAFKA
-    other = "includeProperties" if kafka else "includeHeaders"
-    if (value := raw.text(other)) is not None:
-        needed = ROCKETMQ if kafka else KAFKA
-        raise ConfigError(f"{other}={value}: counts with columns={needed} only; give that too, or leave it out")
+    needed = ROCKETMQ if kafka else KAFKA
+    for other in ("includeProperties", "includeMetadata") if kafka else ("includeHeaders",):
+        if (value := raw.text(other)) is not None:
+            raise ConfigError(f"{other}={value}: counts with columns={needed} only; give that too, or leave it out")
     return kafka
 
 
@@ -159,6 +159,7 @@ class ReadOptions(ServerOptions):
         max_records_per_partition: most messages in a task, 0 for no bound.
         fail_on_data_loss: whether messages that are gone fail the query or are skipped with a warning.
         include_properties: whether the row schema has the column `properties`.
+        include_metadata: whether it has id, hosts, deliveries, flags and place in the log.
         kafka_columns: whether the row schema is that of Spark's Kafka source.
         include_headers: whether that one has the column `headers`.
         tags: a tag expression; `*` for all.
@@ -192,7 +193,8 @@ class ReadOptions(ServerOptions):
     min_partitions: int = count("minPartitions", 0)
     max_records_per_partition: int = count("maxRecordsPerPartition", 0)
     fail_on_data_loss: bool = switch("failOnDataLoss", True)
-    include_properties: bool = switch("includeProperties", True)
+    include_properties: bool = switch("includeProperties", False)
+    include_metadata: bool = switch("includeMetadata", False)
     kafka_columns: bool = several({"columns": COLUMNS_RULE, "includeHeaders": HEADERS_RULE}, kafka_columns)
     include_headers: bool = several({}, include_headers)
     tags: str = option("tags", values.TAGS_RULE, values.tags, "*")

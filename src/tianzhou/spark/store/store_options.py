@@ -188,6 +188,7 @@ class StoreOptions:
         verify_crc: whether bodies are compared with their CRC.
         fail_on_data_loss: whether messages that are gone or damaged fail the query or are skipped with a warning.
         include_properties: whether the row schema has the column `properties`.
+        include_metadata: whether it has id, hosts, deliveries, flags and place in the log.
         kafka_columns: whether the row schema is that of Spark's Kafka source.
         include_headers: whether that one has the column `headers`.
         min_partitions: how many tasks are wanted at least, 0 for as many as the work is worth.
@@ -226,7 +227,8 @@ class StoreOptions:
     tags: str = option("tags", option_values.TAGS_RULE, option_values.tags, "*")
     verify_crc: bool = switch("verifyCrc", False)
     fail_on_data_loss: bool = switch("failOnDataLoss", True)
-    include_properties: bool = switch("includeProperties", True)
+    include_properties: bool = switch("includeProperties", False)
+    include_metadata: bool = switch("includeMetadata", False)
     kafka_columns: bool = several({"columns": COLUMNS_RULE, "includeHeaders": HEADERS_RULE}, kafka_columns)
     include_headers: bool = several({}, include_headers)
     min_partitions: int = count("minPartitions", 0)

@@ -327,8 +327,7 @@ class TianzhouStore(Pickled, DataSource):
         Raises:
             ConfigError: an option is wrong, whatever the kind of read.
         """
-        options = parse_store(self.options)
-        return schema_of(options.kafka_columns, options.include_headers, options.include_properties)
+        return schema_of(parse_store(self.options))
 
     def reader(self, schema: StructType) -> StoreReader:
         """For `spark.read`."""

@@ -16,6 +16,7 @@ from tianzhou.spark.source.span_reader import MOST_AT_ONCE, Pulled, Step, judge,
 A = MessageQueue("orders", "broker-a", 0)
 B = MessageQueue("orders", "broker-a", 1)
 SPAN = Span(A, 10, 50)
+ALL = arrow_schema(row_schema(True, True))
 
 
 def options(**given):
@@ -23,7 +24,7 @@ def options(**given):
 
 
 def read(queues, span, **given):
-    batches = list(read_span(queues, span, options(**given), arrow_schema(row_schema()), COLUMNS, to_batch))
+    batches = list(read_span(queues, span, options(**given), ALL, COLUMNS, to_batch))
     return [row for batch in batches for row in batch.to_pylist()]
 
 
@@ -77,7 +78,7 @@ def test_pulls_are_sent_ahead_once_the_brokers_limit_is_known(queues):
 
 def test_the_next_pulls_are_under_way_while_rows_are_taken(queues):
     queues.add(A, 12_000)
-    chunks = read_span(queues, Span(A, 0, 12_000), options(), arrow_schema(row_schema()), COLUMNS, to_batch)
+    chunks = read_span(queues, Span(A, 0, 12_000), options(), ALL, COLUMNS, to_batch)
     next(chunks)
     taken = len(queues.rounds)
     [(queue, asks)] = queues.sent_ahead
@@ -107,7 +108,7 @@ def test_little_is_pulled_twice_when_the_limit_is_one_of_bytes(queues):
 
 def test_batches_are_bounded_in_rows_and_bytes(queues):
     queues.add(A, 10_000)
-    batches = list(read_span(queues, Span(A, 0, 10_000), options(), arrow_schema(row_schema()), COLUMNS, to_batch))
+    batches = list(read_span(queues, Span(A, 0, 10_000), options(), ALL, COLUMNS, to_batch))
     assert all(batch.num_rows < 5000 for batch in batches)
     assert len(batches) <= 4
 

@@ -20,7 +20,7 @@ from source_fixture import A, B, read
 
 from tianzhou.errors import ConfigError, OffsetOutOfRange
 from tianzhou.model import MessageQueue
-from tianzhou.spark.rows.schema import row_schema
+from tianzhou.spark.rows.schema import COLUMNS, row_schema
 from tianzhou.spark.source.offsets import DataLoss
 
 # --- batch
@@ -165,6 +165,22 @@ def test_lost_messages_that_are_not_needed_are_no_loss(spark):
     assert narrowed(spark, GreaterThan(("queueOffset",), 7), startingOffsets=start)[0] == [(0, 8), (0, 9)]
 
 
-def test_the_schema_follows_include_properties(spark):
-    assert "properties" in spark.source().schema().fieldNames()
-    assert "properties" not in spark.source(includeProperties="false").schema().fieldNames()
+LEAN = ["topic", "brokerName", "queueId", "queueOffset", "tags", "keys", "body", "bornTimestamp", "storeTimestamp"]
+
+
+def test_a_query_that_asks_for_nothing_gets_the_lean_row(spark):
+    assert spark.source().schema().fieldNames() == LEAN
+    assert spark.source(includeProperties="false", includeMetadata="false").schema().fieldNames() == LEAN
+
+
+def test_what_costs_comes_by_options(spark):
+    assert set(spark.source(includeProperties="true").schema().fieldNames()) == {*LEAN, "properties"}
+    metadata = {"msgId", "bornHost", "storeHost", "reconsumeTimes", "sysFlag", "physicalOffset"}
+    assert set(spark.source(includeMetadata="true").schema().fieldNames()) == {*LEAN, *metadata}
+    whole = spark.source(includeProperties="true", includeMetadata="true").schema()
+    assert whole.fieldNames() == list(COLUMNS)
+
+
+def test_an_option_that_is_misspelled_is_named_with_the_nearest(spark):
+    with pytest.raises(ConfigError, match=r"no option includemetadatas=true \(did you mean includeMetadata\?\)"):
+        spark.source(includemetadatas="true").schema()
