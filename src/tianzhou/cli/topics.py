@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar, Unpack
 
 import typer
 
@@ -28,6 +28,7 @@ from tianzhou.errors import ClientError, ConfigError, UnknownTopic
 
 if TYPE_CHECKING:
     from tianzhou.admin import Admin
+    from tianzhou.client.option_keywords import ClientKeywords
 
 T = TypeVar("T")
 PERMISSIONS = {"r": 4, "w": 2, "rw": 6}
@@ -61,7 +62,14 @@ def confirm(question: str) -> None:
     typer.confirm(question, abort=True, err=True)
 
 
-def with_admin(namesrv: str, tls: bool | None, work: Callable[[Admin], Awaitable[T]], *, topic: str | None = None) -> T:
+def with_admin(
+    namesrv: str,
+    tls: bool | None,
+    work: Callable[[Admin], Awaitable[T]],
+    *,
+    topic: str | None = None,
+    **client_options: Unpack[ClientKeywords],
+) -> T:
     """Run admin operations against a cluster; returns what they return.
 
     Args:
@@ -69,12 +77,13 @@ def with_admin(namesrv: str, tls: bool | None, work: Callable[[Admin], Awaitable
         tls: see `TlsOption`.
         work: the operations.
         topic: the topic they are about: when it does not exist, the error names the one of nearest name.
+        client_options: further ones of the client.
     """
 
     async def main() -> T:
         from tianzhou.admin import Admin
 
-        async with Admin(namesrv, tls=tls) as admin:
+        async with Admin(namesrv, tls=tls, **client_options) as admin:
             try:
                 return await work(admin)
             except UnknownTopic as error:

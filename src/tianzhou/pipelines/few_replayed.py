@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tianzhou.errors import ConfigError
-from tianzhou.model import MessageExt, MessageQueue
+from tianzhou.model import MessageExt, MessageQueue, SendResult
 from tianzhou.model.dead_letters import resent
 from tianzhou.pipelines.few_messages import PAGE, Span, pages, send_in_order, spans_of
 
 if TYPE_CHECKING:
+    from tianzhou.admin import Admin
     from tianzhou.client import Producer
     from tianzhou.client.consumer.pull.pull_consumer import PullConsumer
 
@@ -266,3 +267,22 @@ async def first_place(consumer: PullConsumer, source: str, target: str, since_ms
         since_ms: see `tianzhou.pipelines.replay.replay`.
     """
     return Place(source, target, tuple(await spans_of(consumer, source, since_ms)))
+
+
+async def replay_ids(
+    admin: Admin, producer: Producer, source: str, target: str, ids: Sequence[str]
+) -> list[SendResult]:
+    """Send single messages again, which brokers find by their ids.
+
+    Args:
+        admin: finds the messages.
+        producer: sends them.
+        source: the topic they are in.
+        target: the topic to send to.
+        ids: unique keys or offset ids.
+
+    Raises:
+        ClientError: there is no message with one of the ids; nothing was sent.
+    """
+    messages = [await admin.messages.view(source, one) for one in ids]
+    return [await producer.send(resent(message, target, KIND)) for message in messages]

@@ -1,4 +1,4 @@
-"""Replay: messages of a time, or some by their ids, sent again to a topic, at a bounded rate.
+"""Replay: messages of a time sent again to a topic, at a bounded rate.
 
 Keys, tags, sharding keys and properties stay; `origin_kind=replay`, `origin_topic`, `origin_id` and `origin_place` say
 what each message was. How far a replay is lies in its checkpoint: interrupted, it goes on; finished, it sends nothing.
@@ -7,21 +7,16 @@ what each message was. How far a replay is lies in its checkpoint: interrupted, 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tianzhou.model import SendResult
-from tianzhou.model.dead_letters import resent
 from tianzhou.pipelines.topics import WHOLE, Topics, sent_again
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from tianzhou.admin import Admin
-    from tianzhou.client import Producer
 
 SECOND_S = 1.0
 
@@ -75,25 +70,6 @@ def replay(
     if topics.exactly_once:
         return topics.start(again.mapInArrow(a_second_each, again.schema), checkpoint)
     return topics.start(again, checkpoint, maxMessagesPerSecond=per_second)
-
-
-async def replay_ids(
-    admin: Admin, producer: Producer, source: str, target: str, ids: Sequence[str]
-) -> list[SendResult]:
-    """Send single messages again; needs no Spark, since brokers find messages by their ids.
-
-    Args:
-        admin: finds the messages.
-        producer: sends them.
-        source: the topic they are in.
-        target: the topic to send to.
-        ids: unique keys or offset ids.
-
-    Raises:
-        ClientError: there is no message with one of the ids; nothing was sent.
-    """
-    messages = [await admin.messages.view(source, one) for one in ids]
-    return [await producer.send(resent(message, target, KIND)) for message in messages]
 
 
 def a_second_each(

@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tianzhou.cli.output import (
-    DEFAULT_NAMESRV,
-    NamesrvOption,
     Output,
     OutputOption,
-    TlsOption,
     print_fields,
     print_json,
     print_note,
 )
 from tianzhou.cli.pipelines.by_client import SparkOption
+from tianzhou.cli.pipelines.clusters import Cluster, of_cluster
 from tianzhou.cli.pipelines.command import (
     CheckpointOption,
     ConfOption,
@@ -36,7 +34,6 @@ from tianzhou.cli.pipelines.replaying import Wanted, passed, replay_few, spans_n
 from tianzhou.cli.pipelines.reporting import Report
 from tianzhou.cli.progress import progress
 from tianzhou.cli.store.store_folder import time_of
-from tianzhou.cli.topics import with_admin
 from tianzhou.errors import BrokerError, ConfigError
 from tianzhou.model.names import AUTO_CREATE_TOPIC
 from tianzhou.wire.codes import ResponseCode
@@ -50,6 +47,7 @@ if TYPE_CHECKING:
 
 
 @app.command()
+@of_cluster
 def archive(
     topics: Annotated[list[str], typer.Argument(help="Topics to archive.")],
     to: Annotated[str, typer.Option(help="Folder of the tables: topic=…/day=… are made below it.")],
@@ -73,16 +71,17 @@ def archive(
     ] = None,
     store: StoreOption = None,
     conf: ConfOption = None,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    tls: TlsOption = None,
     output: OutputOption = Output.text,
+    *,
+    cluster: Cluster,
 ) -> None:
     """Write topics to Parquet by topic and day, each message once, before retention deletes it.
 
     Example: tianzhou pipeline archive orders payments --to archive
     """
     options = _lake_of(table_format, lake or [])
-    ensure_topics(topics, namesrv, tls, store)
+    cluster.refuse_store(store)
+    ensure_topics(topics, cluster, store)
     if follow:
         # On a machine that is busy otherwise this may take minutes, in which nothing is to be seen.
         print_note("starting Spark")
@@ -91,7 +90,6 @@ def archive(
         from tianzhou.pipelines.archive import Archived
         from tianzhou.pipelines.archive import archive as start
         from tianzhou.pipelines.queries import run
-        from tianzhou.pipelines.topics import Topics
 
         done = Archived()
         with progress("archived", None) as advance:
@@ -107,7 +105,7 @@ def archive(
 
             def begin() -> StreamingQuery:
                 query = start(
-                    Topics(spark, namesrv, tls=tls, store=store),
+                    cluster.topics(spark, store=store),
                     topics,
                     to,
                     checkpoint=checkpoint,
@@ -130,7 +128,7 @@ def archive(
     if store is not None:
         print_fields({"rows": done.rows, "bytes": done.bytes, "to": to}, output)
         return
-    _report_archive(topics, done, to, namesrv, tls, output)
+    _report_archive(topics, done, to, cluster, output)
 
 
 def _lake_of(table_format: str, options: list[str]) -> dict[str, str] | None:
@@ -143,10 +141,10 @@ def _lake_of(table_format: str, options: list[str]) -> dict[str, str] | None:
     return {"tableFormat": table_format, **dict(pair_of("--lake", text) for text in options)}
 
 
-def _report_archive(topics: list[str], done: Any, to: str, namesrv: str, tls: bool | None, output: Output) -> None:
+def _report_archive(topics: list[str], done: Any, to: str, cluster: Cluster, output: Output) -> None:
     from tianzhou.pipelines.retention import HOUR_MS, standing
 
-    stands = with_admin(namesrv, tls, lambda admin: standing(admin, topics, done.positions))
+    stands = cluster.with_admin(lambda admin: standing(admin, topics, done.positions))
     left = stands.left_ms(int(time.time() * 1000))
     fields = {
         "rows": done.rows,
@@ -162,7 +160,7 @@ def _report_archive(topics: list[str], done: Any, to: str, namesrv: str, tls: bo
         print_note("less than a tenth of the retention is left: archive more often, or keep messages longer")
 
 
-def ensure_topics(topics: list[str], namesrv: str, tls: bool | None, store: str | None = None) -> None:
+def ensure_topics(topics: list[str], cluster: Cluster, store: str | None = None) -> None:
     """See before Java starts whether the servers answer and the topics exist; of a store, whether there is one.
 
     Raises:
@@ -177,7 +175,7 @@ def ensure_topics(topics: list[str], namesrv: str, tls: bool | None, store: str 
     async def missing(admin: Admin) -> list[str]:
         return [topic for topic in topics if not await admin.topics.exists(topic)]
 
-    found = with_admin(namesrv, tls, missing)
+    found = cluster.with_admin(missing)
     if found:
         raise ConfigError(f"topic {found[0]} does not exist; tianzhou topic list --system shows those that do")
 
@@ -186,7 +184,7 @@ TARGET_QUEUES = 4
 """As many as a topic gets that its first message makes."""
 
 
-def ensure_target(topic: str, namesrv: str, tls: bool | None) -> None:
+def ensure_target(topic: str, cluster: Cluster) -> None:
     """See before Java starts that a topic can be sent to; where brokers make topics by themselves, it is made now.
 
     Made by the first messages it would have other queues while they are sent than afterwards, and messages of one key
@@ -212,7 +210,7 @@ def ensure_target(topic: str, namesrv: str, tls: bool | None) -> None:
         print_note(f"topic {topic} made, with {TARGET_QUEUES} queues on each broker")
         return True
 
-    if not with_admin(namesrv, tls, make):
+    if not cluster.with_admin(make):
         raise ConfigError(
             f"topic {topic} does not exist, and the brokers make none by themselves (autoCreateTopicEnable=false); "
             f"make it: tianzhou topic create {topic}"
@@ -220,6 +218,7 @@ def ensure_target(topic: str, namesrv: str, tls: bool | None) -> None:
 
 
 @app.command()
+@of_cluster
 def replay(
     topic: Annotated[str, typer.Argument(help="Topic whose messages are sent again.")],
     to: Annotated[str | None, typer.Option(help="Topic to send to; default: the same.")] = None,
@@ -240,9 +239,9 @@ def replay(
     delivery: DeliveryOption = None,
     on_sparks: SparkOption = False,
     conf: ConfOption = None,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    tls: TlsOption = None,
     output: OutputOption = Output.text,
+    *,
+    cluster: Cluster,
 ) -> None:
     """Send messages of a time, or some by their ids, to a topic again.
 
@@ -257,7 +256,7 @@ def replay(
                 "--id chooses single messages; leave out --since, --until, --tags, --where, --rate, --checkpoint, "
                 "--delivery, --spark and --conf"
             )
-        sent = _replay_ids(topic, target, ids, namesrv, tls)
+        sent = _replay_ids(topic, target, ids, cluster)
     else:
         if checkpoint is None:
             raise ConfigError("--checkpoint is missing: a folder of this replay's own, or choose messages by --id")
@@ -265,22 +264,22 @@ def replay(
         first, last = time_of("--since", since), time_of("--until", until)
         if first is not None and last is not None and first >= last:
             raise ConfigError(f"--until {until} is not later than --since {since}")
-        ensure_topics([topic], namesrv, tls)
+        ensure_topics([topic], cluster)
         if target != topic:
-            ensure_target(target, namesrv, tls)
+            ensure_target(target, cluster)
 
         needs = {"--spark": on_sparks, "--conf": conf, "--delivery exactly-once": delivered == "exactly-once"}
         wanted = Wanted(topic, target, checkpoint, first, last, tags, where, rate)
         needed = next((name for name, asked in needs.items() if asked), None)
-        done = replay_few(wanted, needed, namesrv, tls, output)
-        sent = _replay_by_spark(wanted, conf, namesrv, tls, delivered, output) if done is None else done
+        done = replay_few(wanted, needed, cluster, output)
+        sent = _replay_by_spark(wanted, conf, cluster, delivered, output) if done is None else done
         if not sent:
             print_note(f"nothing (more) to send; to replay the same again, give another --checkpoint than {checkpoint}")
     print_fields({"sent": sent, "from": topic, "to": target}, output)
 
 
 def _replay_by_spark(
-    wanted: Wanted, conf: list[str] | None, namesrv: str, tls: bool | None, delivery: str | None, output: Output
+    wanted: Wanted, conf: list[str] | None, cluster: Cluster, delivery: str | None, output: Output
 ) -> int:
     from tianzhou.pipelines.queries import Rows
 
@@ -300,29 +299,30 @@ def _replay_by_spark(
         )
 
     rows = Rows()
-    spans = spans_now(wanted.source, wanted.since_ms, namesrv, tls)
+    spans = spans_now(wanted.source, wanted.since_ms, cluster)
     with Report("read", sum(span.count for span in spans), output) as report:
 
         def each(batch: Any) -> None:
             rows(batch)
             report(passed(spans, batch.sources[0].endOffset), rows.sent)
 
-        run_query(start, "replay", conf, {"namesrv": namesrv, "tls": tls, "delivery": delivery}, each=each, bar=False)
+        run_query(start, "replay", conf, cluster, delivery, each=each, bar=False)
     return rows.sent
 
 
-def _replay_ids(topic: str, target: str, ids: list[str], namesrv: str, tls: bool | None) -> int:
+def _replay_ids(topic: str, target: str, ids: list[str], cluster: Cluster) -> int:
     async def work(admin: Admin) -> int:
         from tianzhou.client import Producer
-        from tianzhou.pipelines.replay import replay_ids
+        from tianzhou.pipelines.few_replayed import replay_ids
 
-        async with Producer("tianzhou-cli", namesrv, tls=tls) as producer:
+        async with Producer("tianzhou-cli", cluster.namesrv, **cluster.client_options) as producer:
             return len(await replay_ids(admin, producer, topic, target, ids))
 
-    return with_admin(namesrv, tls, work)
+    return cluster.with_admin(work)
 
 
 @app.command()
+@of_cluster
 def deduplicate(
     topic: Annotated[str, typer.Argument(help="Topic to read.")],
     to: Annotated[str, typer.Option(help="Topic to send the first of equal messages to.")],
@@ -335,22 +335,22 @@ def deduplicate(
     follow: FollowOption = False,
     delivery: DeliveryOption = None,
     conf: ConfOption = None,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    tls: TlsOption = None,
     output: OutputOption = Output.text,
+    *,
+    cluster: Cluster,
 ) -> None:
     """Copy a topic without its repetitions.
 
     Example: tianzhou pipeline deduplicate orders --to orders-once --by keys --checkpoint once
     """
     delivered = delivery_of(delivery)
-    ensure_topics([topic], namesrv, tls)
-    ensure_target(to, namesrv, tls)
+    ensure_topics([topic], cluster)
+    ensure_target(to, cluster)
 
     def start(topics: Topics) -> StreamingQuery:
         from tianzhou.pipelines.deduplicate import deduplicate
 
         return deduplicate(topics, topic, to, checkpoint, by=by, within=within, follow=follow, most=most)
 
-    rows = run_query(start, "deduplicate", conf, {"namesrv": namesrv, "tls": tls, "delivery": delivered})
+    rows = run_query(start, "deduplicate", conf, cluster, delivered)
     print_fields({"read": rows.count, "left_out": rows.count - rows.sent, "sent": rows.sent, "to": to}, output)

@@ -11,6 +11,7 @@ import typer
 from tianzhou.cli.signals import run_client
 
 if TYPE_CHECKING:
+    from tianzhou.cli.pipelines.clusters import Cluster
     from tianzhou.client import Producer
     from tianzhou.client.consumer.pull.pull_consumer import PullConsumer
 
@@ -29,20 +30,19 @@ class Client:
     """A consumer, and a producer once something is sent.
 
     Args:
-        namesrv: the name servers.
-        tls: whether to speak TLS; None leaves it to the environment.
+        cluster: where they work.
         stack: closes them.
     """
 
-    def __init__(self, namesrv: str, tls: bool | None, stack: AsyncExitStack) -> None:
-        self._namesrv, self._tls, self._stack = namesrv, tls, stack
+    def __init__(self, cluster: Cluster, stack: AsyncExitStack) -> None:
+        self._cluster, self._stack = cluster, stack
 
     async def consumer(self) -> PullConsumer:
         """A consumer that commits nothing."""
         from tianzhou.client.consumer.pull.pull_consumer import PullConsumer
         from tianzhou.pipelines.few_messages import GROUP
 
-        consumer = PullConsumer(GROUP, self._namesrv, tls=self._tls, auto_commit=False)
+        consumer = PullConsumer(GROUP, self._cluster.namesrv, auto_commit=False, **self._cluster.client_options)
         return await self._stack.enter_async_context(consumer)
 
     async def producer(self) -> Producer:
@@ -50,21 +50,21 @@ class Client:
         from tianzhou.client import Producer
         from tianzhou.pipelines.few_messages import GROUP
 
-        return await self._stack.enter_async_context(Producer(GROUP, self._namesrv, tls=self._tls))
+        producer = Producer(GROUP, self._cluster.namesrv, **self._cluster.client_options)
+        return await self._stack.enter_async_context(producer)
 
 
-def with_client(namesrv: str, tls: bool | None, work: Callable[[Client], Awaitable[T]]) -> T:
+def with_client(cluster: Cluster, work: Callable[[Client], Awaitable[T]]) -> T:
     """Run something with the client; returns what it returns.
 
     Args:
-        namesrv: the name servers.
-        tls: see `TlsOption`.
+        cluster: where it works.
         work: gets the client.
     """
 
     async def main() -> T:
         async with AsyncExitStack() as stack:
-            return await work(Client(namesrv, tls, stack))
+            return await work(Client(cluster, stack))
 
     return run_client(main())
 

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tianzhou.cli.output import (
-    DEFAULT_NAMESRV,
-    NamesrvOption,
     Output,
     OutputOption,
-    TlsOption,
     print_fields,
     print_note,
 )
+from tianzhou.cli.pipelines.clusters import Cluster, of_cluster
 from tianzhou.cli.pipelines.command import app
 from tianzhou.cli.progress import progress
 from tianzhou.cli.signals import run_client
@@ -32,6 +30,7 @@ RETRY_S = 1.0
 
 
 @app.command()
+@of_cluster
 def logs(
     patterns: Annotated[list[str], typer.Argument(metavar="PATTERN…", help="Files, '/var/log/app/*.log'.")],
     to: Annotated[str, typer.Option(help="Topic the lines are sent to.")],
@@ -43,9 +42,9 @@ def logs(
     tags: Annotated[str | None, typer.Option(help="Tag of every message.")] = None,
     host: Annotated[str | None, typer.Option(help="Name of this machine in the messages.")] = None,
     poll: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.05)] = 0.5,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    tls: TlsOption = None,
     output: OutputOption = Output.text,
+    *,
+    cluster: Cluster,
 ) -> None:
     """Send the lines of log files to a topic, and follow the files when they are rotated.
 
@@ -61,7 +60,7 @@ def logs(
         saved = Positions(positions)
         follower = Follower(patterns, saved, from_end=from_end)
         try:
-            async with Producer("tianzhou-cli", namesrv, tls=tls) as producer:
+            async with Producer("tianzhou-cli", cluster.namesrv, **cluster.client_options) as producer:
                 await producer.queues(to)
                 with progress("lines sent", None) as advance:
                     while True:

@@ -6,7 +6,7 @@ import logging
 import re
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from tianzhou.cli.pipelines.clusters import Cluster
     from tianzhou.pipelines.queries import Rows
     from tianzhou.pipelines.topics import Topics
 
@@ -98,7 +99,8 @@ def run_query(
     start: Callable[[Topics], StreamingQuery],
     name: str,
     conf: list[str] | None,
-    cluster: Mapping[str, Any],
+    cluster: Cluster,
+    delivery: str | None = None,
     shown: str = "read",
     each: Callable[[Any], None] = lambda _: None,
     *,
@@ -110,7 +112,8 @@ def run_query(
         start: starts the query.
         name: the application's name.
         conf: settings of Spark as `key=value`.
-        cluster: arguments of `Topics` beside the session.
+        cluster: where the topics are.
+        delivery: the sink's; None for its default.
         shown: what the bar calls the rows.
         each: called with the progress of each micro-batch.
         bar: False when the caller has one.
@@ -121,7 +124,6 @@ def run_query(
 
     def work(spark: SparkSession) -> Rows:
         from tianzhou.pipelines.queries import Rows, run
-        from tianzhou.pipelines.topics import Topics
 
         with progress(shown, None, worth_it=bar) as advance:
             rows = Rows(advance)
@@ -130,7 +132,7 @@ def run_query(
                 rows(batch)
                 each(batch)
 
-            run(lambda: start(Topics(spark, **cluster)), count)
+            run(lambda: start(cluster.topics(spark, delivery=delivery)), count)
         return rows
 
     return on_spark(name, conf, work)

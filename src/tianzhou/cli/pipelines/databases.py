@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tianzhou.cli.output import DEFAULT_NAMESRV, NamesrvOption, Output, OutputOption, TlsOption, print_fields
+from tianzhou.cli.output import Output, OutputOption, print_fields
 from tianzhou.cli.pipelines.archive_replay import ensure_target, ensure_topics
+from tianzhou.cli.pipelines.clusters import Cluster, of_cluster
 from tianzhou.cli.pipelines.command import (
     CheckpointOption,
     ConfOption,
@@ -33,6 +34,7 @@ PASSWORD = "MYSQL_PWD"
 
 
 @app.command()
+@of_cluster
 def cdc(
     database: Annotated[str, typer.Argument(metavar="USER@HOST[:PORT]", help="The database; password in MYSQL_PWD.")],
     table: Annotated[list[str], typer.Option("--table", help="schema.table; may be repeated.")],
@@ -42,9 +44,9 @@ def cdc(
     follow: FollowOption = False,
     delivery: DeliveryOption = None,
     conf: ConfOption = None,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    tls: TlsOption = None,
     output: OutputOption = Output.text,
+    *,
+    cluster: Cluster,
 ) -> None:
     """Send the changes of MySQL or MariaDB tables to a topic, in order by primary key.
 
@@ -52,7 +54,7 @@ def cdc(
     """
     user, host, port = database_of(database)
     delivered = delivery_of(delivery)
-    ensure_target(to, namesrv, tls)
+    ensure_target(to, cluster)
 
     def start(topics: Topics) -> StreamingQuery:
         from tianzhou.pipelines.binlog_source import capture
@@ -70,7 +72,7 @@ def cdc(
             follow=follow,
         )
 
-    rows = run_query(start, "cdc", conf, {"namesrv": namesrv, "tls": tls, "delivery": delivered}, "changes")
+    rows = run_query(start, "cdc", conf, cluster, delivered, "changes")
     print_fields({"changes": rows.sent, "to": to}, output)
 
 
@@ -88,6 +90,7 @@ def database_of(text: str) -> tuple[str, str, int]:
 
 
 @app.command()
+@of_cluster
 def merge(
     topic: Annotated[str, typer.Argument(help="Topic of the changes, as `pipeline cdc` sends them.")],
     to: Annotated[str, typer.Option(help="Folder of the table.")],
@@ -99,9 +102,9 @@ def merge(
     most: Annotated[int, typer.Option(help="Most changes in a micro-batch.", min=1)] = 200_000,
     follow: FollowOption = False,
     conf: ConfOption = None,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    tls: TlsOption = None,
     output: OutputOption = Output.text,
+    *,
+    cluster: Cluster,
 ) -> None:
     """Merge the changes in a topic into a Parquet or Delta table that equals the database's.
 
@@ -109,20 +112,19 @@ def merge(
     """
     if table_format not in (None, "parquet", "delta"):
         raise ConfigError(f"--format {table_format}: expected parquet or delta")
-    ensure_topics([topic], namesrv, tls)
+    ensure_topics([topic], cluster)
 
     def work(spark: SparkSession) -> tuple[int, int]:
         from tianzhou.pipelines.merged_table import format_of, merged
         from tianzhou.pipelines.merged_table import merge as start
         from tianzhou.pipelines.queries import Rows, run
-        from tianzhou.pipelines.topics import Topics
 
         with progress("changes", None) as advance:
             rows = Rows(advance)
-            cluster = Topics(spark, namesrv, tls=tls)
+            there = cluster.topics(spark)
             run(
                 lambda: start(
-                    cluster, topic, to, table=table, schema=schema, table_format=table_format, most=most, follow=follow
+                    there, topic, to, table=table, schema=schema, table_format=table_format, most=most, follow=follow
                 ),
                 rows,
             )

@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tianzhou.cli.output import (
-    DEFAULT_NAMESRV,
-    NamesrvOption,
     Output,
     OutputOption,
-    TlsOption,
     body_text,
     counted,
     local_time,
@@ -22,9 +19,9 @@ from tianzhou.cli.output import (
     print_rows,
 )
 from tianzhou.cli.pipelines.by_client import Client, Condition, SparkOption, condition, with_client
+from tianzhou.cli.pipelines.clusters import Cluster, of_cluster
 from tianzhou.cli.pipelines.command import ConfOption, app, on_spark
 from tianzhou.cli.pipelines.reporting import Report
-from tianzhou.cli.topics import with_admin
 from tianzhou.errors import ConfigError
 from tianzhou.model.dead_letters import REASONS
 
@@ -40,6 +37,7 @@ CHOSEN = ("id", "to", "keys", "tag", "reason")
 
 
 @app.command()
+@of_cluster
 def dlq(
     group: Annotated[str, typer.Argument(help="The consumer group.")],
     samples: Annotated[int, typer.Option(help="Also show the newest so many of each cause.", min=0)] = 0,
@@ -56,9 +54,9 @@ def dlq(
     apply: Annotated[bool, typer.Option("--apply", help="Do it; else it is only shown what would be sent.")] = False,
     on_sparks: SparkOption = False,
     conf: ConfOption = None,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    tls: TlsOption = None,
     output: OutputOption = Output.text,
+    *,
+    cluster: Cluster,
 ) -> None:
     """Count a group's dead letters by cause, show samples, send chosen ones again.
 
@@ -69,7 +67,7 @@ def dlq(
         raise ConfigError("--all chooses everything; leave out --id and --where")
     if (apply or to) and not resending:
         raise ConfigError("--apply and --to send again, and nothing is chosen; choose by --id, --where or --all")
-    _ensure_letters(group, namesrv, tls)
+    _ensure_letters(group, cluster)
     if not (on_sparks or conf):
         from tianzhou.pipelines.few_dead_letters import LETTER_COLUMNS
 
@@ -77,17 +75,16 @@ def dlq(
         if wanted is not None:
             by_client = _ByClient(group, reason, output)
             if resending:
-                done = with_client(namesrv, tls, lambda client: by_client.choose(client, ids or [], wanted, to, apply))
+                done = with_client(cluster, lambda client: by_client.choose(client, ids or [], wanted, to, apply))
             else:
-                done = with_client(namesrv, tls, lambda client: by_client.count(client, samples))
+                done = with_client(cluster, lambda client: by_client.count(client, samples))
             if done:
                 return
 
     def work(spark: SparkSession) -> None:
         from tianzhou.pipelines import dead_letters as p
-        from tianzhou.pipelines.topics import Topics
 
-        topics = Topics(spark, namesrv, tls=tls)
+        topics = cluster.topics(spark)
         letters = p.dead_letters(topics, group, reasons=reason or REASONS)
         if not resending:
             _show(group, *_rows_of(p.counts(letters), p.samples(letters, samples) if samples else None), output)
@@ -107,11 +104,11 @@ def dlq(
     on_spark("dlq", conf, work)
 
 
-def _ensure_letters(group: str, namesrv: str, tls: bool | None) -> None:
+def _ensure_letters(group: str, cluster: Cluster) -> None:
     from tianzhou.model.names import dead_letter_topic
 
     topic = dead_letter_topic(group)
-    if not with_admin(namesrv, tls, lambda admin: admin.topics.exists(topic)):
+    if not cluster.with_admin(lambda admin: admin.topics.exists(topic)):
         raise ConfigError(f"group {group} has no dead letters: there is no topic {topic}")
 
 

@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tianzhou.cli.output import (
-    DEFAULT_NAMESRV,
-    NamesrvOption,
     Output,
     OutputOption,
-    TlsOption,
     print_fields,
     print_json,
     print_line,
@@ -20,6 +17,7 @@ from tianzhou.cli.output import (
     print_rows,
 )
 from tianzhou.cli.pipelines.archive_replay import ensure_target, ensure_topics
+from tianzhou.cli.pipelines.clusters import Cluster, of_cluster
 from tianzhou.cli.pipelines.command import (
     CheckpointOption,
     ConfOption,
@@ -44,27 +42,28 @@ LateOption = Annotated[str, typer.Option(help="How much later than others a mess
 
 
 @app.command()
+@of_cluster
 def trace(
     since: Annotated[str | None, typer.Option(help="Only traces stored at or after this time.")] = None,
     topic: Annotated[str, typer.Option(help="The trace topic.")] = TRACE_TOPIC,
     store: StoreOption = None,
     conf: ConfOption = None,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    tls: TlsOption = None,
     output: OutputOption = Output.text,
+    *,
+    cluster: Cluster,
 ) -> None:
     """Show how long sends and handlers take and how many succeed, by topic and group, from message trace.
 
     Example: tianzhou pipeline trace --since 2026-11-21T08:00:00
     """
     first = time_of("--since", since)
-    ensure_topics([topic], namesrv, tls, store)
+    cluster.refuse_store(store)
+    ensure_topics([topic], cluster, store)
 
     def work(spark: SparkSession) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         from tianzhou.pipelines import trace_figures as p
-        from tianzhou.pipelines.topics import Topics
 
-        traced = p.records(Topics(spark, namesrv, tls=tls, store=store), topic=topic, startingTimestamp=first).cache()
+        traced = p.records(cluster.topics(spark, store=store), topic=topic, startingTimestamp=first).cache()
         return (
             [row.asDict() for row in p.send_figures(traced).collect()],
             [row.asDict() for row in p.delivery_figures(traced).collect()],
@@ -84,6 +83,7 @@ def trace(
 
 
 @app.command()
+@of_cluster
 def rates(
     topic: Annotated[str, typer.Argument(help="Topic of JSON messages.")],
     to: Annotated[str, typer.Option(help="Topic the finished windows are sent to.")],
@@ -96,17 +96,17 @@ def rates(
     follow: FollowOption = False,
     delivery: DeliveryOption = None,
     conf: ConfOption = None,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    tls: TlsOption = None,
     output: OutputOption = Output.text,
+    *,
+    cluster: Cluster,
 ) -> None:
     """Count the success rate of a topic's messages in windows of time.
 
     Example: tianzhou pipeline rates payments --to payment-rates --group-by '$.merchant' --checkpoint rates
     """
     delivered = delivery_of(delivery)
-    ensure_topics([topic], namesrv, tls)
-    ensure_target(to, namesrv, tls)
+    ensure_topics([topic], cluster)
+    ensure_target(to, cluster)
 
     def start(topics: Topics) -> StreamingQuery:
         from tianzhou.pipelines.success_rate import success_rate
@@ -124,10 +124,11 @@ def rates(
             follow=follow,
         )
 
-    _run("rates", start, to, namesrv, tls, delivered, conf, output)
+    _run("rates", start, to, cluster, delivered, conf, output)
 
 
 @app.command()
+@of_cluster
 def timeouts(
     orders: Annotated[str, typer.Argument(help="Topic of the orders, JSON.")],
     payments: Annotated[str, typer.Argument(help="Topic of the payments, JSON.")],
@@ -139,17 +140,17 @@ def timeouts(
     follow: FollowOption = False,
     delivery: DeliveryOption = None,
     conf: ConfOption = None,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    tls: TlsOption = None,
     output: OutputOption = Output.text,
+    *,
+    cluster: Cluster,
 ) -> None:
     """Tell which orders were paid in time and which were not.
 
     Example: tianzhou pipeline timeouts orders payments --to outcomes --timeout 900 --checkpoint timeouts
     """
     delivered = delivery_of(delivery)
-    ensure_topics([orders, payments], namesrv, tls)
-    ensure_target(to, namesrv, tls)
+    ensure_topics([orders, payments], cluster)
+    ensure_target(to, cluster)
 
     def start(topics: Topics) -> StreamingQuery:
         from tianzhou.pipelines.order_timeouts import order_timeouts
@@ -158,15 +159,14 @@ def timeouts(
             topics, orders, payments, to, checkpoint, key=key, timeout_s=timeout, late=late, follow=follow
         )
 
-    _run("timeouts", start, to, namesrv, tls, delivered, conf, output)
+    _run("timeouts", start, to, cluster, delivered, conf, output)
 
 
 def _run(
     name: str,
     start: Callable[[Topics], StreamingQuery],
     to: str,
-    namesrv: str,
-    tls: bool | None,
+    cluster: Cluster,
     delivery: str | None,
     conf: list[str] | None,
     output: Output,
@@ -177,7 +177,7 @@ def _run(
         nonlocal waiting
         waiting = sum(state.numRowsTotal for state in batch.stateOperators)
 
-    rows = run_query(start, name, conf, {"namesrv": namesrv, "tls": tls, "delivery": delivery}, each=each)
+    rows = run_query(start, name, conf, cluster, delivery, each=each)
     # A state with timers counts its timers as rows, too, which says nothing to people.
     open_windows = {"still_open": waiting} if name == "rates" else {}
     print_fields({"read": rows.count, "sent": rows.sent, **open_windows, "to": to}, output)

@@ -13,6 +13,7 @@ from tianzhou.cli.pipelines.reporting import Report
 from tianzhou.errors import ConfigError
 
 if TYPE_CHECKING:
+    from tianzhou.cli.pipelines.clusters import Cluster
     from tianzhou.model import MessageExt
     from tianzhou.pipelines.few_messages import Span
 
@@ -42,7 +43,7 @@ class Wanted:
     per_second: int | None
 
 
-def replay_few(wanted: Wanted, needs_spark: str | None, namesrv: str, tls: bool | None, output: Output) -> int | None:
+def replay_few(wanted: Wanted, needs_spark: str | None, cluster: Cluster, output: Output) -> int | None:
     """Send few messages again by the client; how many were sent, None when Spark has to do it.
 
     A checkpoint stays with who began it.
@@ -50,8 +51,7 @@ def replay_few(wanted: Wanted, needs_spark: str | None, namesrv: str, tls: bool 
     Args:
         wanted: what is to be sent.
         needs_spark: the option that asks for Spark, None without one.
-        namesrv: the name servers.
-        tls: see `TlsOption`.
+        cluster: where the topics are.
         output: the form of its progress.
 
     Raises:
@@ -75,7 +75,7 @@ def replay_few(wanted: Wanted, needs_spark: str | None, namesrv: str, tls: bool 
     def chosen(message: MessageExt) -> bool:
         return (until_ms is None or message.store_timestamp < until_ms) and keep(rows(message))
 
-    return with_client(namesrv, tls, lambda client: _replayed(client, wanted, chosen, output))
+    return with_client(cluster, lambda client: _replayed(client, wanted, chosen, output))
 
 
 def _rows() -> Callable[[MessageExt], dict[str, Any]]:
@@ -112,21 +112,20 @@ async def _replayed(client: Client, wanted: Wanted, chosen: Callable[[MessageExt
             )
 
 
-def spans_now(topic: str, since_ms: int | None, namesrv: str, tls: bool | None) -> list[Span]:
+def spans_now(topic: str, since_ms: int | None, cluster: Cluster) -> list[Span]:
     """What a topic holds now, for the percentage of a replay by Spark.
 
     Args:
         topic: the topic.
         since_ms: see `Wanted`.
-        namesrv: the name servers.
-        tls: see `TlsOption`.
+        cluster: where it is.
     """
     from tianzhou.pipelines.few_messages import spans_of
 
     async def work(client: Client) -> list[Span]:
         return await spans_of(await client.consumer(), topic, since_ms)
 
-    return with_client(namesrv, tls, work)
+    return with_client(cluster, work)
 
 
 def passed(spans: Sequence[Span], end: str | None) -> int:
