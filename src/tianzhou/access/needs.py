@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
+from tianzhou.access import staging_choices
 from tianzhou.access.body_names import Names, names_in
 from tianzhou.access.further_topics import further_topics
 from tianzhou.access.requests import AccessRequest
@@ -348,6 +349,9 @@ def plain_needs(request: AccessRequest, cluster: str = "") -> PlainNeed:
     Raises:
         ProtocolError: the body cannot be read.
     """
+    choice = staging_choices.plain_need(request)
+    if choice is not None:
+        return choice
     need = _plain_row(ROWS.get(request.code, _UNKNOWN).plain).need(request, cluster)
     further = further_topics(request)
     if not further:
@@ -417,6 +421,9 @@ def needs(request: AccessRequest, cluster: str) -> tuple[Need, ...]:
     Raises:
         ProtocolError: the body cannot be read.
     """
+    choice = staging_choices.policy_needs(request, cluster)
+    if choice is not None:
+        return choice
     found = _policy_row(ROWS.get(request.code, _UNKNOWN).policy).needs(request, cluster)
     further = further_topics(request)
     return (

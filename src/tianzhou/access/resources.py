@@ -51,10 +51,17 @@ class Resource(NamedTuple):
 
 
 class Need(NamedTuple):
-    """A resource, and the actions of which an account needs one on it (RocketMQ 5.3)."""
+    """A resource, and the actions of which an account needs one on it (RocketMQ 5.3).
+
+    Attributes:
+        resource: the resource.
+        actions: the actions.
+        instead: what is enough without it; None for nothing.
+    """
 
     resource: Resource
     actions: tuple[Action, ...]
+    instead: Need | None = None
 
 
 class PlainNeed(NamedTuple):
@@ -63,7 +70,9 @@ class PlainNeed(NamedTuple):
     Attributes:
         permissions: by the topic, or for groups by the group's retry topic (`%RETRY%` and its name).
         admin: whether only an administrator may.
+        unless_admin: whether an administrator needs none of the permissions, whatever is listed for it.
     """
 
     permissions: Mapping[str, Permission]
     admin: bool = False
+    unless_admin: bool = False

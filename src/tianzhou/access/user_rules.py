@@ -138,7 +138,7 @@ class UserRules:
             refusal = decisions.get((username, ip, need))
             if refusal is None:
                 refusal = self._decide(username, need, ip)
-            if refusal:
+            if refusal and (need.instead is None or self._decide(username, need.instead, ip)):
                 raise AccessDenied(
                     ResponseCode.NO_PERMISSION,
                     f"User:{shown(username)} has no permission to access {shown(str(need.resource))} from {ip}, "

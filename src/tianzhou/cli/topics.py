@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, TypeVar, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -28,7 +28,6 @@ from tianzhou.errors import ClientError, ConfigError, UnknownTopic
 
 if TYPE_CHECKING:
     from tianzhou.admin import Admin
-    from tianzhou.client.option_keywords import ClientKeywords
 
 T = TypeVar("T")
 PERMISSIONS = {"r": 4, "w": 2, "rw": 6}
@@ -68,7 +67,7 @@ def with_admin(
     work: Callable[[Admin], Awaitable[T]],
     *,
     topic: str | None = None,
-    **client_options: Unpack[ClientKeywords],
+    **client_options: Any,
 ) -> T:
     """Run admin operations against a cluster; returns what they return.
 

@@ -44,7 +44,7 @@ UNIT_BYTES: Final = 1 << 20
 PAUSE_S: Final = 0.1
 PUBLISH_TIMEOUT_MS: Final = 30_000
 """Limit of one request whether a batch is published; a broker answers after two seconds whatever it is at."""
-KV_NAMESPACE: Final = "TIANZHOU_STAGING"
+KV_NAMESPACE: Final = names.STAGING_NAMESPACE
 """Namespace of the KV entries that name the brokers that decide."""
 BUCKETS: Final = 16
 GROUP: Final = "tianzhou-staging"
@@ -117,13 +117,13 @@ class Staging:
                 await self._record(bucket, found, missing)
             else:
                 refusals = await self._record(bucket, await self._choose(writer, bucket), missing)
-                if len(refusals) == len(missing):
+                # Somebody else may have chosen at the same time, whose choice none replaces.
+                found, _ = await self._recorded_anywhere(bucket)
+                if found is None and len(refusals) == len(missing):
                     raise ConnectFailed(
                         f"no name server keeps which broker decides (KV namespace {KV_NAMESPACE}): "
                         f"{'; '.join(map(str, refusals))}"
                     )
-                # Somebody else may have chosen at the same time.
-                found, _ = await self._recorded_anywhere(bucket)
             if found is None:
                 raise ConnectFailed("the name servers do not keep which broker decides; are they all the same version?")
         self._coordinators[bucket] = found
@@ -202,13 +202,17 @@ class Staging:
         self._able[broker_name] = found
         return found
 
-    async def able(self, broker_name: str) -> StagingState:
+    async def able(self, broker_name: str, writer: str) -> StagingState:
         """The state of a broker that can stage; requested once.
+
+        Args:
+            broker_name: the broker.
+            writer: who is going to write: access control lets nobody ask who names no writer.
 
         Raises:
             CannotStage: it cannot.
         """
-        return self._able.get(broker_name) or await self.state(broker_name, "")
+        return self._able.get(broker_name) or await self.state(broker_name, writer)
 
     async def stage(self, broker_name: str, unit: bytes, **header: Any) -> Command:
         """Stage a unit; the reply may be a refusal."""
@@ -305,7 +309,7 @@ class StagingTask:
     def __init__(self, staging: Staging, writer: str, batch: int, coordinator: str, attempt: str) -> None:
         self._staging = staging
         self._header = {"writer": writer, "batch": batch, "coordinator": coordinator, "attempt": attempt}
-        self._name = attempt
+        self._writer, self._name = writer, attempt
         self._units: dict[str, _Unit] = {}
         self._count = 0
         self.decided = False
@@ -328,7 +332,8 @@ class StagingTask:
                 raise MessageRefused(index, error) from error
             unit = self._units.get(broker_name)
             if unit is None:
-                unit = self._units[broker_name] = _Unit((await self._staging.able(broker_name)).max_unit)
+                able = await self._staging.able(broker_name, self._writer)
+                unit = self._units[broker_name] = _Unit(able.max_unit)
             size = staged.size
             if size > unit.limit:
                 raise MessageRefused(

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Final
 
+from tianzhou.access.staging_choices import is_choice
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError
 from tianzhou.limits import Bounds
@@ -295,7 +296,14 @@ class Handlers:
         fields = request.fields
         if "namespace" not in fields or "key" not in fields:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
-        return self._saved(request, self.kv.put(fields["namespace"], fields["key"], fields.get("value", "")))
+        namespace, key, value = fields["namespace"], fields["key"], fields.get("value", "")
+        if is_choice(request.code, namespace, key) and (decides := self.kv.get(namespace, key)) not in (None, value):
+            # Two brokers that decide for one writer would each publish its batches.
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"{namespace} {key} is {decides} and is not replaced; delete it first, when no writer writes",
+            )
+        return self._saved(request, self.kv.put(namespace, key, value))
 
     @staticmethod
     async def _saved(request: Command, saved: Awaitable[None]) -> Command:

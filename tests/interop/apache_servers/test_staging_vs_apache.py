@@ -76,7 +76,7 @@ async def at_apache(namesrv: str) -> list[str]:
     staging = Staging(namesrv, timeout_ms=10_000)
     await staging.start()
     with pytest.raises(CannotStage, match=r"request type 31001 not supported.*as Apache's brokers do not"):
-        await staging.able("broker-a")
+        await staging.able("broker-a", "w")
     await staging.stop()
     return found
 

@@ -12,7 +12,15 @@ SECRET = "s3cr3t-of-the-job"
 KEYS = {"accessKey": "spark-job", "secretKey": SECRET}
 ACCOUNTS = f"""accounts:
 - {{accessKey: administrator, secretKey: admin-secret, admin: true}}
-- {{accessKey: spark-job, secretKey: {SECRET}, defaultTopicPerm: PUB|SUB, defaultGroupPerm: SUB}}
+- accessKey: spark-job
+  secretKey: {SECRET}
+  defaultTopicPerm: PUB|SUB
+  defaultGroupPerm: SUB
+  groupPerms: [TIANZHOU_STAGING=DENY]
+- accessKey: first-writer
+  secretKey: first-secret
+  topicPerms: [signed=PUB]
+  groupPerms: ["batch:b=SUB", TIANZHOU_STAGING=SUB]
 """
 
 
@@ -47,10 +55,10 @@ def test_rows_go_and_come_signed_and_nothing_shows_the_secret(spark, guarded, tm
     frame = spark.range(50).selectExpr("cast(id as string) as body")
     frame.write.format("tianzhou").options(**servers, topic=topic).mode("append").save()
     once = {"topic": topic, "delivery": "exactly-once", "batchKey": "b"}
-    with pytest.raises(Exception, match=r"no name server keeps which broker decides.*Need admin permission"):
+    with pytest.raises(Exception, match=r"no name server keeps which broker decides.*for group:TIANZHOU_STAGING"):
         frame.write.format("tianzhou").options(**servers, **once).mode("append").save()
-    admin = {"accessKey": "administrator", "secretKey": "admin-secret"}
-    frame.write.format("tianzhou").options(**{**servers, **admin}, **once).mode("append").save()
+    first = {"accessKey": "first-writer", "secretKey": "first-secret"}
+    frame.write.format("tianzhou").options(**{**servers, **first}, **once).mode("append").save()
     rows = spark.read.format("tianzhou").options(**servers, subscribe=topic).load()
     assert sorted(int(bytes(row.body)) for row in rows.collect()) == sorted([*range(50)] * 2)
     progress = copied(spark, {**servers, "subscribe": topic}, {**servers, "topic": again}, tmp_path / "c")

@@ -107,6 +107,12 @@ def test_administrators_with_lists_are_bound_by_them() -> None:
     assert refusal(FOREIGN, signed(BOUND)) == "No default permission for topic:others"
 
 
+def test_administrators_may_without_what_others_need_where_the_need_says_so() -> None:
+    need = PlainNeed({"others": PUB}, unless_admin=True)
+    assert rules(need).check(signed(BOUND)) == "boundAdmin"
+    assert refusal(need, signed(USER)) == "No default permission for topic:others"
+
+
 def test_accounts_of_certificates_need_no_signature_and_have_no_white_list() -> None:
     shown = AccessRequest(SEND, {}, ip="10.1.2.3", account="appUser1")
     assert rules(PlainNeed({"orders": PUB})).check(shown) == "appUser1"

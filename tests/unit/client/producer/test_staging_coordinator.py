@@ -17,15 +17,19 @@ from tianzhou.wire.fields import write_reply
 class NameServer:
     """Keeps values, or is down."""
 
-    def __init__(self, value: str | None = None, *, up: bool = True) -> None:
+    def __init__(self, value: str | None = None, *, up: bool = True, meanwhile: str | None = None) -> None:
         self.value = value
         self.up = up
+        self.meanwhile = meanwhile
         self.puts = 0
 
     def answer(self, command: Command) -> Command:
         fields = command.fields
         assert fields["namespace"] == KV_NAMESPACE
         assert fields["key"].startswith("coordinator-")
+        if command.code == RequestCode.PUT_KV_CONFIG and self.meanwhile is not None:
+            self.value = self.meanwhile
+            return command.reply(ResponseCode.SYSTEM_ERROR, "is not replaced; delete it first")
         if command.code == RequestCode.PUT_KV_CONFIG:
             self.value, self.puts = fields["value"], self.puts + 1
             return command.reply(ResponseCode.SUCCESS)
@@ -100,3 +104,18 @@ def test_one_answer_is_enough_when_it_is_there() -> None:
 def test_nothing_is_chosen_while_no_name_server_answers() -> None:
     with pytest.raises(ConnectFailed):
         ask(NameServer(up=False), NameServer("broker-a", up=False))
+
+
+def test_who_chooses_second_takes_the_first_choice() -> None:
+    assert ask(NameServer(meanwhile="broker-b"), choice="broker-a") == ("broker-b", 1)
+
+
+def test_a_choice_that_no_name_server_takes_is_an_error() -> None:
+    class Refusing(NameServer):
+        def answer(self, command: Command) -> Command:
+            if command.code == RequestCode.PUT_KV_CONFIG:
+                return command.reply(ResponseCode.NO_PERMISSION, "Group:TIANZHOU_STAGING")
+            return super().answer(command)
+
+    with pytest.raises(ConnectFailed, match=r"no name server keeps which broker decides .*Group:TIANZHOU_STAGING"):
+        ask(Refusing())
