@@ -22,22 +22,26 @@ MASTER = "local[2]"
 ENOUGH_BATCHES = 20
 """Micro-batches a stream has made before it is measured, and while it is."""
 PATIENCE_S = 60
-OUR_CHECKPOINTS = {
-    "spark.sql.streaming.checkpointFileManagerClass": (
+BOTH = {"spark.sql.streaming.numRecentProgressUpdates": "100000"}
+RENAMED = {
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager": (
         "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
-    )
+    ),
+    "spark.hadoop.parquet.enable.dictionary#body": "spark.hadoop.parquet.enable.dictionary#value",
+    "spark.hadoop.parquet.enable.dictionary#queueOffset": "spark.hadoop.parquet.enable.dictionary#offset",
 }
-"""What our session sets for checkpoints on a local disk, by the name Spark 3.5 has for it."""
-BOTH = {"spark.sql.streaming.numRecentProgressUpdates": "100000", "spark.sql.session.timeZone": "UTC"}
-KAFKA_SESSION = {
-    "spark.driver.memory": "2g",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.shuffle.partitions": "2",
+"""Settings and values of our session by the names that Spark 3.5 and Kafka's columns have for them."""
+FETCH_WAIT = {"kafka.fetch.max.wait.ms": "20"}
+"""Kafka's brokers hold a fetch back for 500 ms while there is little to send; ours answer a source at once."""
+DEFAULT, COMMON, ALL, OFFSETS = "default", "common", "all", "offsets"
+SCHEMAS = {
+    COMMON: (
+        "topic STRING, queueId INT, queueOffset LONG, storeTimestamp TIMESTAMP, keys STRING, body BINARY, sysFlag INT"
+    ),
+    OFFSETS: "queueOffset LONG",
 }
-"""What has our session open no port and use as much memory; else Spark's defaults."""
+"""Choices of our columns by name: the seven that Kafka's source has, too, and one alone."""
+EVERYTHING = {"includeProperties": "true", "includeMetadata": "true"}
 
 
 class Tianzhou:
@@ -54,25 +58,27 @@ class Tianzhou:
         }
         self.spark = session("benchmark", "local", master=MASTER, **conf)
 
-    def table(self, source: str, schema: str | None = None, topic: str | None = None, *, empty: bool = False) -> Any:
+    def table(self, source: str, columns: str = DEFAULT, topic: str | None = None, *, empty: bool = False) -> Any:
         """What is read: `live` from the broker or `store` from its files; nothing of it when `empty`."""
-        reader = self._options(self.spark.read, source, topic or self.given["topic"])
-        if empty:
-            reader = reader.option("startingTimestamp", tomorrow_ms())
-        return (reader if schema is None else reader.schema(schema)).load()
+        reader = self._options(self.spark.read, source, columns, topic or self.given["topic"])
+        return (reader.option("startingTimestamp", tomorrow_ms()) if empty else reader).load()
 
-    def stream(self, topic: str) -> Any:
+    def stream(self, columns: str, topic: str) -> Any:
         """What is read as it comes, from now on."""
-        return self._options(self.spark.readStream, "live", topic).load()
+        return self._options(self.spark.readStream, "live", columns, topic).load()
 
-    def _options(self, reader: Any, source: str, topic: str) -> Any:
+    def _options(self, reader: Any, source: str, columns: str, topic: str) -> Any:
+        if columns == ALL:
+            reader = reader.options(**EVERYTHING)
+        elif columns in SCHEMAS:
+            reader = reader.schema(SCHEMAS[columns])
         if source == "live":
             return reader.format("tianzhou").option("namesrvAddr", self.given["address"]).option("subscribe", topic)
         return reader.format("tianzhou_store").option("storePath", self.given["store"]).option("subscribe", topic)
 
     def arrivals(self, topic: str) -> Any:
         """Queue, offset and arrival of everything in a topic."""
-        table = self.table("live", "queueId INT, queueOffset LONG, storeTimestamp TIMESTAMP", topic)
+        table = self.table("live", COMMON, topic)
         return table.selectExpr("queueId", "queueOffset", "unix_millis(storeTimestamp)")
 
     def ranges(self, source: Mapping[str, Any]) -> Iterator[tuple[int, int, int]]:
@@ -83,7 +89,7 @@ class Tianzhou:
 
 
 class Kafka:
-    """Spark's own source for Kafka, in a session with Spark's defaults."""
+    """Spark's own source for Kafka, in a session with the settings of ours."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         from pyspark.sql import SparkSession
@@ -91,33 +97,33 @@ class Kafka:
         self.given = given
         conf = {
             **BOTH,
-            **KAFKA_SESSION,
+            **equal_settings(given["settings"]),
+            "spark.master": MASTER,
             "spark.local.dir": given["scratch"],
             "spark.sql.warehouse.dir": given["scratch"],
         }
-        builder = SparkSession.builder.appName("benchmark").master(MASTER).config("spark.jars", ",".join(given["jars"]))
+        builder = SparkSession.builder.appName("benchmark").config("spark.jars", ",".join(given["jars"]))
         for name, value in conf.items():
             builder = builder.config(name, value)
         self.spark = builder.getOrCreate()
 
-    def table(self, source: str, schema: str | None = None, topic: str | None = None, *, empty: bool = False) -> Any:
-        """What is read; there is nothing but `live`, and always all columns; nothing of it when `empty`."""
-        if source != "live" or schema is not None:
-            raise ValueError(f"Spark's Kafka source has no {source} with {schema}")
+    def table(self, source: str, columns: str = DEFAULT, topic: str | None = None, *, empty: bool = False) -> Any:
+        """What is read; there is nothing but `live` and its seven columns, whichever are asked of us."""
+        if source != "live":
+            raise ValueError(f"Spark's Kafka source has no {source}")
         reader = self._options(self.spark.read, topic or self.given["topic"])
         if empty:
             behind = {"startingTimestamp": str(tomorrow_ms()), "startingOffsetsByTimestampStrategy": "latest"}
             return reader.options(**behind).load()
         return reader.option("startingOffsets", "earliest").load()
 
-    def stream(self, topic: str) -> Any:
+    def stream(self, columns: str, topic: str) -> Any:
         """What is read as it comes, from now on."""
         return self._options(self.spark.readStream, topic).load()
 
     def _options(self, reader: Any, topic: str) -> Any:
-        return (
-            reader.format("kafka").option("kafka.bootstrap.servers", self.given["address"]).option("subscribe", topic)
-        )
+        where = {"kafka.bootstrap.servers": self.given["address"], "subscribe": topic}
+        return reader.format("kafka").options(**where, **FETCH_WAIT)
 
     def fill(self, path: str) -> dict[str, float]:
         """Put rows of a Parquet file into the topic: the same keys, bodies and partitions as ours."""
@@ -138,6 +144,15 @@ class Kafka:
         for topic, ends in offset(source["endOffset"]).items():
             for partition, end in ends.items():
                 yield int(partition), starts.get(topic, {}).get(partition, end), end
+
+
+def equal_settings(ours: Mapping[str, str]) -> dict[str, str]:
+    """The settings of our session for one of Spark 3.5 with Kafka's source.
+
+    What is for Python's workers is left out, for that source has none.
+    """
+    kept = {name: value for name, value in ours.items() if not name.startswith("spark.python.")}
+    return {RENAMED.get(name, name): RENAMED.get(value, value) for name, value in kept.items()}
 
 
 def tomorrow_ms() -> int:
@@ -205,7 +220,7 @@ class Meter:
 
 def count(side: Any, given: Mapping[str, Any]) -> dict[str, float]:
     """How many rows a source gives."""
-    return {"rows": side.table(given["source"], given.get("schema")).count()}
+    return {"rows": side.table(given["source"]).count()}
 
 
 def _thrown_away(table: Any) -> None:
@@ -215,7 +230,7 @@ def _thrown_away(table: Any) -> None:
 def started(side: Any, given: Mapping[str, Any]) -> float:
     """Seconds that the same query takes when there is nothing to read."""
     began = time.perf_counter()
-    _thrown_away(side.table(given["source"], given.get("schema"), empty=True))
+    _thrown_away(side.table(given["source"], given["columns"], empty=True))
     return time.perf_counter() - began
 
 
@@ -223,7 +238,7 @@ def noop(side: Any, given: Mapping[str, Any]) -> dict[str, float]:
     """From naming the source until all rows are read and thrown away."""
     start_s = started(side, given)
     with Meter(side.given["broker"]) as meter:
-        _thrown_away(side.table(given["source"], given.get("schema")))
+        _thrown_away(side.table(given["source"], given["columns"]))
     return meter.per_row(side.given["rows"], start_s)
 
 
@@ -234,7 +249,7 @@ def parquet(side: Any, given: Mapping[str, Any]) -> dict[str, float]:
     start_s = started(side, given)
     try:
         with Meter(side.given["broker"]) as meter:
-            table = side.table(given["source"], given.get("schema"))
+            table = side.table(given["source"], given["columns"])
             table.write.option("compression", "snappy").mode("overwrite").parquet(str(target))
         written = side.spark.read.parquet(str(target)).count()
         if written != side.given["rows"]:
@@ -264,16 +279,10 @@ def waits(
 
 def latency(side: Any, given: Mapping[str, Any]) -> dict[str, float]:
     """Follow a topic that is being written to: how long micro-batches take, and messages to be done with."""
-    spark, topic = side.spark, given["steady"]
-    conf = OUR_CHECKPOINTS if given.get("our_checkpoints") else {}
-    for name, value in conf.items():
-        spark.conf.set(name, value)
+    topic, columns = given["steady"], given["columns"]
     checkpoint = Path(side.given["scratch"], f"checkpoint-{time.time_ns()}")
-    try:
-        query = side.stream(topic).writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
-    finally:
-        for name in conf:
-            spark.conf.unset(name)
+    writer = side.stream(columns, topic).writeStream.format("noop")
+    query = writer.option("checkpointLocation", str(checkpoint)).start()
     try:
         begin = time.monotonic()
         while time.monotonic() - begin < given["settle"] or len(_done(query)) < ENOUGH_BATCHES:

@@ -226,7 +226,9 @@ class Kafka(Side):
         broker.start()
         for topic in (TOPIC, STEADY):
             broker.create(topic, QUEUES)
-        given = {"address": broker.address, "jars": jars, "broker": broker.pid}
+        from tianzhou.spark.sessions.sessions import settings
+
+        given = {"address": broker.address, "jars": jars, "broker": broker.pid, "settings": settings("local")}
         self.open_session(str(python), {**environment(), "SPARK_LOCAL_IP": "127.0.0.1"}, given)
         path = self.work / "messages.parquet"
         spark_feed.as_parquet(path, self.rows, QUEUES, BODY)
