@@ -35,7 +35,7 @@ JAVA_OPTIONS = (
 )
 """Those of Kafka's own start script."""
 TOOL_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-START_S = 60
+START_S = 180
 
 _POM = """<?xml version="1.0" encoding="UTF-8"?>
 <project xmlns="http://maven.apache.org/POM/4.0.0">
