@@ -20,6 +20,11 @@ MODE: Final = "pure" if _twin is None else "compiled"
 """Active implementation, "compiled" or "pure"; shown when a server starts."""
 
 if TYPE_CHECKING or MODE == "pure":
+    from tianzhou._hot.client_sends import Awaited as Awaited
+    from tianzhou._hot.client_sends import QuickSends as QuickSends
+    from tianzhou._hot.client_sends import SendFrames as SendFrames
+    from tianzhou._hot.client_sends import Sent as Sent
+    from tianzhou._hot.client_sends import take_results as take_results
     from tianzhou._hot.entries import copy_run as copy_run
     from tianzhou._hot.entries import entry_run as entry_run
     from tianzhou._hot.entries import next_entries as next_entries
@@ -27,6 +32,8 @@ if TYPE_CHECKING or MODE == "pure":
     from tianzhou._hot.entries import put_entry as put_entry
     from tianzhou._hot.frames import split as split
     from tianzhou._hot.frames import stored_reply as stored_reply
+    from tianzhou._hot.identifiers import OpaqueCounter as OpaqueCounter
+    from tianzhou._hot.identifiers import UniqueIdGenerator as UniqueIdGenerator
     from tianzhou._hot.properties import PropertyReader as PropertyReader
     from tianzhou._hot.records import BY_HAND as BY_HAND
     from tianzhou._hot.records import fill as fill
@@ -42,6 +49,8 @@ else:
     next_run, take_rows, stored_reply = _twin.next_run, _twin.take_rows, _twin.stored_reply
     put_entry, put_entries, next_entries = _twin.put_entry, _twin.put_entries, _twin.next_entries
     SendRun, entry_run, copy_run = _twin.SendRun, _twin.entry_run, _twin.copy_run
+    Awaited, Sent, SendFrames, QuickSends = _twin.Awaited, _twin.Sent, _twin.SendFrames, _twin.QuickSends
+    take_results, OpaqueCounter, UniqueIdGenerator = _twin.take_results, _twin.OpaqueCounter, _twin.UniqueIdGenerator
 
 if TYPE_CHECKING or _twin is None or not _twin.HAS_SHA1:
     from tianzhou._hot.signing import begin_hmac as begin_hmac

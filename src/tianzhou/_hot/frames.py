@@ -124,6 +124,34 @@ FIRST_FIELD_AT = {
 _peek_name = struct.Struct(">Q").unpack_from
 BY_FIRST_FIELD = {_number(b'queueId"'): _SEND_REPLY, _number(b"suggestW"): _PULL_REPLY}
 _JSON_WORD_MAX = 0xFFFFFF
+PEEK_SIZE = _PEEK_SIZE
+"""Bytes that the shortest frame of a hot kind has at least."""
+_STORED = _number(b'0,"e')
+_STORED_NAME_AT, _STORED_NAME = FIRST_FIELD_AT[_STORED], _number(b'queueId"')
+
+
+def stored_at(buffer: Buffer, view: memoryview, start: int, end: int) -> tuple[Any, int]:
+    """The ordinary reply to a send that stands whole in `buffer[start:end]`, and where it ends.
+
+    Args:
+        buffer: what was read from a connection.
+        view: the same.
+        start: where a frame starts.
+        end: where the bytes read so far end, `PEEK_SIZE` behind `start` at least.
+
+    Returns:
+        The frame with code, flag, opaque and a `SendReplyHeader`; None when none stands there.
+    """
+    length, word, first, second = _peek(buffer, start)
+    stop = start + 4 + length
+    if first != _START or second != _STORED or not start + 8 + word <= stop <= end or word > _JSON_WORD_MAX:
+        return None, start
+    if start + _STORED_NAME_AT + 8 > stop or _peek_name(buffer, start + _STORED_NAME_AT)[0] != _STORED_NAME:
+        return None, start
+    try:
+        return _SEND_REPLY(view[start + 8 : start + 8 + word]), stop
+    except (ValueError, RecursionError):
+        return None, start
 
 
 def split(

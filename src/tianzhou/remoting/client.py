@@ -133,6 +133,11 @@ class RemotingClient:
         await self.close()
 
     @property
+    def open_connections(self) -> dict[str, Connection]:
+        """The connections by address, as they come and go; some may be closed already. To be read only."""
+        return self._connections
+
+    @property
     def hooked(self) -> bool:
         """Whether hooks see requests, so that each has to be a `Command` for them."""
         return bool(self._command_hooks)

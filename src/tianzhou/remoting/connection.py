@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from math import inf
 from typing import Any, TypeAlias, cast
 
+from tianzhou._hot.client_sends import FLUSH_BYTES as FLUSH_BYTES
 from tianzhou.errors import ConnectionLost, LimitExceeded, ProtocolError
 from tianzhou.remoting.budget import FRAMES, SMALLEST_READ
 from tianzhou.remoting.deferred_reply import DeferredReply
@@ -36,7 +37,6 @@ LateProcessor: TypeAlias = "Callable[[Connection, Command, float], Reply | Await
 Runs: TypeAlias = "Callable[[Connection, bytearray, int, int], tuple[int, bytes]]"
 """Serves requests at the front of a read, between two places of a buffer; gives the place behind them, and replies."""
 
-FLUSH_BYTES = 262_144
 LARGE_PIECE = 4096
 WRITE_LOW_BYTES = 131_072
 HELD_OVERHEAD = 1024
@@ -265,15 +265,12 @@ class Connection(Requester, asyncio.BufferedProtocol):
             group.mark_turn(now)
         if group.turn_full or group.unread_full:
             group.postpone(self, group.turn_began or now)
-        session = self._session
+        session, awaiting = self._session, len(self._awaited)
         waits = self._backlog or group.unread_full or group.turn_full
-        served: bytes | None = None
-        if waits or group.runs is None or self.closed:
-            commands = session.received(nbytes)
-        else:
-            commands = session.received(nbytes, self._take_run)
-            served, self._served = self._served, None
-        finished = bool(commands) or served is not None
+        take = self._take_results if awaiting else None if waits or group.runs is None or self.closed else self._take_run
+        commands = session.received(nbytes, take)
+        served, self._served = self._served, None
+        finished = bool(commands) or served is not None or len(self._awaited) < awaiting
         if finished and not self.closed:
             self.silent_since = inf
             if waits:

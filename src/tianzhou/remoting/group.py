@@ -128,7 +128,6 @@ class ConnectionGroup(Generic[MemberT]):
         self.held_bytes = HELD_BYTES
         self.most_requests = self.bounds.most(CONNECTION_REQUESTS)
         self.budget = FrameBudget(HALF_FRAMES.default)
-        self.max_in_flight = MAX_IN_FLIGHT
         self.guarded = guarded
         self.busy_poll_s = busy_poll_s
         self.busy_poll: BusyPoll | None = None
@@ -136,10 +135,10 @@ class ConnectionGroup(Generic[MemberT]):
         self.monotonic = self.clock.monotonic
         self.scratch = scratch_buffer()
         self.opaques = OpaqueCounter()
+        self.opaques.most = MAX_IN_FLIGHT
         # In their order: who is closed first depends on it.
         self.connections: dict[MemberT, None] = {}
         self.tasks: dict[asyncio.Task[None], None] = {}  # of handlers; they may outlive their connection a little
-        self.in_flight = 0
         self.loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]
         self.on_connect: Callable[[MemberT], None] | None = None
         # The account of a peer's certificate; None where certificates are none.
@@ -155,7 +154,7 @@ class ConnectionGroup(Generic[MemberT]):
         self.started = False
         self.eager_reads = False
         self._idle_timer: StallAwareTimer | None = None
-        self._deadline_timer: StallAwareTimer | None = None
+        self.deadline_timer: StallAwareTimer | None = None
         self._empty: asyncio.Future[None] | None = None
         self._rejections = Repeats(REJECTIONS_LOGGED)
         self._nameless = Repeats(REJECTIONS_LOGGED)
@@ -202,10 +201,10 @@ class ConnectionGroup(Generic[MemberT]):
 
     async def close(self, grace_s: float = 3.0) -> None:
         """Close every connection, let what is written go out for at most `grace_s`, and end every task."""
-        for timer in (self._idle_timer, self._deadline_timer, self._unread_timer):
+        for timer in (self._idle_timer, self.deadline_timer, self._unread_timer):
             if timer is not None:
                 timer.cancel()
-        self._idle_timer = self._deadline_timer = self._unread_timer = None
+        self._idle_timer = self.deadline_timer = self._unread_timer = None
         for connection in list(self.connections):
             connection.close()
         if self.connections and not await self._drained(grace_s):
@@ -424,6 +423,20 @@ class ConnectionGroup(Generic[MemberT]):
                 self.rejected(connection.verified_ip, connection, why)
                 connection.abort()
 
+    @property
+    def in_flight(self) -> int:
+        """Number of our requests that await replies."""
+        return self.opaques.in_flight
+
+    @property
+    def max_in_flight(self) -> int:
+        """Maximum of `in_flight`."""
+        return self.opaques.most
+
+    @max_in_flight.setter
+    def max_in_flight(self, most: int) -> None:
+        self.opaques.most = most
+
     def too_many(self) -> TooManyRequests:
         """The error for a request of our own while `in_flight` is at its limit."""
         return TooManyRequests(
@@ -432,16 +445,16 @@ class ConnectionGroup(Generic[MemberT]):
 
     def arm_deadlines(self) -> None:
         """Start the timer that fails overdue requests; one timer serves all connections."""
-        if self._deadline_timer is None:
-            self._deadline_timer = StallAwareTimer(self.loop, DEADLINE_STEP_S, self._deadlines)
+        if self.deadline_timer is None:
+            self.deadline_timer = StallAwareTimer(self.loop, DEADLINE_STEP_S, self._deadlines)
 
     def _deadlines(self) -> None:
-        self._deadline_timer = None
+        self.deadline_timer = None
         try:
             self.sweep_deadlines()
         finally:
             # Also when that failed: whoever awaits a reply would wait for ever.
-            if self.in_flight:
+            if self.opaques.in_flight:
                 self.arm_deadlines()
 
     def sweep_deadlines(self) -> None:
@@ -458,7 +471,7 @@ class ConnectionGroup(Generic[MemberT]):
     def _expire(self, connection: MemberT, now: float) -> None:
         silent = False
         for waiter, timeout_s in connection.expired(now):
-            self.in_flight -= 1
+            self.opaques.in_flight -= 1
             silent = silent or (timeout_s >= DEAD_PEER_S and connection.last_read <= now - timeout_s)
             if not waiter.done():
                 late = f"no reply from {connection} within {timeout_s * 1000:.0f} ms"

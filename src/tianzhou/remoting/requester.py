@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import Any
 
+from tianzhou._hot import Awaited, take_results
 from tianzhou.errors import ConnectionLost
 from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.wire.codes import FLAG_ONEWAY
@@ -26,8 +27,7 @@ class Requester:
     def __init__(self, group: ConnectionGroup[Any]) -> None:
         self.closed = False
         self._group = group
-        # By opaque: the deadline, monotonic seconds; who waits; the timeout, seconds.
-        self._awaited: dict[int, tuple[float, asyncio.Future[Command], float]] = {}
+        self._awaited: dict[int, Awaited] = {}  # by opaque
 
     def send(self, data: Command | bytes) -> None:
         """Send a command or a complete frame."""
@@ -58,24 +58,29 @@ class Requester:
 
     def ask(self, opaque: int, frame: bytes, timeout_ms: float) -> asyncio.Future[Command]:
         """`invoke_frame` without a coroutine, with its errors now or when awaited; if cancelled, call `forget`."""
-        group = self._group
+        group, counter = self._group, self._group.opaques
         if self.closed:
             raise ConnectionLost(f"connection to {self} is closed")
-        if group.in_flight >= group.max_in_flight:
+        if counter.in_flight >= counter.most:
             raise group.too_many()
         waiter: asyncio.Future[Command] = group.loop.create_future()
         timeout_s = timeout_ms / 1000
-        self._awaited[opaque] = (group.monotonic() + timeout_s, waiter, timeout_s)
-        group.in_flight += 1
-        if group._deadline_timer is None:
-            group.arm_deadlines()
+        self.await_reply(opaque, Awaited(group.monotonic() + timeout_s, waiter, timeout_s))
         self.send(frame)
         return waiter
+
+    def await_reply(self, opaque: int, awaited: Awaited) -> None:
+        """Await the reply to a request that is sent now."""
+        group = self._group
+        self._awaited[opaque] = awaited
+        group.opaques.in_flight += 1
+        if group.deadline_timer is None:
+            group.arm_deadlines()
 
     def forget(self, opaque: int) -> None:
         """Stop awaiting the reply to a request."""
         if self._awaited.pop(opaque, None) is not None:
-            self._group.in_flight -= 1
+            self._group.opaques.in_flight -= 1
 
     def invoke_oneway(self, command: Command) -> None:
         """Send a request that is never answered.
@@ -100,21 +105,28 @@ class Requester:
 
     def expired(self, now: float) -> list[tuple[asyncio.Future[Command], float]]:
         """Remove and return the waiters whose deadline is at or before `now`, each with its timeout in seconds."""
-        late = [opaque for opaque, entry in self._awaited.items() if entry[0] <= now]
-        return [self._awaited.pop(opaque)[1:] for opaque in late]
+        late = [opaque for opaque, awaited in self._awaited.items() if awaited.deadline_s <= now]
+        gone = [self._awaited.pop(opaque) for opaque in late]
+        return [(awaited.waiter, awaited.timeout_s) for awaited in gone]
+
+    def _take_results(self, buffer: bytearray, start: int, end: int) -> int:
+        """Complete sends by the replies at the front of what was read; where those begin that are left."""
+        after, count = take_results(self._awaited, buffer, start, end)
+        self._group.opaques.in_flight -= count
+        return after
 
     def _replied(self, reply: Command) -> None:
         entry = self._awaited.pop(reply.opaque, None)
         if entry is None:
             _log.debug("reply %d from %s came too late or belongs to no request", reply.opaque, self)
             return
-        self._group.in_flight -= 1
-        if not entry[1].done():
-            entry[1].set_result(reply)
+        self._group.opaques.in_flight -= 1
+        if not entry.waiter.done():
+            entry.waiter.set_result(reply)
 
     def _fail_all(self, error: ConnectionLost) -> None:
-        for _, waiter, _ in self._awaited.values():
-            if not waiter.done():
-                waiter.set_exception(error)
-        self._group.in_flight -= len(self._awaited)
+        for awaited in self._awaited.values():
+            if not awaited.waiter.done():
+                awaited.waiter.set_exception(error)
+        self._group.opaques.in_flight -= len(self._awaited)
         self._awaited.clear()

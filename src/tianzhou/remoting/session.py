@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tianzhou._hot import OpaqueCounter as OpaqueCounter
 from tianzhou.errors import ProtocolError
 from tianzhou.limits import FRAME_BYTES
 from tianzhou.remoting.foreign import explain
@@ -28,23 +29,6 @@ _LARGE_START = 2048
 _LENGTH_WORD = 4
 _PREFIX_BYTES = 16
 """First bytes that identify a foreign protocol."""
-_INT32_MAX = 0x7FFFFFFF
-_INT32_MIN = -0x80000000
-
-
-class OpaqueCounter:
-    """Correlation ids of one process' requests: from 0, wrapping as int32 (wire.md §1.5)."""
-
-    __slots__ = ("_next",)
-
-    def __init__(self, first: int = 0) -> None:
-        self._next = first
-
-    def next(self) -> int:
-        """A value unused for the last 2^32 calls."""
-        value = self._next
-        self._next = value + 1 if value < _INT32_MAX else _INT32_MIN
-        return value
 
 
 def scratch_buffer() -> bytearray:

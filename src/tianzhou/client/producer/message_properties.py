@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from tianzhou.client.validation import check_attributes
 from tianzhou.model import Message, MessageExt, names
+from tianzhou.wire.templates import plain_properties_json, properties_json
 
 _OF_ONE_DELIVERY = (
     names.TRAN_MSG,
@@ -47,3 +49,27 @@ def retry_properties(message: MessageExt, delay_level: int) -> dict[str, str]:
 def is_plain(message: Message) -> bool:
     """Whether a message has no properties beyond tag and keys."""
     return not (message.properties or message.delay_level or message.sharding_key) and message.wait_store_ok
+
+
+def quick_properties(message: Message, unique_key: str) -> str | None:
+    """The property string, as JSON text, of a message that any queue will do for.
+
+    Args:
+        message: it, without a sharding key.
+        unique_key: its unique key.
+
+    Returns:
+        None for a message with properties that say more than what goes with it.
+
+    Raises:
+        ClientError: a property, tag or key cannot be sent.
+    """
+    plain = is_plain(message)
+    if not plain and not names.SPECIAL.isdisjoint(message.properties):
+        return None
+    check_attributes(message)
+    return (
+        plain_properties_json(unique_key, message)
+        if plain
+        else properties_json(message_properties(message, unique_key))
+    )

@@ -13,21 +13,17 @@ from asyncio import CancelledError
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tianzhou._hot import Sent
+from tianzhou._hot.client_sends import unique_key_json
 from tianzhou.client.bodies import encode_message
 from tianzhou.client.cluster.requests import create_reply_message
 from tianzhou.client.producer.delivery import FailedAttempt
-from tianzhou.client.producer.message_properties import is_plain, message_properties
 from tianzhou.client.producer.producer_base import BaseProducer
 from tianzhou.client.producer.selector import QueueSelector, choose_queue
 from tianzhou.client.producer.send_request import SINGLE, PreparedMessage, SendRequest
-from tianzhou.client.validation import (
-    check_attributes,
-    check_body,
-    check_is_message,
-)
+from tianzhou.client.validation import check_is_message
 from tianzhou.errors import ClientError, ReplyTimeout, TianzhouError
 from tianzhou.model import Message, MessageExt, MessageQueue, SendResult, names
-from tianzhou.wire.templates import mark, plain_properties_json, properties_json
 
 
 class Producer(BaseProducer):
@@ -70,73 +66,46 @@ class Producer(BaseProducer):
             RemotingError: no broker answered in time; the message may be stored all the same.
             NotDurable: with `durable`, it is stored, but nobody confirmed in time that it is safe.
         """
-        try:
-            plain = is_plain(message)
-            ordered = message.sharding_key is not None
-        except AttributeError:
-            check_is_message(message)
-            raise
         limit_ms = self._timeout_ms if timeout_ms is None else timeout_ms
-        if (
-            not self._is_bare
-            or queue is not None
-            or selector is not None
-            or ordered
-            or not (plain or names.SPECIAL.isdisjoint(message.properties))
-        ):
-            batching = self._stack.batching
-            if batching is not None and timeout_ms is None and batching.takes(message):
-                if queue is None and (ordered or selector is not None):
-                    queue = choose_queue(await self.queues(message.topic), message, selector, selector_arg)
-                self._check_running()
-                return await batching.add(message, queue)
-            prepared = self._builder.single(message)
-            return await self._stack.send(SendRequest(prepared, limit_ms, queue, selector, selector_arg))
-        body = message.body
-        if type(body) is not bytes or not body or len(body) > self._max_message_size:
-            check_body(body, self._max_message_size)
-            body = bytes(body)
-        labelled = message.tags or message.keys
-        if labelled or not plain:
-            check_attributes(message)
-        plan = self._plan_table.get(message.topic)
-        if plan is None or plan.version != self._routes.version or not self._running:
-            plan = await self._plans.make(message.topic)
-        now_ms = self._now_ms()
-        if now_ms != self._marked_ms:
-            self._marked_ms, self._mark = now_ms, mark(now_ms)
-        unique_key = self._ids.next(now_ms)
-        if plain and not labelled:
-            properties = f"UNIQ_KEY\\u0001{unique_key}\\u0002"
-        elif plain:
-            properties = plain_properties_json(unique_key, message)
-        else:
-            properties = properties_json(message_properties(message, unique_key))
-        sys_flag = 0
-        if len(body) >= self._compress_over:
-            body, sys_flag = self._builder.pack(body)
-        # The path of nearly every message; when it fails, `Delivery` goes on from there.
-        target = plan.next_target()
-        try:
-            connection = self._remoting.connected(target.address)
-            left_ms = limit_ms
-            if connection is None:
-                target = await self._transport.located(target, message.topic)
-                connection, left_ms = await self._remoting.reach(target.address, limit_ms)
-            opaque = self._next_opaque()
-            numbers = self._mark if not message.flag and not sys_flag else mark(now_ms, message.flag, sys_flag)
-            frame = target.template.single(opaque, numbers, properties, body)
-            waiter = connection.ask(opaque, frame, left_ms)
-            try:
-                reply = await waiter
-            except CancelledError:
-                connection.forget(opaque)
-                raise
-            return self._transport.result(reply, target, unique_key)
-        except TianzhouError as error:
-            elapsed_s = max(0, self._now_ms() - now_ms) / 1000
-            failed = FailedAttempt(plan, target.queue, self._monotonic() - elapsed_s, error)
-        prepared = PreparedMessage(message.topic, SINGLE, unique_key, now_ms, message.flag, sys_flag, properties, body)
+        if self._is_bare and queue is None and selector is None:
+            sent = self._begin(message, limit_ms)
+            if sent is not None:
+                # The path of nearly every message; when it fails, `Delivery` goes on from there.
+                try:
+                    reply = await sent.waiter
+                    if type(reply) is SendResult:
+                        return reply
+                    return self._transport.result(reply, sent.target, sent.unique_key)
+                except CancelledError:
+                    sent.connection.forget(sent.opaque)
+                    raise
+                except TianzhouError as error:
+                    failure = error
+                return await self._go_on(sent, limit_ms, failure)
+        check_is_message(message)
+        batching = self._stack.batching
+        if batching is not None and timeout_ms is None and batching.takes(message):
+            if queue is None and (message.sharding_key is not None or selector is not None):
+                queue = choose_queue(await self.queues(message.topic), message, selector, selector_arg)
+            self._check_running()
+            return await batching.add(message, queue)
+        prepared = self._builder.single(message)
+        return await self._stack.send(SendRequest(prepared, limit_ms, queue, selector, selector_arg))
+
+    async def _go_on(self, sent: Sent, limit_ms: float, error: TianzhouError) -> SendResult:
+        """Send a message again whose first attempt has failed."""
+        elapsed_s = max(0, self._now_ms() - sent.born_ms) / 1000
+        failed = FailedAttempt(sent.plan, sent.target.queue, self._monotonic() - elapsed_s, error)
+        prepared = PreparedMessage(
+            sent.target.queue.topic,
+            SINGLE,
+            sent.unique_key,
+            sent.born_ms,
+            sent.flag,
+            sent.sys_flag,
+            sent.properties or unique_key_json(sent.unique_key),
+            sent.body,
+        )
         return await self._stack.delivery.send(SendRequest(prepared, limit_ms), failed)
 
     async def send_body(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from asyncio import get_running_loop
 from collections.abc import Sequence
 from typing import Unpack
 
+from tianzhou._hot import QuickSends
 from tianzhou.client.cluster.member import StateCheck
 from tianzhou.client.group_client import GroupClient, Startable, options_and_instance
 from tianzhou.client.hooks import Hooks
@@ -14,6 +16,7 @@ from tianzhou.client.option_keywords import ProducerKeywords
 from tianzhou.client.producer.detector import Detector
 from tianzhou.client.producer.latency_faults import LatencyFaults
 from tianzhou.client.producer.message_builder import MessageBuilder
+from tianzhou.client.producer.message_properties import quick_properties
 from tianzhou.client.producer.options import ProducerOptions
 from tianzhou.client.producer.outbox.outbox_entry import OutboxStatus
 from tianzhou.client.producer.publish_plan import PublishPlans
@@ -69,17 +72,24 @@ class BaseProducer(GroupClient, Startable):
         # What `Producer.send` takes at every message.
         self._is_bare = self._stack.is_bare
         self._transport = self._stack.transport
-        self._plan_table = self._plans.table
-        self._max_message_size = options.max_message_size
-        self._compress_over = options.compress_msg_body_over_howmuch
         self._timeout_ms = options.limit_ms
         self._remoting = self._instance.remoting
-        self._next_opaque = self._remoting.group.opaques.next
-        self._routes = self._instance.routes
         self._now_ms = self._instance.clock.now_ms
         self._monotonic = self._instance.clock.monotonic
-        self._ids = self._instance.ids
-        self._mark, self._marked_ms = "", -1
+        self._quick = QuickSends(
+            self._plans.table,
+            self._instance.routes,
+            self._instance.remoting.open_connections,
+            self._instance.remoting.group,
+            self._instance.ids,
+            self._instance.clock,
+            get_running_loop,
+            quick_properties,
+            self._builder.pack,
+            options.compress_msg_body_over_howmuch,
+            options.max_message_size,
+        )
+        self._begin = self._quick.begin
 
     async def start(self) -> None:
         """Get ready to send.
@@ -93,7 +103,7 @@ class BaseProducer(GroupClient, Startable):
             raise ClientError(f"the producer of group {self._group} is stopped; make a new one")
         await self._instance.start()
         self._instance.add_producer(self._wire_group, self._state_check)
-        self._running = True
+        self._running = self._quick.open = True
         self._detector.start()
         if self._trace is not None:
             await self._trace.start()
@@ -114,7 +124,7 @@ class BaseProducer(GroupClient, Startable):
             await self._stack.batching.close()
         if self._stack.outbox is not None:
             await self._stack.outbox.stop()
-        self._running = False
+        self._running = self._quick.open = False
         self._detector.stop()
         if self._trace is not None:
             await self._trace.stop()

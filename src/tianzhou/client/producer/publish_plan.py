@@ -34,7 +34,7 @@ class PublishPlan:
         start: the first one's index.
     """
 
-    __slots__ = ("_count", "_ring", "queues", "route", "targets", "turn", "version")
+    __slots__ = ("queues", "ring", "route", "targets", "turn", "version")
 
     def __init__(self, route: TopicRoute, version: int, targets: list[Target], start: int) -> None:
         self.route = route
@@ -42,14 +42,12 @@ class PublishPlan:
         self.targets = {target.queue: target for target in targets}
         self.queues = list(self.targets)
         self.turn = RoundRobin(start)
-        self._ring = targets
-        self._count = len(targets)
+        self.ring = targets
+        """The targets in the order they take turns."""
 
     def next_target(self) -> Target:
         """The next queue in turn, for first attempts."""
-        turn = self.turn
-        turn.index = index = turn.index + 1
-        return self._ring[index % self._count]
+        return self.ring[self.turn.next_index(len(self.ring))]
 
 
 class PublishPlans:

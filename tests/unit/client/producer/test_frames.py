@@ -14,7 +14,6 @@ from tianzhou.wire.properties import decode_properties, encode_properties
 from tianzhou.wire.templates import (
     SendTemplate,
     json_text,
-    mark,
     plain_properties_json,
     properties_json,
 )
@@ -61,7 +60,7 @@ def test_the_quick_way_for_a_frame_gives_the_same_bytes(properties, opaque, born
     template = SendTemplate("pg", QUEUE, "TBW102", 4)
     pairs = properties_json(properties)
     expected = template.frame(opaque, born_ms, pairs, b"body", flag=flag, sys_flag=sys_flag)
-    assert template.single(opaque, mark(born_ms, flag, sys_flag), pairs, b"body") == expected
+    assert template.frames.frame(opaque, born_ms, flag, sys_flag, pairs, b"body") == expected
 
 
 def test_batches_one_way_sends_and_retries_say_so():
