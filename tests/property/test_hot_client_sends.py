@@ -209,7 +209,7 @@ class Wire:
         self._awaited[opaque] = awaited
         self._group.opaques.in_flight += 1
 
-    def send(self, frame: bytes) -> None:
+    def send_request(self, frame: bytes) -> None:
         self._out.append(frame)
         self._out_size += len(frame)
         self._flush_scheduled = True
@@ -354,7 +354,7 @@ async def test_much_of_one_turn_is_not_gathered_without_end() -> None:
         assert sizes == sorted(sizes)
         bench.wire._out_size = client_sends.FLUSH_BYTES
         sent: list[bytes] = []
-        bench.wire.send = sent.append  # type: ignore[assignment,method-assign]
+        bench.wire.send_request = sent.append  # type: ignore[assignment,method-assign]
         bench.begin(message)
         assert len(sent) == 1
     await asyncio.sleep(0)

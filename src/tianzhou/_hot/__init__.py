@@ -25,6 +25,8 @@ if TYPE_CHECKING or MODE == "pure":
     from tianzhou._hot.client_sends import SendFrames as SendFrames
     from tianzhou._hot.client_sends import Sent as Sent
     from tianzhou._hot.client_sends import take_results as take_results
+    from tianzhou._hot.deliveries import HandlerCalls as HandlerCalls
+    from tianzhou._hot.deliveries import MessageReader as MessageReader
     from tianzhou._hot.entries import copy_run as copy_run
     from tianzhou._hot.entries import entry_run as entry_run
     from tianzhou._hot.entries import next_entries as next_entries
@@ -50,6 +52,7 @@ else:
     put_entry, put_entries, next_entries = _twin.put_entry, _twin.put_entries, _twin.next_entries
     SendRun, entry_run, copy_run = _twin.SendRun, _twin.entry_run, _twin.copy_run
     Awaited, Sent, SendFrames, QuickSends = _twin.Awaited, _twin.Sent, _twin.SendFrames, _twin.QuickSends
+    HandlerCalls, MessageReader = _twin.HandlerCalls, _twin.MessageReader
     take_results, OpaqueCounter, UniqueIdGenerator = _twin.take_results, _twin.OpaqueCounter, _twin.UniqueIdGenerator
 
 if TYPE_CHECKING or _twin is None or not _twin.HAS_SHA1:

@@ -232,7 +232,7 @@ cdef class QuickSends:
             (<list>connection._out).append(frame)
             connection._out_size = gathered
         else:
-            connection.send(frame)
+            connection.send_request(frame)
         return sent
 
 

@@ -214,7 +214,7 @@ class QuickSends:
         sent.unique_key, sent.born_ms, sent.properties = unique_key, now_ms, text
         sent.flag, sent.sys_flag, sent.body = flag, sys_flag, body
         connection.await_reply(opaque, sent)
-        connection.send(
+        connection.send_request(
             target.template.frames.frame(opaque, now_ms, flag, sys_flag, text or unique_key_json(unique_key), body)
         )
         return sent

@@ -62,6 +62,7 @@ class Connection(Requester, asyncio.BufferedProtocol):
         "_deferred",
         "_flush_scheduled",
         "_held",
+        "_lone",
         "_lost",
         "_out",
         "_out_size",
@@ -94,6 +95,7 @@ class Connection(Requester, asyncio.BufferedProtocol):
         self.remote_host_bytes = b"\0\0\0\0"
         self.broken = False  # whether it ended by an error of the network, as a reset is
         self._lost = self._flush_scheduled = self._write_paused = False
+        self._lone = False  # whether the last write was of one frame
         self.last_read = self.last_write = self.gathering_since = 0.0
         self.silent_since = group.monotonic()  # inf when a whole command has come
         self._session = Session(group.scratch)
@@ -161,6 +163,16 @@ class Connection(Requester, asyncio.BufferedProtocol):
             self._flush_scheduled = True
             self._group.loop.call_soon(self._flush)
 
+    def send_request(self, frame: bytes) -> None:
+        """`send` a request that awaits a reply; at once when requests come one after the other lately.
+
+        Those that wait for the reply to one before they send the next would wait for the end of the turn each time.
+        """
+        if self._lone and not self._out and self._group.opaques.in_flight == 1 and not self.closed:
+            self._write([frame], len(frame))
+        else:
+            self.send(frame)
+
     def send_all(self, frames: list[bytes]) -> None:
         """Send complete frames, with what was sent before them in this turn, in one write now."""
         if not self.closed:
@@ -208,6 +220,7 @@ class Connection(Requester, asyncio.BufferedProtocol):
         out = self._out
         if out and not self.closed:
             size, self._out, self._out_size = self._out_size, [], 0
+            self._lone = len(out) == 1
             self._write(out, size)
             if self._write_paused and self._group.guarded:
                 self._note_unread(size)

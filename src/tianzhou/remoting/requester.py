@@ -33,6 +33,10 @@ class Requester:
         """Send a command or a complete frame."""
         raise NotImplementedError
 
+    def send_request(self, frame: bytes) -> None:
+        """Send a frame that awaits a reply."""
+        raise NotImplementedError
+
     async def invoke(self, command: Command, timeout_ms: float = 3000) -> Command:
         """Send a request to the peer and return its reply, whatever code that has.
 
@@ -66,7 +70,7 @@ class Requester:
         waiter: asyncio.Future[Command] = group.loop.create_future()
         timeout_s = timeout_ms / 1000
         self.await_reply(opaque, Awaited(group.monotonic() + timeout_s, waiter, timeout_s))
-        self.send(frame)
+        self.send_request(frame)
         return waiter
 
     def await_reply(self, opaque: int, awaited: Awaited) -> None:

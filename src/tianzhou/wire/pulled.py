@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from tianzhou._hot import MessageReader
 from tianzhou.errors import CorruptRecord, ProtocolError
 from tianzhou.limits import ENTRIES_OF_ANSWER, UNPACKED_BODY
 from tianzhou.model import MessageExt
 from tianzhou.records.checksum import Octets
 from tianzhou.records.codec import Record, decode_record
-from tianzhou.records.layout import HEAD_SIZE, HOST_BITS, INNER_BATCH_BITS, LENGTH, MAGIC_V1, OVERHEAD, fields_at
+from tianzhou.records.layout import INNER_BATCH_BITS, OVERHEAD
 from tianzhou.wire.batch import decode_batch
 from tianzhou.wire.compression import COMPRESSED, decompress
 from tianzhou.wire.delivered import DeliveredMessage, PackedMessage
@@ -19,8 +20,7 @@ from tianzhou.wire.properties import decode_properties
 
 MAX_UNPACKED: Final = UNPACKED_BODY.default
 """Default of the largest body that is unpacked, bytes."""
-_SPECIAL_BITS: Final = COMPRESSED | INNER_BATCH_BITS | HOST_BITS
-_HEAD: Final = fields_at("size", "magic", "queue_offset", "sys_flag", "body_size")
+_READER: Final = MessageReader(DeliveredMessage)
 
 
 class Allowance:
@@ -121,41 +121,12 @@ def decode_messages(
     """
     data = buffer if type(buffer) is bytes else bytes(buffer)
     messages: list[MessageExt] = []
-    append = messages.append
-    unpack, short, new = _HEAD.unpack_from, LENGTH.unpack_from, DeliveredMessage.__new__
-    # What stands between body and properties, the topic and how long the properties are, seldom differs.
-    between, properties_size, topic = b"", -1, ""
     allowance: Allowance | None = None
-    at, end = 0, len(data)
-    while end - at >= OVERHEAD:
-        size, magic, queue_offset, sys_flag, body_size = unpack(data, at)
-        following = at + size
-        body_at = at + HEAD_SIZE
-        body_end = body_at + body_size
-        if magic == MAGIC_V1 and not sys_flag & _SPECIAL_BITS and body_size >= 0 and body_end < following <= end:
-            properties_at = body_end + len(between)
-            fits = following - properties_at == properties_size and data[body_end:properties_at] == between
-            if not fits:
-                topic_end = body_end + 1 + data[body_end]
-                properties_at = topic_end + 2
-                fits = properties_at <= following and short(data, topic_end)[0] == following - properties_at
-                if fits:
-                    between, properties_size = data[body_end:properties_at], following - properties_at
-                    topic = between[1:-2].decode("utf-8", "replace")
-            if fits:
-                # Filled here: a call for each message would cost more than all the rest.
-                message = new(DeliveredMessage)
-                message.topic = topic
-                message.body = data[body_at:body_end]
-                message.head = data[at:body_at]
-                message.raw_properties = data[properties_at:following]
-                message.more_properties = added
-                message.broker_name = broker_name
-                message.queue_offset = queue_offset
-                message.sys_flag = sys_flag
-                append(message)
-                at = following
-                continue
+    at = 0
+    while True:
+        at = _READER.read(data, at, broker_name, added, messages)
+        if len(data) - at < OVERHEAD:
+            break
         try:
             record = decode_record(data, at)
         except CorruptRecord:

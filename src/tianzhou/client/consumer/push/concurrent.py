@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import types
+from collections.abc import Awaitable, Generator
+from types import CoroutineType
 from typing import Any
 
+from tianzhou._hot import HandlerCalls
+from tianzhou._hot.deliveries import Unfinished
 from tianzhou.client.consumer.push.consume_rates import TopicRates
 from tianzhou.client.consumer.push.dispatcher import TURN_MESSAGES, HandlerDispatcher, Work
 from tianzhou.client.consumer.push.handlers import ConsumeContext
@@ -25,6 +30,8 @@ EXPIRED_DELAY_LEVEL = 3
 
 SWEEPS_PER_TIMEOUT = 4
 SLOWEST_SWEEP_S = 1.0
+ALONE_AFTER_WAIT = 32
+"""Messages that are handed out one by one after a handler that waited, as its next calls will wait, too."""
 
 
 class PulledMessages:
@@ -38,14 +45,49 @@ class PulledMessages:
         self.rest: list[Any] = calls
 
 
+async def _awaited(outcome: Awaitable[Any]) -> Any:
+    return await outcome
+
+
+@types.coroutine
+def go_on(waiting: Any, wanted: Any) -> Generator[Any, Any, Any]:
+    """Go on with a handler that has begun, as `await` would have.
+
+    Args:
+        waiting: its coroutine; or what it returned, when that is no coroutine and has not begun.
+        wanted: what it has asked its task to wait for.
+    """
+    if not isinstance(waiting, CoroutineType):
+        return (yield from _awaited(waiting).__await__())
+    while True:
+        try:
+            sent = yield wanted
+        except GeneratorExit:
+            waiting.close()
+            raise
+        except BaseException as error:  # noqa: BLE001 - as it is thrown into the task
+            try:
+                wanted = waiting.throw(error)
+            except StopIteration as end:
+                return end.value
+        else:
+            try:
+                wanted = waiting.send(sent)
+            except StopIteration as end:
+                return end.value
+
+
 class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
     """The messages waiting for handlers, and the workers that call them.
 
     What may wait is bounded by the limits of each queue; see `PullLimits`.
     """
 
+    _calls: HandlerCalls
+
     def start_workers(self, count: int) -> None:
         """See `HandlerDispatcher.start_workers`."""
+        self._calls = HandlerCalls(DeliveredMessage, self._clock.monotonic, self._clock.now_ms, _began_at)
         super().start_workers(count)
         self._spawn(self._sweep())
 
@@ -105,6 +147,8 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
         rates: TopicRates
         message: MessageExt | None
         failure: BaseException | None
+        run = self._calls.run if self._calls.calls else None
+        alone = 0  # so many messages are handed out one by one, as handlers wait
         while not slot.retiring:
             if not line or self._turn >= TURN_MESSAGES:
                 message = failure = None  # who waits keeps nothing alive
@@ -112,12 +156,32 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
                     return
                 began_s = monotonic()
                 continue
-            self._turn += 1
             lot = line[0]
             pq = lot.pq
             if pq.dropped or pq.leaving:
+                self._turn += 1
                 line.popleft()
                 continue
+            if alone:
+                alone -= 1
+            elif run is not None:
+                topic = lot.rest[-1].topic
+                handler = plain.get(topic)
+                if handler is not None:
+                    if self._idle and not self._called and (len(lot.rest) > 1 or len(line) > 1):
+                        self._call_one()  # as below
+                    rates = rates_of(topic)
+                    count, unfinished = run(line, lot, handler, rates, slot, TURN_MESSAGES - self._turn)
+                    self._turn += count
+                    if unfinished is not None:
+                        alone = ALONE_AFTER_WAIT if unfinished.waiting is not None else 0
+                        await self._finish_call(pq, unfinished, rates, slot)
+                        unfinished = None
+                    if count:
+                        began_s = monotonic()
+                        rated = None
+                        continue
+            self._turn += 1
             message = lot.rest.pop()
             if not lot.rest:
                 line.popleft()
@@ -170,6 +234,35 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
                 pq.at_work -= 1
                 if pq.rest is not None:
                     pq.look_for_rest()
+
+    async def _finish_call(self, pq: ProcessQueue, call: Unfinished, rates: TopicRates, slot: Slot) -> None:
+        """Wait for a handler that has begun, and act on its answer."""
+        message, failure, result = call.message, call.failure, call.wanted
+        if failure is not None and not isinstance(failure, (Exception, asyncio.CancelledError)):
+            raise failure
+        pq.at_work += 1
+        try:
+            if failure is None:
+                slot.since_s = call.began_s
+                try:
+                    if call.waiting is not None:
+                        result = await go_on(call.waiting, call.wanted)
+                    if result is not None:
+                        result = self._handlers.answer(message.topic, result)
+                except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - as in `_consume`
+                    failure = error
+                finally:
+                    slot.since_s = None
+            rates.called(self._clock.monotonic() - call.began_s)
+            if failure is None and result is None and not pq.dropped:
+                pq.finish(message.queue_offset)
+                rates.consumed += 1
+            else:
+                await self._follow(Work(pq, [message]), result, failure, ConsumeContext(pq.queue), slot)
+        finally:
+            pq.at_work -= 1
+            if pq.rest is not None:
+                pq.look_for_rest()
 
     async def _pause(self, slot: Slot) -> bool:
         """Give others their turn, or wait for something in the line; False when nothing comes any more."""
@@ -310,6 +403,10 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
         await asyncio.sleep(SEND_BACK_RETRY_MS / 1000)
         self._line.append(PulledMessages(work.pq, work.messages.copy() if self._single else [work.messages]))
         self._call_one()
+
+
+def _began_at(now_ms: int) -> bytes:
+    return pair_behind(names.CONSUME_START_TIME, str(now_ms))
 
 
 def _named(work: Work) -> str:

@@ -142,7 +142,11 @@ class ProcessQueue:
 
     def finish_all(self, messages: list[MessageExt]) -> None:
         """Note messages as done that were handed out together."""
-        self.tracker.finish_run([message.queue_offset for message in messages])
+        self.finish_run([message.queue_offset for message in messages])
+
+    def finish_run(self, offsets: list[int]) -> None:
+        """Note messages as done that follow each other."""
+        self.tracker.finish_run(offsets)
         if self.full:
             self.look_for_room()
 
