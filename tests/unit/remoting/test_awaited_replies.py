@@ -153,3 +153,31 @@ async def test_deadlines_are_watched_by_one_timer() -> None:
     took = await asyncio.gather(*(ask(ms) for ms in (200, 730, 2000)))
     assert took == [pytest.approx(0.2, abs=0.06), pytest.approx(0.73, abs=0.06), pytest.approx(2.0, abs=0.06)]
     await group.close()
+
+
+async def test_a_request_that_comes_alone_as_those_before_it_leaves_at_once() -> None:
+    bench = Bench(echo)
+
+    def ask() -> int:
+        opaque = bench.group.opaques.next()
+        bench.connection.ask(opaque, encode(Command(307, opaque=opaque)), 1000)
+        return opaque
+
+    first = ask()
+    assert bench.sent() == []  # others may come in this turn
+    await turns(1)
+    assert [command.opaque for command in bench.sent()] == [first]
+    bench.feed(Command(0, opaque=first, flag=1))
+    second = ask()
+    assert [command.opaque for command in bench.sent()] == [second]
+    third = ask()
+    assert bench.sent() == []  # no longer one after the other
+    fourth = ask()
+    await turns(1)
+    assert [command.opaque for command in bench.sent()] == [third, fourth]
+    for opaque in (second, third, fourth):
+        bench.feed(Command(0, opaque=opaque, flag=1))
+    fifth = ask()
+    assert bench.sent() == []
+    await turns(1)
+    assert [command.opaque for command in bench.sent()] == [fifth]
