@@ -62,9 +62,7 @@ class Connection(Requester, asyncio.BufferedProtocol):
         "_deferred",
         "_flush_scheduled",
         "_held",
-        "_lone",
         "_lost",
-        "_out",
         "_out_size",
         "_paused",
         "_proxy_header",
@@ -95,7 +93,6 @@ class Connection(Requester, asyncio.BufferedProtocol):
         self.remote_host_bytes = b"\0\0\0\0"
         self.broken = False  # whether it ended by an error of the network, as a reset is
         self._lost = self._flush_scheduled = self._write_paused = False
-        self._lone = False  # whether the last write was of one frame
         self.last_read = self.last_write = self.gathering_since = 0.0
         self.silent_since = group.monotonic()  # inf when a whole command has come
         self._session = Session(group.scratch)
@@ -104,7 +101,6 @@ class Connection(Requester, asyncio.BufferedProtocol):
         self._callbacks: list[Callable[[Connection], None]] = []
         self._tasks: dict[asyncio.Task[None], Awaitable[Reply]] = {}
         self._deferred: dict[DeferredReply, None] = {}
-        self._out: list[bytes] = []
         self._out_size = 0
         self._writable: asyncio.Future[None] | None = None
         self._paused = self._held = self._shared = self._unread_bytes = self._reserved = 0
@@ -162,16 +158,6 @@ class Connection(Requester, asyncio.BufferedProtocol):
         elif not self._flush_scheduled:
             self._flush_scheduled = True
             self._group.loop.call_soon(self._flush)
-
-    def send_request(self, frame: bytes) -> None:
-        """`send` a request that awaits a reply; at once when requests come one after the other lately.
-
-        Those that wait for the reply to one before they send the next would wait for the end of the turn each time.
-        """
-        if self._lone and not self._out and self._group.opaques.in_flight == 1 and not self.closed:
-            self._write([frame], len(frame))
-        else:
-            self.send(frame)
 
     def send_all(self, frames: list[bytes]) -> None:
         """Send complete frames, with what was sent before them in this turn, in one write now."""

@@ -22,20 +22,31 @@ class Requester:
         group: counts the requests that await a reply.
     """
 
-    __slots__ = ("_awaited", "_group", "closed")
+    __slots__ = ("_awaited", "_group", "_lone", "_out", "closed")
 
     def __init__(self, group: ConnectionGroup[Any]) -> None:
         self.closed = False
         self._group = group
         self._awaited: dict[int, Awaited] = {}  # by opaque
+        self._out: list[bytes] = []  # frames of this turn of the loop
+        self._lone = False  # whether the last write was of one frame
 
     def send(self, data: Command | bytes) -> None:
         """Send a command or a complete frame."""
         raise NotImplementedError
 
-    def send_request(self, frame: bytes) -> None:
-        """Send a frame that awaits a reply."""
+    def _write(self, pieces: list[bytes], size: int) -> None:
         raise NotImplementedError
+
+    def send_request(self, frame: bytes) -> None:
+        """`send` a request that awaits a reply; at once when requests come one after the other lately.
+
+        Those that wait for the reply to one before they send the next would wait for the end of the turn each time.
+        """
+        if self._lone and not self._out and self._group.opaques.in_flight == 1 and not self.closed:
+            self._write([frame], len(frame))
+        else:
+            self.send(frame)
 
     async def invoke(self, command: Command, timeout_ms: float = 3000) -> Command:
         """Send a request to the peer and return its reply, whatever code that has.
