@@ -16,7 +16,6 @@ cdef extern from "client_sends.h":
         int64_t queue_id, queue_offset, opaque
         bint trace_on
     bint tz_scan_stored(Place, Py_ssize_t, Stored *)
-    uint8_t *tz_put_decimal(uint8_t *, int64_t)
     void tz_put_upper(char *, uint64_t, int)
     object tz_new_tuple(object, Py_ssize_t)
     void tz_put_item(object, Py_ssize_t, object)
@@ -72,19 +71,19 @@ cdef class SendFrames:
         cdef const char *text = PyUnicode_AsUTF8AndSize(unique_key if properties is None else properties, &text_size)
         cdef uint8_t numbers[NUMBERS]
         cdef uint8_t last[24]
-        cdef uint8_t *p = tz_put_decimal(numbers, sys_flag)
+        cdef uint8_t *p = tz_put_number(numbers, sys_flag)
         cdef Py_ssize_t numbers_size, last_size
         memcpy(p, b'","g":"', 7)
-        p = tz_put_decimal(p + 7, born_ms)
+        p = tz_put_number(p + 7, born_ms)
         memcpy(p, b'","h":"', 7)
-        p = tz_put_decimal(p + 7, flag)
+        p = tz_put_number(p + 7, flag)
         memcpy(p, b'","i":"', 7)
         p += 7
         if properties is None:
             memcpy(p, b"UNIQ_KEY\\u0001", 14)
             p += 14
             marks_size = 6
-        numbers_size, last_size = p - numbers, tz_put_decimal(last, opaque) - last
+        numbers_size, last_size = p - numbers, tz_put_number(last, opaque) - last
         size = self.fixed + numbers_size + text_size + marks_size + last_size
         frame = PyBytes_FromStringAndSize(NULL, 8 + size + body_size)
         p = <uint8_t *>PyBytes_AS_STRING(frame)

@@ -2,7 +2,7 @@
 #ifndef TIANZHOU_CLIENT_SENDS_H
 #define TIANZHOU_CLIENT_SENDS_H
 
-#include "slots.h"
+#include "sends.h"
 
 typedef struct { /* what a reply says of a message that was stored */
     const uint8_t *msg_id, *transaction, *region; /* the last two NULL where it does not say */
@@ -10,29 +10,6 @@ typedef struct { /* what a reply says of a message that was stored */
     int64_t queue_id, queue_offset, opaque;
     int trace_on;
 } TzStored;
-
-/* A text behind its first quote that ends in one, of printable ASCII without escapes; where it ends, NULL when it is none. */
-static inline const uint8_t *tz_text(const uint8_t *p, const uint8_t *end) {
-    for (; p < end && *p != '"'; p++)
-        if (*p < 32 || *p > 126 || *p == '\\') return NULL;
-    return p < end ? p : NULL;
-}
-
-/* A whole number as Java writes one, of 18 digits at most; where it ends, NULL when there is none. */
-static inline const uint8_t *tz_number(const uint8_t *p, const uint8_t *end, int64_t *value) {
-    int64_t found = 0;
-    int minus = p < end && *p == '-', digits = 0;
-    p += minus;
-    if (p < end && *p == '0') {
-        digits = 1;
-        p++;
-    } else {
-        for (; p < end && *p >= '0' && *p <= '9' && digits < 19; p++, digits++) found = 10 * found + (*p - '0');
-    }
-    if (digits == 0 || digits > 18 || (minus && found == 0) || (p < end && *p >= '0' && *p <= '9')) return NULL;
-    *value = minus ? -found : found;
-    return p;
-}
 
 /* Moves `p` behind a text that has to stand there. */
 static inline int tz_skip(const uint8_t **p, const uint8_t *end, const char *text, Py_ssize_t size) {
@@ -57,22 +34,22 @@ static int tz_scan_stored(const uint8_t *p, Py_ssize_t length, TzStored *found) 
     for (;;) {
         if (!TZ_SKIP(&p, end, "\"")) return 0;
         name = p;
-        if ((p = tz_text(p, end)) == NULL) return 0;
+        if ((p = tz_text_end(p, end, 0)) == NULL) return 0;
         size = p - name;
         if (!TZ_SKIP(&p, end, "\":\"")) return 0;
         value = p;
-        if ((p = tz_text(p, end)) == NULL) return 0;
+        if ((p = tz_text_end(p, end, 0)) == NULL) return 0;
         behind = p++;
         if (TZ_NAMED("queueId")) {
             bit = 1;
-            if (tz_number(value, behind, &found->queue_id) != behind || !TZ_IS_INT32(found->queue_id)) return 0;
+            if (tz_number(value, behind, INT32_MIN, INT32_MAX, &found->queue_id) != behind) return 0;
         } else if (TZ_NAMED("msgId")) {
             bit = 2;
             found->msg_id = value;
             found->msg_id_size = behind - value;
         } else if (TZ_NAMED("queueOffset")) {
             bit = 4;
-            if (tz_number(value, behind, &found->queue_offset) != behind) return 0;
+            if (tz_number(value, behind, INT64_MIN, INT64_MAX, &found->queue_offset) != behind) return 0;
         } else if (TZ_NAMED("transactionId")) {
             bit = 8;
             found->transaction = value;
@@ -93,23 +70,11 @@ static int tz_scan_stored(const uint8_t *p, Py_ssize_t length, TzStored *found) 
         if (p < end && *p == '}') break;
         if (!TZ_SKIP(&p, end, ",")) return 0;
     }
-    if ((seen & 7) != 7 || !TZ_SKIP(&p, end, "},\"flag\":1,\"language\":\"") || (p = tz_text(p, end)) == NULL) return 0;
-    if (!TZ_SKIP(&p, end, "\",\"opaque\":") || (p = tz_number(p, end, &found->opaque)) == NULL) return 0;
+    if ((seen & 7) != 7 || !TZ_SKIP(&p, end, "},\"flag\":1,\"language\":\"") || (p = tz_text_end(p, end, 0)) == NULL) return 0;
+    if (!TZ_SKIP(&p, end, "\",\"opaque\":") || (p = tz_number(p, end, INT64_MIN, INT64_MAX, &found->opaque)) == NULL) return 0;
     if (!TZ_IS_INT32(found->opaque) || !TZ_SKIP(&p, end, ",\"serializeTypeCurrentRPC\":\"JSON\",\"version\":")) return 0;
-    if ((p = tz_number(p, end, &version)) == NULL || !TZ_IS_INT32(version)) return 0;
+    if ((p = tz_number(p, end, INT64_MIN, INT64_MAX, &version)) == NULL || !TZ_IS_INT32(version)) return 0;
     return p + 1 == end && *p == '}';
-}
-
-/* Writes a number in decimal digits; behind the last. */
-static inline uint8_t *tz_put_decimal(uint8_t *p, int64_t value) {
-    uint8_t digits[20];
-    int count = 0;
-    uint64_t rest = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
-    if (value < 0) *p++ = '-';
-    do digits[count++] = (uint8_t)('0' + rest % 10);
-    while (rest /= 10);
-    while (count) *p++ = digits[--count];
-    return p;
 }
 
 /* Writes the last so many upper-case hex digits of a number. */

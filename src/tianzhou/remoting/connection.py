@@ -56,31 +56,10 @@ class Connection(Requester, asyncio.BufferedProtocol):
     """
 
     __slots__ = (
-        "_attributes",
-        "_backlog",
-        "_callbacks",
-        "_deferred",
-        "_flush_scheduled",
-        "_held",
-        "_lost",
-        "_out_size",
-        "_paused",
-        "_proxy_header",
-        "_reserved",
-        "_served",
-        "_session",
-        "_shared",
-        "_tasks",
-        "_transport",
-        "_unread_bytes",
-        "_writable",
-        "_write_paused",
-        "account",
-        "broken",
-        "gathering_since",
-        "last_read", "last_write",
-        "remote_address", "remote_host_bytes", "remote_ip", "remote_port",
-        "silent_since",
+        "_attributes", "_backlog", "_callbacks", "_deferred", "_flush_scheduled", "_held", "_lost", "_out_size",
+        "_paused", "_proxy_header", "_reserved", "_served", "_session", "_shared", "_tasks", "_transport",
+        "_unread_bytes", "_writable", "_write_paused", "account", "broken", "gathering_since", "last_read",
+        "last_write", "remote_address", "remote_host_bytes", "remote_ip", "remote_port", "silent_since",
         "verified_ip",
     )  # fmt: skip
 
@@ -266,7 +245,9 @@ class Connection(Requester, asyncio.BufferedProtocol):
             group.postpone(self, group.turn_began or now)
         session, awaiting = self._session, len(self._awaited)
         waits = self._backlog or group.unread_full or group.turn_full
-        take = self._take_results if awaiting else None if waits or group.runs is None or self.closed else self._take_run
+        take = self._take_results if awaiting else None
+        if not (take or waits or group.runs is None or self.closed):
+            take = self._take_run
         commands = session.received(nbytes, take)
         served, self._served = self._served, None
         finished = bool(commands) or served is not None or len(self._awaited) < awaiting
