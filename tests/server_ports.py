@@ -10,6 +10,7 @@ import itertools
 import os
 import re
 import socket
+import threading
 
 HOST = "127.0.0.1"
 FIRST, END = 61_000, 65_536
@@ -19,19 +20,22 @@ _worker = int(re.sub(r"\D", "", os.environ.get("PYTEST_XDIST_WORKER", "")) or 0)
 _size = (END - FIRST) // WORKERS
 _first = FIRST + _worker * _size
 _next = itertools.count(os.getpid() % _size)
+_taking = threading.Lock()
 
 
 def server_ports(count: int = 1) -> int:
     """Return the first of so many free ports in a row, all of them for the caller alone."""
-    for _ in range(_size):
-        offset = next(_next) % _size
-        if offset + count > _size:
-            continue
-        ports = range(_first + offset, _first + offset + count)
-        if all(map(_is_free, ports)):
-            for _ in range(count - 1):
-                next(_next)
-            return ports[0]
+    # Clusters are started side by side, in threads.
+    with _taking:
+        for _ in range(_size):
+            offset = next(_next) % _size
+            if offset + count > _size:
+                continue
+            ports = range(_first + offset, _first + offset + count)
+            if all(map(_is_free, ports)):
+                for _ in range(count - 1):
+                    next(_next)
+                return ports[0]
     raise RuntimeError(f"no {count} free ports in a row from {_first} to {_first + _size - 1}")
 
 

@@ -13,8 +13,8 @@ WHOLE_FILES = (FOREIGN, SPARK, BROWSER)
 QUICK = ("tests/unit/", "tests/property/", "tests/golden_checks/", "tests/form/")
 """Rooms of tests that work and wait for nobody, so that they may wait for everybody else."""
 SPARK_WORKER = "gw1"
-SPARE_NICE = 5
-"""The spare worker gets a third of what one of the others gets while both have something to do."""
+SPARE_NICE = 15
+"""The spare worker gets next to nothing while others have something to do: these wait with time limits."""
 
 
 def is_spare(worker: str, workers: int) -> bool:
