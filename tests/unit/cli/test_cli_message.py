@@ -185,10 +185,13 @@ def test_a_senders_property_moves_no_cursor(ask: Run) -> None:
 
 
 def test_what_became_of_a_message_is_shown_by_group(ask: Run, cluster: Cluster) -> None:
+    cluster.create_topic("invoices", 1)
+    with cluster.producer("shop") as producer:
+        producer.send(Message("invoices", b"an invoice"))
     with cluster.admin() as admin:
         admin.groups.create("billing")
-        admin.groups.reset("billing", "orders", to_latest=True)
-    _, out, _ = ask("message", "get", "orders", "broker-a:0@1", "-o", "json")
+        admin.groups.reset("billing", "invoices", to_latest=True)
+    _, out, _ = ask("message", "get", "invoices", "broker-a:0@0", "-o", "json")
     assert json.loads(out)["groups"] == [{"group": "billing", "status": "NOT_ONLINE", "why": None}]
 
 
