@@ -27,7 +27,7 @@ from tianzhou.errors import ConfigError
 PASSWORD: Final = "TIANZHOU_PASSWORD"
 """Environment variable of a user's password: arguments of commands are seen by everybody on the machine."""
 LONGEST_FILE: Final = 4096
-"""Bytes a file of a password may have."""
+"""Bytes a file of a secret may have."""
 
 
 class UserType(StrEnum):
@@ -90,18 +90,32 @@ def read_password(file: Path | None) -> str | None:
     """
     if file is None:
         return os.environ.get(PASSWORD) or None
+    return read_secret("--password-file", file, "the password")
+
+
+def read_secret(option: str, file: Path, what: str) -> str:
+    """The secret in a file of one line.
+
+    Args:
+        option: that names the file, for errors.
+        file: the file, of at most `LONGEST_FILE` bytes.
+        what: the secret is, for errors.
+
+    Raises:
+        ConfigError: the file cannot be read, or does not hold one line of text.
+    """
     try:
         with file.open("rb") as opened:
             text = opened.read(LONGEST_FILE + 1)
     except OSError as error:
-        raise ConfigError(f"--password-file {file}: {error.strerror}; name a file with one line") from error
+        raise ConfigError(f"{option} {file}: {error.strerror}; name a file with one line") from error
     try:
-        password = text.decode().rstrip("\r\n")
+        secret = text.decode().rstrip("\r\n")
     except UnicodeDecodeError:
-        password = ""
-    if not password or len(text) > LONGEST_FILE or "\n" in password:
-        raise ConfigError(f"--password-file {file}: expected one line of text, the password")
-    return password
+        secret = ""
+    if not secret or len(text) > LONGEST_FILE or "\n" in secret:
+        raise ConfigError(f"{option} {file}: expected one line of text, {what}")
+    return secret
 
 
 def need_password(file: Path | None) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import typer
 
 from tianzhou.cli import topics
+from tianzhou.cli.access import read_secret
 from tianzhou.cli.output import DEFAULT_NAMESRV, NamesrvOption, TlsOption
 from tianzhou.errors import ConfigError
 
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ACCESS_KEY, SECRET_KEY = "TIANZHOU_ACCESS_KEY", "TIANZHOU_SECRET_KEY"
-LONGEST_FILE: Final = 4096
-"""Bytes of a file with a secret."""
 
 AccessKeyOption = Annotated[
     str | None,
@@ -119,7 +118,7 @@ def account(
     if access_key is None and secret_key is None and secret_key_file is None:
         return None, None
     if secret_key_file is not None:
-        secret_key = _read(secret_key_file)
+        secret_key = read_secret("--secret-key-file", secret_key_file, "the secret")
     found = access_key or environment.get(ACCESS_KEY), secret_key or environment.get(SECRET_KEY)
     if found[0] is None or found[1] is None:
         missing, there = (
@@ -128,21 +127,6 @@ def account(
         variable = ACCESS_KEY if found[0] is None else SECRET_KEY
         raise ConfigError(f"{there} is given without {missing}; give it too, or set {variable}")
     return found
-
-
-def _read(file: Path) -> str:
-    try:
-        with file.open("rb") as opened:
-            text = opened.read(LONGEST_FILE + 1)
-    except OSError as error:
-        raise ConfigError(f"--secret-key-file {file}: {error.strerror}; name a file with one line") from error
-    try:
-        secret = text.decode().rstrip("\r\n")
-    except UnicodeDecodeError:
-        secret = ""
-    if not secret or len(text) > LONGEST_FILE or "\n" in secret:
-        raise ConfigError(f"--secret-key-file {file}: expected one line of text, the secret")
-    return secret
 
 
 _OPTIONS: Final[Mapping[str, tuple[Any, Any]]] = {
