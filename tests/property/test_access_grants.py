@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from tianzhou._hot import split
+from tianzhou._hot import is_hmac, split
 from tianzhou.access.grants import Grants
 from tianzhou.access.needs import needs, plain_needs
 from tianzhou.access.plain_config import Account, PlainConfig
@@ -141,6 +141,17 @@ def entries(draw: Any) -> list[Entry]:
     ]
 
 
+def in_a_run(grants: Grants, peer: Any, command: Command) -> bool:
+    """Whether a send of a run is allowed: by the account it names, whose signature it has, without further topics."""
+    header = command.header
+    if command.code != 310 or header is None or not header.access_key:
+        return False
+    start = grants.sends_from(peer.verified_ip)(310, header.access_key, header.topic)
+    if start is None or "INNER_MULTI_DISPATCH" in (header.properties or ""):
+        return False
+    return is_hmac(start, command.signed, command.body, header.signature or "")
+
+
 @pytest.mark.parametrize("kind", [Plain, Users])
 @given(data=st.data())
 def test_what_a_grant_covers_the_rules_allow(kind: Any, data: st.DataObject) -> None:
@@ -155,6 +166,7 @@ def test_what_a_grant_covers_the_rules_allow(kind: Any, data: st.DataObject) -> 
             account = rules.check(access_request(peer, command))
         except AccessDenied:
             assert not grants.of(command.code)(peer.verified_ip, command)
+            assert not in_a_run(grants, peer, command)
         else:
             grants.remember(peer.verified_ip, command, account)
 
@@ -165,7 +177,9 @@ def test_the_second_request_like_one_that_was_allowed_is_covered() -> None:
     command = request(310, "orders", "g", "", False, "first", "secret-1")
     assert not grants.of(command.code)("10.0.0.6", command)
     grants.remember("10.0.0.6", command, rules.check(access_request(Peer("10.0.0.6"), command)))  # type: ignore[arg-type]
-    assert grants.of(310)("10.0.0.6", request(310, "orders", "other group", "", False, "first", "secret-1"))
+    again = request(310, "orders", "other group", "", False, "first", "secret-1")
+    assert grants.of(310)("10.0.0.6", again)
+    assert in_a_run(grants, Peer("10.0.0.6"), again)
     for other in (
         request(310, "audit", "g", "", False, "first", "secret-1"),
         request(310, "orders", "g", "", False, "first", "secret-2"),
@@ -174,4 +188,5 @@ def test_the_second_request_like_one_that_was_allowed_is_covered() -> None:
         request(310, "orders", "g", "", False, "", ""),
     ):
         assert not grants.of(other.code)("10.0.0.6", other)
+        assert not in_a_run(grants, Peer("10.0.0.6"), other)
     assert not grants.of(command.code)("10.0.0.7", command)

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tianzhou import _hot
-from tianzhou._hot import sends
+from tianzhou._hot import sends, signing
+from tianzhou.access import grants
+from tianzhou.access.needs import plain_needs
+from tianzhou.access.plain_config import Account, PlainConfig
+from tianzhou.access.plain_rules import PlainRules
+from tianzhou.access.signatures import signature
 from tianzhou.broker.handlers import send as send_handler
 from tianzhou.broker.server import make_parts, make_tables
 from tianzhou.broker.services import Services
@@ -23,6 +30,7 @@ from tianzhou.broker.stats.stats import BrokerStats
 from tianzhou.model import TopicConfig
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.connection import Connection
+from tianzhou.remoting.gates.access_gate import AccessGate
 from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.remoting.session import MAX_FRAME
 from tianzhou.store.settings import StoreSettings
@@ -38,6 +46,16 @@ LONG_NAMES = [
     "properties", "reconsumeTimes", "unitMode", "maxReconsumeTimes", "batch",
 ]  # fmt: skip
 TOPICS = ("T", "topic_of-40", "n" * 100)
+NO_JSON = '"opaque":0{opaque}'
+"""Ends the connection."""
+SECRETS = {"may": "secret-of-all", "some": "secret-of-some", "nobody": "secret-of-nobody"}
+"""Who signs, and with what; the broker has no account of the last."""
+ACCOUNTS = PlainConfig(
+    accounts=(
+        Account("may", SECRETS["may"], default_topic_perm="PUB"),
+        Account("some", SECRETS["some"], default_topic_perm="SUB", topic_perms=("T=PUB",)),
+    )
+)
 
 
 def frame(header: bytes, body: bytes) -> bytes:
@@ -56,6 +74,8 @@ class Sent:
     flag: int = 0
     sys_flag: int = 0
     more: str = ""
+    signer: str = ""
+    secret: str = ""
     spelled: str = '"flag":{flag},"language":"JAVA","opaque":{opaque},"serializeTypeCurrentRPC":"JSON","version":479'
 
     def frame(self, opaque: int) -> bytes:
@@ -67,11 +87,14 @@ class Sent:
         names = LONG_NAMES if self.code == 10 else values
         fields = ",".join(f'"{name}":"{value}"' for name, value in zip(names, values.values(), strict=True))
         rest = self.spelled.format(flag=self.flag, opaque=opaque)
-        header = f'{{"code":{self.code},"extFields":{{{fields}{self.more}}},{rest}}}'
-        return frame(header.encode(), self.body)
+        more = self.more + (f',"AccessKey":"{self.signer}"' if self.signer else "")
+        header = f'{{"code":{self.code},"extFields":{{{fields}%s}},{rest}}}'
+        if self.signer and self.spelled != NO_JSON:
+            read = json.loads(header.replace("%s", more, 1))["extFields"]
+            more += f',"Signature":"{signature(read, self.body, self.secret or SECRETS[self.signer])}"'
+        return frame(header.replace("%s", more, 1).encode(), self.body)
 
 
-CLOSES = Sent(spelled='"opaque":0{opaque}')  # is not JSON
 ODD = [
     Sent(topic="unknown"), Sent(queue_id=9), Sent(queue_id=-1), Sent(sys_flag=4), Sent(sys_flag=8), Sent(sys_flag=0xC0),
     Sent(properties=""), Sent(properties="KEYS\\u0001k\\u0002"), Sent(properties="UNIQ_KEY\\u0001ü\\u0002"),
@@ -80,7 +103,7 @@ ODD = [
     Sent(properties="UNIQ_KEY\\u0001A\\u0002x\\u0001\\u0000\\u0002"), Sent(body=b""), Sent(more=',"zz":"1"'),
     Sent(more=',"b":"other"'), Sent(more=',"n":"broker-a"'), Sent(more=',"AccessKey":"a","Signature":"s"'),
     Sent(spelled='"opaque":{opaque},"flag":{flag}'), Sent(spelled='"opaque": {opaque}'),
-    CLOSES,
+    Sent(spelled=NO_JSON),
     Sent(spelled='"opaque":{opaque},"remark":"r"'), Sent(flag=4), Sent(code=35), Sent(body=b"x" * 5000),
 ]  # fmt: skip
 ORDINARY = st.builds(
@@ -99,16 +122,27 @@ ORDINARY = st.builds(
     code=st.sampled_from([310, 310, 10]),
     flag=st.sampled_from([0, 0, 0, 2]),
 )
+SIGNED = st.builds(
+    replace,
+    st.one_of(ORDINARY, ORDINARY, ORDINARY, st.sampled_from([one for one in ODD if not one.more])),
+    signer=st.sampled_from(["may", "may", "may", "some", "nobody", ""]),
+    secret=st.sampled_from(["", "", "", "", "of another"]),
+    more=st.sampled_from(["", "", "", "", ',"zz":"1"', ',"n":"broker-a"', ',"Signature":"c2lnbmF0dXJl"']),
+)
+FURTHER = "UNIQ_KEY\\u0001A\\u0002INNER_MULTI_DISPATCH\\u0001topic_of-40\\u0002"
+DISPATCHED = st.just(Sent(properties=FURTHER, signer="some"))
+SIGNED_READS = st.lists(st.lists(st.one_of(SIGNED, SIGNED, SIGNED, DISPATCHED), max_size=12), max_size=5)
 READS = st.lists(st.lists(st.one_of(ORDINARY, ORDINARY, ORDINARY, st.sampled_from(ODD)), max_size=12), max_size=5)
 
 
-async def stored(root: Path, reads: list[bytes], run: Any, **store: Any) -> Any:
+async def stored(root: Path, reads: list[bytes], run: Any, *, signed: bool = False, **store: Any) -> Any:
     """What reads of a connection leave behind in a broker.
 
     Args:
         root: where its store is.
         reads: what comes at a time.
         run: class of the runs; None serves requests one by one.
+        signed: whether there is access control.
         store: settings of the store, beside small sizes.
     """
     clock = VirtualClock()
@@ -131,6 +165,7 @@ async def stored(root: Path, reads: list[bytes], run: Any, **store: Any) -> Any:
         "127.0.0.1:10911",
         (HOST, 10911),
         rng=Random(1),
+        access=AccessGate(PlainRules([ACCOUNTS], plain_needs), tables.refusals) if signed else None,
     )
     parts = make_parts(
         services, client=RemotingClient(clock=clock), written=asyncio.sleep, settings_changed=lambda _: None
@@ -141,7 +176,7 @@ async def stored(root: Path, reads: list[bytes], run: Any, **store: Any) -> Any:
             send_handler._SPECIAL, parts.send._tail, send_handler.tags_code, parts.send._id_head, parts.send._region,
             parts.send._trace_on,
         )  # fmt: skip
-        group.runs = parts.runs
+        group.runs = parts.send.serve_run
     group.start()
     answering = asyncio.ensure_future(parts.acks.run())
     connection = Connection(group)
@@ -166,13 +201,35 @@ async def stored(root: Path, reads: list[bytes], run: Any, **store: Any) -> Any:
         [bytes(file._map) for file in held._index.files] if held._index else [],
         {topic: (traffic.counts, traffic.sizes) for topic, traffic in services.stats.puts.items()},
         (held._dispatcher.position, held._dispatcher.logics_timestamp),
+        dict(tables.refusals.counts),
     )
     await group.close(0)
     await held.close()
     return left
 
 
+IN_PYTHON = {"begin_hmac": signing.begin_hmac, "is_hmac": signing.is_hmac}
 RUNS = [pytest.param(sends.SendRun, id="pure"), pytest.param(_hot.SendRun, id="chosen")]
+
+
+def found(run: Any, reads: list[list[Sent]], cut: int, **how: Any) -> list[Any]:
+    """What reads leave behind, one by one and by runs."""
+    pieces, opaque = [b""], 0
+    for read in reads:
+        for one in read:
+            if one.spelled == NO_JSON and how["flush_disk_type"] == "SYNC_FLUSH":
+                continue  # whether the disk is flushed before the connection closes, and so what it replies, is chance
+            opaque += 1
+            pieces[-1] += one.frame(opaque)
+        pieces.append(b"")
+    # A read may end anywhere.
+    first, place = pieces[0], max(len(pieces[0]) - cut, 0)
+    pieces = [first[:place], first[place:] + b"".join(pieces[1:2]), *pieces[2:]]
+    left = []
+    for one_by_one in (True, False):
+        with TemporaryDirectory() as root:
+            left.append(asyncio.run(stored(Path(root), pieces, None if one_by_one else run, **how)))
+    return left
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -181,44 +238,37 @@ RUNS = [pytest.param(sends.SendRun, id="pure"), pytest.param(_hot.SendRun, id="c
 def test_a_run_stores_what_its_sends_do_one_by_one(
     run: Any, reads: list[list[Sent]], indexed: bool, flush: str, cut: int
 ) -> None:
-    pieces, opaque = [b""], 0
-    for read in reads:
-        for one in read:
-            if one is CLOSES and flush == "SYNC_FLUSH":
-                continue  # whether the disk is flushed before the connection closes, and so what it replies, is chance
-            opaque += 1
-            pieces[-1] += one.frame(opaque)
-        pieces.append(b"")
-    # A read may end anywhere.
-    first, place = pieces[0], max(len(pieces[0]) - cut, 0)
-    pieces = [first[:place], first[place:] + b"".join(pieces[1:2]), *pieces[2:]]
-    found = []
-    for one_by_one in (True, False):
-        with TemporaryDirectory() as root:
-            work = stored(
-                Path(root), pieces, None if one_by_one else run, message_index_enable=indexed, flush_disk_type=flush
-            )
-            found.append(asyncio.run(work))
-    assert found[1] == found[0]
+    one_by_one, by_runs = found(run, reads, cut, message_index_enable=indexed, flush_disk_type=flush)
+    assert by_runs == one_by_one
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_ordinary_sends_never_become_commands(run: Any, tmp_path: Path) -> None:
-    served = 0
+@settings(max_examples=40, deadline=None)
+@given(SIGNED_READS, st.sampled_from(["ASYNC_FLUSH", "ASYNC_FLUSH", "SYNC_FLUSH"]), st.integers(0, 400))
+def test_under_access_control_a_run_stores_what_its_sends_do_one_by_one(
+    run: Any, reads: list[list[Sent]], flush: str, cut: int
+) -> None:
+    with patch.multiple(grants, **(IN_PYTHON if run is sends.SendRun else {"begin_hmac": grants.begin_hmac})):
+        one_by_one, by_runs = found(run, reads, cut, signed=True, message_index_enable=False, flush_disk_type=flush)
+    assert by_runs == one_by_one
 
-    class Counted:
-        def __init__(self, *arguments: Any) -> None:
-            self._run = run(*arguments)
 
-        def store(self, *arguments: Any) -> Any:
-            nonlocal served
-            answer = self._run.store(*arguments)
-            served += answer[2]
-            return answer
+@pytest.mark.parametrize("run", RUNS)
+def test_signed_sends_like_one_that_was_allowed_are_a_run(run: Any, tmp_path: Path) -> None:
+    """The first send of an account to a topic is looked at by the rules; those of the next read are one call's."""
+    taken = []
 
-    sent = [Sent(queue_id=number % 4, code=(310, 10)[number % 2]) for number in range(50)]
-    frames = b"".join(one.frame(number) for number, one in enumerate(sent))
-    first = b"".join(Sent(queue_id=number).frame(number) for number in range(4))
-    asyncio.run(stored(tmp_path, [first, frames[:9000], frames[9000:], frames], Counted))
-    # The first message of each queue makes its files, and a half frame may get a buffer of its own.
-    assert served > 90
+    class Counted(run):
+        def store(self, buffer: Any, start: int, *more: Any) -> Any:
+            result = super().store(buffer, start, *more)
+            taken.append(result[2])
+            return result
+
+    reads = [
+        b"".join(Sent(signer=name, code=code).frame(10 * read + number) for number in range(4))
+        for read, (name, code) in enumerate([("may", 310), ("may", 310), ("some", 310), ("some", 310), ("may", 10)])
+    ]
+    with patch.multiple(grants, **(IN_PYTHON if run is sends.SendRun else {"begin_hmac": grants.begin_hmac})):
+        replies, *_ = asyncio.run(stored(tmp_path, reads, Counted, signed=True))
+    assert len(replies) == 20
+    assert taken == [0, 4, 0, 4, 0]

@@ -215,9 +215,9 @@ def stored_reply(opaque, id_head, place, queue_id, queue_offset, transaction_id,
 
 
 include "_storing.pxi"
+include "_signing.pxi"
 include "_sending.pxi"
 include "_framing.pxi"
 include "_walking.pxi"
-include "_signing.pxi"
 include "_client_sends.pxi"
 include "_deliveries.pxi"

@@ -2,9 +2,9 @@
 
 cdef extern from "sends.h":
     ctypedef struct Send "TzSend":
-        Place topic, properties
-        Py_ssize_t topic_size, properties_size
-        int64_t queue_id, sys_flag, born, flag, reconsumed, opaque, command_flag
+        Place topic, properties, access_key, signature
+        Py_ssize_t topic_size, properties_size, access_key_size, signature_size
+        int64_t queue_id, sys_flag, born, flag, reconsumed, code, opaque, command_flag
     bint tz_scan_send(Place, Py_ssize_t, Send *)
     Py_ssize_t tz_unescape(Place, Py_ssize_t, uint8_t *, Py_ssize_t)
     bint tz_alnum(Place, Py_ssize_t)
@@ -14,6 +14,7 @@ cdef extern from "sends.h":
 cdef enum:
     MOST_PROPERTIES = 32767
     MOST_UNIQUE = 900
+    MOST_SIGNED = 65536  # bytes of what is signed of a header
     REPLY_NUMBERS = 100  # bytes that the numbers of a reply take at most
     ONEWAY = 2
 
@@ -29,12 +30,26 @@ cdef int64_t unit_place(queue, int64_t offset, int64_t physical) except -2:
     return at
 
 
+cdef bint is_signed(const Hmac *start, Place header, Py_ssize_t size, const Send *send, Place body, Py_ssize_t body_size,
+                    uint8_t *content) noexcept:
+    """Whether a send has the signature of the account whose HMAC has begun; `content` has room for what is signed."""
+    cdef uint8_t of[TZ_DIGEST]
+    cdef uint8_t text[TZ_DIGEST_TEXT]
+    cdef Py_ssize_t signed = tz_signed(header, size, content, MOST_SIGNED)
+    if signed < 0 or send.signature_size != TZ_DIGEST_TEXT:
+        return False
+    tz_hmac(start, content, signed, body, body_size, of)
+    tz_put_digest(of, text)
+    return tz_same(text, send.signature, TZ_DIGEST_TEXT)
+
+
 cdef class SendRun:
     cdef list names
     cdef bytes tail
     cdef tuple pieces  # what stands around the numbers of a reply; empty when that cannot be said
     cdef Py_ssize_t fixed
     cdef uint8_t *text
+    cdef uint8_t *content
     cdef uint8_t *replies
     cdef Py_ssize_t room
 
@@ -51,12 +66,14 @@ cdef class SendRun:
             self.pieces = (*pieces, reply)
         self.fixed = 8 + sum([len(piece) for piece in self.pieces]) + REPLY_NUMBERS
         self.text = <uint8_t *>PyMem_Malloc(MOST_PROPERTIES)
+        self.content = <uint8_t *>PyMem_Malloc(MOST_SIGNED)
         self.replies, self.room = NULL, 0
-        if self.text == NULL:
+        if self.text == NULL or self.content == NULL:
             raise MemoryError
 
     def __dealloc__(self):
         PyMem_Free(self.text)
+        PyMem_Free(self.content)
         PyMem_Free(self.replies)
 
     cdef bint has_room(self, Py_ssize_t size) except -1:
@@ -83,27 +100,29 @@ cdef class SendRun:
 
     def store(
             self, buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t most_frame, Py_ssize_t most_body, log, dict table,
-            dict targets, host, int port, int64_t stored, pending, list dirty, index, bint settles):
+            dict targets, host, int port, int64_t stored, pending, list dirty, index, bint settles,
+            accounts=None):
         cdef Put put
         cdef Send send
         cdef Values found
         cdef Entries entries
         cdef uint8_t one[20]
         cdef Py_buffer source, segment
-        cdef Place p, topic = NULL
+        cdef Place p, topic = NULL, account = NULL
         cdef uint8_t *q
         cdef uint8_t *out
-        cdef Py_ssize_t length, word, topic_size = 0, own, more, replied = 0
-        cdef int64_t size, limit = 0, flags = 0, place, unit_at
+        cdef Py_ssize_t length, word, topic_size = 0, account_size = 0, own, more, replied = 0
+        cdef int64_t size, limit = 0, flags = 0, place, unit_at, code_of_account = 0
         cdef int32_t code
         cdef uint32_t head
         cdef int odd = 0, count = 0, later = 0
         cdef bint gap, indexed, direct = index is not None
         cdef list waited = [], awaited = [], counts = None, sizes = None
         cdef dict queues = None
+        cdef bytes begun_hmac = None
         cdef Window body = Window()
         entries.count = 0
-        if not self.pieces or not begin_log(&put, log, host, stored):
+        if not self.pieces or not begin_log(&put, log, host, stored) or (accounts is not None and not HAS_SHA1):
             return start, b"", 0, 0, waited, awaited
         indexed, newest = index if direct else (False, None)
         put.port, put.prepared = port, 0
@@ -127,6 +146,7 @@ cdef class SendRun:
                     limit, flags = whole(target, T_LIMIT, &odd), whole(target, T_FLAGS, &odd)
                     counts, sizes = <object>of(target, T_COUNTS), <object>of(target, T_SIZES)
                     topic, topic_size, limit = send.topic, send.topic_size, min(limit, len(counts), len(sizes))
+                    code_of_account = 0
                 if odd or not 0 <= send.queue_id < limit:
                     break
                 queue = queues.get(send.queue_id)
@@ -137,6 +157,21 @@ cdef class SendRun:
                 if (own <= 0 or not find_values(self.text, own, self.names, &found) or found.size[0] == 0
                         or (settles and found.size[3] == 5 and memcmp(found.at[3], b"false", 5) == 0)):
                     break
+                if accounts is not None:
+                    if (code_of_account != send.code or account_size != send.access_key_size
+                            or memcmp(account, send.access_key, account_size) != 0):
+                        if send.access_key_size == 0:
+                            break
+                        begun_hmac = accounts(
+                            send.code, PyUnicode_DecodeUTF8(<const char *>send.access_key, send.access_key_size, NULL),
+                            PyUnicode_DecodeUTF8(<const char *>topic, topic_size, NULL))
+                        if begun_hmac is None:
+                            break
+                        code_of_account, account, account_size = send.code, send.access_key, send.access_key_size
+                    if (tz_find(self.text, own, b"INNER_MULTI_DISPATCH", 20) != NULL
+                            or not is_signed(begun(begun_hmac), p + 8, word, &send, p + 8 + word, length - 4 - word,
+                                             self.content)):
+                        break
                 gap = self.text[own - 1] != 2
                 more, place = own + gap + PyBytes_GET_SIZE(self.tail), put.base + put.position
                 size = put.overhead + length - 4 - word + more

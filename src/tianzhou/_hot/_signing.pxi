@@ -9,6 +9,7 @@ cdef extern from "hmac_sha1.h":
     void tz_begin_hmac(Hmac *, const uint8_t *)
     void tz_hmac(const Hmac *, const uint8_t *, size_t, const uint8_t *, size_t, uint8_t *)
     void tz_put_digest(const uint8_t *, uint8_t *)
+    bint tz_same(const uint8_t *, const uint8_t *, size_t)
 
 HAS_SHA1 = tz_has_sha1()
 

@@ -10,17 +10,17 @@ unknown or there twice, numbers with zeros in front) is not scanned: whoever dec
 #include "slots.h"
 
 typedef struct {
-    const uint8_t *topic, *properties; /* within the header; properties with their escapes */
-    Py_ssize_t topic_size, properties_size;
+    const uint8_t *topic, *properties, *access_key, *signature; /* within the header; properties with their escapes */
+    Py_ssize_t topic_size, properties_size, access_key_size, signature_size; /* without a signature none of these two */
     int64_t queue_id, sys_flag, born, flag, reconsumed; /* of the message */
-    int64_t opaque, command_flag; /* of the request */
+    int64_t code, opaque, command_flag; /* of the request */
 } TzSend;
 
 /* What a field of a send is, as the bit by which it is noted that it has come. */
 enum {
     TZ_GROUP = 1, TZ_TOPIC = 2, TZ_DEFAULT_TOPIC = 4, TZ_DEFAULT_QUEUES = 8, TZ_QUEUE_ID = 16, TZ_SYS_FLAG = 32, TZ_BORN = 64,
     TZ_FLAG = 128, TZ_PROPERTIES = 256, TZ_RECONSUMED = 512, TZ_UNIT = 1024, TZ_MOST_RECONSUMED = 2048, TZ_BATCH = 4096,
-    TZ_BROKER = 8192, TZ_NEEDED = 511
+    TZ_BROKER = 8192, TZ_ACCESS_KEY = 16384, TZ_SIGNATURE = 32768, TZ_NEEDED = 511
 };
 
 /* The field of a name, 0 for none; one letter in a request with short names. */
@@ -36,6 +36,8 @@ static inline int tz_send_field(const uint8_t *name, Py_ssize_t size, int is_sho
         TZ_RECONSUMED, TZ_UNIT, TZ_MOST_RECONSUMED, TZ_BATCH, TZ_BROKER,
     };
     size_t i;
+    if (size == 9 && memcmp(name, "AccessKey", 9) == 0) return TZ_ACCESS_KEY;
+    if (size == 9 && memcmp(name, "Signature", 9) == 0) return TZ_SIGNATURE;
     if (is_short) return size == 1 && *name >= 'a' && *name <= 'n' ? letters[*name - 'a'] : 0;
     for (i = 0; i < sizeof(names) / sizeof(*names); i++)
         if ((Py_ssize_t)strlen(names[i].name) == size && memcmp(names[i].name, name, size) == 0) return names[i].field;
@@ -82,6 +84,8 @@ static inline const uint8_t *tz_send_value(const uint8_t *p, const uint8_t *end,
     switch (field) {
     case TZ_TOPIC: send->topic = p; send->topic_size = stop - p; break;
     case TZ_PROPERTIES: send->properties = p; send->properties_size = stop - p; break;
+    case TZ_ACCESS_KEY: send->access_key = p; send->access_key_size = stop - p; break;
+    case TZ_SIGNATURE: send->signature = p; send->signature_size = stop - p; break;
     case TZ_BATCH: if (stop - p != 5 || memcmp(p, "false", 5) != 0) return NULL; break;
     case TZ_UNIT:
         if (!(stop - p == 5 && memcmp(p, "false", 5) == 0) && !(stop - p == 4 && memcmp(p, "true", 4) == 0)) return NULL;
@@ -121,7 +125,9 @@ static int tz_scan_send(const uint8_t *p, Py_ssize_t size, TzSend *send) {
     if (size < 16) return 0;
     is_short = memcmp(p, "{\"code\":310,", 12) == 0;
     if (!is_short && memcmp(p, "{\"code\":10,", 11) != 0) return 0;
+    send->code = is_short ? 310 : 10;
     send->reconsumed = send->opaque = send->command_flag = 0;
+    send->access_key_size = send->signature_size = 0;
     for (p += is_short ? 12 : 11;; p++) {
         if (p >= end || *p++ != '"') return 0;
         name = p;

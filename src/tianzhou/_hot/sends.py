@@ -5,15 +5,18 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from tianzhou._hot import frames
 from tianzhou._hot.cursors import IndexCursor, LogCursor, Pending, QueueCursor, SendTarget
 from tianzhou._hot.headers import FLAG_ONEWAY
 from tianzhou._hot.properties import PropertyReader
 from tianzhou._hot.records import put_record
+from tianzhou._hot.signing import HmacStart, is_hmac
 from tianzhou.records.layout import HOST_BITS, INNER_BATCH_BITS, TRANSACTION_BITS
 
+Accounts: TypeAlias = Callable[[int, str, str], HmacStart | None]
+"""The state of an HMAC with the secret of an account that may make a request: by code, access key and topic."""
 MOST_PROPERTIES: Final = 32767
 """Bytes of a property string (wire.md §4.3)."""
 _IPV4: Final = 4
@@ -21,6 +24,8 @@ _FRAME_HEAD: Final = 8
 _SHORTEST, _START, _LONGEST_HEADER = frames._PEEK_SIZE, frames._START, frames._JSON_WORD_MAX
 _SENDS: Final = {code: frames.BY_CODE[code] for code in (frames._number(b"310,"), frames._number(b'10,"'))}
 _NOT_ORDINARY: Final = INNER_BATCH_BITS | TRANSACTION_BITS
+_FURTHER: Final = "INNER_MULTI_DISPATCH"
+"""Property that names further topics, which an account has to be allowed as well."""
 
 
 class SendRun:
@@ -68,6 +73,7 @@ class SendRun:
         dirty: list[Any],
         index: tuple[bool, IndexCursor | None] | None,
         settles: bool,
+        accounts: Accounts | None = None,
     ) -> tuple[int, bytes, int, int, list[QueueCursor], list[tuple[SendTarget, int]]]:
         """Store the sends at the front of `buffer[start:end]`.
 
@@ -88,6 +94,8 @@ class SendRun:
             index: whether there is an index, and the file of it that takes new entries, when what is stored may be
                 dispatched at once; None when it has to wait its turn. This twin leaves dispatch to the dispatcher.
             settles: whether replies wait until messages are safe; one whose sender does not wait is not ordinary then.
+            accounts: which accounts may send; of others, and without the right signature, nothing is ordinary. None
+                takes sends of everybody.
 
         Returns:
             Where the first frame begins that was left, the replies one behind the other, how many messages were stored,
@@ -118,6 +126,9 @@ class SendRun:
             plain = read(header, bytes(view[body:stop]), host, port, target.flags)
             queue = table.get(topic, {}).get(queue_id)
             if plain is None or queue is None or not queue.plain or queue.delayed or (settles and not plain[1]):
+                break
+            head = view[start + _FRAME_HEAD : body]
+            if accounts is not None and not _is_signed(accounts, request, head, view[body:stop]):
                 break
             record = plain[0]
             properties, field = record.properties, queue.topic_field
@@ -156,3 +167,13 @@ class SendRun:
             start = stop
             count += 1
         return start, b"".join(replies), count, count, [], awaited
+
+
+def _is_signed(accounts: Accounts, request: Any, head: memoryview, body: memoryview) -> bool:
+    """Whether a send is signed by an account that may send to its topic."""
+    header, signed = request.header, frames.signed_content(bytes(head))
+    account = header.access_key
+    start = accounts(request.code, account, header.topic) if signed and account else None
+    if start is None or _FURTHER in (header.properties or ""):
+        return False
+    return is_hmac(start, signed, body, header.signature or "")

@@ -68,6 +68,24 @@ class Grants:
 
         return covers_send if code in SENDS else covers_pull
 
+    def sends_from(self, ip: str) -> Callable[[int, str, str], HmacStart | None]:
+        """Look-up of what a peer's sends were allowed with, for as long as no other code runs.
+
+        It is called with code, access key and topic, and returns the state of an HMAC with the secret of the account in
+        (`begin_hmac`); None where nothing is remembered. Further topics of a message are not looked at.
+
+        Args:
+            ip: the peer's address.
+        """
+        if self._rules.epoch is not self._epoch:
+            self._forget()
+        found = self._found
+
+        def start(code: int, account: str, topic: str) -> HmacStart | None:
+            return found[code].get((ip, account, topic))
+
+        return start
+
     def remember(self, ip: str, command: Command, account: str) -> None:
         """Remember that the rules have allowed a request.
 

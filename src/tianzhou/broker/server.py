@@ -72,7 +72,6 @@ from tianzhou.errors import TianzhouError
 from tianzhou.log_levels import KEY as LOG_LEVELS
 from tianzhou.logs import CHANGED_LEVELS
 from tianzhou.remoting.client import RemotingClient, RpcHook
-from tianzhou.remoting.connection import Runs
 from tianzhou.remoting.gates.access_control import AccessControl, Credentials, access_control
 from tianzhou.remoting.gates.admin_gate import AdminGate, exposure_warning
 from tianzhou.remoting.gates.peer_addresses import TrustedProxies
@@ -360,7 +359,7 @@ class Broker:
                     tls=self._server_tls,
                     bounds=self._tables.bounds,
                     trusted_proxies=TrustedProxies.parse(settings.proxy_protocol_trusted),
-                    runs=self._parts.runs,
+                    runs=self._parts.send.serve_run,
                 )
             )
             self._parts.metrics.servers.append(server)
@@ -403,7 +402,6 @@ class Parts:
     transactions: TransactionChecker
     staging: StagingPublisher
     metrics: BrokerMetrics
-    runs: Runs | None
 
 
 def make_parts(
@@ -491,7 +489,5 @@ def make_parts(
         registered=lambda: registrar.registered,
         name_servers=lambda: bool(names.addresses or names.looked_up),
     )
-    # Under access control each request is looked at by itself.
-    runs = send.serve_run if services.access is None else None
     further = housekeeping, channels, transactions, staging, metrics
-    return Parts(router, send, acks, clients, names, registrar, *further, runs)
+    return Parts(router, send, acks, clients, names, registrar, *further)

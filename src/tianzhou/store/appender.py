@@ -12,6 +12,7 @@ from msgspec import structs
 
 from tianzhou._hot import SendRun, put_batch, put_plain
 from tianzhou._hot.cursors import SendTarget
+from tianzhou._hot.sends import Accounts
 from tianzhou.clock import Clock
 from tianzhou.errors import PageCacheBusy, StoreError
 from tianzhou.model import names
@@ -211,6 +212,7 @@ class Appender:
         port: int,
         *,
         settles: bool,
+        accounts: Accounts | None,
     ) -> tuple[int, bytes, int, int, list[tuple[SendTarget, int]]]:
         """Store the sends at the front of what was read from a connection, as far as they are ordinary.
 
@@ -226,6 +228,7 @@ class Appender:
             host: address of the sender.
             port: its port.
             settles: whether replies wait until the messages are safe.
+            accounts: which accounts may send; None takes sends of everybody.
 
         Returns:
             Where the first frame begins that was left, the replies to those before it, how many these are, where the
@@ -239,7 +242,7 @@ class Appender:
         at_once = None if self._sync else dispatcher.at_once()
         start, replies, count, later, waited, awaited = run.store(
             buffer, start, end, most_frame, self._settings.max_message_size, log, self._table, targets, host, port,
-            stored, dispatcher.pending, dispatcher.dirty, at_once, settles,
+            stored, dispatcher.pending, dispatcher.dirty, at_once, settles, accounts,
         )  # fmt: skip
         if count > later:
             dispatcher.dispatched_at_once(dispatcher.pending[-later][2] if later else log.end, stored, waited)

@@ -239,7 +239,7 @@ class Bench:
         self._group = ConnectionGroup(
             self.parts.router.serve, idle_timeout_s=0, clock=self.clock, bounds=self.tables.bounds
         )
-        self._group.runs = self.parts.runs
+        self._group.runs = self.parts.send.serve_run
         self._group.start()
         self.answering = asyncio.ensure_future(self.parts.acks.run())
         self._tasks = [self.answering]

@@ -87,6 +87,7 @@ class SendHandler(Handler):
         self._unique_ids = UniqueIdGenerator(self._host[0], os.getpid(), services.rng.getrandbits(32))
         self._admission = Admission(self._tables)
         self._id_head = offset_msg_id(*self._host, 0)[:-16]
+        self._access = services.access
         self._rng = services.rng
         self._targets: dict[str, Target] = {}
         self._append: Callable[[NewRecord], PutResult] = self._store.append
@@ -185,8 +186,9 @@ class SendHandler(Handler):
         timed = not settles and self._append is not self._store.append
         began = self._clock.monotonic() if timed else 0.0
         host, port = connection.remote_host_bytes, connection.remote_port
+        accounts = None if self._access is None else self._access.sends_from(connection)
         start, replies, count, end_offset, awaited = self._store.append_run(
-            self._run, buffer, start, end, MAX_FRAME, self._targets, host, port, settles=settles
+            self._run, buffer, start, end, MAX_FRAME, self._targets, host, port, settles=settles, accounts=accounts
         )
         if awaited:
             counted = [(cast("Target", target).waits, queue_id) for target, queue_id in awaited]

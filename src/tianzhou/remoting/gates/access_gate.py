@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Generator
 from functools import wraps
 from typing import Any, Final, TypeVar
 
+from tianzhou._hot import HmacStart
 from tianzhou.access.body_names import parts
 from tianzhou.access.grants import Grants
 from tianzhou.access.requests import AccessDenied, AccessRequest, AccessRules
@@ -93,6 +94,10 @@ class AccessGate:
     def may_send(self, connection: Connection, topic: str) -> bool:
         """Whether the account that a connection's last heartbeat was of may send to a topic."""
         return self._may(RequestCode.SEND_MESSAGE, topic, connection, self.account_of(connection))
+
+    def sends_from(self, connection: Connection) -> Callable[[int, str, str], HmacStart | None]:
+        """See `Grants.sends_from`."""
+        return self._grants.sends_from(connection.verified_ip)
 
     def may_read(self, connection: Connection, command: Command, topic: str) -> bool:
         """Whether the account that has signed a request may read a topic that it does not name."""
