@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.metadata import entry_points
 from types import SimpleNamespace
 from typing import Any
@@ -31,6 +31,8 @@ LENGTHY = frozenset(
     }
 )  # fmt: skip
 """Files that start many processes, kill them, or wait for them; `./test --quick` leaves them out."""
+LONG_RUN_S = 600
+"""Seconds of all tests together from which on a run says where they have gone."""
 QUICK_EXAMPLES = 50
 """So many examples at most a property is tried with in `./test --quick`."""
 # A machine that is busy otherwise makes no property wrong.
@@ -195,7 +197,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Name the suites that did not run, and why."""
+    """Name the suites that did not run, and why; and say where the time of a long run has gone."""
     left_out: dict[str, set[str]] = defaultdict(set)
     for report in terminalreporter.stats.get("skipped", []):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
@@ -214,3 +216,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         for suite, reasons in sorted(left_out.items()):
             for reason in sorted(reasons):
                 terminalreporter.write_line(f"{suite}: {reason}")
+    taken = seconds_by_room(report for reports in terminalreporter.stats.values() for report in reports)
+    if len(taken) > 1 and sum(taken.values()) >= LONG_RUN_S:
+        terminalreporter.section("time by room, of all workers")
+        for room, seconds in sorted(taken.items(), key=lambda one: -one[1]):
+            terminalreporter.write_line(f"{seconds:7.0f} s  {room}")
+
+
+def seconds_by_room(reports: Iterable[Any]) -> dict[str, float]:
+    """How long the tests of each folder took, with what was set up for them."""
+    taken: dict[str, float] = defaultdict(float)
+    for report in reports:
+        if isinstance(report, pytest.TestReport):
+            taken["/".join(report.nodeid.split("::")[0].split("/")[:-1][:3])] += report.duration
+    return taken

@@ -138,7 +138,7 @@ cdef class SendRun:
                         or length - 4 - word > most_body or not tz_scan_send(p + 8, word, &send)
                         or send.command_flag & ~ONEWAY or send.sys_flag & (INNER_BATCH_BITS | TRANSACTION_BITS)):
                     break
-                if topic_size != send.topic_size or memcmp(topic, send.topic, topic_size) != 0:
+                if topic == NULL or topic_size != send.topic_size or memcmp(topic, send.topic, topic_size) != 0:
                     name = PyUnicode_DecodeUTF8(<const char *>send.topic, send.topic_size, NULL)
                     target, queues = targets.get(name), table.get(name)
                     if queues is None or not PyObject_TypeCheck(target, SendTarget):

@@ -270,7 +270,8 @@ cdef inline object put_many(
             for which in range(3):  # what all have in common comes last, and counts
                 chosen = &shared if shared.size[which] else &found
                 if which < 2:
-                    memcpy(texts + used, chosen.at[which], chosen.size[which])
+                    if chosen.size[which]:  # else there is no place of it either
+                        memcpy(texts + used, chosen.at[which], chosen.size[which])
                     used += chosen.size[which] + 1
                     texts[used - 1] = 2
             places.append(put.base + put.position)
