@@ -393,7 +393,7 @@ def gather(units, segments, int64_t segment_size, int64_t log_end, tag_codes, ac
         end = p + wanted.len
         while not odd and end - p >= 20:
             physical, size, tags = <int64_t>tz_get64(p), <int32_t>tz_get32(p + 8), <int64_t>tz_get64(p + 12)
-            near = log_end - physical <= memory_bound
+            near = physical >= log_end - memory_bound  # a damaged unit leads anywhere: nothing is counted from it yet
             if count and (count >= (count_in_memory if near else count_on_disk)
                           or total + size > (bytes_in_memory if near else bytes_on_disk)):
                 break
@@ -401,11 +401,10 @@ def gather(units, segments, int64_t segment_size, int64_t log_end, tag_codes, ac
             p += 20
             if tag_codes is not None and tags > -0x80000001LL and tags not in tag_codes:
                 continue
-            at = physical - log_begin
             if tags == 0x7FFFFFFF7FFFFFFF or size == 0x7FFFFFFF:
                 gone = gone or not count
                 continue
-            if at < 0 or physical + size > log_end or size > segment_size:
+            if physical < log_begin or physical > log_end - size or size > segment_size:
                 if count:
                     scanned -= 1  # the next read begins with it, and finds out what became of it
                     break
@@ -413,7 +412,7 @@ def gather(units, segments, int64_t segment_size, int64_t log_end, tag_codes, ac
                 if proved:
                     break
                 continue
-            number = at // segment_size
+            number = (physical - log_begin) // segment_size
             if number >= segment_count:
                 odd = True  # the arguments contradict each other
                 break

@@ -1,0 +1,81 @@
+"""The compiled twins under sanitizers: nothing but they themselves guards the memory they touch (ADR 0004)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FLAGS = "-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-sanitize=alignment"
+SUITES = (
+    "tests/property/test_hot_batches.py",
+    "tests/property/test_hot_client_sends.py",
+    "tests/property/test_hot_deliveries.py",
+    "tests/property/test_hot_dispatch.py",
+    "tests/property/test_hot_entries.py",
+    "tests/property/test_hot_runs.py",
+    "tests/property/test_hot_sends.py",
+    "tests/property/test_hot_signing.py",
+    "tests/property/test_hot_twins.py",
+    "tests/property/test_frames.py",
+    "tests/property/test_framed_walk.py",
+    "tests/property/test_records.py",
+    "tests/unit/wire/test_hot_frames.py",
+    "tests/unit/store/test_hot_records.py",
+    "tests/unit/store/queues",
+    "tests/golden_checks/test_wire_frames.py",
+)
+PYTEST = """
+import sys, pytest
+from tianzhou import _hot
+assert _hot.MODE == "compiled" and "sanitized" in _hot.__file__, (_hot.MODE, _hot.__file__)
+sys.exit(pytest.main(sys.argv[1:]))
+"""
+
+
+def library(name: str) -> str:
+    """Where a library of the compiler is; empty when it has none."""
+    if shutil.which("gcc") is None:
+        return ""
+    asked = subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True)
+    found = asked.stdout.strip()
+    return found if os.path.isabs(found) else ""
+
+
+@pytest.mark.slow
+def test_sanitizers_find_nothing(tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    """Addresses, and whatever C leaves undefined but unaligned words, in all that tries both twins."""
+    preloaded = [library("libasan.so"), library("libubsan.so")]
+    if not all(preloaded):
+        pytest.skip("gcc has no sanitizers here")
+    site = tmp_path / "sanitized"
+    install = [sys.executable, "-m", "uv", "pip", "install", "-q", "--no-cache", "--no-deps", "--target", str(site)]
+    compiled = os.environ | {"CFLAGS": FLAGS, "LDFLAGS": FLAGS}
+    subprocess.run([*install, "--python", sys.executable, str(ROOT)], env=compiled, check=True, timeout=600)
+    # The sources would come before what was installed.
+    rooms = [str(site), *(room for room in map(str, pytestconfig.getini("pythonpath")) if Path(room) != ROOT / "src")]
+    checked = os.environ | {
+        "LD_PRELOAD": " ".join(preloaded),
+        "PYTHONPATH": os.pathsep.join(rooms),
+        "PYTHONMALLOC": "malloc",  # else bytes behind an object of Python are another's and not noticed
+        "ASAN_OPTIONS": f"detect_leaks=0:log_path={tmp_path / 'addresses'}",  # Python itself leaks at its end
+        "UBSAN_OPTIONS": f"print_stacktrace=1:log_path={tmp_path / 'undefined'}",
+    }
+    config = ["-p", "no:cacheprovider", "-o", f"pythonpath={' '.join(rooms)}", "-q", "-x"]
+    done = subprocess.run(
+        [sys.executable, "-c", PYTEST, *config, *(str(ROOT / suite) for suite in SUITES)],
+        env=checked,
+        cwd=ROOT,
+        timeout=3600,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    found = [file.read_text() for name in ("addresses", "undefined") for file in tmp_path.glob(f"{name}.*")]
+    assert done.returncode == 0, "\n".join([*found, done.stdout[-8000:]])
