@@ -28,6 +28,8 @@ from tianzhou.errors import ConfigError
 
 COOKIE: Final = "tianzhou_console"
 LOGIN: Final = "/login"
+ENDED: Final = "ended"
+"""Parameter of the log-in page that says why an open page led there: its session has ended."""
 OPEN_PATHS: Final = (LOGIN, "/healthz", "/_nicegui/", "/favicon.ico")
 """Paths, or their beginnings, that nobody has to log in for; the toolkit's own script and style files are below one."""
 STATE: Final = "visitor"

@@ -18,7 +18,7 @@ from nicegui import ui
 from tianzhou.console import texts
 from tianzhou.console.actions import Outcome
 from tianzhou.console.console import Console
-from tianzhou.console.door import LOGIN, STATE
+from tianzhou.console.door import ENDED, LOGIN, STATE
 from tianzhou.console.sessions import Visitor
 from tianzhou.console.snapshot import Point
 from tianzhou.console.style import PRIMARY, SCRIPT, STYLE
@@ -172,7 +172,8 @@ async def show_page(console: Console, page: Page, request: Request) -> None:
     drawer_button.on_click(drawer.toggle)
     content = ui.column().classes("w-full gap-4")
     if view.visitor.name:
-        _leave_when_over(view, content)
+        query = f"?{request.url.query}" if request.url.query else ""
+        _leave_when_over(view, content, f"{request.url.path}{query}")
     with content:
         ui.label(title).classes("text-2xl").props('role="heading" aria-level="1"')
         if console.watcher.now.error:
@@ -183,14 +184,14 @@ async def show_page(console: Console, page: Page, request: Request) -> None:
             ui.label(view.text("failed", why=error)).classes("text-negative")
 
 
-def _leave_when_over(view: View, content: ui.element) -> None:
-    """Have an open page show nothing more once its visitor's session has ended."""
+def _leave_when_over(view: View, content: ui.element, address: str) -> None:
+    """Have an open page show nothing more once its visitor's session has ended, and let them log in to come back."""
 
     def look() -> None:
         if not view.console.is_open(view.visitor):
             timer.cancel()
             content.clear()
-            ui.navigate.to(LOGIN)
+            ui.navigate.to(f"{LOGIN}?{ENDED}=1&to={quote(address, safe='')}")
 
     timer = ui.timer(LIVE_S, look, immediate=False)
 

@@ -15,7 +15,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Resp
 from tianzhou.console import texts
 from tianzhou.console.accounts import check_password
 from tianzhou.console.console import Console
-from tianzhou.console.door import COOKIE, LOGIN, STATE
+from tianzhou.console.door import COOKIE, ENDED, LOGIN, STATE
 from tianzhou.console.sessions import same_token
 from tianzhou.console.style import PRIMARY
 from tianzhou.escaping import shown
@@ -90,7 +90,9 @@ def add_login(app: FastAPI, console: Console) -> None:
     @app.get(LOGIN)
     async def form(request: Request) -> Response:
         language = language_of(request)
-        error = "" if await asyncio.to_thread(lambda: console.accounts) else texts.text(language, "login.none")
+        error = texts.text(language, "login.ended") if ENDED in request.query_params else ""
+        if not await asyncio.to_thread(lambda: console.accounts):
+            error = texts.text(language, "login.none")
         return HTMLResponse(login_page(language, local_path(request.query_params.get("to", "/")), error))
 
     @app.post(LOGIN)

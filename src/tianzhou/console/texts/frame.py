@@ -12,6 +12,7 @@ TEXTS: Final = {
     "login.name": ("Name", "用户名"),
     "login.password": ("Password", "密码"),
     "login.wrong": ("The name or the password is wrong.", "用户名或密码错误。"),
+    "login.ended": ("The session has ended; log in again.", "会话已结束，请重新登录。"),
     "login.wait": (
         "Too many wrong passwords; try again in {seconds} s.",
         "密码错误次数过多，请在 {seconds} 秒后重试。",
