@@ -49,6 +49,17 @@ async def test_without_storing_the_answer_has_no_place(broker) -> None:
         assert bench.records(TOPIC) == []
 
 
+async def test_a_reply_waits_for_the_first_heartbeat_of_the_requester(bench) -> None:
+    """Go's client asks at once and sends its first heartbeat a second later."""
+    asker, replier = bench.peer(), bench.peer()
+    opaque = replier.post_send(TOPIC, b"yes", code=V2, properties=REPLY)
+    await asyncio.sleep(1)
+    assert replier.peek(opaque) is None
+    await asker.heartbeat("asker", producer="P")
+    asker.answer(await asker.question(PUSH))
+    assert (await replier.reply(opaque)).code == 0
+
+
 async def test_a_requester_that_is_gone(bench) -> None:
     asker, replier = bench.peer(), bench.peer()
     refused = await replier.send(TOPIC, b"yes", code=V2, properties=REPLY)

@@ -6,6 +6,7 @@ pushed to that client over the connection of its heartbeats, and besides stored 
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from tianzhou.broker.handlers.client_relay import free_connection
@@ -13,6 +14,7 @@ from tianzhou.broker.handlers.handler import Handler, serves
 from tianzhou.broker.messages.admission import Admission, reply_marks
 from tianzhou.broker.messages.put_codes import is_stored
 from tianzhou.broker.services import Services
+from tianzhou.broker.tables.clients import Client
 from tianzhou.errors import BrokerError, RemotingError, TooBusy
 from tianzhou.model import TopicConfig, names
 from tianzhou.records.layout import INNER_BATCH_BITS
@@ -26,6 +28,10 @@ from tianzhou.wire.ids import host_text, offset_msg_id
 from tianzhou.wire.properties import decode_properties, encode_properties
 
 PUSH_TIMEOUT_MS = 10_000
+HEARTBEAT_WAIT_S = 1.5
+"""How long a reply waits for the requester's heartbeat: Go's client sends its first one a second after its start, and
+requests before. Those who reply give it 3 s."""
+LOOK_AGAIN_S = 0.1
 PUSHED_ID = "0"
 """Message id in the answer for a reply that was pushed but not stored."""
 
@@ -76,7 +82,7 @@ class RequestReplyHandler(Handler):
         client_id = properties.get(names.REPLY_TO_CLIENT)
         if client_id is None:
             return f"reply message properties[{names.REPLY_TO_CLIENT}] is null"
-        client = self._tables.clients.find_producer(client_id)
+        client = await self._requester(client_id)
         if client is None:
             return f"push reply message fail, channel of <{client_id}> not found."
         now_ms = self._clock.now_ms()
@@ -106,6 +112,15 @@ class RequestReplyHandler(Handler):
         except (RemotingError, TooBusy) as error:
             return f"push reply message to {client_id} fail: {error}"
         return None if answer.code == ResponseCode.SUCCESS else f"push reply message to {client_id} fail."
+
+    async def _requester(self, client_id: str) -> Client | None:
+        """Who waits for a reply, once it is known; None when no heartbeat has said so in time."""
+        client, left_s = self._tables.clients.find_producer(client_id), HEARTBEAT_WAIT_S
+        while client is None and left_s > 0:
+            await asyncio.sleep(LOOK_AGAIN_S)
+            left_s -= LOOK_AGAIN_S
+            client = self._tables.clients.find_producer(client_id)
+        return client
 
     async def _put(
         self,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any
+from math import inf
+from typing import Any, Final
 
 from tianzhou.client.cluster import rpc
 from tianzhou.client.cluster.routes import RouteTable
@@ -14,6 +15,8 @@ from tianzhou.model import HeartbeatData
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.connection import Connection
 
+GREETING_INTERVAL_S: Final = 1.0
+"""Between two heartbeats over new connections to a broker: what members do when it has had one may end the next."""
 _log = logging.getLogger(__name__)
 
 
@@ -52,6 +55,7 @@ class Heartbeats:
         self._interval_s = interval_s
         self._timeout_ms = timeout_ms
         self._known_to: set[str] = set()
+        self._greeted_s: dict[str, float] = {}  # when a broker had the last over a new connection, by address
         self._lock = asyncio.Lock()
         self._ended = False
 
@@ -121,5 +125,11 @@ class Heartbeats:
 
     async def _greet_again(self, address: str) -> None:
         await asyncio.sleep(0)  # the connection becomes the client's only after this callback
+        monotonic = self._remoting.group.monotonic
+        early_s = self._greeted_s.get(address, -inf) + GREETING_INTERVAL_S - monotonic()
+        if early_s > 0:
+            await asyncio.sleep(early_s)
+        self._greeted_s[address] = monotonic()
         await self.to(address)
-        self._greeted_again()
+        if address in self._known_to:
+            self._greeted_again()
