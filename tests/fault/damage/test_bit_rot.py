@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from store_reads import read_now
@@ -270,6 +270,9 @@ def test_every_bit_of_a_records_own_crc_may_flip(originals: dict[str, Original],
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(units=[(12, 0), (13, 0), (14, 0)])
+@example(units=[(13, 70), (14, 70)])
+@example(units=[(number, 0) for number in range(15)])
 @given(units=st.lists(st.tuples(st.integers(0, 14), st.integers(0, 159)), min_size=1, max_size=8))
 def test_several_units_of_a_queue_may_be_broken(
     originals: dict[str, Original], folder: Path, units: list[tuple[int, int]]

@@ -311,6 +311,17 @@ class ConsumeQueue(QueueCursor):
         self.min_offset = segments[0].start // UNIT_SIZE if segments else 0
         self.trusted_from = self.max_offset
 
+    def drop_from(self, queue_offset: int) -> None:
+        """Forget the units from a queue offset on."""
+        self._resume(queue_offset * UNIT_SIZE)
+        self.max_physical = -1
+        number = self.max_offset - 1
+        while (unit := self.unit(number)) is not None:
+            if unit[:2] != (0, holes.BLANK_SIZE):
+                self.max_physical = unit[0] + unit[1]
+                break
+            number -= 1
+
     def reset(self) -> None:
         """Drop all units and start again at offset 0."""
         self.files.delete()

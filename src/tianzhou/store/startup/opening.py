@@ -11,7 +11,7 @@ from typing import Final
 
 from tianzhou.records.codec import store_time
 from tianzhou.records.entry import HEADER_SIZE
-from tianzhou.records.layout import MAGICS, PLACE, SIZE_MAGIC, UP_TO_STORE_TIME
+from tianzhou.records.layout import MAGICS, SIZE_MAGIC, UP_TO_STORE_TIME
 from tianzhou.records.walk import Finding, half_written, read_item, single_items, walk
 from tianzhou.store.entries.entry_recovery import EntryRecovery
 from tianzhou.store.entries.framed_log import FramedLog
@@ -20,7 +20,6 @@ from tianzhou.store.files.segments import Segment
 from tianzhou.store.index.index import Index
 from tianzhou.store.log.commitlog import CommitLog
 from tianzhou.store.log.recovery import OpeningReport, SegmentHead, rebuild_start, start_after_crash, start_after_stop
-from tianzhou.store.queues.batchqueue import BatchQueue, unit_of
 from tianzhou.store.queues.consumequeue import ConsumeQueue
 from tianzhou.store.queues.extension import ExtendedQueue
 from tianzhou.store.queues.multi_dispatch import is_light
@@ -30,6 +29,7 @@ from tianzhou.store.startup.loading import StoreLoader
 from tianzhou.store.startup.marked_cut import Mark, cut_log
 from tianzhou.store.startup.proved_note import NOTE_BYTES, StoreNote, lock_time, read_damage, read_note, write_damage
 from tianzhou.store.startup.replay import LogReplay, impossible_place
+from tianzhou.store.startup.wrong_ends import WrongEnds
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +72,7 @@ class StoreOpener:
         self.note: StoreNote | None = None
         self._loader = StoreLoader(settings, log, queues, kinds, report.notes)
         self.entries = EntryRecovery(log, settings) if isinstance(log, FramedLog) else None
+        self._wrong_ends = WrongEnds(log, report.notes)
         self._replay = LogReplay(settings, log, queues, index, kinds, report, self.entries)
 
     def open(self, *, clean: bool, pages_survived: bool = False, mark: Mark | None = None) -> OpeningReport:
@@ -124,7 +125,7 @@ class StoreOpener:
                 queue.reset()
                 incomplete.append(queue)
             found[queue.topic, queue.queue_id] = (queue.max_offset, queue.max_physical)
-            if self._drop_wrong_end(queue, trusted.log_end if clean and trusted is not None else -1):
+            if self._wrong_ends.drop(queue, trusted.log_end if clean and trusted is not None else -1):
                 incomplete.append(queue)
         dispatched = self._newest_record() if ours or (note is None and pages_survived) else -1
         begin, trusted_end = self._choose_begin(trusted, incomplete, found, clean=clean)
@@ -255,59 +256,6 @@ class StoreOpener:
         indexed = -1 if self._index is None else self._index.end_offset
         return indexed if unit is None else max(unit[0], indexed)
 
-    def _drop_wrong_end(self, queue: ConsumeQueue, trusted: int) -> bool:
-        """Drop a queue's last unit when the log has no such record: by it the queue knows what it has already.
-
-        Args:
-            queue: the queue.
-            trusted: a unit whose record ends here or earlier need not be compared with the log.
-        """
-        if isinstance(queue, BatchQueue):
-            return self._drop_wrong_batch(queue)
-        unit = queue.unit(queue.max_offset - 1)
-        if unit is None or queue.max_physical <= trusted or queue.max_physical != unit[0] + unit[1]:
-            return False
-        offset, size, _ = unit
-        segments = self._log.files.segments
-        if not segments or offset < segments[0].start:
-            return False
-        segment = self._log.files.find(offset)
-        if segment is not None and offset - segment.start + PLACE.size <= segment.size:
-            stated, _, place = PLACE.unpack_from(segment.view, offset - segment.start)
-            if (stated, place) == (size, offset):
-                return False
-        queue.recover(offset)
-        self.report.notes.append(
-            f"the last unit of queue {queue.topic}/{queue.queue_id} points to {size} bytes at {offset}, where no such "
-            "record is; dropped"
-        )
-        return True
-
-    def _drop_wrong_batch(self, queue: BatchQueue) -> bool:
-        """As `_drop_wrong_end`: by its last unit a BatchCQ queue knows which offset comes next."""
-        first, end = queue.numbers()
-        if first == end:
-            return False
-        unit = queue.entry(end - 1)
-        if not self._log.files.segments or 0 <= unit.physical_offset < self._log.min_offset:
-            return False
-        segment = self._log.files.find(unit.physical_offset)
-        entry = None
-        if segment is not None:
-            entry = read_item(segment.view, unit.physical_offset - segment.start, segment.start).entry
-        if entry is not None and (entry.topic, entry.queue_id) == (queue.topic, queue.queue_id):
-            if unit_of(entry) == unit:
-                return False
-        elif segment is not None and unit.valid and unit.physical_offset + PLACE.size <= segment.end:
-            stated, _, place = PLACE.unpack_from(segment.view, unit.physical_offset - segment.start)
-            if place == unit.physical_offset or stated == unit.size:
-                return False  # its record is broken
-        queue.recover(max(unit.physical_offset, 0))
-        self.report.notes.append(
-            f"the last unit of queue {queue.topic}/{queue.queue_id} does not say what its record says; dropped"
-        )
-        return True
-
     def _distrust_units(
         self, begin: int, noted: Mapping[tuple[str, int], tuple[int, int]], *, pages_survived: bool
     ) -> int:
@@ -325,7 +273,7 @@ class StoreOpener:
             if not pages_survived:
                 queue.recover(begin, proved=noted.get((queue.topic, queue.queue_id), (0, 0))[1])
                 # By its last unit a queue knows what it has: a wrong one would keep out what is read now.
-                if self._drop_wrong_end(queue, -1):
+                if self._wrong_ends.drop(queue, -1):
                     start = min(start, max(queue.max_physical, first))
                 continue
             # The dead process may not have brought them to the disk.
@@ -335,7 +283,7 @@ class StoreOpener:
                 unit = queue.unit(queue.max_offset - 1)
                 if unit is not None and unit[0] >= begin:
                     queue.recover(unit[0])
-                    if self._drop_wrong_end(queue, -1):
+                    if self._wrong_ends.drop(queue, -1):
                         start = min(start, max(queue.max_physical, first))
         return start
 
