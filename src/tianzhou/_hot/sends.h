@@ -11,7 +11,7 @@ unknown or there twice, numbers with zeros in front) is not scanned: whoever dec
 
 typedef struct {
     const uint8_t *topic, *properties, *access_key, *signature; /* within the header; properties with their escapes */
-    Py_ssize_t topic_size, properties_size, access_key_size, signature_size; /* without a signature none of these two */
+    Py_ssize_t topic_size, properties_size, access_key_size, signature_size; /* 0 where it names no account */
     int64_t queue_id, sys_flag, born, flag, reconsumed; /* of the message */
     int64_t code, opaque, command_flag; /* of the request */
 } TzSend;

@@ -68,6 +68,7 @@ class WrongEnds:
         return (stated, place) != (size, offset)
 
     def _drop_batches(self, queue: BatchQueue) -> bool:
+        """Drop the last units of a BatchCQ queue that are wrong; all of them when these are very many."""
         for count in range(MOST_BATCHES):
             if not self._drop_batch(queue):
                 return count > 0
