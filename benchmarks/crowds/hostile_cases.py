@@ -25,6 +25,9 @@ USER = "friend"
 CROWD = 10_000
 """Connections that together go above the defaults; fewer meet limits that are as much smaller."""
 
+FILTERING_GROUPS = 1_000
+"""Groups that announce SQL92 expressions, many each: there may be no more groups than expressions."""
+
 Frames = Callable[[int], Iterator[bytes]]
 """What one connection sends, piece by piece: called with its number."""
 
@@ -120,10 +123,19 @@ def _subscriptions(number: int) -> Iterator[bytes]:
     yield _beat(number, [], [ConsumerData(f"hostile-{number % 1_000}", subscription_data_set=[subscription])])
 
 
-def _filters(number: int) -> Iterator[bytes]:
-    for one in range(_each(limits.FILTERS)):
-        subscription = SubscriptionData(TOPIC, f"a{number} > {one}", sub_version=1, expression_type="SQL92")
+def _consumer_groups(number: int) -> Iterator[bytes]:
+    subscription = SubscriptionData(TOPIC, sub_version=1)
+    for one in range(_each(limits.GROUPS)):
         yield _beat(number, [], [ConsumerData(f"hostile-{number}-{one}", subscription_data_set=[subscription])])
+
+
+def _filters(number: int) -> Iterator[bytes]:
+    subscriptions = [
+        SubscriptionData(f"hostile-{one}", f"a{number} > {one}", sub_version=1, expression_type="SQL92")
+        for one in range(_each(limits.FILTERS, CROWD / FILTERING_GROUPS))
+    ]
+    if number < FILTERING_GROUPS:
+        yield _beat(number, [], [ConsumerData(f"hostile-{number}", subscription_data_set=subscriptions)])
 
 
 def _large_heartbeats(number: int) -> Iterator[bytes]:
@@ -214,10 +226,11 @@ def _registrations(number: int) -> Iterator[bytes]:
     version = {"counter": 1, "timestamp": 1, "stateVersion": 0}
     wrapper = {"dataVersion": version, "topicConfigTable": topics, "topicQueueMappingInfoMap": {}}
     body = json.dumps({"filterServerList": [], "topicConfigSerializeWrapper": wrapper}).encode()
+    host = f"10.{number // 250}.{number % 250}.1"
     for one in range(2):
         yield request(
             RequestCode.REGISTER_BROKER, body, brokerName=f"hostile-{number}-{one}", brokerId=0,
-            brokerAddr=f"10.0.{number % 250}.1:{10_000 + one}", clusterName="Hostile", haServerAddr="10.0.0.1:1",
+            brokerAddr=f"{host}:{10_000 + one}", clusterName="Hostile", haServerAddr="10.0.0.1:1",
         )  # fmt: skip
 
 
@@ -273,6 +286,7 @@ CASES = {
         Case("topics", "maxTopics", _topics),
         Case("queues", "maxQueues", _queues),
         Case("groups", "maxGroups", _groups),
+        Case("consumer groups", "maxGroups", _consumer_groups),
         Case("members", "maxMembers", _members),
         Case("subscriptions", "maxSubscriptionCharacters", _subscriptions),
         Case("filters", "maxConsumerFilters", _filters),
@@ -280,7 +294,13 @@ CASES = {
         Case("offsets", "maxConsumerOffsets", _offsets, window=32),
         Case("locks", "maxLocks", _locks),
         Case("long polls", "maxLongPolls", _long_polls, window=1_000_000, hold_s=5),
-        Case("half messages", "maxHalfMessages", _half_messages, window=16),
+        Case(
+            "half messages",
+            "maxHalfMessages",
+            _half_messages,
+            window=16,
+            settings={"waitTimeMillsInSendQueue": 60_000},
+        ),
         Case("KV entries", "maxKvEntries", _kv, namesrv=True),
         Case("registrations", "maxBrokers", _registrations, namesrv=True, window=1),
     )

@@ -6,9 +6,7 @@ The names most users need are importable from here; everything else lives in the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from tianzhou.lazy_exports import lazy_exports
+from tianzhou.lazy_exports import TYPE_CHECKING, lazy_exports
 
 if TYPE_CHECKING:
     from tianzhou.client import Producer, PullConsumer, PushConsumer, TransactionProducer

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
-from typing import Any
+
+# Not typing's: importing that would be most of what a command does before Ctrl-C ends it quietly.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any
 
 
 def lazy_exports(

@@ -38,7 +38,7 @@ def test_what_is_left_of_a_group_becomes_one_of_three_again_as_the_page_says(tmp
             shutil.rmtree(tmp_path / "group" / name)
         until(lambda: not leads(typist), "nobody leads")
         left = typist.running["broker -c n0.conf"]
-        assert re.search("was not heard for too long|too few nodes have answered", left.err)
+        until(lambda: re.search("was not heard for too long|too few nodes have answered", left.err), "it says why")
         look, alone, missing, three, proof = blocks("two-of-three-gone.md")
         typist.type(look)
         assert left.interrupt(signal.SIGTERM)[0] == 0

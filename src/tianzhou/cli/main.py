@@ -1,23 +1,23 @@
 """The `tianzhou` command: how it begins and ends.
 
-Nothing heavy is imported here, so that Ctrl-C during the first moments ends the process without a traceback.
+Next to nothing is imported before `_run`, which ends without a traceback at Ctrl-C.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 import sys
-from collections.abc import Callable
-from typing import NoReturn, TextIO
 
-from tianzhou.cli.gc_freeze import collect_seldom
 from tianzhou.cli.process import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, explain
-from tianzhou.errors import ConfigError, StoreLocked, TianzhouError
+from tianzhou.lazy_exports import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import NoReturn, TextIO
+
+    from tianzhou.errors import TianzhouError
 
 RAISE_AGAIN_S = 0.01
-Work = Callable[[Callable[[], None]], None]
-"""A command line; it calls what it gets when all is imported."""
 
 
 def main() -> None:
@@ -60,17 +60,23 @@ def mqadmin() -> None:
     _run(work, "mqadmin", words)
 
 
-def _run(work: Work, name: str, words: Callable[[TianzhouError], str] = explain) -> None:
+def _run(
+    work: Callable[[Callable[[], None]], None], name: str, words: Callable[[TianzhouError], str] = explain
+) -> None:
     """Run a command line.
 
     Args:
-        work: does it; from its call on, Ctrl-C lets it clean up.
+        work: does it, and calls what it gets when all is imported; from that call on, Ctrl-C lets it clean up.
         name: what its errors begin with.
         words: an error for people.
 
     Exit codes: 0 done; 1 failed; 2 wrong usage or configuration, also a port or folder that is taken;
     130 interrupted.
     """
+    try:
+        import signal
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
     interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     hook = sys.unraisablehook
 
@@ -81,12 +87,17 @@ def _run(work: Work, name: str, words: Callable[[TianzhouError], str] = explain)
 
     if interruptible:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    from tianzhou.cli.gc_freeze import collect_seldom
+    from tianzhou.errors import ConfigError, StoreLocked, TianzhouError
+
     collect_seldom()
     _open_missing_streams()
     try:
         work(imported)
     except TianzhouError as error:
-        _fail(name, words(error), EXIT_USAGE if isinstance(error, ConfigError | StoreLocked) else EXIT_FAILED)
+        wrong_use = isinstance(error, ConfigError | StoreLocked)
+        _fail(name, words(error), EXIT_USAGE if wrong_use else EXIT_FAILED)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
     except BrokenPipeError:
@@ -107,6 +118,7 @@ def _raise_again(ignored: sys.UnraisableHookArgs) -> None:
     if not isinstance(ignored.exc_value, KeyboardInterrupt):
         sys.__unraisablehook__(ignored)
         return
+    import signal
     import threading
 
     again = threading.Timer(RAISE_AGAIN_S, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))

@@ -1,10 +1,16 @@
-"""The process of a command: when it began, what it says of an error, and with which code it ends."""
+"""The process of a command: when it began, what it says of an error, and with which code it ends.
+
+Imported before Ctrl-C can be seen to, and therefore next to nothing itself.
+"""
 
 from __future__ import annotations
 
 import time
 
-from tianzhou.errors import BrokerError, ConnectFailed, RequestTimeout, TianzhouError
+from tianzhou.lazy_exports import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tianzhou.errors import TianzhouError
 
 BEGAN = time.monotonic()
 """When the process began, or nearly so: servers say how long they took to be ready."""
@@ -22,6 +28,8 @@ def explain(error: TianzhouError) -> str:
 
 
 def _advice(error: TianzhouError, text: str) -> str:
+    from tianzhou.errors import BrokerError, ConnectFailed, RequestTimeout
+
     if isinstance(error, ConnectFailed) and text.startswith("no name server"):
         if "not trusted" in text or "speak TLS?" in text:
             return ""  # somebody is there, and the text says what is wrong

@@ -65,6 +65,7 @@ class PutResult(msgspec.Struct, gc=False):
         end_offset: position behind the last byte stored; what `flushed` has to reach.
         physical_offsets: one per record of a batch, else empty.
         remark: for a refused put what was exceeded, its value, the limit and the remedy.
+        limit: name of that limit, where it is one of `tianzhou.limits`.
     """
 
     status: PutStatus
@@ -74,6 +75,7 @@ class PutResult(msgspec.Struct, gc=False):
     end_offset: int = -1
     physical_offsets: tuple[int, ...] = ()
     remark: str = ""
+    limit: str = ""
 
 
 class ReadRequest(msgspec.Struct):

@@ -118,6 +118,7 @@ async def test_illegal_messages(broker: OpenBench) -> None:
         assert (await peer.send("T", sys_flag=0x80)).code == 13
         assert (await peer.send("T", sys_flag=0x40)).code == 13
         assert len(bench.records("T")) == 3
+        assert await peer.refused() == {"maxPropertiesBytes": "1", "maxMessageSize": "1"}
 
 
 async def test_a_message_without_unique_key_gets_one(bench: Bench, peer: Peer) -> None:

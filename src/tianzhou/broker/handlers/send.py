@@ -485,6 +485,8 @@ class SendHandler(Handler):
         self._stats.failed += 1
         if is_stored(result.status):
             raise AssertionError(f"a put answered {result.status.name} before it was settled")
+        if result.limit:
+            self._tables.bounds.refusals.counts[result.limit] += 1
         return command.reply(code_of(result.status), remark_of(result), self._marks)
 
     def _forget(self, topics: list[str]) -> None:

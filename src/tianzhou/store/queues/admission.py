@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tianzhou.limits import BODY_BYTES, PROPERTIES_BYTES
 from tianzhou.model import names
 from tianzhou.model.name_rules import LONGEST_GROUP, LONGEST_TOPIC, TOPIC, folder_name_problem
 from tianzhou.records.layout import INNER_BATCH, TRANSACTION_BITS
@@ -11,9 +12,11 @@ from tianzhou.wire.properties import MAX_BYTES as MAX_PROPERTIES
 from tianzhou.wire.properties import get_property
 
 
-def illegal(record: NewRecord, text: str, status: PutStatus = PutStatus.MESSAGE_ILLEGAL) -> PutResult:
+def illegal(
+    record: NewRecord, text: str, status: PutStatus = PutStatus.MESSAGE_ILLEGAL, limit: str = ""
+) -> PutResult:
     """The answer to a message that will never be stored as it is."""
-    return PutResult(status, remark=f"message for topic {record.topic!r} refused: {text}")
+    return PutResult(status, remark=f"message for topic {record.topic!r} refused: {text}", limit=limit)
 
 
 def refuse_place(record: NewRecord) -> PutResult | None:
@@ -35,13 +38,12 @@ def refuse_place(record: NewRecord) -> PutResult | None:
 def refuse_message(record: NewRecord, max_body: int) -> PutResult:
     """The refusal of a message whose body or properties are too long."""
     if len(record.body) > max_body:
-        return illegal(
-            record, f"the body is {len(record.body)} bytes, maxMessageSize is {max_body}; send less or raise it"
-        )
+        text = f"the body is {len(record.body)} bytes, maxMessageSize is {max_body}; send less or raise it"
+        return illegal(record, text, limit=BODY_BYTES.name)
     if len(record.properties) > MAX_PROPERTIES:
         length = len(record.properties)
         text = f"the properties are {length} bytes, the limit is {MAX_PROPERTIES}; move data into the body"
-        return illegal(record, text, PutStatus.PROPERTIES_SIZE_EXCEEDED)
+        return illegal(record, text, PutStatus.PROPERTIES_SIZE_EXCEEDED, PROPERTIES_BYTES.name)
     raise AssertionError("a message was refused that need not be")
 
 
@@ -100,7 +102,7 @@ def refuse_batch(record: NewRecord, members: int, total: int, max_body: int) -> 
         return illegal(record, "a batch without messages; send at least one")
     if total > max_body:
         text = f"the bodies of the batch are {total} bytes, maxMessageSize is {max_body}; send smaller batches"
-        return illegal(record, text)
+        return illegal(record, text, limit=BODY_BYTES.name)
     if record.sys_flag & (TRANSACTION_BITS | INNER_BATCH):
         text = f"sysFlag {record.sys_flag:#x} of a batch says transaction or inner batch; send messages one by one"
         return illegal(record, text)
