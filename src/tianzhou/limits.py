@@ -213,7 +213,7 @@ GROUPS_OF_CLIENT = Limit(
 )
 SUBSCRIPTIONS = Limit(
     "maxSubscriptionCharacters", 33_554_432, "characters",
-    "topics and expressions that all members subscribe, together", "code 29",
+    "topics and expressions of all groups, each once for members that subscribe the same", "code 29",
 )
 GROUP_CONFIG = Limit("maxGroupConfigBytes", 16_384, "bytes", "the configuration of a group", "code 29")
 GROUP_CONFIGS = Limit(

@@ -14,7 +14,7 @@ from tianzhou.filter import COMPILED
 from tianzhou.limits import HEARTBEAT_SIZE, JSON_SIZE, Limit, Refusals
 from tianzhou.records.checksum import Octets
 from tianzhou.remoting.connection import Connection, Processor, Reply
-from tianzhou.remoting.side_thread import ASIDE
+from tianzhou.remoting.side_thread import ASIDE, WeightedSemaphore
 from tianzhou.remoting.turns import Turns
 from tianzhou.wire.bodies import staging
 from tianzhou.wire.bodies.clients import LOCK_REQUEST
@@ -31,6 +31,8 @@ Served: TypeAlias = Reply | Awaitable[Reply]
 LARGE: Final = 16_384
 """Bytes from which a body is decoded in the side thread; shorter ones take a few milliseconds at most."""
 
+DECODED: Final = 16_777_216
+"""Bytes of large bodies that are decoded and not served yet: as objects they take seven times as much."""
 SHORT: Final = 256
 """Maximum characters of an SQL92 expression that compiles in less than a millisecond."""
 SMALL_BODY: Final = 2_048
@@ -110,6 +112,7 @@ class NonUrgentRequests:
         self._settings = settings
         self._refusals = refusals
         self._monotonic = monotonic
+        self._decoding = WeightedSemaphore()
 
     def around(self, code: int, handle: Serve) -> Processor:
         """A handler that waits while others have used up a turn's allowance; urgent ones stay as they are.
@@ -203,14 +206,15 @@ class NonUrgentRequests:
     ) -> Reply:
         # By now the body is no longer a view of what the connection reads next.
         body = bytes(command.body)
-        try:
-            value = await ASIDE.run(_read, decode, body)
-        except LimitExceeded as error:
-            if isinstance(error.limit, Limit):
-                self._refusals.counts[error.limit.name] += 1
-            raise
-        command.body = Decoded(body, value)
-        return await self._in_turn(handle, connection, command)
+        async with self._decoding.acquired(len(body), DECODED):
+            try:
+                value = await ASIDE.run(_read, decode, body)
+            except LimitExceeded as error:
+                if isinstance(error.limit, Limit):
+                    self._refusals.counts[error.limit.name] += 1
+                raise
+            command.body = Decoded(body, value)
+            return await self._in_turn(handle, connection, command)
 
 
 def is_large(body: Octets) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 
@@ -44,8 +45,8 @@ class SubscriptionData:
 
     topic: str
     sub_string: str = "*"
-    tags_set: set[str] = field(default_factory=set)
-    code_set: set[int] = field(default_factory=set)
+    tags_set: AbstractSet[str] = frozenset()
+    code_set: AbstractSet[int] = frozenset()
     expression_type: str = "TAG"
     sub_version: int = 0
     class_filter_mode: bool = False

@@ -15,12 +15,11 @@ from tianzhou.model.name_rules import ADDRESS
 from tianzhou.namesrv.routes import LiveBroker, MinBrokerChange, Registration, RouteTable
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.namesrv.topic_order import TopicOrder
-from tianzhou.namesrv.weighted_semaphore import WeightedSemaphore
 from tianzhou.records.checksum import crc32
 from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.gates.admin_gate import KEY
 from tianzhou.remoting.gates.locality import is_on_this_machine, origin
-from tianzhou.remoting.side_thread import ASIDE
+from tianzhou.remoting.side_thread import ASIDE, WeightedSemaphore
 from tianzhou.repeats import Repeats
 from tianzhou.slices import in_turns
 from tianzhou.wire.bodies.register import RegisterBody, RegisterCodec

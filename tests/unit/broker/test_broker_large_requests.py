@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from broker_bench import Bench, OpenBench, Peer
 
+from tianzhou.broker import large_bodies
 from tianzhou.broker.large_bodies import LARGE
 from tianzhou.broker.messages import message_filter
 from tianzhou.limits import JSON_OBJECTS
@@ -257,3 +258,21 @@ async def test_a_held_pull_looks_at_what_comes_a_little_at_a_time(
             await sender.reply(one)
         reply = await peer.reply(opaque)
         assert (reply.code, b"7" in bytes(reply.body)) == (0, True)
+
+
+async def test_a_crowd_of_large_heartbeats_is_decoded_a_few_at_a_time(
+    bench: Bench, aside: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = heartbeat(1_000)
+    unserved = []
+    run = type(ASIDE).run
+
+    async def counted(self: Any, work: Callable[..., Any], *arguments: Any) -> Any:
+        unserved.append(len(aside) - bench.tables.clients.members // 1_000)
+        return await run(self, work, *arguments)
+
+    monkeypatch.setattr(large_bodies, "DECODED", 3 * len(large))
+    monkeypatch.setattr(type(ASIDE), "run", counted)
+    replies = await asyncio.gather(*(bench.peer().ask(RequestCode.HEART_BEAT, large) for _ in range(20)))
+    assert [one.code for one in replies] == [ResponseCode.SUCCESS] * 20
+    assert sorted(set(unserved)) == [0, 1, 2]

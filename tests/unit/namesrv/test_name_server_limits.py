@@ -14,7 +14,7 @@ import pytest
 from name_server_desk import Desk
 
 from tianzhou.model import DataVersion, QueueData, TopicConfig, TopicRoute
-from tianzhou.namesrv.weighted_semaphore import WeightedSemaphore
+from tianzhou.remoting.side_thread import WeightedSemaphore
 from tianzhou.wire.bodies.register import REGISTER_BODY, RegisterBody, RegisterCodec
 from tianzhou.wire.bodies.route import CLUSTER_INFO, STANDARD_ROUTE
 from tianzhou.wire.bodies.tables import KV_TABLE

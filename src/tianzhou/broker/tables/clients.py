@@ -24,7 +24,7 @@ from tianzhou.model import (
 from tianzhou.wire.codes import ResponseCode
 
 TAG = "TAG"
-_ENTRY_OVERHEAD = 40
+_ENTRY_OVERHEAD = 100
 """Characters an entry counts for besides its expression."""
 MAX_EXAMPLES = 10
 """Maximum differing subscriptions that a log line shows."""
@@ -87,7 +87,7 @@ class ConsumerGroup:
 
     Attributes:
         clients: members by connection; a client that reconnected may have two.
-        subscribed: subscriptions of each member; all should be the same.
+        subscribed: subscriptions of each member; all should be the same, and equal ones are one object.
         conflicts: how often members were found to subscribe different things.
         new_conflict: whether there is a differing subscription that has not been logged yet.
         ids_body: encoded reply to requests for the member ids; None after a change.
@@ -142,6 +142,16 @@ class ConsumerGroup:
         if not self._subscribers[kind]:
             del self._subscribers[kind]
 
+    def growth(self, connection: Hashable, subscribed: MemberSubscriptions | None) -> int:
+        """Characters by which subscriptions, equal ones counted once, grow when a member has these (None: it goes)."""
+        former = self.subscribed.get(connection)
+        if former == subscribed:
+            return 0
+        more = 0 if subscribed is None or frozenset(subscribed.items()) in self._subscribers else _size(subscribed)
+        if former is None or len(self._subscribers[frozenset(former.items())]) > 1:
+            return more
+        return more - _size(former)
+
     def set_subscriptions(self, connection: Hashable, subscribed: MemberSubscriptions) -> None:
         """Set the subscriptions of a member, and count a conflict with those of others."""
         former = self.subscribed.get(connection)
@@ -149,9 +159,8 @@ class ConsumerGroup:
             return
         if former is not None:
             self._forget_subscriptions(connection, former)
-        self.subscribed[connection] = subscribed
-        kind = frozenset(subscribed.items())
-        same = self._subscribers.setdefault(kind, {})
+        same = self._subscribers.setdefault(frozenset(subscribed.items()), {})
+        self.subscribed[connection] = self.subscribed[next(iter(same))] if same else subscribed
         same[connection] = None
         if len(self._subscribers) > 1:
             self.conflicts += 1
@@ -185,7 +194,7 @@ class ClientTable:
 
     Attributes:
         members: members of all groups; a client in two groups counts twice.
-        subscribed_size: characters of all subscriptions.
+        subscribed_size: characters of all subscriptions; those that members of a group share count once.
     """
 
     def __init__(self, bounds: Bounds | None = None) -> None:
@@ -255,8 +264,9 @@ class ClientTable:
         """
         group = self.consumers.get(data.group_name)
         subscribed = None if keep_subscriptions else _subscriptions_of(data.subscription_data_set)
-        before = None if group is None else group.subscribed.get(client.connection)
-        more = 0 if subscribed is None else _size(subscribed) - _size(before)
+        more = 0
+        if subscribed is not None:
+            more = _size(subscribed) if group is None else group.growth(client.connection, subscribed)
         if more > 0:
             self._bounds.check(SUBSCRIPTIONS, self.subscribed_size + more, f"subscriptions of group {data.group_name}")
         if group is None or client.connection not in group.clients:
@@ -294,8 +304,8 @@ class ClientTable:
     def remove_consumer(self, group: str, connection: Hashable) -> Departure | None:
         """Remove a consumer from a group; None when it was no member."""
         found = self.consumers.get(group)
-        if found is not None and connection in found.subscribed:
-            self.subscribed_size -= _size(found.subscribed[connection])
+        if found is not None:
+            self.subscribed_size += found.growth(connection, None)
         client = None if found is None else found.remove(connection)
         if found is None or client is None:
             return None
@@ -397,9 +407,8 @@ def _subscriptions_of(announced: Iterable[SubscriptionData]) -> MemberSubscripti
     return {data.topic: (data.sub_string, data.expression_type or TAG) for data in announced}
 
 
-def _size(subscribed: MemberSubscriptions | None) -> int:
-    entries = () if subscribed is None else subscribed.items()
-    return sum(_ENTRY_OVERHEAD + len(topic) + len(text) for topic, (text, _) in entries)
+def _size(subscribed: MemberSubscriptions) -> int:
+    return sum(_ENTRY_OVERHEAD + len(topic) + len(text) for topic, (text, _) in subscribed.items())
 
 
 def _leave(groups: dict[Hashable, set[str]], connection: Hashable, group: str) -> None:

@@ -12,9 +12,7 @@ from tianzhou.wire.properties import MAX_BYTES as MAX_PROPERTIES
 from tianzhou.wire.properties import get_property
 
 
-def illegal(
-    record: NewRecord, text: str, status: PutStatus = PutStatus.MESSAGE_ILLEGAL, limit: str = ""
-) -> PutResult:
+def illegal(record: NewRecord, text: str, status: PutStatus = PutStatus.MESSAGE_ILLEGAL, limit: str = "") -> PutResult:
     """The answer to a message that will never be stored as it is."""
     return PutResult(status, remark=f"message for topic {record.topic!r} refused: {text}", limit=limit)
 

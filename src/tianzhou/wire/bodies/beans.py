@@ -146,7 +146,8 @@ def set_of(kind: Kind) -> Kind:
     """An array that stands for a set; written in ascending order."""
     return Kind(
         lambda values: [kind.write(value) for value in sorted(values)],
-        lambda values, where: {kind.read(value, where) for value in read_array(values, where)},
+        # Frozen, as an empty one is the same object everywhere: subscriptions are many, and most have no tags.
+        lambda values, where: frozenset(kind.read(value, where) for value in read_array(values, where)),
     )
 
 

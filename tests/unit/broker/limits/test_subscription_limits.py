@@ -29,6 +29,21 @@ async def test_what_all_members_subscribe_has_a_length(broker: OpenBench) -> Non
         assert (clients.subscribed_size, clients.members) == (0, 0)
 
 
+async def test_what_members_of_a_group_share_counts_once(bench: Bench) -> None:
+    clients = bench.tables.clients
+    peers = [bench.peer() for _ in range(4)]
+    for n, peer in enumerate(peers[:3]):
+        await peer.heartbeat(f"c{n}", "T", group="G", expression="a || b")
+        assert clients.subscribed_size == 107
+    await peers[3].heartbeat("c3", "T", group="G", expression="b")
+    assert clients.subscribed_size == 107 + 102
+    await peers[0].heartbeat("c0", "T", group="G", expression="b", version=2)
+    assert clients.subscribed_size == 107 + 102
+    for peer, left in zip(peers, (107 + 102, 107 + 102, 102, 0), strict=True):
+        peer.transport.lose()
+        assert clients.subscribed_size == left
+
+
 @pytest.mark.over_limit("maxConsumerFilters")
 @pytest.mark.over_limit("maxConsumerFilterCharacters")
 @pytest.mark.parametrize(
