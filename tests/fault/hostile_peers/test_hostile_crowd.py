@@ -18,12 +18,14 @@ SMALL = "requests in flight, wrong signatures, KV entries"
 MOST_MB = 150
 BOUND_MB = 1_000
 """What docs/reference/hostile-crowds.md promises for ten thousand connections above one limit."""
+BOUND_OF_LARGE_HEARTBEATS_MB = 1_400
+"""The same for what goes above four at once."""
 
 
 def crowds(cases: str, *options: str) -> list[dict[str, object]]:
     done = subprocess.run(
         [sys.executable, str(BENCHMARKS / "hostile_crowd.py"), "--cases", cases, "-o", "json", *options],
-        env=environment(), capture_output=True, text=True, timeout=600, check=False,
+        env=environment(), capture_output=True, text=True, timeout=1_500, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -41,7 +43,8 @@ def test_small_crowds_meet_their_limits_and_nothing_acknowledged_is_lost() -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_ten_thousand_hostile_connections(name: str) -> None:
-    (found,) = crowds(name, "--most-mb", str(BOUND_MB))
+    bound_mb = BOUND_OF_LARGE_HEARTBEATS_MB if name == "large heartbeats" else BOUND_MB
+    (found,) = crowds(name, "--most-mb", str(bound_mb))
     assert int(str(found["log_lines"])) < 500
 
 
