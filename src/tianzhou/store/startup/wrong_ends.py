@@ -42,10 +42,12 @@ class WrongEnds:
         last = queue.unit(queue.max_offset - 1)
         if last is None or queue.max_physical <= trusted or queue.max_physical != last[0] + last[1]:
             return False
-        if not self._leads_elsewhere(*last):
+        if not self._leads_elsewhere(last[0], last[1]):
             return False
         number = queue.max_offset - 1
-        while (unit := queue.unit(number - 1)) is not None and not is_hole(*unit) and self._leads_elsewhere(*unit):
+        while (unit := queue.unit(number - 1)) is not None and not is_hole(*unit):
+            if not self._leads_elsewhere(unit[0], unit[1]):
+                break
             number -= 1
         count = queue.max_offset - number
         queue.drop_from(number)
@@ -56,7 +58,7 @@ class WrongEnds:
         )
         return True
 
-    def _leads_elsewhere(self, offset: int, size: int, _tags_code: int) -> bool:
+    def _leads_elsewhere(self, offset: int, size: int) -> bool:
         """Whether a unit's record is not where it says, in a log that reaches back so far."""
         segments = self._log.files.segments
         if not segments or offset < segments[0].start:

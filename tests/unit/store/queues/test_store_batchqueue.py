@@ -12,9 +12,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from small_store import opened, read_queue, small_store
+from small_store import flip, opened, read_queue, small_store
 
 from store_reads import read_now
 from tianzhou.errors import StoreUnreadable
@@ -297,6 +297,28 @@ def test_units_are_found_again_or_rebuilt(tmp_path: Path, lost: str | None, *, c
     for name, content in before.items():
         written = 2 * 46 if name == last else len(content)
         assert after[name][:written] == content[:written]
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(units=[(10, 0), (11, 0)])
+@example(units=[(9, 7 * 8), (10, 28 * 8), (11, 36 * 8)])
+@example(units=[(number, 0) for number in range(12)])
+@given(units=st.lists(st.tuples(st.integers(0, 11), st.integers(0, 42 * 8 - 1)), min_size=1, max_size=6))
+def test_several_units_may_be_broken(tmp_path: Path, units: list[tuple[int, int]]) -> None:
+    root = tmp_path / "store"
+    shutil.rmtree(root, ignore_errors=True)
+    with opened(small(root)) as store:
+        counts = [1, 4, 1, 1, 9, 2, 1, 1, 1, 3, 1, 30]
+        expected = [put(store, count) for count in counts]
+    for number, bit in units:
+        flip(
+            root / "batchconsumequeue" / "B" / "0" / f"{number // PER_SEGMENT * PER_SEGMENT * BATCH_UNIT_SIZE:020d}",
+            number % PER_SEGMENT * BATCH_UNIT_SIZE + bit // 8,
+            1 << bit % 8,
+        )
+    with opened(small(root)) as store:
+        assert (store.min_offset("B", 0), store.max_offset("B", 0)) == (0, sum(counts))
+        assert [record.queue_offset for record in read_queue(store, "B")] == expected
 
 
 def test_a_topic_is_of_the_type_that_the_broker_wrote_down(tmp_path: Path) -> None:
