@@ -176,8 +176,13 @@ _ERASED = [
 ]
 # A tool's producer begins with a queue of its choice.
 _QUEUE_OF_ITS_CHOICE = {"queryMsgById-send", "sendMessage"}
-# How many messages came in what Apache's broker takes for 24 hours, or a second, depends on when it samples.
-_SAMPLED = {"statsAll": r"\d+\s+\d+$", "consumerProgress-all": r"\d+(?=\s+\d+$)"}
+# How many messages came in what Apache's broker takes for 24 hours, or a second, depends on when it samples; so does
+# by how many seconds its timer is behind.
+_SAMPLED = {
+    "statsAll": r"\d+\s+\d+$",
+    "consumerProgress-all": r"\d+(?=\s+\d+$)",
+    "clusterList": r"\b\d+(?=-\d+\(\d+\.\d+w,)",
+}
 
 
 def comparable(asked: Asked, answer: str, places: Mapping[str, str]) -> list[str]:
