@@ -299,7 +299,7 @@ CASES = {
             "maxHalfMessages",
             _half_messages,
             window=16,
-            settings={"waitTimeMillsInSendQueue": 60_000},
+            settings={"waitTimeMillsInSendQueue": 60_000},  # else half of them are refused for having waited
         ),
         Case("KV entries", "maxKvEntries", _kv, namesrv=True),
         Case("registrations", "maxBrokers", _registrations, namesrv=True, window=1),

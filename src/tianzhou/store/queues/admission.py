@@ -13,7 +13,14 @@ from tianzhou.wire.properties import get_property
 
 
 def illegal(record: NewRecord, text: str, status: PutStatus = PutStatus.MESSAGE_ILLEGAL, limit: str = "") -> PutResult:
-    """The answer to a message that will never be stored as it is."""
+    """The answer to a message that will never be stored as it is.
+
+    Args:
+        record: the message.
+        text: what is wrong with it, and the remedy.
+        status: of the answer.
+        limit: name of the limit of `tianzhou.limits` that is exceeded; empty where it is none.
+    """
     return PutResult(status, remark=f"message for topic {record.topic!r} refused: {text}", limit=limit)
 
 
