@@ -22,6 +22,8 @@ BATCH_UNIT: Final = struct.Struct(">qiqqqhi4x")
 BATCH_UNIT_SIZE: Final = BATCH_UNIT.size
 MAX_BATCH: Final = 32_767
 NOT_COMPACTED: Final = -1
+_BEFORE: Final = 2
+_NEXT: Final = 8
 
 
 class BatchUnit(NamedTuple):
@@ -179,20 +181,37 @@ class BatchQueue(ConsumeQueue):
         if low == high:
             return
         end = self.max_offset
-        number = yield from self._first_steps(low, high, lambda unit: unit.physical_offset >= smallest_physical)
+        number = yield from self._first_there_steps(low, high, smallest_physical)
         unit = None if number == high else (yield from self.entry_steps(number))
         if self.max_offset >= end:  # not restarted meanwhile
             self.min_offset = end if unit is None else self._base_at(number)
 
+    def _first_there_steps(self, low: int, high: int, smallest_physical: int) -> Steps[int]:
+        """Number of the first unit that points at or behind a place of the log; see `_first_steps`."""
+
+        def is_there(unit: BatchUnit) -> bool:
+            return unit.physical_offset >= smallest_physical
+
+        first = yield from self.entry_steps(low)
+        if first is not None and (is_there(first) or first.physical_offset < 0):
+            return low  # or damaged, which whoever reads finds out
+        number = yield from self._first_steps(low, high, is_there)
+        while number - low >= _BEFORE:
+            # Places grow along a queue: one that was changed on the disk may have led astray.
+            unit = yield from self.entry_steps(number - _BEFORE)
+            if unit is None or not is_there(unit):
+                break
+            number = yield from self._first_steps(low, number - 1, is_there)
+        return number
+
     def _base_at(self, number: int) -> int:
-        """First queue offset of a unit; not a larger one when it, or the next, was changed on the disk."""
+        """First queue offset of a unit; not a larger one when it, or one of the next, was changed on the disk."""
         unit = self.entry(number)
-        if (number + 1) * BATCH_UNIT_SIZE >= self._end:
+        end = min(number + 1 + _NEXT, self._end // BATCH_UNIT_SIZE)
+        bases = [self.entry(behind).base for behind in range(number + 1, end)]
+        if not bases or (unit.valid and unit.end <= min(bases)):
             return unit.base
-        following = self.entry(number + 1)
-        if unit.valid and unit.end <= following.base:
-            return unit.base
-        return max(0, min(unit.base, following.base - MAX_BATCH))
+        return max(0, min(unit.base, min(bases) - _NEXT * MAX_BATCH))
 
     # looking up
 

@@ -300,6 +300,8 @@ def test_units_are_found_again_or_rebuilt(tmp_path: Path, lost: str | None, *, c
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(units=[(0, 7)])
+@example(units=[(0, 224), (1, 224)])
 @example(units=[(10, 0), (11, 0)])
 @example(units=[(9, 7 * 8), (10, 28 * 8), (11, 36 * 8)])
 @example(units=[(number, 0) for number in range(12)])
