@@ -404,7 +404,7 @@ def gather(units, segments, int64_t segment_size, int64_t log_end, tag_codes, ac
             if tags == 0x7FFFFFFF7FFFFFFF or size == 0x7FFFFFFF:
                 gone = gone or not count
                 continue
-            if physical < log_begin or physical > log_end - size or size > segment_size:
+            if physical < log_begin or physical > log_end - size or size < UP_TO_PLACE or size > segment_size:
                 if count:
                     scanned -= 1  # the next read begins with it, and finds out what became of it
                     break

@@ -413,7 +413,7 @@ def gather(  # noqa: C901 - one pass over the units: no call that can be avoided
         if tags == hole or size == _BLANK_SIZE:
             gone = gone or not parts
             continue
-        leads = log_begin <= physical and physical + size <= log_end and size <= segment_size
+        leads = log_begin <= physical <= log_end - size and PLACE.size <= size <= segment_size
         if leads and not begin <= physical <= latest:
             segment = segments[(physical - log_begin) // segment_size]
             begin, view = segment.start, segment.view

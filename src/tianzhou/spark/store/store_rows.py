@@ -208,7 +208,8 @@ class RowReader:
                 self._lose_units(queue, piece)
                 continue
             # Arrow checks no bounds: nothing outside the file may get there.
-            fits = (piece.size >= OVERHEAD) & (piece.physical >= start) & (ends[low:high] - start <= len(mapped.raw))
+            room = len(mapped.raw) - (piece.physical - start)
+            fits = (piece.size >= OVERHEAD) & (piece.physical >= start) & (piece.size <= room)
             if not fits.all():
                 self._lose_units(queue, piece.where(~fits))
                 piece = piece.where(fits)

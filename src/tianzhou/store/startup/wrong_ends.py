@@ -40,7 +40,10 @@ class WrongEnds:
         if isinstance(queue, BatchQueue):
             return self._drop_batches(queue)
         last = queue.unit(queue.max_offset - 1)
-        if last is None or queue.max_physical <= trusted or queue.max_physical != last[0] + last[1]:
+        if last is None:
+            return False
+        can_be = last[0] >= 0 and last[1] > 0
+        if can_be and (queue.max_physical <= trusted or queue.max_physical != last[0] + last[1]):
             return False
         if not self._leads_elsewhere(last[0], last[1]):
             return False
@@ -61,7 +64,7 @@ class WrongEnds:
     def _leads_elsewhere(self, offset: int, size: int) -> bool:
         """Whether a unit's record is not where it says, in a log that reaches back so far."""
         segments = self._log.files.segments
-        if not segments or offset < segments[0].start:
+        if not segments or (0 <= offset < segments[0].start and size > 0):
             return False
         segment = self._log.files.find(offset)
         if segment is None or offset - segment.start + PLACE.size > segment.size:

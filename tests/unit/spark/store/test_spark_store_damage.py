@@ -10,6 +10,7 @@ pytest.importorskip("pyspark")
 
 from written_store import TOPIC, copied, cut, flip, offsets_of, rows_of, schema_of
 
+from tianzhou._hot.records import UNIT
 from tianzhou.model import MessageQueue
 from tianzhou.spark.rows.schema import arrow_schema, columns_of
 from tianzhou.spark.source.offsets import DataLoss, Span
@@ -51,6 +52,21 @@ def test_a_damaged_record_is_named_or_skipped(store, at, value, text):
     with pytest.raises(DataLoss, match=f"1 message of orders@store:0 from offset 17 to 17 is lost: .*{text}"):
         rows_of(files, columns="queueOffset LONG")
     rows = rows_of(files, fail_on_data_loss=False)
+    assert offsets_of(rows) == [n for n in range(50) if n != 17]
+
+
+@pytest.mark.parametrize("physical", [-1, -(1 << 63), 1 << 40, (1 << 63) - 20])
+@pytest.mark.parametrize("size", [None, 0, -1, (1 << 31) - 2])
+def test_a_unit_that_leads_outside_of_the_log_is_named_or_skipped(store, physical, size):
+    store.add(50)
+    files = StoreFiles(store.root)
+    path = min((store.root / "consumequeue" / TOPIC / "0").iterdir())
+    units = bytearray(path.read_bytes())
+    UNIT.pack_into(units, 17 * UNIT.size, physical, UNIT.unpack_from(units)[1] if size is None else size, 0)
+    path.write_bytes(units)
+    with pytest.raises(DataLoss, match=r"1 message of orders@store:0 from offset 17 to 17 is lost"):
+        rows_of(files, columns="queueOffset LONG")
+    rows = rows_of(files, columns="queueOffset LONG", fail_on_data_loss=False)
     assert offsets_of(rows) == [n for n in range(50) if n != 17]
 
 
