@@ -124,28 +124,6 @@ def test_several_units_may_be_broken(folder: Path, crashed: bool, units: list[tu
         assert read_all(store) == list(range(COUNT))
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@example(crashed=False, units=[(0, 32), (0, 71)])
-@example(crashed=False, units=[(COUNT - 2, 0), (COUNT - 1, 7)])
-@given(
-    crashed=st.booleans(),
-    units=st.lists(st.tuples(st.integers(0, COUNT - 1), st.integers(0, 12 * 8 - 1)), min_size=1, max_size=6),
-)
-def test_several_units_may_be_broken(folder: Path, crashed: bool, units: list[tuple[int, int]]) -> None:
-    root = folder / "copy"
-    shutil.rmtree(root, ignore_errors=True)
-    shutil.copytree(folder, root)
-    for number, bit in units:
-        at = 20 * number
-        path = root / "consumequeue" / "T" / "0" / f"{at - at % SEGMENT:020d}"
-        flip(path, at % SEGMENT + bit // 8, 1 << bit % 8)
-    if crashed:
-        (root / "abort").write_text("1")
-    with opened(small(root)) as store:
-        assert (store.min_offset("T", 0), store.max_offset("T", 0)) == (0, COUNT)
-        assert read_all(store) == list(range(COUNT))
-
-
 @pytest.mark.parametrize("edit", list(EDITS)[:-1])
 def test_a_filter_does_not_hide_stray_units(folder: Path, edit: str) -> None:
     for number in (6, 9, 50):
