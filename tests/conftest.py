@@ -38,6 +38,8 @@ QUICK_EXAMPLES = 50
 # A machine that is busy otherwise makes no property wrong.
 hypothesis.settings.register_profile("busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("busy")
+# What a change breaks is its own: two runs of the same tests draw the same examples.
+hypothesis.settings.register_profile("same_examples", hypothesis.settings.get_profile("busy"), derandomize=True)
 
 
 WORKER_DIED = 3
