@@ -28,6 +28,7 @@ SUITES = (
     "tests/unit/wire/test_hot_frames.py",
     "tests/unit/store/test_hot_records.py",
     "tests/unit/store/queues",
+    "tests/unit/broker/messages/test_pull_runs.py",
     "tests/golden_checks/test_wire_frames.py",
 )
 PYTEST = """

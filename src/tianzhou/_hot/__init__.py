@@ -13,6 +13,7 @@ from tianzhou._hot import sources
 from tianzhou._hot.frames import message_ids as message_ids
 from tianzhou._hot.frames import pull_reply as pull_reply
 from tianzhou._hot.frames import send_reply as send_reply
+from tianzhou._hot.pulls import pull_key as pull_key
 from tianzhou._hot.signing import HmacStart as HmacStart
 
 _twin = sources.compiled()
@@ -37,6 +38,7 @@ if TYPE_CHECKING or MODE == "pure":
     from tianzhou._hot.identifiers import OpaqueCounter as OpaqueCounter
     from tianzhou._hot.identifiers import UniqueIdGenerator as UniqueIdGenerator
     from tianzhou._hot.properties import PropertyReader as PropertyReader
+    from tianzhou._hot.pulls import scan_pull as scan_pull
     from tianzhou._hot.records import BY_HAND as BY_HAND
     from tianzhou._hot.records import fill as fill
     from tianzhou._hot.records import gather as gather
@@ -50,7 +52,7 @@ else:
     put_batch, put_plain, split = _twin.put_batch, _twin.put_plain, _twin.split
     next_run, take_rows, stored_reply = _twin.next_run, _twin.take_rows, _twin.stored_reply
     put_entry, put_entries, next_entries = _twin.put_entry, _twin.put_entries, _twin.next_entries
-    SendRun, entry_run, copy_run = _twin.SendRun, _twin.entry_run, _twin.copy_run
+    SendRun, entry_run, copy_run, scan_pull = _twin.SendRun, _twin.entry_run, _twin.copy_run, _twin.scan_pull
     Awaited, Sent, SendFrames, QuickSends = _twin.Awaited, _twin.Sent, _twin.SendFrames, _twin.QuickSends
     HandlerCalls, MessageReader = _twin.HandlerCalls, _twin.MessageReader
     take_results, OpaqueCounter, UniqueIdGenerator = _twin.take_results, _twin.OpaqueCounter, _twin.UniqueIdGenerator

@@ -217,6 +217,7 @@ def stored_reply(opaque, id_head, place, queue_id, queue_offset, transaction_id,
 include "_storing.pxi"
 include "_signing.pxi"
 include "_sending.pxi"
+include "_pulling.pxi"
 include "_framing.pxi"
 include "_walking.pxi"
 include "_client_sends.pxi"

@@ -16,6 +16,9 @@ typedef struct {
     int64_t code, opaque, command_flag; /* of the request */
 } TzSend;
 
+/* Scans the fields of a header from behind their opening brace into a struct; where they end, or NULL. */
+typedef const uint8_t *(*TzFields)(const uint8_t *, const uint8_t *, void *);
+
 /* What a field of a send is, as the bit by which it is noted that it has come. */
 enum {
     TZ_GROUP = 1, TZ_TOPIC = 2, TZ_DEFAULT_TOPIC = 4, TZ_DEFAULT_QUEUES = 8, TZ_QUEUE_ID = 16, TZ_SYS_FLAG = 32, TZ_BORN = 64,
@@ -95,9 +98,10 @@ static inline const uint8_t *tz_send_value(const uint8_t *p, const uint8_t *end,
 }
 
 /* The fields of a send, behind their opening brace; where they end, behind the closing one, or NULL. */
-static inline const uint8_t *tz_send_fields(const uint8_t *p, const uint8_t *end, int is_short, TzSend *send) {
+static inline const uint8_t *tz_send_fields(const uint8_t *p, const uint8_t *end, void *into) {
+    TzSend *send = into;
     const uint8_t *name;
-    int field, seen = 0;
+    int field, seen = 0, is_short = send->code == 310;
     for (;; p++) {
         if (p >= end || *p++ != '"') return NULL;
         name = p;
@@ -113,22 +117,16 @@ static inline const uint8_t *tz_send_fields(const uint8_t *p, const uint8_t *end
     }
 }
 
-/* Scans the JSON header of an ordinary send, code 310 or 10; 0 when it is none, or one that takes a reader of all of JSON. */
-static int tz_scan_send(const uint8_t *p, Py_ssize_t size, TzSend *send) {
+/* Scans a JSON header behind its code; `fields` scans the values of `extFields` into `into`. 0 when it is spelled otherwise. */
+static inline int tz_scan_header(const uint8_t *p, const uint8_t *end, TzFields fields, void *into, int64_t *flag, int64_t *opaque) {
     static const struct { const char *name; int key; } keys[] = {
         {"extFields", 1}, {"flag", 2}, {"language", 4}, {"opaque", 8}, {"serializeTypeCurrentRPC", 16}, {"version", 32},
     };
-    const uint8_t *end = p + size, *name;
-    int is_short, key, seen = 0;
+    const uint8_t *name;
+    int key, seen = 0;
     int64_t unused;
     size_t i;
-    if (size < 16) return 0;
-    is_short = memcmp(p, "{\"code\":310,", 12) == 0;
-    if (!is_short && memcmp(p, "{\"code\":10,", 11) != 0) return 0;
-    send->code = is_short ? 310 : 10;
-    send->reconsumed = send->opaque = send->command_flag = 0;
-    send->access_key_size = send->signature_size = 0;
-    for (p += is_short ? 12 : 11;; p++) {
+    for (*flag = *opaque = 0;; p++) {
         if (p >= end || *p++ != '"') return 0;
         name = p;
         p = memchr(p, '"', end - p);
@@ -139,9 +137,9 @@ static int tz_scan_send(const uint8_t *p, Py_ssize_t size, TzSend *send) {
         seen |= key;
         p += 2;
         switch (key) {
-        case 1: p = *p == '{' ? tz_send_fields(p + 1, end, is_short, send) : NULL; break;
-        case 2: p = tz_number(p, end, 0, INT32_MAX, &send->command_flag); break;
-        case 8: p = tz_number(p, end, INT32_MIN, INT32_MAX, &send->opaque); break;
+        case 1: p = *p == '{' ? fields(p + 1, end, into) : NULL; break;
+        case 2: p = tz_number(p, end, 0, INT32_MAX, flag); break;
+        case 8: p = tz_number(p, end, INT32_MIN, INT32_MAX, opaque); break;
         case 32: p = tz_number(p, end, INT32_MIN, INT32_MAX, &unused); break;
         default:
             p = *p == '"' ? tz_text_end(p + 1, end, 0) : NULL;
@@ -151,6 +149,18 @@ static int tz_scan_send(const uint8_t *p, Py_ssize_t size, TzSend *send) {
         if (*p == '}') return p + 1 == end && seen & 1;
         if (*p != ',') return 0;
     }
+}
+
+/* Scans the JSON header of an ordinary send, code 310 or 10; 0 when it is none, or one that takes a reader of all of JSON. */
+static int tz_scan_send(const uint8_t *p, Py_ssize_t size, TzSend *send) {
+    int is_short;
+    if (size < 16) return 0;
+    is_short = memcmp(p, "{\"code\":310,", 12) == 0;
+    if (!is_short && memcmp(p, "{\"code\":10,", 11) != 0) return 0;
+    send->code = is_short ? 310 : 10;
+    send->reconsumed = 0;
+    send->access_key_size = send->signature_size = 0;
+    return tz_scan_header(p + (is_short ? 12 : 11), p + size, tz_send_fields, send, &send->command_flag, &send->opaque);
 }
 
 /* Writes a property string without its escapes; how many bytes these are, or -1 without room or with what is no ASCII. */

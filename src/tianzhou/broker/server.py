@@ -340,10 +340,11 @@ class Broker:
 
     async def _listen(self, router: Router) -> None:
         settings = self.settings
-        ports = {self._port: router.serve}
+        sends = self._parts.send.serve_run
+        ports = {self._port: (router.serve, self._parts.pulls.runs.beside(sends))}
         if settings.listen_port > FAST_PORT_BELOW:
-            ports[self._port - FAST_PORT_BELOW] = router.without(NOT_ON_FAST_PORT).serve
-        for port, serve in ports.items():
+            ports[self._port - FAST_PORT_BELOW] = (router.without(NOT_ON_FAST_PORT).serve, sends)
+        for port, (serve, runs) in ports.items():
             server = await self._stack.enter_async_context(
                 RemotingServer(
                     settings.bind_address,
@@ -359,7 +360,7 @@ class Broker:
                     tls=self._server_tls,
                     bounds=self._tables.bounds,
                     trusted_proxies=TrustedProxies.parse(settings.proxy_protocol_trusted),
-                    runs=self._parts.send.serve_run,
+                    runs=runs,
                 )
             )
             self._parts.metrics.servers.append(server)
@@ -393,6 +394,7 @@ class Parts:
 
     router: Router
     send: SendHandler
+    pulls: PullHandler
     acks: Acknowledgements
     clients: ClientHandler
     names: NameServers
@@ -489,5 +491,6 @@ def make_parts(
         registered=lambda: registrar.registered,
         name_servers=lambda: bool(names.addresses or names.looked_up),
     )
+    pulls.runs.listener = metrics.note_pull
     further = housekeeping, channels, transactions, staging, metrics
-    return Parts(router, send, acks, clients, names, registrar, *further)
+    return Parts(router, send, pulls, acks, clients, names, registrar, *further)

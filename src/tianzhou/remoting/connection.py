@@ -34,7 +34,7 @@ Processor: TypeAlias = "Callable[[Connection, Command], Reply | Awaitable[Reply]
 LateProcessor: TypeAlias = "Callable[[Connection, Command, float], Reply | Awaitable[Reply]]"
 """As `Processor`, with the seconds that the requests have waited before they could be served."""
 
-Runs: TypeAlias = "Callable[[Connection, bytearray, int, int], tuple[int, bytes]]"
+Runs: TypeAlias = "Callable[[Connection, bytearray, int, int], tuple[int, list[bytes]]]"
 """Serves requests at the front of a read, between two places of a buffer; gives the place behind them, and replies."""
 
 LARGE_PIECE = 4096
@@ -85,7 +85,7 @@ class Connection(Requester, asyncio.BufferedProtocol):
         self._paused = self._held = self._shared = self._unread_bytes = self._reserved = 0
         self._backlog: list[Command] = []
         # Replies to what was served before the rest of a read was split; None when nothing was.
-        self._served: bytes | None = None
+        self._served: list[bytes] | None = None
         self._proxy_header: ProxyHeader | None = None
 
     def __str__(self) -> str:
@@ -256,7 +256,7 @@ class Connection(Requester, asyncio.BufferedProtocol):
             if waits:
                 self._backlog += commands
             else:
-                self._serve(commands, group.processor, served or b"")
+                self._serve(commands, group.processor, served)
             if group.busy_poll is not None:
                 group.busy_poll.requested(self, now - written if self.last_write > written else inf)
         reserved = session.reserved
@@ -368,9 +368,8 @@ class Connection(Requester, asyncio.BufferedProtocol):
             self._served = replies
         return after
 
-    def _serve(self, commands: list[Command], processor: Processor, served: bytes = b"") -> None:
-        replies = [served] if served else []
-        size, done = len(served), 0
+    def _serve(self, commands: list[Command], processor: Processor, served: list[bytes] | None = None) -> None:
+        replies, size, done = served or [], sum(map(len, served or ())), 0
         reply: Any
         for command in commands:
             done += 1

@@ -145,7 +145,7 @@ class ConnectionGroup(Generic[MemberT]):
         self.account_of: Callable[[Mapping[str, Any]], str] | None = None
         self.late: _LateProcessor[MemberT] | None = None
         # Serves requests at the front of a read before the rest is split; gives the place behind them, and replies.
-        self.runs: Callable[[MemberT, bytearray, int, int], tuple[int, bytes]] | None = None
+        self.runs: Callable[[MemberT, bytearray, int, int], tuple[int, list[bytes]]] | None = None
         self.late_after_s = inf
         # When the present turn of the loop began, as far as that is known; 0 when it is not.
         self.turn_began = 0.0

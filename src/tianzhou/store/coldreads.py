@@ -40,6 +40,8 @@ _AHEAD: Final = 512 << 10
 _GAP: Final = 64 << 10
 _BLOCK: Final = 2 << 20
 _NEAR: Final = 8 << 20
+_FURTHER: Final = 8
+"""Reads that are looked at together: who reads a queue mostly goes on."""
 RESIDENT_S: Final = 0.05
 """Seconds for which what was found in memory is taken to be there: asking costs more than copying the records."""
 
@@ -62,6 +64,7 @@ class ColdReads:
         self._closed = False
         self._resting = asyncio.Lock()
         self._resident: dict[tuple[Segment, int], bool] = {}
+        self._stretches: dict[ConsumeQueue, tuple[int, int]] = {}
         self._resident_until = 0.0
         self.opened_at = 0
 
@@ -77,6 +80,10 @@ class ColdReads:
         if not queue.min_offset <= offset < queue.max_offset:
             return []
         units = max(limits.units, request.max_messages)
+        wanted = request.max_messages if codes is None and request.accept is None else units
+        begin, end = self._stretches.get(queue, (0, 0))
+        if begin <= offset and min(offset + wanted, queue.max_offset) <= end and monotonic() < self._resident_until:
+            return []
         if request.accept is not None:
             # What is passed over is looked at, too.
             messages, size = units, _PASSED_BYTES
@@ -94,13 +101,11 @@ class ColdReads:
         if not self._is_there(segment, start, end, queue.max_offset * UNIT_SIZE - segment.start):
             return [(segment, start, end)]
         view = segment.view
-        first = UNIT.unpack_from(view, start)[0]
-        if self._is_hot(first):
-            return []
         upto = min(end, start + messages * UNIT_SIZE) if codes is None else end
-        last, length, _ = UNIT.unpack_from(view, upto - UNIT_SIZE)
-        if self._is_stretch_there(first, last + length):
-            return []
+        for stop in (min(end, start + _FURTHER * (upto - start)), upto):
+            if self._is_run_there(segment, start, stop):
+                self._stretches[queue] = (offset, offset + (stop - start) // UNIT_SIZE)
+                return []
         view = view[start:end]
         if codes is not None and isinstance(queue, ExtendedQueue):
             missing = [one for one in queue.extensions(view) if not one[0].resident(one[1], one[2])]
@@ -134,6 +139,15 @@ class ColdReads:
     def _is_hot(self, physical: int) -> bool:
         return physical >= self.opened_at and physical >= self._log.end - HOT_BYTES
 
+    def _is_run_there(self, segment: Segment, start: int, end: int) -> bool:
+        """Whether the records of a segment's units in [start, end) are in memory; false where that is not plain."""
+        view = segment.view
+        first = UNIT.unpack_from(view, start)[0]
+        if self._is_hot(first):
+            return True
+        last, length, _ = UNIT.unpack_from(view, end - UNIT_SIZE)
+        return self._is_stretch_there(first, last + length)
+
     def _is_stretch_there(self, begin: int, end: int) -> bool:
         """Whether a short stretch of the log is in memory; the units of a queue point to places in their order."""
         if not 0 < end - begin <= _NEAR:
@@ -153,6 +167,7 @@ class ColdReads:
         known = self._resident
         if now >= self._resident_until:
             known.clear()
+            self._stretches.clear()
             self._resident_until = now + RESIDENT_S
         for number in range(start // _BLOCK, (end - 1) // _BLOCK + 1):
             there = known.get((segment, number))
@@ -291,6 +306,7 @@ class ColdReads:
         """End the threads, after what they are at; who waits for them is told."""
         self._closed = True
         self._resident.clear()
+        self._stretches.clear()
         self._threads.shutdown(cancel_futures=True)
 
 

@@ -80,6 +80,19 @@ class Reader:
         except StrayUnit:
             return self._read_mended(queue, request)
 
+    def read_ready(self, request: ReadRequest) -> GetResult | None:
+        """Messages of a queue that are in memory; None where there is anything else to be said or done about a read."""
+        queue = self._find(request.topic, request.queue_id)
+        if queue is None or not queue.min_offset <= request.offset < queue.max_offset:
+            return None
+        if self._cold.missing(queue, request, self._limits):
+            return None
+        try:
+            found = self._read(queue, request)
+        except StrayUnit:
+            return None
+        return found if found.status is GetStatus.FOUND else None
+
     async def _read_cold(self, missing: Missing, request: ReadRequest) -> GetResult:
         await self._cold.fetch(missing, ahead=True)
         queue = self._find(request.topic, request.queue_id)

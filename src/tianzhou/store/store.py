@@ -150,7 +150,7 @@ class MessageStore:
         self.lookups = LookUps(log, queues, index)
         self.take, self.find = cold.take, cold.follow
         reader = Reader(log, queues, self._limits, cold, strays, damage)
-        self.read, self.read_now = reader.read, reader.read_now
+        self.read, self.read_now, self.read_ready = reader.read, reader.read_now, reader.read_ready
         appender = Appender(
             settings,
             self.clock,

@@ -220,6 +220,7 @@ class Bench:
         self.stats = BrokerStats(clock.now_ms())
         self.store = MessageStore(self.store_settings, clock, store_host=BROKER_HOST, store_port=BROKER_PORT)
         self.fast = False
+        self.runs = True
         self._port = 40_000
         self.early: list[Peer] = []
 
@@ -239,7 +240,7 @@ class Bench:
         self._group = ConnectionGroup(
             self.parts.router.serve, idle_timeout_s=0, clock=self.clock, bounds=self.tables.bounds
         )
-        self._group.runs = self.parts.send.serve_run
+        self._group.runs = self.parts.pulls.runs.beside(self.parts.send.serve_run) if self.runs else None
         self._group.start()
         self.answering = asyncio.ensure_future(self.parts.acks.run())
         self._tasks = [self.answering]

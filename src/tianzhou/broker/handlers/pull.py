@@ -20,6 +20,7 @@ from tianzhou.broker.messages.message_filter import (
     expression_problem,
 )  # fmt: skip
 from tianzhou.broker.messages.pull_request import PullRequest, reading_of
+from tianzhou.broker.messages.pull_runs import PullRuns
 from tianzhou.broker.messages.timer_heap import TimerHeap
 from tianzhou.broker.messages.woken_polls import WokenPolls
 from tianzhou.broker.services import Services
@@ -69,7 +70,7 @@ def pull_code(status: GetStatus, offset: int) -> ResponseCode:
 
 
 class PullHandler(Handler):
-    """Gives consumers what their queues hold."""
+    """Gives consumers what their queues hold; `runs` serves pulls that are like those that were served before."""
 
     def __init__(self, services: Services) -> None:
         super().__init__(services)
@@ -80,6 +81,7 @@ class PullHandler(Handler):
         self._turns = Turns()
         self._in_turn = False
         self._tables.offsets.on_reset = self._wake
+        self.runs = PullRuns(services)
 
     @serves(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
     def pull(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
@@ -112,7 +114,9 @@ class PullHandler(Handler):
             self._turns.spend(accept.work * WORK_S)
         if not isinstance(found, GetResult):
             return self._read_cold(connection, request, found)
-        if found.status is not GetStatus.FOUND and self._may_wait(header, found):
+        if found.status is GetStatus.FOUND:
+            self.runs.learn(request)
+        elif self._may_wait(header, found):
             return self._hold(LongPoll(self, connection, request, found))
         return self._answer(request, found)
 

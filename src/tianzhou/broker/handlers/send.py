@@ -168,7 +168,7 @@ class SendHandler(Handler):
         except BrokerError as error:
             return command.reply(error.code, error.remark, self._marks)
 
-    def serve_run(self, connection: Connection, buffer: bytearray, start: int, end: int) -> tuple[int, bytes]:
+    def serve_run(self, connection: Connection, buffer: bytearray, start: int, end: int) -> tuple[int, list[bytes]]:
         """Serve the ordinary sends at the front of what was read from a connection by one call (ADR 0022).
 
         Args:
@@ -182,7 +182,7 @@ class SendHandler(Handler):
         """
         settles = self._settles
         if settles and len(self._acks) >= self._tables.settings.send_thread_pool_queue_capacity:
-            return start, b""
+            return start, []
         timed = not settles and self._append is not self._store.append
         began = self._clock.monotonic() if timed else 0.0
         host, port = connection.remote_host_bytes, connection.remote_port
@@ -193,11 +193,11 @@ class SendHandler(Handler):
         if awaited:
             counted = [(cast("Target", target).waits, queue_id) for target, queue_id in awaited]
             self._acks.add(end_offset, connection, replies, counted)
-            return start, b""
+            return start, []
         if timed and count:
             self._append = self._store.append
             self._note_put((self._clock.monotonic() - began) / count)
-        return start, replies
+        return start, [replies] if replies else []
 
     def _sample(self) -> None:
         """Take the time of the next put."""

@@ -76,6 +76,11 @@ class BrokerMetrics:
             self._times.observe(table)
             self._services.stats.put_latency.listener = self._times.note_send
 
+    def note_pull(self, ms: float) -> None:
+        """Add a sample of how long a pull took that was served without its handler."""
+        if self.enabled:
+            self._times.note_pull(ms)
+
     async def start(self, tls: ServerTls | None) -> None:
         """Begin to export.
 

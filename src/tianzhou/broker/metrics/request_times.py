@@ -28,6 +28,7 @@ _CREATIONS: Final = {
     int(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP): "consumer_group",
 }
 _SENT: Final = ("send_message", "success")
+_PULLED: Final = ("pull_message", "success")
 _LABELS: Final = ("protocol_type", "request_code", "response_code", "is_long_polling", "result")
 _Outcome = tuple[str, str]
 
@@ -49,6 +50,10 @@ class RequestTimes:
     def note_send(self, ms: float) -> None:
         """Add a sample of a send."""
         self._sends.note(_SENT, ms)
+
+    def note_pull(self, ms: float) -> None:
+        """Add a sample of a pull that brought messages."""
+        self._pulls.note(_PULLED, ms)
 
     def observe(self, table: dict[int, Processor]) -> None:
         """Time the requests of a table of handlers, which is changed in place.

@@ -1,0 +1,271 @@
+"""Pulls served by runs against the same pulls one by one: the same replies, offsets and figures."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from broker_bench import Bench, OpenBench, Peer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tianzhou import _hot
+from tianzhou._hot import pulls
+from tianzhou.broker.messages import pull_runs
+from tianzhou.model import MessageModel, TopicConfig
+from tianzhou.remoting.session import MAX_FRAME
+from tianzhou.testing.clock import VirtualClock
+from tianzhou.wire.codes import RequestCode
+from tianzhou.wire.command import Command, encode, split
+from tianzhou.wire.fields import write_header
+
+COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
+Change = Callable[[Bench, Peer], Any]
+
+
+def header(**fields: Any) -> dict[str, Any]:
+    """The fields of a pull with its own subscription to everything, with changes."""
+    fields_of_all = {
+        "consumer_group": "G", "topic": "T", "queue_id": 0, "queue_offset": 0, "max_msg_nums": 3,
+        "sys_flag": SUBSCRIPTION, "commit_offset": 0, "suspend_timeout_millis": 0, "subscription": "*",
+        "sub_version": 0, "expression_type": "TAG",
+    }  # fmt: skip
+    return write_header(RequestCode.PULL_MESSAGE, **fields_of_all | fields)
+
+
+def regroup(**fields: Any) -> Change:
+    def change(bench: Bench, _: Peer) -> None:
+        groups = bench.tables.groups
+        groups.put(replace(groups.find("G", 1), **fields), 1)  # type: ignore[type-var]
+
+    return change
+
+
+def retopic(**fields: Any) -> Change:
+    def change(bench: Bench, _: Peer) -> None:
+        topics = bench.tables.topics
+        topics.put(replace(topics.get("T") or TopicConfig("T", 2, 2), **fields), 1)
+
+    return change
+
+
+def set_of(**fields: Any) -> Change:
+    def change(bench: Bench, _: Peer) -> None:
+        for name, value in fields.items():
+            setattr(bench.settings, name, value)
+
+    return change
+
+
+CHANGES: dict[str, Change] = {
+    "a message": lambda _, peer: peer.send("T", b"more", queue_id=1, properties={"UNIQ_KEY": "U", "TAGS": "TagA"}),
+    "a heartbeat": lambda _, peer: peer.heartbeat("c", "T", "S", version=2),
+    "of another tag": lambda _, peer: peer.heartbeat("c", "T", expression="TagB", version=3),
+    "of a broadcaster": lambda _, peer: peer.heartbeat("c", "T", model=MessageModel.BROADCASTING),
+    "a reset": lambda bench, _: bench.tables.offsets.reset("G", "T", 0, 1, 1),
+    "the group is off": regroup(consume_enable=False),
+    "the group is on": regroup(consume_enable=True, group_sys_flag=3),
+    "the topic is closed": retopic(perm=2),
+    "the topic is open": retopic(perm=6, read_queue_nums=2),
+    "fewer queues": retopic(read_queue_nums=1),
+    "the topic is gone": lambda bench, _: bench.tables.topics.delete("T", 1),
+    "the broker is closed": set_of(broker_permission=2),
+    "the broker is open": set_of(broker_permission=6),
+    "slaves are read": set_of(slave_read_enable=True),
+    "no pull consumers": set_of(reject_pull_consumer_enable=True),
+    "forbidden": lambda bench, _: bench.tables.groups.set_readable("G", "T", False, 1),
+    "allowed": lambda bench, _: bench.tables.groups.set_readable("G", "T", True, 1),
+    "units of the past": lambda bench, _: setattr(bench.store._queues.find("T", 0), "trusted_from", 99),
+}
+PULLS = st.fixed_dictionaries(
+    {},
+    optional={
+        "topic": st.sampled_from(["T", "T", "T", "S", "nowhere"]),
+        "queue_id": st.sampled_from([0, 0, 0, 1, 2, -1]),
+        "queue_offset": st.integers(-1, 9),
+        "max_msg_nums": st.sampled_from([1, 32, 0]),
+        "sys_flag": st.sampled_from([0, 0, COMMIT, SUBSCRIPTION, SUBSCRIPTION | COMMIT, SUBSCRIPTION | SUSPEND]),
+        "commit_offset": st.integers(0, 9),
+        "subscription": st.sampled_from([None, "TagA", "TagA || TagB", "Täg"]),
+        "sub_version": st.sampled_from([0, 0, 2, 3, 9]),
+        "expression_type": st.sampled_from([None, "TAG", "SQL92"]),
+        "max_msg_bytes": st.just(1000),
+        "consumer_group": st.sampled_from(["G", "H"]),
+    },
+)
+CONSUMERS: list[dict[str, Any]] = [
+    {"sys_flag": SUBSCRIPTION | COMMIT},
+    {"sys_flag": COMMIT, "sub_version": 2},
+    {"subscription": "TagA", "queue_id": 1},
+]
+"""Whose pulls come again and again, so that most are served by runs."""
+AGAIN = st.builds(
+    lambda consumer, places: [consumer | {"queue_offset": at, "commit_offset": commit} for at, commit in places],
+    st.sampled_from(CONSUMERS),
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9)), min_size=2, max_size=4),
+)
+STEPS = st.lists(
+    st.one_of(AGAIN, AGAIN, st.lists(PULLS, max_size=3), st.sampled_from(sorted(CHANGES))), min_size=4, max_size=12
+)
+
+
+def always(change: str, consumer: dict[str, Any]) -> list[Any]:
+    """A change between pulls that are runs before it and may be none behind it."""
+    return ["a heartbeat", [consumer, consumer], [consumer | {"commit_offset": 2}], change, [consumer, consumer]]
+
+
+async def left_by(folder: Path, steps: list[Any], *, runs: bool) -> tuple[Any, int]:
+    """What a conversation leaves behind, and how many pulls were served by runs."""
+    served = 0
+    bench = Bench(folder, VirtualClock(), {"enable_broadcast_offset_store": True}, {})
+    bench.runs = runs
+
+    class Counted(pull_runs.PullRuns):
+        def serve(self, *arguments: Any) -> Any:
+            nonlocal served
+            result = super().serve(*arguments)
+            served += len(result[1]) // 2
+            return result
+
+    async with bench:
+        bench.parts.pulls.runs.__class__ = Counted
+        peer, opaque = bench.peer(), 1_000_000
+        for topic in ("T", "S"):
+            bench.tables.topics.put(TopicConfig(topic, 2, 2), 1)
+            for number in range(6):
+                tag = {"TAGS": f"Tag{'AB'[number % 2]}"}
+                await peer.send(topic, b"m%d" % number, properties={"UNIQ_KEY": f"U{number}"} | tag)
+        for step in steps:
+            if isinstance(step, str):
+                done = CHANGES[step](bench, peer)
+                if asyncio.iscoroutine(done):
+                    await done
+            else:
+                frames = b""
+                for fields in step:
+                    opaque += 1
+                    frames += encode(Command(RequestCode.PULL_MESSAGE, opaque, version=479, fields=header(**fields)))
+                peer.post_frame(frames)
+                await asyncio.sleep(0)
+        await asyncio.sleep(0.01)
+        written = peer.transport.written
+        replies, _ = split(written, 0, len(written), MAX_FRAME)
+        tables, gets = bench.tables, bench.stats.gets
+        return (
+            # What is deferred is sent when its turn comes.
+            sorted(encode(reply) for reply in replies),
+            tables.offsets.snapshot()["offsetTable"],
+            tables.offsets._pulled,
+            {key: (got.count, got.bytes, got.calls, got.queues) for key, got in gets.items()},
+            (bench.stats.found, bench.stats.missed),
+            sorted(tables.groups.all()),
+            Counter(kind.expression for topics in tables.clients._pulled.values() for kind in topics.values()),
+        ), served
+
+
+@pytest.mark.parametrize("consumer", CONSUMERS)
+@pytest.mark.parametrize("change", sorted(CHANGES))
+def test_after_each_change_a_run_answers_as_the_handler_does(change: str, consumer: dict[str, Any]) -> None:
+    compare(always(change, consumer))
+
+
+@settings(max_examples=100, deadline=None)
+@given(STEPS)
+def test_a_run_answers_as_the_handler_does(steps: list[Any]) -> None:
+    compare(steps)
+
+
+def compare(steps: list[Any]) -> None:
+    """A conversation leaves the same behind by runs and one by one."""
+    with TemporaryDirectory() as one, TemporaryDirectory() as other:
+        by_runs, _ = asyncio.run(left_by(Path(one), steps, runs=True))
+        one_by_one, served = asyncio.run(left_by(Path(other), steps, runs=False))
+    assert served == 0
+    assert by_runs == one_by_one
+
+
+async def test_pulls_like_one_that_found_messages_are_a_run(tmp_path: Path) -> None:
+    again = [
+        {"queue_offset": offset, "sys_flag": SUBSCRIPTION | COMMIT, "commit_offset": offset} for offset in range(5)
+    ]
+    (replies, committed, *_), served = await left_by(tmp_path, [again, again, again], runs=True)
+    assert len(replies) == 12 + 15
+    assert served == 10
+    assert committed == {"T@G": {0: 4}}
+
+
+@pytest.mark.parametrize("flags", [SUBSCRIPTION, 0])
+async def test_what_decides_about_a_run_is_looked_at_in_each_pull(bench: Bench, peer: Peer, flags: int) -> None:
+    await peer.heartbeat("c", "T", version=1)
+    for number in range(4):
+        await peer.send("T", b"m%d" % number, properties={"UNIQ_KEY": f"U{number}", "TAGS": "TagA"})
+    for _ in range(2):
+        assert (await peer.pull("T", sys_flag=flags)).code == 0
+    group = bench.tables.groups.get("G")
+    assert group is not None
+    bench.tables.groups.put(replace(group, consume_enable=False), 1)
+    assert (await peer.pull("T", sys_flag=flags)).code == 16
+    bench.tables.groups.put(group, 1)
+    assert (await peer.pull("T", sys_flag=flags)).code == 0
+    bench.settings.broker_permission = 2
+    assert (await peer.pull("T", sys_flag=flags)).code == 16
+
+
+async def test_a_run_ends_before_its_replies_are_many(broker: OpenBench) -> None:
+    """What a peer does not read must not pile up: the rest of a read goes through the connection, which stops."""
+    async with broker() as bench:
+        peer = bench.peer()
+        for number in range(8):
+            await peer.send("T", b"x" * 60_000, properties={"UNIQ_KEY": f"U{number}"})
+        frame = encode(Command(RequestCode.PULL_MESSAGE, 7, version=479, fields=header(max_msg_nums=32)))
+        peer.post_frame(frame)
+        buffer = bytearray(frame * 50)
+        after, replies = bench.parts.pulls.runs.serve(peer.connection, buffer, 0, len(buffer))
+        assert 0 < after < len(buffer)
+        assert sum(map(len, replies)) < 2 * pull_runs.FLUSH_BYTES
+
+
+SPELLED = st.one_of(
+    st.builds(lambda fields: encode(Command(11, 5, version=453, fields=header(**fields))), PULLS),
+    st.builds(
+        lambda old, new: encode(Command(11, 5, version=453, fields=header())).replace(old, new, 1),
+        st.sampled_from([b'"0"', b'"32"', b'"T"', b'"flag":0', b'"queueId"', b"}", b",", b'"opaque":5', b'"G"', b"11"]),
+        st.sampled_from(
+            [
+                b'"000"', b'"-0"', b'"0x1"', b'""', b"null", b'"T\\u0041"', b'"flag":2', b'"queueOffset"', b"}}",
+                b',"a":"b",', b'"opaque":99999999999', b'"99999999999999999999"', b'"remark":"r"', b"361", b" ",
+                b'"bname":"broker-a","queueId"', b'"G","nsd":"true"', b'"G","requestSource":"1"', b'"\xc3\xa4"',
+            ]
+        ),
+    ),
+)  # fmt: skip
+
+
+@settings(max_examples=400, deadline=None)
+@given(SPELLED, st.integers(0, 3), st.integers(-1, 4), st.sampled_from([MAX_FRAME, 50]))
+def test_both_twins_know_the_same_pulls(frame: bytes, before: int, behind: int, most: int) -> None:
+    frame = (len(frame) - 4).to_bytes(4, "big") + (len(frame) - 8).to_bytes(4, "big") + frame[8:]
+    buffer = b"\0" * before + frame + b"\0" * 4
+    arguments = buffer, before, before + len(frame) + behind, most
+    found = _hot.scan_pull(*arguments)
+    assert found is None or found == pulls.scan_pull(*arguments)
+    if found is not None:
+        command = split(frame, 0, len(frame), MAX_FRAME)[0][0]
+        fields = command.header
+        assert found[1:] == (pulls.pull_key(fields), command.opaque, fields.queue_offset, fields.commit_offset)
+
+
+def test_what_clients_send_is_known() -> None:
+    for fields in ({}, {"subscription": None}, {"expression_type": None}, {"bname": "b", "max_msg_bytes": 9}):
+        frame = encode(Command(11, 5, version=453, fields=header(**fields)))
+        assert _hot.scan_pull(frame, 0, len(frame), MAX_FRAME) is not None
+        assert pulls.scan_pull(frame, 0, len(frame), MAX_FRAME) is not None
+        padded = frame.replace(b'"queueOffset":"0"', b'"queueOffset":"0000000000"')
+        padded = (len(padded) - 4).to_bytes(4, "big") + (len(padded) - 8).to_bytes(4, "big") + padded[8:]
+        assert _hot.scan_pull(padded, 0, len(padded), MAX_FRAME) == pulls.scan_pull(padded, 0, len(padded), MAX_FRAME)
