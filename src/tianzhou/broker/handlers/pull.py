@@ -19,7 +19,7 @@ from tianzhou.broker.messages.message_filter import (
     compile_property_filter,
     expression_problem,
 )  # fmt: skip
-from tianzhou.broker.messages.pull_request import PullRequest, reading_of
+from tianzhou.broker.messages.pull_request import PullRequest, reading_of, suggested_broker
 from tianzhou.broker.messages.pull_runs import PullRuns
 from tianzhou.broker.messages.timer_heap import TimerHeap
 from tianzhou.broker.messages.woken_polls import WokenPolls
@@ -470,9 +470,7 @@ class PullHandler(Handler):
             if self._replication.near_master:
                 # Who has read all that a slave has goes back to the master (broker.md §9.5).
                 code = ResponseCode.PULL_RETRY_IMMEDIATELY
-        suggested = 0
-        if self._tables.settings.slave_read_enable:
-            suggested = group.which_broker_when_consume_slowly if found.suggest_slave else group.broker_id
+        suggested = suggested_broker(self._tables.settings, group, found)
         return pull_reply(
             request.command.opaque,
             code,

@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 
 from tianzhou.broker.messages.message_filter import Selection
+from tianzhou.broker.settings import BrokerSettings
 from tianzhou.model import SubscriptionGroupConfig, TopicConfig
-from tianzhou.store.results import ReadRequest
+from tianzhou.store.results import GetResult, ReadRequest
 from tianzhou.wire.command import Command
 
 
@@ -38,3 +39,16 @@ def reading_of(header: Any, selection: Selection) -> ReadRequest:
     return ReadRequest(
         header.topic, header.queue_id, header.queue_offset, max(header.max_msg_nums, 1), codes, accept, accept_unit
     )
+
+
+def suggested_broker(settings: BrokerSettings, group: SubscriptionGroupConfig, found: GetResult) -> int:
+    """Id of the broker that a consumer is to ask next; 0, the master, where slaves are not read (broker.md §9.5).
+
+    Args:
+        settings: of the broker.
+        group: who pulls.
+        found: what was read for it.
+    """
+    if not settings.slave_read_enable:
+        return 0
+    return group.which_broker_when_consume_slowly if found.suggest_slave else group.broker_id

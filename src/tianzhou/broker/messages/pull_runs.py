@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tianzhou._hot import pull_key, pull_reply, scan_pull
-from tianzhou.broker.messages.pull_request import PullRequest
+from tianzhou.broker.messages.pull_request import PullRequest, suggested_broker
 from tianzhou.broker.services import Services
 from tianzhou.errors import LimitExceeded
 from tianzhou.model import MessageModel
@@ -23,6 +23,7 @@ _SUCCESS: Final = int(ResponseCode.SUCCESS)
 MOST_SEQUENCES: Final = 10_000
 """Consumers' queues of which is known what was decided; the next one has all be forgotten."""
 LONGEST_KEY: Final = 1024
+"""Bytes of what is remembered a sequence by; longer ones, as of long expressions, are the handler's."""
 SAMPLE_EVERY_S: Final = 0.01
 """Runs are timed no more often than this."""
 
@@ -120,9 +121,8 @@ class PullRuns:
             records = got.records
             stats.found += 1
             stats.got(topic, name).add(queue_id, got.count, len(records))
-            group, suggested = sequence.group, 0
-            if tables.settings.slave_read_enable:
-                suggested = group.which_broker_when_consume_slowly if got.suggest_slave else group.broker_id
+            group = sequence.group
+            suggested = suggested_broker(tables.settings, group, got)
             replies += pull_reply(
                 opaque, _SUCCESS, "FOUND", got.next_offset, got.min_offset, got.max_offset, suggested,
                 group.group_sys_flag, sequence.topic.topic_sys_flag, records,
