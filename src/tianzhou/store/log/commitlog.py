@@ -203,15 +203,17 @@ class CommitLog(LogCursor):
             return following, self._next_reserved, min(self._next_reserved + 4 * STEP, following.size)
         return None
 
-    def prepared(self, segment: Segment, reserved: int) -> None:
-        """Take note that a segment's pages are there up to a position."""
+    def prepared(self, segment: Segment, start: int, end: int) -> None:
+        """Take note that a segment's pages from `start` to `end` are there; a log cut meanwhile needs others first."""
         if segment is self._segment:
-            self._reserved = max(self._reserved, reserved)
+            if start <= self._reserved:
+                self._reserved = max(self._reserved, end)
             self._check = min(max(self._check, self._reserved - AHEAD // 2), self._limit)
         elif segment.start == self.base + self.files.size:
             if self.next_segment is None:
                 self.next_segment, self._next_reserved = segment, 0
-            self._next_reserved = max(self._next_reserved, reserved)
+            if start <= self._next_reserved:
+                self._next_reserved = max(self._next_reserved, end)
         else:
             segment.close()
             if self.files.find(segment.start) is None:

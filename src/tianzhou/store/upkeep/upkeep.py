@@ -170,13 +170,13 @@ class Upkeep:
             try:
                 if segment is None:
                     made = await loop.run_in_executor(self._ahead_thread, log.files.make, start)
-                    log.prepared(made, 0)
+                    log.prepared(made, 0, 0)
                 else:
                     # Who waits for the disk, or sends but little, would wait for bursts of reading ahead, too; for a
                     # busy log they are cheaper.
                     alone = self._settings.sync_flush or self._pace.calm(self._preparing_since, log.end)
                     await loop.run_in_executor(self._ahead_thread, segment.reserve_range, start, end, alone)
-                    log.prepared(segment, end)
+                    log.prepared(segment, start, end)
             finally:
                 self._preparing_since = 0.0
 

@@ -313,3 +313,19 @@ async def test_a_record_no_queue_takes_refuses_puts_loudly_instead_of_hiding_wha
         await until_async(lambda: store.writable)
         assert store.append(message(2)).status is PutStatus.PUT_OK
     assert "filling the queues failed" in caplog.text
+
+
+async def test_what_was_prepared_for_a_log_that_was_cut_meanwhile_is_prepared_again(tmp_path: Path) -> None:
+    async with small(tmp_path) as store:
+        first_end = store.append(message()).end_offset
+        for number in range(200):
+            store.append(message(number, size=1000))
+        log = store._log
+        job = log.next_reservation()
+        assert job is not None
+        segment, start, end = job
+        assert segment is not None
+        segment.reserve_range(start, end)
+        log.resume(first_end)  # gives the disk space back behind its end
+        log.prepared(segment, start, end)
+        assert log.next_reservation() == (segment, first_end, end)
