@@ -5,6 +5,7 @@ cdef extern from "sends.h":
         Place topic, properties, access_key, signature
         Py_ssize_t topic_size, properties_size, access_key_size, signature_size
         int64_t queue_id, sys_flag, born, flag, reconsumed, code, opaque, command_flag
+        int batch
     bint tz_scan_send(Place, Py_ssize_t, Send *)
     Py_ssize_t tz_unescape(Place, Py_ssize_t, uint8_t *, Py_ssize_t)
     bint tz_alnum(Place, Py_ssize_t)
@@ -43,11 +44,24 @@ cdef bint is_signed(const Hmac *start, Place header, Py_ssize_t size, const Send
     return tz_same(text, send.signature, TZ_DIGEST_TEXT)
 
 
+cdef tuple pieces_around(bytes reply, tuple marks):
+    """What stands around the numbers and texts of a reply; empty when that cannot be said."""
+    if not all([reply.count(mark) == 1 for mark in marks]):
+        return ()
+    pieces = []
+    for mark in marks:
+        before, reply = reply.split(mark)
+        pieces.append(before + mark[: mark.find(b"{")] if b"{" in mark else before + b'"')
+        reply = mark[mark.find(b"}") + 1 :] + reply if b"{" in mark else b'"' + reply
+    return (*pieces, reply)
+
+
 cdef class SendRun:
     cdef list names
-    cdef bytes tail
-    cdef tuple pieces  # what stands around the numbers of a reply; empty when that cannot be said
-    cdef Py_ssize_t fixed
+    cdef bytes tail, id_head
+    cdef bytes shared, shared_tail  # properties of the batches that are ordinary, and what is stored of them
+    cdef tuple pieces, batch_pieces
+    cdef Py_ssize_t fixed, batch_fixed
     cdef uint8_t *text
     cdef uint8_t *content
     cdef uint8_t *replies
@@ -55,16 +69,14 @@ cdef class SendRun:
 
     def __cinit__(self, special, tail, tags_code, id_head, region, trace_on):
         reply = _frames.send_reply("{o}", id_head + "{p}", "{q}", "{n}", "T", region, trace_on)[8:]
-        marks = (b'"{q}"', b'"T"', b'{p}"', b'"{n}"', b":{o},")
         self.names, self.tail, self.pieces = _NAMES + [name.encode() for name in special], tail, ()
-        if all([reply.count(mark) == 1 for mark in marks]) and len(tail) <= MOST_PROPERTIES:
-            pieces = []
-            for mark in marks:
-                before, reply = reply.split(mark)
-                pieces.append(before + mark[: mark.find(b"{")] if b"{" in mark else before + b'"')
-                reply = mark[mark.find(b"}") + 1 :] + reply if b"{" in mark else b'"' + reply
-            self.pieces = (*pieces, reply)
+        if len(tail) <= MOST_PROPERTIES:
+            self.pieces = pieces_around(reply, (b'"{q}"', b'"T"', b'{p}"', b'"{n}"', b":{o},"))
+        reply = _frames.send_reply("{o}", "{m}", "{q}", "{n}", None, region, trace_on)[8:]
+        self.batch_pieces = pieces_around(reply, (b'"{q}"', b'"{m}"', b'"{n}"', b":{o},"))
+        self.id_head, self.shared, self.shared_tail = id_head.encode(), None, b""
         self.fixed = 8 + sum([len(piece) for piece in self.pieces]) + REPLY_NUMBERS
+        self.batch_fixed = 8 + sum([len(piece) for piece in self.batch_pieces]) + REPLY_NUMBERS
         self.text = <uint8_t *>PyMem_Malloc(MOST_PROPERTIES)
         self.content = <uint8_t *>PyMem_Malloc(MOST_SIGNED)
         self.replies, self.room = NULL, 0
@@ -84,17 +96,36 @@ cdef class SendRun:
             self.replies, self.room = grown, 2 * size
         return True
 
+    def take_batches(self, str properties, bytes tail):
+        self.shared, self.shared_tail = properties.encode("utf-8", "surrogatepass"), tail
+
     cdef uint8_t *piece(self, uint8_t *p, int number):
         return tz_put(p, <PyObject *><bytes>self.pieces[number])
 
     cdef uint8_t *reply(self, uint8_t *start, Send *send, Values *found, int64_t place, int64_t offset):
-        """Write a reply; where the next one goes."""
+        """Write the reply to a message; where the next one goes."""
         cdef uint8_t *p = tz_put_number(self.piece(start + 8, 0), send.queue_id)
         p = self.piece(p, 1)
         memcpy(p, found.at[0], found.size[0])
         p = tz_put_hex(self.piece(p + found.size[0], 2), <uint64_t>place)
         p = tz_put_number(self.piece(tz_put_number(self.piece(p, 3), offset), 4), send.opaque)
         p = self.piece(p, 5)
+        tz_put32(tz_put32(start, <uint32_t>(p - start - 4)), <uint32_t>(p - start - 8))
+        return p
+
+    cdef uint8_t *batch_reply(self, uint8_t *start, Send *send, list places, int64_t offset):
+        """Write the reply to a batch; where the next one goes."""
+        cdef tuple pieces = self.batch_pieces
+        cdef uint8_t *p = tz_put_number(tz_put(start + 8, <PyObject *><bytes>pieces[0]), send.queue_id)
+        cdef bint further = False
+        p = tz_put(p, <PyObject *><bytes>pieces[1])
+        for place in places:
+            if further:
+                p[0] = c","
+            p = tz_put_hex(tz_put(p + further, <PyObject *>self.id_head), <uint64_t><int64_t>place)
+            further = True
+        p = tz_put_number(tz_put(p, <PyObject *><bytes>pieces[2]), offset)
+        p = tz_put(tz_put_number(tz_put(p, <PyObject *><bytes>pieces[3]), send.opaque), <PyObject *><bytes>pieces[4])
         tz_put32(tz_put32(start, <uint32_t>(p - start - 4)), <uint32_t>(p - start - 8))
         return p
 
@@ -115,13 +146,15 @@ cdef class SendRun:
         cdef int64_t size, limit = 0, flags = 0, place, unit_at, code_of_account = 0
         cdef int32_t code
         cdef uint32_t head
-        cdef int odd = 0, count = 0, later = 0
+        cdef int odd = 0, count = 0, shown = 0
         cdef bint gap, indexed, direct = index is not None
         cdef list waited = [], awaited = [], counts = None, sizes = None
         cdef dict queues = None
         cdef bytes begun_hmac = None
         cdef Window body = Window()
-        entries.count = 0
+        cdef Framing framing
+        cdef list parts, places
+        framing.size, entries.count = 0, 0
         if not self.pieces or not begin_log(&put, log, host, stored) or (accounts is not None and not HAS_SHA1):
             return start, b"", 0, 0, waited, awaited
         indexed, newest = index if direct else (False, None)
@@ -135,7 +168,7 @@ cdef class SendRun:
                 p = <Place>source.buf + start
                 length, word = <int32_t>tz_get32(p), tz_get32(p + 4)
                 if (length < 4 or length + 4 > min(most_frame, end - start) or word > 0xFFFFFF or word + 4 >= length
-                        or length - 4 - word > most_body or not tz_scan_send(p + 8, word, &send)
+                        or not tz_scan_send(p + 8, word, &send) or (length - 4 - word > most_body and not send.batch)
                         or send.command_flag & ~ONEWAY or send.sys_flag & (INNER_BATCH_BITS | TRANSACTION_BITS)):
                     break
                 if topic == NULL or topic_size != send.topic_size or memcmp(topic, send.topic, topic_size) != 0:
@@ -154,6 +187,34 @@ cdef class SendRun:
                         or not begin_queue(&put, queue)):
                     break
                 own = tz_unescape(send.properties, send.properties_size, self.text, MOST_PROPERTIES)
+                put.queue_id, put.born, put.reconsumed = send.queue_id, send.born, send.reconsumed
+                if send.batch:
+                    if (self.shared is None or own != PyBytes_GET_SIZE(self.shared) or accounts is not None
+                            or memcmp(self.text, PyBytes_AS_STRING(self.shared), own) != 0 or not self.batch_pieces
+                            or not find_values(self.text, own, self.names, &found) or found.size[0]
+                            or (settles and found.size[3] == 5 and memcmp(found.at[3], b"false", 5) == 0)):
+                        break
+                    parts, places, size = [], [], put.position
+                    put.sys_flag = send.sys_flag & ~HOST_BITS | put.host_bits
+                    if not write_batch(&put, queue, &segment, p + 8 + word, length - 4 - word, self.shared_tail, most_body,
+                                       &framing, 0, parts, places):
+                        put.position = size
+                        break
+                    self.has_room(replied + self.batch_fixed + len(places) * (PyBytes_GET_SIZE(self.id_head) + 17))
+                    tz_set(log, AT[L_POSITION], put.position)
+                    tz_set(queue, AT[Q_NEXT], put.offset)
+                    pending.extend(parts)
+                    direct = False
+                    counts[send.queue_id] += len(places)
+                    sizes[send.queue_id] += put.position - size
+                    if not send.command_flag & ONEWAY:
+                        out = self.replies + replied
+                        replied += self.batch_reply(out, &send, places, put.offset - len(places)) - out
+                        if settles:
+                            awaited.append((target, send.queue_id))
+                    start += 4 + length
+                    count += 1
+                    continue
                 if (own <= 0 or not find_values(self.text, own, self.names, &found) or found.size[0] == 0
                         or (settles and found.size[3] == 5 and memcmp(found.at[3], b"false", 5) == 0)):
                     break
@@ -188,7 +249,6 @@ cdef class SendRun:
                               and tz_add_keys(&entries, head, found.at[1], found.size[1], True, place)
                               and index_entries(newest, &entries, stored, False))
                 self.has_room(replied + self.fixed + found.size[0])
-                put.queue_id, put.born, put.reconsumed = send.queue_id, send.born, send.reconsumed
                 put.sys_flag = (send.sys_flag | flags) & ~HOST_BITS | put.host_bits
                 body.at, body.size = <void *>(p + 8 + word), length - 4 - word
                 q = write(&put, <uint8_t *>segment.buf + put.position, size, <uint32_t>send.flag, _crc32(body),
@@ -208,8 +268,8 @@ cdef class SendRun:
                         index_entries(newest, &entries, stored, True)
                     if <object>of(queue, Q_ARRIVED) is not None:
                         waited.append(queue)
+                    shown += 1
                 else:
-                    later += 1
                     pending.append((queue, put.offset, place, size, code, stored, 0,
                                     PyUnicode_DecodeUTF8(<const char *>found.at[0], found.size[0], NULL),
                                     PyUnicode_DecodeUTF8(<const char *>found.at[1], found.size[1], NULL)))
@@ -225,4 +285,4 @@ cdef class SendRun:
         finally:
             PyBuffer_Release(&segment)
             PyBuffer_Release(&source)
-        return start, PyBytes_FromStringAndSize(<const char *>self.replies, replied) if replied else b"", count, later, waited, awaited
+        return start, PyBytes_FromStringAndSize(<const char *>self.replies, replied) if replied else b"", count, shown, waited, awaited

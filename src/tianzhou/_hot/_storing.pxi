@@ -217,49 +217,64 @@ def put_batch(log, queue, record, batch, int64_t most, int64_t stored, pending, 
 cdef inline object put_many(
         log, queue, record, batch, int64_t most, int64_t stored, pending, result, Framing *framing, int64_t most_units):
     cdef Put put
-    cdef Values shared, found
-    cdef Values *chosen
     cdef Py_buffer view
-    cdef Place p, end
-    cdef uint8_t *q
-    cdef uint8_t units[20 * PIECE]
-    cdef uint8_t texts[2 * LONGEST]
-    cdef int64_t length, own, gap, size, needed, head, bodies = 0
-    cdef int which, count = 0, used = 0
     cdef list pieces = [], places = []
-    cdef Window body = Window()
     tail = <object>of(record, R_PROPERTIES)
     if not PyBytes_CheckExact(batch) or not PyBytes_CheckExact(tail) or not begin(&put, log, queue, record, stored):
         return None
-    cdef int64_t more = PyBytes_GET_SIZE(tail), first = put.offset, start = put.position
-    p = <Place>PyBytes_AS_STRING(tail)
-    if put.sys_flag & 0x8 or not tz_plain(p, more) or not find_values(p, more, _NAMES, &shared):
-        return None
+    cdef int64_t first = put.offset
     PyObject_GetBuffer(<object>of(log, L_MAP), &view, PyBUF_WRITABLE)
-    answer = None
     try:
-        p = <Place>PyBytes_AS_STRING(batch)
-        end = p + PyBytes_GET_SIZE(batch)
+        if not write_batch(&put, queue, &view, <Place>PyBytes_AS_STRING(batch), PyBytes_GET_SIZE(batch), tail, most, framing,
+                           most_units, pieces, places):
+            return None
+    finally:
+        PyBuffer_Release(&view)
+    pending.extend(pieces)
+    return done(&put, log, queue, result, places[0], first, tuple(places))
+
+
+cdef bint write_batch(
+        Put *put, queue, Py_buffer *view, Place p, Py_ssize_t batch_size, bytes tail, int64_t most, Framing *framing,
+        int64_t most_units, list pieces, list places) except -1:
+    """Write the records of a batch, and what is to be dispatched of them; False when it holds anything but plain ones.
+
+    Nothing of it is left in the segment then, as nobody may take what was begun for stored.
+    """
+    cdef Values shared, found
+    cdef Values *chosen
+    cdef Place end = p + batch_size
+    cdef uint8_t *q
+    cdef uint8_t units[20 * PIECE]
+    cdef uint8_t texts[2 * LONGEST]
+    cdef int64_t length, own, gap, size, needed, head, bodies = 0, more = PyBytes_GET_SIZE(tail), start = put.position
+    cdef int which, count = 0, used = 0
+    cdef bint whole_batch = False
+    cdef Window body = Window()
+    q = <uint8_t *>PyBytes_AS_STRING(tail)
+    if start < 0 or put.sys_flag & 0x8 or not tz_plain(q, more) or not find_values(q, more, _NAMES, &shared):
+        return False
+    try:
         while p < end:
             length = <int32_t>tz_get32(p + 16) if end - p >= 22 else -1
             if not 0 <= length <= end - p - 22:
-                return None
+                return False
             own = p[20 + length] << 8 | p[21 + length]
             size = 22 + length + own
             if size > end - p or (tz_get32(p) != 0 and tz_get32(p) != size):
-                return None
+                return False
             gap = own > 0 and more > 0 and p[size - 1] != 2
             needed = put.overhead + length + own + gap + more
             head = framing.size
             bodies += length
             if (own + gap + more > LONGEST - 2 or not tz_plain(p + size - own, own)
                     or not find_values(p + size - own, own, _NAMES, &found) or bodies > most
-                    or start < 0 or put.position + head + needed > min(put.room, view.len)
+                    or put.position + head + needed > min(put.room, view.len)
                     or (head and len(places) >= most_units)):
-                return None
+                return False
             put.position += head
             body.at, body.size = <void *>(p + 20), length
-            q = write(&put, <uint8_t *>view.buf + put.position, needed, tz_get32(p + 12), _crc32(body), p + 20, length,
+            q = write(put, <uint8_t *>view.buf + put.position, needed, tz_get32(p + 12), _crc32(body), p + 20, length,
                       own + gap + more)
             memcpy(q, p + size - own, own)
             if gap:
@@ -283,16 +298,13 @@ cdef inline object put_many(
             count += 1
             if count == PIECE or used > LONGEST or p == end:
                 pieces.append((queue, put.offset - count, <int64_t>tz_get64(units), <int32_t>tz_get32(units + 8),
-                               units[: 20 * count], stored, 0, texts[:used], ""))
+                               units[: 20 * count], put.stored, 0, texts[:used], ""))
                 count = used = 0
-        if pieces:
-            pending.extend(pieces)
-            answer = done(&put, log, queue, result, places[0], first, tuple(places))
+        whole_batch = len(places) > 0
+        return whole_batch
     finally:
-        if answer is None and put.position > start:  # nobody may take what was begun for stored
+        if not whole_batch and put.position > start:
             memset(<uint8_t *>view.buf + start, 0, put.position - start)
-        PyBuffer_Release(&view)
-    return answer
 
 
 # Records out of mapped segments

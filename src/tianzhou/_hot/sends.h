@@ -14,6 +14,7 @@ typedef struct {
     Py_ssize_t topic_size, properties_size, access_key_size, signature_size; /* 0 where it names no account */
     int64_t queue_id, sys_flag, born, flag, reconsumed; /* of the message */
     int64_t code, opaque, command_flag; /* of the request */
+    int batch;
 } TzSend;
 
 /* Scans the fields of a header from behind their opening brace into a struct; where they end, or NULL. */
@@ -89,9 +90,9 @@ static inline const uint8_t *tz_send_value(const uint8_t *p, const uint8_t *end,
     case TZ_PROPERTIES: send->properties = p; send->properties_size = stop - p; break;
     case TZ_ACCESS_KEY: send->access_key = p; send->access_key_size = stop - p; break;
     case TZ_SIGNATURE: send->signature = p; send->signature_size = stop - p; break;
-    case TZ_BATCH: if (stop - p != 5 || memcmp(p, "false", 5) != 0) return NULL; break;
-    case TZ_UNIT:
+    case TZ_BATCH: case TZ_UNIT:
         if (!(stop - p == 5 && memcmp(p, "false", 5) == 0) && !(stop - p == 4 && memcmp(p, "true", 4) == 0)) return NULL;
+        if (field == TZ_BATCH) send->batch = stop - p == 4;
         break;
     }
     return stop;
@@ -101,7 +102,7 @@ static inline const uint8_t *tz_send_value(const uint8_t *p, const uint8_t *end,
 static inline const uint8_t *tz_send_fields(const uint8_t *p, const uint8_t *end, void *into) {
     TzSend *send = into;
     const uint8_t *name;
-    int field, seen = 0, is_short = send->code == 310;
+    int field, seen = 0, is_short = send->code != 10;
     for (;; p++) {
         if (p >= end || *p++ != '"') return NULL;
         name = p;
@@ -151,16 +152,20 @@ static inline int tz_scan_header(const uint8_t *p, const uint8_t *end, TzFields 
     }
 }
 
-/* Scans the JSON header of an ordinary send, code 310 or 10; 0 when it is none, or one that takes a reader of all of JSON. */
+/* Scans the JSON header of an ordinary send, code 310, 320 or 10; 0 when it is none, or one that takes a reader of all of JSON. */
 static int tz_scan_send(const uint8_t *p, Py_ssize_t size, TzSend *send) {
-    int is_short;
+    static const struct { const char *text; int code; } codes[] = {{"{\"code\":310,", 310}, {"{\"code\":320,", 320}, {"{\"code\":10,", 10}};
+    size_t i, length = 0;
     if (size < 16) return 0;
-    is_short = memcmp(p, "{\"code\":310,", 12) == 0;
-    if (!is_short && memcmp(p, "{\"code\":10,", 11) != 0) return 0;
-    send->code = is_short ? 310 : 10;
-    send->reconsumed = 0;
+    for (i = 0; i < sizeof(codes) / sizeof(*codes); i++) {
+        length = strlen(codes[i].text);
+        if (memcmp(p, codes[i].text, length) == 0) break;
+    }
+    if (i == sizeof(codes) / sizeof(*codes)) return 0;
+    send->code = codes[i].code;
+    send->reconsumed = send->batch = 0;
     send->access_key_size = send->signature_size = 0;
-    return tz_scan_header(p + (is_short ? 12 : 11), p + size, tz_send_fields, send, &send->command_flag, &send->opaque);
+    return tz_scan_header(p + length, p + size, tz_send_fields, send, &send->command_flag, &send->opaque);
 }
 
 /* Writes a property string without its escapes; how many bytes these are, or -1 without room or with what is no ASCII. */

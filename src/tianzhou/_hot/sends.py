@@ -32,8 +32,9 @@ class SendRun:
     """Stores the ordinary sends that stand one behind the other in what was read from a connection.
 
     Ordinary is a request 310 or 10 with a JSON header, to a topic that sends were admitted to, whose message is plain
-    (`PropertyReader`) and of no transaction, and fits what is prepared of the log. What is not is left to the handler
-    of sends, and so is everything behind it.
+    (`PropertyReader`) and of no transaction, and fits what is prepared of the log; and so is a batch (320) of plain
+    messages, with the properties of `take_batches`. What is not ordinary is left to the handler of sends, and so is
+    everything behind it.
 
     Args:
         special: names of properties that no ordinary message has.
@@ -55,6 +56,14 @@ class SendRun:
     ) -> None:
         self._record = PropertyReader(special, tail, tags_code).record
         self._reply = id_head, region, trace_on
+
+    def take_batches(self, properties: str, tail: bytes) -> None:
+        """Take batches with these properties in their headers for ordinary; this twin leaves batches to the handler.
+
+        Args:
+            properties: of all messages of a batch, among them no unique key and nothing of a delay or a transaction.
+            tail: pairs that are stored behind the properties of every message.
+        """
 
     def store(
         self,
@@ -98,9 +107,9 @@ class SendRun:
                 takes sends of everybody.
 
         Returns:
-            Where the first frame begins that was left, the replies one behind the other, how many messages were stored,
-            how many of the last of them are in `pending`, the queues that got one and are waited for, and topic and
-            queue of each reply when they wait.
+            Where the first frame begins that was left, the replies one behind the other, how many sends were stored,
+            how many of the first of them were dispatched at once (the others are in `pending`), the queues that got one
+            so and are waited for, and topic and queue of each reply when they wait.
         """
         view, replies, awaited, count = memoryview(buffer), [], [], 0
         memory, position, base, room = log._map, log.position, log.base, log._check
@@ -166,7 +175,7 @@ class SendRun:
                     awaited.append((target, queue_id))
             start = stop
             count += 1
-        return start, b"".join(replies), count, count, [], awaited
+        return start, b"".join(replies), count, 0, [], awaited
 
 
 def _is_signed(accounts: Accounts, request: Any, head: memoryview, body: memoryview) -> bool:

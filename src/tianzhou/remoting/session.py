@@ -93,13 +93,13 @@ class Session:
         Args:
             count: bytes that have come.
             take: serves frames at the front of a buffer, between two places of it, before the rest becomes commands;
-                gives the place behind them. Frames with a buffer of their own are not shown to it.
+                gives the place behind them.
 
         Bad bytes do not raise here: commands in front of them are returned and `error` is set; nothing may be
         fed to the session after that.
         """
         if self._large is not None:
-            return self._received_large(count)
+            return self._received_large(count, take)
         end = len(self._tail) + count
         first = 0 if take is None else take(self._scratch, 0, end)
         try:
@@ -126,7 +126,7 @@ class Session:
         self._tail = bytes(self._view[start:end])
         self.reserved = have
 
-    def _received_large(self, count: int) -> list[Command]:
+    def _received_large(self, count: int, take: Callable[[bytearray, int, int], int] | None) -> list[Command]:
         large, size = self._large, self._large_size
         assert large is not None
         self._filled = filled = self._filled + count
@@ -139,6 +139,8 @@ class Session:
                 self.reserved = len(grown)
             return []
         self._large, self._filled, self.reserved = None, 0, 0
+        if take is not None and take(large, 0, size) == size:
+            return []
         try:
             return split(large, 0, size, MAX_FRAME)[0]
         except ProtocolError as error:

@@ -194,6 +194,8 @@ class Appender:
         if queue is None or self._flags.refusal is not None or self._amends or self._durability.refuses:
             return None
         most, stored, pending = self._settings.max_message_size, self._now(), self._dispatcher.pending
+        # Else a batch that is larger than what is prepared would be taken apart.
+        self._log.look_ahead(2 * len(batch))
         put: Callable[..., Any] = put_entry_batch if self._framed else put_batch
         result: PutResult | None = put(self._log, queue, record, batch, most, stored, pending, _DONE)
         if result is not None:
@@ -240,14 +242,17 @@ class Appender:
         stored = self._now()
         # With SYNC_FLUSH consumers get what the disk has.
         at_once = None if self._sync else dispatcher.at_once()
-        start, replies, count, later, waited, awaited = run.store(
+        pending = dispatcher.pending
+        before = len(pending)
+        start, replies, count, shown, waited, awaited = run.store(
             buffer, start, end, most_frame, self._settings.max_message_size, log, self._table, targets, host, port,
-            stored, dispatcher.pending, dispatcher.dirty, at_once, settles, accounts,
+            stored, pending, dispatcher.dirty, at_once, settles, accounts,
         )  # fmt: skip
-        if count > later:
-            dispatcher.dispatched_at_once(dispatcher.pending[-later][2] if later else log.end, stored, waited)
+        later = len(pending) > before
+        if shown:
+            dispatcher.dispatched_at_once(pending[before][2] if later else log.end, stored, waited)
         if later:
-            self._appended(stored)
+            self._appended(stored, _TOGETHER if type(pending[-1][4]) is bytes else 1)
         elif count:
             self._flusher.last_timestamp = stored
             if self.on_append is not None:

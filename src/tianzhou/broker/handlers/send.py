@@ -412,6 +412,8 @@ class SendHandler(Handler):
             raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "a batch can be neither transactional nor delayed")
         self._shared_tail = encode_properties(shared) + self._tail
         self._shared, self._shared_text = shared, text
+        if names.UNIQ_KEY not in shared:
+            self._run.take_batches(text, self._shared_tail)
 
     def _inner_batch(
         self, command: Command, record: NewRecord, shared: dict[str, str], count: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from mmap import mmap
 from typing import Final
 
@@ -182,6 +183,12 @@ class CommitLog(LogCursor):
             self.on_pressure()
         self._check = min(self._check, self._reserved, self._limit)
         return self.position
+
+    def look_ahead(self, size: int) -> None:
+        """Make room for `size` bytes if they fit the current segment; who writes them meets what prevents it."""
+        if self._check < self.position + size <= self._limit:
+            with suppress(OSError, PageCacheBusy):
+                self.room_for(size)
 
     def next_reservation(self) -> tuple[Segment | None, int, int] | None:
         """What to prepare next so that puts find memory and disk space: segment (None: make one), from, to.
