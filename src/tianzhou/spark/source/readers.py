@@ -20,17 +20,16 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from tianzhou.errors import TianzhouError
-from tianzhou.model import MessageQueue
 from tianzhou.spark.pickling import Pickled
 from tianzhou.spark.rows.schema import arrow_schema, columns_of
 from tianzhou.spark.source import offsets
-from tianzhou.spark.source.offsets import Bounds, Loss, Positions, Span
-from tianzhou.spark.source.pacing import Pacing
+from tianzhou.spark.source.offsets import Span
 from tianzhou.spark.source.positions import check_found
 from tianzhou.spark.source.pushdown import Needed, needed
-from tianzhou.spark.source.queue_watch import START_PATIENCE_MS, Connect, Watch
+from tianzhou.spark.source.queue_watch import Connect, Watch
 from tianzhou.spark.source.read_options import ReadOptions
 from tianzhou.spark.source.span_reader import LossPolicy, locate, read_span
+from tianzhou.spark.source.stream_plan import StreamPlan
 
 logger = logging.getLogger(__name__)
 
@@ -151,10 +150,7 @@ class NarrowingReader(BatchReader):
 
 
 class StreamReader(_SpanReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads on from where the last micro-batch ended.
-
-    Every offset carries where its batch begins (see `offsets`), so a batch that is run again after a restart
-    reads the same messages, the very first one included.
+    """Reads on from where the last micro-batch ended; where each begins and ends says `StreamPlan`.
 
     Args:
         options: the options of a stream.
@@ -164,26 +160,16 @@ class StreamReader(_SpanReader, DataSourceStreamReader, SupportsTriggerAvailable
 
     def __init__(self, options: ReadOptions, schema: StructType, connect: Connect) -> None:
         super().__init__(options, schema, connect)
-        self._on_loss = LossPolicy(options.fail_on_data_loss)
-        self._initial: dict[str, Any] | None = None
-        self._target: Positions | None = None
-        self._watch = Watch(options, connect)
-        self._pacing = Pacing(options.min_offsets_per_trigger, options.max_trigger_delay_ms)
-        self._planned: dict[str, Any] | None = None
+        self._plan = StreamPlan(options, connect)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a query without a checkpoint begins; Spark calls it twice, so it is found out once.
+        """Where a query without a checkpoint begins; Spark calls it twice.
 
         Raises:
             ClientError: a topic does not exist.
             ConfigError: the options name queues or positions that do not exist.
         """
-        if self._initial is None:
-            bounds = self._watch.begin(may_be_empty=True)
-            start = locate(self._options.starting, bounds, self._connect(self._options))
-            check_found(self._options.starting_strategy, start, bounds)
-            self._initial = offsets.to_json(start, start)
-        return self._initial
+        return self._plan.initial()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """`maxOffsetsPerTrigger`, else `minOffsetsPerTrigger`; there is no limit of both."""
@@ -193,54 +179,27 @@ class StreamReader(_SpanReader, DataSourceStreamReader, SupportsTriggerAvailable
         return ReadAllAvailable() if least is None else ReadMinRows(least)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Remember where the queues end now; nothing behind that is read.
-
-        A topic that is missing is no error here: `initialOffset` says so to a query that begins, and `latestOffset`
-        knows where a query that goes on was in it.
+        """See `StreamPlan.end_at_what_is_there`.
 
         Raises:
             RemotingError: the servers do not answer.
         """
-        bounds = self._watch.now(START_PATIENCE_MS)
-        self._target = offsets.ends(bounds)
+        self._plan.end_at_what_is_there()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Where the next micro-batch ends; `start` itself when there is nothing to read, or too little yet.
 
+        Messages wait for others only where Spark does not ask for all there are.
+
         Raises:
             DataLoss: messages behind `start` are gone, and that is not to be skipped.
         """
-        _, position = offsets.from_json(start)
-        self._watch.now()
-        gone = self._watch.gone(position)
-        bounds = self._watch.last
-        begin, losses = offsets.begin(position, bounds)
-        self._on_loss([*losses, *gone])
-        for loss in gone:
-            del begin[loss.queue]
-        end = offsets.available(begin, bounds)
-        if self._target is not None:
-            end = offsets.up_to(self._target, begin, end)
-        elif not losses and not gone and self._held(begin, end, limit):
-            return start
-        if isinstance(limit, ReadMaxRows):
-            end = offsets.limit(begin, end, limit.max_rows)
-        if end == begin and not losses and not gone:
-            return start
-        self._planned = offsets.to_json(begin, end)
-        return self._planned
-
-    def _held(self, begin: Positions, end: Positions, limit: ReadLimit) -> bool:
-        """Whether the messages wait for more; never when Spark asks for all there are."""
-        if isinstance(limit, ReadAllAvailable):
-            return False
-        now_s = self._connect(self._options).monotonic()
-        return self._pacing.holds(sum(end.values()) - sum(begin.values()), now_s)
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return self._plan.latest(start, most, may_wait=not isinstance(limit, ReadAllAvailable))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """Where the queues ended when last looked at, for progress reports."""
-        ends = offsets.ends(self._watch.last)
-        return offsets.to_json(ends, ends) if ends else None
+        return self._plan.seen()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The ranges of a micro-batch: from what `end` says about its beginning, whatever `start` is.
@@ -249,30 +208,7 @@ class StreamReader(_SpanReader, DataSourceStreamReader, SupportsTriggerAvailable
             DataLoss: the batch is run again, and some of its messages are gone by now.
             OffsetOutOfRange: a queue would start behind its end.
         """
-        if start == end:
-            return []
-        spans = offsets.spans(*offsets.from_json(end))
-        if end != self._planned:  # planned by an earlier run of the query: look whether all is still there
-            spans = self._clip(spans)
-        return self._partitions_of(spans)
-
-    def _clip(self, spans: list[Span]) -> list[Span]:
-        self._watch.now()
-        gone = {loss.queue: loss for loss in self._watch.gone({span.queue: span.start for span in spans})}
-        bounds: dict[MessageQueue, Bounds] = self._watch.last
-        left, losses = [], []
-        for span in spans:
-            if span.queue in gone:
-                losses.append(Loss(span.queue, span.start, span.end, gone[span.queue].reason))
-                continue
-            if span.queue not in bounds:  # its broker is away: the task waits for it
-                left.append(span)
-                continue
-            rest, lost = offsets.clip(span, bounds[span.queue])
-            left.append(rest)
-            losses += lost
-        self._on_loss(losses)
-        return left
+        return [] if start == end else self._partitions_of(self._plan.spans(end))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Publish the progress of the group, if `consumerGroup` names one; the checkpoint is what counts."""
