@@ -6,12 +6,11 @@ How far a replay is lies in one file of its checkpoint folder, written after wha
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import fcntl
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +19,7 @@ from tianzhou.errors import ConfigError
 from tianzhou.model import MessageExt, MessageQueue, SendResult
 from tianzhou.model.dead_letters import resent
 from tianzhou.pipelines.few_messages import PAGE, Span, pages, send_in_order, spans_of
+from tianzhou.pipelines.folder_lock import held
 
 if TYPE_CHECKING:
     from tianzhou.admin import Admin
@@ -123,22 +123,9 @@ class Checkpoint:
     def __init__(self, folder: str) -> None:
         self._file = Path(folder) / FILE
 
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Have the folder for this process.
-
-        Raises:
-            ConfigError: another process has it.
-        """
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        with (self._file.parent / f"{FILE}.lock").open("w", encoding="ascii") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise ConfigError(
-                    f"--checkpoint {self._file.parent}: another replay runs with it; wait, or give one of its own"
-                ) from error
-            yield
+    def held(self) -> AbstractContextManager[None]:
+        """Have the folder for this process; see `folder_lock.held`."""
+        return held(self._file.parent, f"{FILE}.lock", "replay")
 
     def place(self, source: str, target: str) -> Place | None:
         """How far the replay is; None when it was never begun.
