@@ -16,6 +16,7 @@ from tianzhou.records.codec import Record, decode_record, encode_record
 from tianzhou.spark.rows.columns import to_batch
 from tianzhou.spark.rows.compiled_columns import CompiledColumns
 from tianzhou.spark.rows.schema import COLUMNS, DEFAULT_COLUMNS, arrow_schema, columns_of, kafka_schema, row_schema
+from tianzhou.spark.rows.whole_row import WHOLE_ROW
 from tianzhou.wire.batch import encode_batch
 from tianzhou.wire.compression import COMPRESSED, LZ4, ZLIB, ZSTD, compress
 from tianzhou.wire.ids import host_text, offset_msg_id
@@ -238,3 +239,7 @@ def test_kafkas_names_and_the_messages_own_go_together_in_a_schema():
         compiled=CompiledColumns(arrow_schema(schema), columns_of(schema)),
     )
     assert batch.to_pylist() == [{"value": "x", "KEY": "k", "body": "x"}]
+
+
+def test_the_whole_row_needs_no_pyspark():
+    assert WHOLE_ROW.equals(arrow_schema(row_schema(include_properties=True, include_metadata=True)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,7 @@ from tianzhou.cli.output import (
     print_json,
     print_note,
 )
+from tianzhou.cli.pipelines.archiving import ArchiveWanted, archive_few, folders_held
 from tianzhou.cli.pipelines.by_client import SparkOption
 from tianzhou.cli.pipelines.clusters import Cluster, of_cluster
 from tianzhou.cli.pipelines.command import (
@@ -70,6 +72,7 @@ def archive(
         typer.Option(metavar="KEY=VALUE", help="An option of tianzhou_lake, as compactEvery=20; may be repeated."),
     ] = None,
     store: StoreOption = None,
+    on_sparks: SparkOption = False,
     conf: ConfOption = None,
     output: OutputOption = Output.text,
     *,
@@ -82,7 +85,28 @@ def archive(
     options = _lake_of(table_format, lake or [])
     cluster.refuse_store(store)
     ensure_topics(topics, cluster, store)
-    if follow:
+    wanted = ArchiveWanted(topics, to, checkpoint, most, skip_lost)
+    with nullcontext() if options is not None else folders_held(wanted) as folders:
+        by_spark = folders is None or follow or on_sparks or conf or store is not None
+        done = None if by_spark or folders is None else archive_few(wanted, folders, cluster)
+        if done is None:
+            done = _archive_by_spark(wanted, every if follow else None, options, store, conf, cluster, output)
+    if store is not None:
+        print_fields({"rows": done.rows, "bytes": done.bytes, "to": to}, output)
+        return
+    _report_archive(topics, done, to, cluster, output)
+
+
+def _archive_by_spark(
+    wanted: ArchiveWanted,
+    every: str | None,
+    lake: dict[str, str] | None,
+    store: str | None,
+    conf: list[str] | None,
+    cluster: Cluster,
+    output: Output,
+) -> Any:
+    if every is not None:
         # On a machine that is busy otherwise this may take minutes, in which nothing is to be seen.
         print_note("starting Spark")
 
@@ -98,37 +122,32 @@ def archive(
                 before = done.rows
                 done(one)
                 advance(done.rows)
-                if follow and output is Output.json:
+                if every is not None and output is Output.json:
                     print_json({"rows": done.rows, "bytes": done.bytes})
-                elif follow and done.rows > before and not sys.stderr.isatty():
+                elif every is not None and done.rows > before and not sys.stderr.isatty():
                     print_note(f"archived {done.rows} messages so far")
 
             def begin() -> StreamingQuery:
                 query = start(
                     cluster.topics(spark, store=store),
-                    topics,
-                    to,
-                    checkpoint=checkpoint,
-                    follow=follow,
-                    every=every,
-                    most=most,
-                    skip_lost=skip_lost,
-                    lake=options,
+                    wanted.topics,
+                    wanted.to,
+                    checkpoint=wanted.checkpoint,
+                    follow=every is not None,
+                    most=wanted.most,
+                    skip_lost=wanted.skip_lost,
+                    lake=lake,
+                    **({} if every is None else {"every": every}),
                 )
-                if follow:
-                    print_note(
-                        f"following {', '.join(topics)}: what comes is written to {to} every {every}, until Ctrl-C"
-                    )
+                if every is not None:
+                    topics = ", ".join(wanted.topics)
+                    print_note(f"following {topics}: what comes is written to {wanted.to} every {every}, until Ctrl-C")
                 return query
 
             run(begin, each)
         return done
 
-    done = on_spark("archive", conf, work)
-    if store is not None:
-        print_fields({"rows": done.rows, "bytes": done.bytes, "to": to}, output)
-        return
-    _report_archive(topics, done, to, cluster, output)
+    return on_spark("archive", conf, work)
 
 
 def _lake_of(table_format: str, options: list[str]) -> dict[str, str] | None:

@@ -75,6 +75,17 @@ class Cluster:
             "namespace": self.namespace,
         }
 
+    @property
+    def source_options(self) -> dict[str, str | bool | None]:
+        """The options of `format("tianzhou")` that say the same."""
+        return {
+            "namesrvAddr": self.namesrv,
+            "tls": self.tls,
+            "accessKey": self.access_key,
+            "secretKey": self.secret_key,
+            "namespace": self.namespace,
+        }
+
     def with_admin(self, work: Callable[[Admin], Awaitable[T]]) -> T:
         """Run admin operations against it; returns what they return."""
         keys = {"access_key": self.access_key, "secret_key": self.secret_key, "namespace": self.namespace}
