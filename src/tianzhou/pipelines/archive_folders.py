@@ -50,8 +50,8 @@ class ArchiveFolders:
         self._query: str | None = None
 
     def held(self) -> AbstractContextManager[None]:
-        """Have the checkpoint for this process; see `folder_lock.held`."""
-        return held(self.checkpoint, LOCK, "archive")
+        """Have the checkpoint for this process; see `folder_lock.held`. Without locks who is first has a batch."""
+        return held(self.checkpoint, LOCK, "archive", needed=False)
 
     def logs(self) -> Logs:
         """What was begun and done.

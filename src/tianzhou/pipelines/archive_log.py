@@ -66,7 +66,7 @@ class UnknownForm(Exception):
 
 def only_sparks(path: str) -> bool:
     """Whether a place is one that only Spark can write to, or may take for such a one."""
-    return not path or _SCHEME.match(path) is not None
+    return not path or path.startswith("//") or _SCHEME.match(path) is not None
 
 
 def partition(topic: str, day: str) -> str:

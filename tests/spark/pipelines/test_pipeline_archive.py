@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import json
 import os
 import signal
 import subprocess
@@ -122,6 +123,13 @@ def test_either_way_goes_on_with_what_the_other_has_done(spark, server, topic, p
 
     pipeline("archive", topic, other, "--to", str(alone), "--spark")
     assert table(spark, mixed) == table(spark, alone)
+    # Either way notes the same settings; where Spark begins, the number of partitions as well.
+    noted = {
+        folder: json.loads((folder / "_checkpoint/offsets/0").read_text().split("\n")[1]) for folder in (mixed, alone)
+    }
+    assert noted[mixed].keys() == noted[alone].keys()
+    assert noted[alone]["conf"].items() - noted[mixed]["conf"].items() == {("spark.sql.shuffle.partitions", "1")}
+    assert not noted[mixed]["conf"].items() - noted[alone]["conf"].items()
 
 
 @pytest.mark.parametrize("listed", [False, True], ids=["before its list", "before its commit"])

@@ -123,6 +123,7 @@ def test_folders_of_partitions(topic, folder):
         ("s3a://bucket/archive", True),
         ("file:/archive", True),
         ("a:b", True),
+        ("//host/archive", True),
         ("", True),
     ],
 )

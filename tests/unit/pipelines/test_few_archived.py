@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -27,6 +28,7 @@ from tianzhou.pipelines import archive_parts
 from tianzhou.pipelines.archive_folders import ArchiveFolders
 from tianzhou.pipelines.archive_log import UnknownForm
 from tianzhou.pipelines.few_archived import FewArchived, is_little, options_of
+from tianzhou.pipelines.few_replayed import Checkpoint
 from tianzhou.spark.source.offsets import DataLoss
 
 A, B = (MessageQueue("orders", "broker-a", number) for number in range(2))
@@ -252,6 +254,18 @@ def test_one_archive_at_a_time(to):
         pytest.raises(ConfigError, match="_checkpoint: another archive runs with it; wait, or give one of its own"),
         ArchiveFolders(str(to), None).held(),
     ):
+        pass
+
+
+def test_a_disk_without_locks_does(queues, to, monkeypatch):
+    def no(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("tianzhou.pipelines.folder_lock.fcntl.flock", no)
+    with ArchiveFolders(str(to), None).held():
+        run(queues, to)
+    assert places(to) == every(queues)
+    with pytest.raises(OSError, match="No locks"), Checkpoint(str(to)).held():
         pass
 
 
