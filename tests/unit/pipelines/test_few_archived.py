@@ -7,7 +7,6 @@ import errno
 import json
 import os
 import shutil
-import sys
 from collections import Counter
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -17,9 +16,6 @@ import pytest
 pytest.importorskip("pyarrow")
 
 import pyarrow.parquet as pq
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "spark"))
-
 from fake_queues import FakeQueues
 
 from tianzhou.errors import ConfigError
