@@ -342,6 +342,6 @@ def test_batches_like_one_that_was_taken_are_a_run(tmp_path: Path) -> None:
     replies, *_ = asyncio.run(stored(tmp_path, reads, Counted, mapped_file_size_commit_log=1 << 20))
     assert len(replies) == 11
     if _hot.MODE == "compiled":
-        # The first of each kind is the handler's, and so is what needs more of the log than is prepared. A frame of more
-        # than 64 KiB is looked at when its first part comes, and when it is whole.
+        # The first of each kind is the handler's, and so is what needs more of the log than is prepared. A frame of
+        # more than 64 KiB is looked at when its first part comes, and when it is whole.
         assert taken == [0, 4, 0, 0, 0, 0, 1]

@@ -115,7 +115,7 @@ class PullHandler(Handler):
         if not isinstance(found, GetResult):
             return self._read_cold(connection, request, found)
         if found.status is GetStatus.FOUND:
-            self.runs.learn(request)
+            self.runs.learn(connection, request)
         elif self._may_wait(header, found):
             return self._hold(LongPoll(self, connection, request, found))
         return self._answer(request, found)

@@ -64,6 +64,9 @@ class PullRuns:
         self._clock, self._signed = services.clock, services.access is not None
         self._sequences: dict[bytes, Sequence] = {}
         self._unknown: bytes | None = None
+        # Connections (by their ids, so as not to keep closed ones) whose last pull found nothing ready: to look for the
+        # next one's messages would mostly be for nothing, too.
+        self._waiting: set[int] = set()
         self._sample_due = 0.0
         self.listener: Callable[[float], None] = lambda _: None
 
@@ -79,7 +82,8 @@ class PullRuns:
     def serve(self, connection: Connection, buffer: bytearray, start: int, end: int) -> tuple[int, list[bytes]]:
         """Serve the pulls at the front of what was read from a connection, up to one that is not ordinary.
 
-        Ordinary is a pull of which is known what decides about it, from a queue that has messages for it in memory.
+        Ordinary is a pull of which is known what decides about it, from a queue that has messages for it in memory, when
+        the last one of its connection has found some at once.
 
         Args:
             connection: of the consumer.
@@ -92,7 +96,7 @@ class PullRuns:
         """
         replies: list[bytes] = []
         tables, stats = self._tables, self._stats
-        if self._signed or self._is_unusual():
+        if id(connection) in self._waiting or self._signed or self._is_unusual():
             return start, replies
         offsets, began, size = tables.offsets, self._clock.monotonic(), 0
         while size < FLUSH_BYTES and (found := scan_pull(buffer, start, end, MAX_FRAME)) is not None:
@@ -108,6 +112,7 @@ class PullRuns:
             reading.offset = offset
             got = self._store.read_ready(reading)
             if got is None:
+                self._leave(connection)
                 break
             now_ms = self._clock.now_ms()
             try:
@@ -134,9 +139,16 @@ class PullRuns:
             self.listener((now - began) * 2000 / len(replies))
         return start, replies
 
-    def learn(self, request: PullRequest) -> None:
-        """Have pulls like one that found messages served by runs, if one of its kind ended the last run."""
+    def _leave(self, connection: Connection) -> None:
+        """Leave the pulls of a connection to the handler until one of them finds messages at once."""
+        if len(self._waiting) >= MOST_SEQUENCES:
+            self._waiting.clear()
+        self._waiting.add(id(connection))
+
+    def learn(self, connection: Connection, request: PullRequest) -> None:
+        """Have pulls like one that found messages at once served by runs, if one of its kind ended the last run."""
         unknown, self._unknown = self._unknown, None
+        self._waiting.discard(id(connection))
         header, selection = request.header, request.selection
         if unknown is None or len(unknown) > LONGEST_KEY or unknown != pull_key(header):
             return

@@ -200,6 +200,30 @@ async def test_pulls_like_one_that_found_messages_are_a_run(tmp_path: Path) -> N
     assert committed == {"T@G": {0: 4}}
 
 
+async def test_a_connection_that_waits_is_the_handlers_until_it_finds_messages_at_once(
+    bench: Bench, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the end of a queue each pull waits, and to look for its messages twice would be for nothing."""
+    looks, look = 0, bench.store.read_ready
+
+    def counted(reading: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return look(reading)
+
+    monkeypatch.setattr(bench.store, "read_ready", counted)
+    await peer.send("T", b"m", properties={"UNIQ_KEY": "U"})
+    for _ in range(3):
+        assert (await peer.pull("T")).code == 0
+    assert looks == 2, "of the first nothing was known"
+    for _ in range(3):
+        assert (await peer.pull("T", queue_offset=1)).code == 19
+    assert looks == 3
+    for _ in range(3):
+        assert (await peer.pull("T")).code == 0
+    assert looks == 5, "the first of them was the handler's"
+
+
 @pytest.mark.parametrize("flags", [SUBSCRIPTION, 0])
 async def test_what_decides_about_a_run_is_looked_at_in_each_pull(bench: Bench, peer: Peer, flags: int) -> None:
     await peer.heartbeat("c", "T", version=1)
