@@ -82,8 +82,8 @@ class PullRuns:
     def serve(self, connection: Connection, buffer: bytearray, start: int, end: int) -> tuple[int, list[bytes]]:
         """Serve the pulls at the front of what was read from a connection, up to one that is not ordinary.
 
-        Ordinary is a pull of which is known what decides about it, from a queue that has messages for it in memory, when
-        the last one of its connection has found some at once.
+        Ordinary is a pull of which is known what decides about it, from a queue that has messages for it in memory. The
+        last one of its connection has to have found some at once.
 
         Args:
             connection: of the consumer.
