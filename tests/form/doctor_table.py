@@ -50,8 +50,8 @@ Requests are signed as every command's are ([access control](access-control.md))
 The doctor looks at one moment. Rates are those that brokers and members have of their last minute, so wait a minute
 after a change. Of a whole cluster it looks at the first 200 topics and groups by name.
 
-Sentences and fixes are in English and Chinese: `--lang zh`, and on Chinese pages of the [console](console.md); names
-and evidence are the same in both. In Python `tianzhou.doctor.chinese.report_in_chinese(report)`.
+All is in English and Chinese: `--lang zh`, and on Chinese pages of the [console](console.md); names and evidence are
+the same in both. In Python `tianzhou.doctor.chinese.report_in_chinese(report)`.
 
 For alarms `tianzhou doctor metrics` shows the findings to Prometheus
 ([monitoring](monitoring.md#what-the-doctor-finds)). From Python:

@@ -6,7 +6,7 @@ import json
 import time
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
@@ -36,6 +36,23 @@ MOST_EVIDENCE: Final = 600
 _SINGULAR: Final = {"addresses": "address"}
 
 
+class _Words(NamedTuple):
+    """What stands around findings."""
+
+    fix: str
+    cut: str
+    unanswered: str
+    more: str
+
+
+_ENGLISH: Final = _Words(
+    "fix: ",
+    "(-o json has all)",
+    "not known, {question} of {server}: {why}",
+    "{count} more are not known; -o json has all",
+)
+
+
 class Language(StrEnum):
     """What findings are written in."""
 
@@ -44,7 +61,7 @@ class Language(StrEnum):
 
 
 LangOption = Annotated[
-    Language, typer.Option("--lang", help="Of sentences and fixes: English or Chinese. Names and evidence stay.")
+    Language, typer.Option("--lang", help="Of what is printed: English or Chinese. Names and evidence stay.")
 ]
 TimeoutOption = Annotated[
     float,
@@ -282,30 +299,31 @@ def _look(
 
 
 def _show(report: Report, output: Output, lang: Language) -> None:
+    words, summary = _ENGLISH, _summary
     if lang is Language.zh:
-        from tianzhou.doctor.chinese import report_in_chinese
+        from tianzhou.doctor.chinese import AROUND_FINDINGS, report_in_chinese, summary_in_chinese
 
-        report = report_in_chinese(report)
+        words, summary, report = _Words(*AROUND_FINDINGS), summary_in_chinese, report_in_chinese(report)
     if output is Output.json:
         print_json(report.as_json())
     else:
         for finding in report.findings:
-            _show_finding(finding)
-        _show_unanswered(report)
-        print_line(_summary(report))
+            _show_finding(finding, words)
+        _show_unanswered(report, words)
+        print_line(summary(report))
     if not report.could_look:
         raise typer.Exit(EXIT_USAGE)
     if not report.healthy:
         raise typer.Exit(EXIT_FAILED)
 
 
-def _show_finding(finding: Finding) -> None:
+def _show_finding(finding: Finding, words: _Words) -> None:
     print_line(f"{finding.severity.upper()} {finding.name}: {finding.message}")
     for name, value in finding.evidence.items():
         text = _text(value)
-        shown = text if len(text) <= MOST_EVIDENCE else f"{text[:MOST_EVIDENCE]}… (-o json has all)"
+        shown = text if len(text) <= MOST_EVIDENCE else f"{text[:MOST_EVIDENCE]}… {words.cut}"
         print_line(f"  {name}: {shown}")
-    print_line(f"  fix: {finding.fix}")
+    print_line(f"  {words.fix}{finding.fix}")
     print_line("")
 
 
@@ -313,11 +331,11 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _show_unanswered(report: Report) -> None:
+def _show_unanswered(report: Report, words: _Words) -> None:
     for one in report.unanswered[:MOST_UNANSWERED]:
-        print_note(f"not known, {one.question} of {one.server}: {one.why}")
+        print_note(words.unanswered.format(question=one.question, server=one.server, why=one.why))
     if len(report.unanswered) > MOST_UNANSWERED:
-        print_note(f"{len(report.unanswered) - MOST_UNANSWERED} more are not known; -o json has all")
+        print_note(words.more.format(count=len(report.unanswered) - MOST_UNANSWERED))
 
 
 def _summary(report: Report) -> str:

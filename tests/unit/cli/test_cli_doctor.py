@@ -41,10 +41,11 @@ def test_a_finding_has_a_headline_its_evidence_and_a_fix(cluster: Cluster, run: 
 
 def test_findings_are_in_chinese_when_asked(cluster: Cluster, run: Run) -> None:
     code, out, _ = run("doctor", "group", "nobody", "-n", cluster.namesrv_addr, "--lang", "zh")
-    headline, fix, *_ = out.splitlines()
+    headline, fix, _, summary = out.splitlines()
     assert (code, headline.partition(": ")[0]) == (1, "ERROR group-unknown")
     assert "没有任何 Broker 认识消费组 nobody" in headline
-    assert fix.startswith("  fix: 用以下命令查找")
+    assert fix.startswith("  处理：用以下命令查找")  # noqa: RUF001 - Chinese
+    assert summary == "消费组 nobody：1 个错误（检查了：NameServer 1、Broker 1、消费组 1）"  # noqa: RUF001 - Chinese
     assert fix.endswith("tianzhou group list")
     _, out, _ = run("doctor", "group", "nobody", "-n", cluster.namesrv_addr, "--lang", "zh", "-o", "json")
     assert json.loads(out)["findings"][0]["message"] in headline
@@ -66,6 +67,9 @@ def test_without_a_name_server_it_says_so_soon_and_ends_with_2(run: Run) -> None
     assert out.endswith("group billing: could not look, as no name server answers\n")
     assert err.startswith("not known, brokers of 127.0.0.1:1: ")
     assert time.monotonic() - began < 10
+    _, out, err = run("doctor", "group", "billing", "-n", "127.0.0.1:1", "--timeout", "0.5", "--lang", "zh")
+    assert out.endswith("消费组 billing：无法检查，因为没有 NameServer 应答\n")  # noqa: RUF001 - Chinese
+    assert err.startswith("未能得知 127.0.0.1:1 的")
 
 
 def test_options_before_the_subject_are_not_lost_in_silence(run: Run) -> None:

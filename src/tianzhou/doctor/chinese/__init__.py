@@ -25,6 +25,14 @@ _LOOKED_AT: Final = {
     "name servers": "NameServer", "brokers": "Broker", "topics": "主题", "groups": "消费组", "addresses": "地址",
     "checkpoints": "检查点", "hosts": "本机",
 }  # fmt: skip
+AROUND_FINDINGS: Final = (
+    "处理：",
+    "（完整内容见 -o json）",
+    "未能得知 {server} 的{question}：{why}",
+    "另有 {count} 项未能得知；完整内容见 -o json",
+)
+"""What a terminal shows before a fix, behind cut evidence, of a question without an answer, and of more of those."""
+_SEVERITIES: Final = {"error": "错误", "warning": "警告", "note": "提示"}
 _SERVERS: Final = frozenset({"broker", "server", "kind", "expected"})
 """Places of servers and their kinds."""
 _AMOUNTS: Final = frozenset({"age", "ahead", "behind", "held", "late", "left", "limits", "since", "took", "waits"})
@@ -69,6 +77,16 @@ def subject_in_chinese(subject: str) -> str:
 def looked_at_in_chinese(what: str) -> str:
     """One of the names in `Report.looked_at`."""
     return _LOOKED_AT.get(what, what)
+
+
+def summary_in_chinese(report: Report) -> str:
+    """What was looked at, and how much was found, in a line."""
+    subject = subject_in_chinese(report.subject)
+    if not report.could_look:
+        return f"{subject}：无法检查，因为没有 NameServer 应答"
+    counts = [f"{number} 个{_SEVERITIES[severity]}" for severity, number in report.counts().items() if number]
+    looked = [f"{looked_at_in_chinese(what)} {number}" for what, number in report.looked_at.items() if number]
+    return f"{subject}：{'、'.join(counts) or '健康'}（检查了：{'、'.join(looked) or '无'}）"
 
 
 def _word(name: str, word: object) -> object:
