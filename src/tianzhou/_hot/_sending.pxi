@@ -200,7 +200,11 @@ cdef class SendRun:
                                        &framing, 0, parts, places):
                         put.position = size
                         break
-                    self.has_room(replied + self.batch_fixed + len(places) * (PyBytes_GET_SIZE(self.id_head) + 17))
+                    try:
+                        self.has_room(replied + self.batch_fixed + len(places) * (PyBytes_GET_SIZE(self.id_head) + 17))
+                    except MemoryError:
+                        memset(<uint8_t *>segment.buf + size, 0, put.position - size)
+                        raise
                     tz_set(log, AT[L_POSITION], put.position)
                     tz_set(queue, AT[Q_NEXT], put.offset)
                     pending.extend(parts)

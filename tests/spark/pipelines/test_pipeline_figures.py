@@ -45,19 +45,31 @@ def consumed(topic: str, number: int, cost_ms: int, success: bool = True) -> str
     )
 
 
+ODD = [
+    # An older client writes fewer fields; whatever is no record is left out.
+    "Pub\x011\x01r\x01old\x01orders\x01idx\x01\x01\x01h\x013\x017\x010\x010A\x01true\x02",
+    "?",
+    "Pub\x02\x02SubAfter\x02SubBefore\x011\x02",
+    "Pub\x01null\x01r\x01odd\x01orders\x01id3\x01\x01\x01h\x013\x01 7.5\x010\x010A\x01maybe\x02",
+    "Pub\x01 12 \x01r\x01odd\x01null\x01id4\x01\x01\x01h\x013\x01+9\x010\x010A\x01YES\x02",
+    "SubBefore\x0120\x01r\x01odd\x01q9\x01id4\x010\x01k\x02SubAfter\x01q9\x01id4\x018\x01no\x02SubAfter\x01q9\x01id4\x016\x011\x02",
+]
+
+
 def test_figures_of_traces_are_exact(server, topic, pipeline):
     server.send(topic, ["".join(sent("orders", n, n + 1, n % 10 != 0) for n in range(100))])
     server.send(topic, [consumed("orders", n, 10 * (n + 1), n != 3) for n in range(10)])
-    # An older client writes fewer fields; whatever is no record is left out.
-    server.send(topic, ["Pub\x011\x01r\x01old\x01orders\x01idx\x01\x01\x01h\x013\x017\x010\x010A\x01true\x02", "?"])
-    found = pipeline("trace", "--topic", topic)
-    old, shop = found["sends"]
+    server.send(topic, ODD)
+    by_client = pipeline("trace", "--topic", topic)
+    assert pipeline("trace", "--topic", topic, "--spark") == by_client
+    old, shop = (row for row in by_client["sends"] if row["group"] in ("old", "shop"))
     assert (old["group"], old["messages"], old["success"], old["p50_ms"]) == ("old", 1, 1.0, 7)
     assert (shop["topic"], shop["group"], shop["messages"], shop["success"]) == ("orders", "shop", 100, 0.9)
     assert (shop["p50_ms"], shop["p95_ms"], shop["p99_ms"], shop["max_ms"]) == (50.5, 95.05, 99.01, 100)
-    (billing,) = found["deliveries"]
+    odd, billing = by_client["deliveries"]
     assert (billing["topic"], billing["group"], billing["messages"]) == ("orders", "billing", 10)
     assert (billing["success"], billing["p50_ms"], billing["p50_waited"]) == (0.9, 55.0, 500.0)
+    assert (odd["topic"], odd["group"], odd["messages"], odd["success"], odd["p50_ms"]) == (None, "odd", 2, 0.5, 7.0)
 
 
 def test_what_our_clients_trace(server, topic, pipeline, cli):

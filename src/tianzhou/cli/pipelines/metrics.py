@@ -17,6 +17,7 @@ from tianzhou.cli.output import (
     print_rows,
 )
 from tianzhou.cli.pipelines.archive_replay import ensure_target, ensure_topics
+from tianzhou.cli.pipelines.by_client import Client, SparkOption, with_client
 from tianzhou.cli.pipelines.clusters import Cluster, of_cluster
 from tianzhou.cli.pipelines.command import (
     CheckpointOption,
@@ -29,6 +30,7 @@ from tianzhou.cli.pipelines.command import (
     on_spark,
     run_query,
 )
+from tianzhou.cli.progress import progress
 from tianzhou.cli.store.store_folder import time_of
 from tianzhou.model.names import TRACE_TOPIC
 
@@ -47,6 +49,7 @@ def trace(
     since: Annotated[str | None, typer.Option(help="Only traces stored at or after this time.")] = None,
     topic: Annotated[str, typer.Option(help="The trace topic.")] = TRACE_TOPIC,
     store: StoreOption = None,
+    on_sparks: SparkOption = False,
     conf: ConfOption = None,
     output: OutputOption = Output.text,
     *,
@@ -60,16 +63,10 @@ def trace(
     cluster.refuse_store(store)
     ensure_topics([topic], cluster, store)
 
-    def work(spark: SparkSession) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        from tianzhou.pipelines import trace_figures as p
-
-        traced = p.records(cluster.topics(spark, store=store), topic=topic, startingTimestamp=first).cache()
-        return (
-            [row.asDict() for row in p.send_figures(traced).collect()],
-            [row.asDict() for row in p.delivery_figures(traced).collect()],
-        )
-
-    sent, delivered = on_spark("trace", conf, work)
+    found = None
+    if not (store or on_sparks or conf):
+        found = with_client(cluster, lambda client: _few_traced(client, topic, first))
+    sent, delivered = _traced_by_spark(topic, first, store, conf, cluster) if found is None else found
     if output is Output.json:
         print_json({"sends": sent, "deliveries": delivered})
         return
@@ -80,6 +77,39 @@ def trace(
             print_line("")
     if not sent and not delivered:
         print_note("no traces; clients write them with trace=True (Java: enableMsgTrace)")
+
+
+Rows = list[dict[str, Any]]
+
+
+async def _few_traced(client: Client, topic: str, since_ms: int | None) -> tuple[Rows, Rows] | None:
+    """Figures of sends and deliveries by the client; None when they are too many for it."""
+    from tianzhou.pipelines.few_messages import FEW, spans_of
+    from tianzhou.pipelines.few_traced import read
+
+    consumer = await client.consumer()
+    spans = await spans_of(consumer, topic, since_ms)
+    total = sum(span.count for span in spans)
+    if total > FEW:
+        return None
+    with progress("read", total) as advance:
+        traces = await read(consumer, spans, advance)
+    return None if traces is None else (traces.sends(), traces.deliveries())
+
+
+def _traced_by_spark(
+    topic: str, since_ms: int | None, store: str | None, conf: list[str] | None, cluster: Cluster
+) -> tuple[Rows, Rows]:
+    def work(spark: SparkSession) -> tuple[Rows, Rows]:
+        from tianzhou.pipelines import trace_figures as p
+
+        traced = p.records(cluster.topics(spark, store=store), topic=topic, startingTimestamp=since_ms).cache()
+        return (
+            [row.asDict() for row in p.send_figures(traced).collect()],
+            [row.asDict() for row in p.delivery_figures(traced).collect()],
+        )
+
+    return on_spark("trace", conf, work)
 
 
 @app.command()
