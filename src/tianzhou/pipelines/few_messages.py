@@ -1,7 +1,7 @@
 """Topics of few messages, read and sent again by the client: it is done before Spark has begun.
 
-`few_archived`, `few_dead_letters`, `few_replayed` and `few_traced` are the pipelines that can do without Spark; what they
-do is what `archive`, `dead_letters`, `replay` and `trace_figures` do.
+`few_archived`, `few_dead_letters`, `few_replayed` and `few_traced` are the pipelines that can do without Spark; what
+they do is what `archive`, `dead_letters`, `replay` and `trace_figures` do.
 """
 
 from __future__ import annotations
