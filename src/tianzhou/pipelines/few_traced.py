@@ -60,8 +60,8 @@ def percentile(values: Sequence[int], share: float) -> float | None:
     if not values:
         return None
     place = (len(values) - 1) * share
-    low, high = values[math.floor(place)], values[math.ceil(place)]
-    return float(low) if low == high else (math.ceil(place) - place) * low + (place - math.floor(place)) * high
+    low, high = float(values[math.floor(place)]), float(values[math.ceil(place)])
+    return low + (place - math.floor(place)) * (high - low)
 
 
 @dataclass(slots=True)
