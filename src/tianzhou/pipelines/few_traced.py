@@ -1,6 +1,7 @@
 """Figures of few traces by the client: what `trace_figures` does, without Spark.
 
 Values are read as Spark reads them: what is missing, `null` or no number is no value, and percentiles are exact.
+`client.tracing.trace_reading` takes a missing number for 0 and knows further forms of old clients; Spark does not.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from tianzhou.client.tracing.trace_reading import TraceKind
+from tianzhou.client.tracing.trace_records import FIELD_END, RECORD_END
 from tianzhou.pipelines.few_messages import Span, pages
 
 if TYPE_CHECKING:
@@ -105,7 +108,11 @@ Place = tuple[str | None, str | None]
 
 
 class Traces:
-    """Records of traces, put together; call it with the body of each message."""
+    """Records of traces, put together; call it with the body of each message.
+
+    Attributes:
+        records: how many there were.
+    """
 
     def __init__(self) -> None:
         self.records = 0
@@ -116,16 +123,16 @@ class Traces:
 
     def __call__(self, body: bytes) -> None:
         """Take the records of one message."""
-        for record in body.decode("utf-8", "replace").split("\x02"):
+        for record in body.decode("utf-8", "replace").split(RECORD_END):
             if not record:
                 continue
             self.records += 1
-            fields = record.split("\x01")
-            if fields[0] == "Pub":
+            fields = record.split(FIELD_END)
+            if fields[0] == TraceKind.SENT:
                 self._add_send(fields)
-            elif fields[0] == "SubBefore":
+            elif fields[0] == TraceKind.CONSUMING:
                 self._begun.append((text_at(fields, 4), text_at(fields, 5), number_at(fields, 1), text_at(fields, 3)))
-            elif fields[0] == "SubAfter":
+            elif fields[0] == TraceKind.CONSUMED:
                 request, message = text_at(fields, 1), text_at(fields, 2)
                 if request is not None and message is not None:
                     self._ended.setdefault((request, message), []).append((number_at(fields, 3), truth_at(fields, 4)))
