@@ -1,4 +1,8 @@
-"""Sub-commands of mqadmin against Tianzhou: answers are JSON for programs, what is refused has a code or words."""
+"""Sub-commands of mqadmin against Tianzhou: answers are JSON for programs, what is refused has a code or words.
+
+Each line can be run alone and in any order, as the workers of a run share the lines: what needs another line before it,
+or undoes another, is one of a chain (`first && second`).
+"""
 
 from __future__ import annotations
 
@@ -67,8 +71,8 @@ REFUSED = {
 ANSWERED = """
 updateTopic -c DefaultCluster -t made -r 2 -w 2|updateTopicList -b {broker} -f {topics}
 updateTopicPerm -b {broker} -t made -p 4|topicList|topicList -c|topicRoute -t orders|topicRoute -t orders -l
-topicStatus -t orders|topicClusterList -t orders|updateOrderConf -t made -m put -v broker-a:2
-updateOrderConf -t made -m get|updateOrderConf -t made -m delete|allocateMQ -t orders -i 10.0.0.1
+topicStatus -t orders|topicClusterList -t orders|allocateMQ -t orders -i 10.0.0.1
+updateOrderConf -t made -m put -v broker-a:2 && updateOrderConf -t made -m get && updateOrderConf -t made -m delete
 updateSubGroup -b {broker} -g billing -r 3|updateSubGroupList -b {broker} -f {groups}|getConsumerConfig -g billing
 consumerProgress|consumerProgress -g reader|consumerProgress -g reader -s true|consumerStatus -g reader
 consumerStatus -g reader -i {client}|consumerConnection -g reader|producerConnection -g shop -t orders
@@ -85,10 +89,10 @@ sendMsgStatus -b broker-a -c 2|clusterList|clusterList -m|brokerStatus -b {broke
 getBrokerConfig -b {broker}|getBrokerConfig -c DefaultCluster|updateBrokerConfig -b {broker} -k fileReservedTime -v 48
 cleanExpiredCQ -b {broker}|cleanUnusedTopic -c DefaultCluster|deleteExpiredCommitLog -b {broker}
 brokerConsumeStats -b {broker}|resetMasterFlushOffset -b {broker} -o 0
-updateColdDataFlowCtrGroupConfig -b {broker} -g billing -v 1000|getColdDataFlowCtrInfo -b {broker}
-removeColdDataFlowCtrGroupConfig -b {broker} -g billing|setCommitLogReadAheadMode -b {broker} -m 0|getNamesrvConfig
-updateNamesrvConfig -k waitSecondsForService -v 46|updateKvConfig -s Space -k one -v 1|deleteKvConfig -s Space -k one
-wipeWritePerm -b broker-a|addWritePerm -b broker-a|queryCq -t orders -q 0 -i 0 -c 2
+updateColdDataFlowCtrGroupConfig -b {broker} -g billing -v 1000 && removeColdDataFlowCtrGroupConfig -b {broker} -g billing
+getColdDataFlowCtrInfo -b {broker}|setCommitLogReadAheadMode -b {broker} -m 0|getNamesrvConfig
+updateNamesrvConfig -k waitSecondsForService -v 46|updateKvConfig -s Space -k one -v 1 && deleteKvConfig -s Space -k one
+wipeWritePerm -b broker-a && addWritePerm -b broker-a|queryCq -t orders -q 0 -i 0 -c 2
 queryCq -t orders -q 0 -i 0 -b {broker} -g reader|checkRocksdbCqWriteProgress -c DefaultCluster -t orders|statsAll
 statsAll -a -t orders|haStatus -b {broker}|haStatus -c DefaultCluster|exportMetadata -c DefaultCluster -f {folder}
 exportMetadata -b {broker} -f {folder} -t -s|exportMetadata -b {broker} -f {folder} -g
@@ -162,9 +166,19 @@ def ask(values: dict[str, str], home: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return asked
 
 
+@pytest.fixture
+def made(values: dict[str, str]) -> None:
+    """The topic and the group that lines change and delete."""
+    namesrv, broker = values["ns"], values["broker"]
+    run(["updateTopic", "-c", "DefaultCluster", "-t", "made", "-r", "2", "-w", "2", "-n", namesrv], lambda _: None)
+    run(["updateSubGroup", "-b", broker, "-g", "billing", "-n", namesrv], lambda _: None)
+
+
 @pytest.mark.parametrize("line", split(ANSWERED))
+@pytest.mark.usefixtures("made")
 def test_an_answer_is_json_for_programs(ask: Ask, line: str) -> None:
-    assert ask(line, "--json"), "no document"
+    for one in line.split(" && "):
+        assert ask(one, "--json"), f"no document of {one}"
 
 
 @pytest.mark.parametrize("line", REFUSED)
@@ -244,5 +258,5 @@ def test_users_and_policies_are_made_shown_and_deleted(
 
 
 def test_every_sub_command_is_run() -> None:
-    run_here = {line.split()[0] for line in (*split(ANSWERED), *REFUSED, *split(OF_USERS))}
+    run_here = {line.split()[0] for line in (*split(ANSWERED.replace(" && ", "|")), *REFUSED, *split(OF_USERS))}
     assert run_here | ELSEWHERE == set(all_names())
