@@ -344,7 +344,7 @@ public final class Access {
                 Thread.sleep(QUIET_S * 1_000);
             } else {
                 need(left, "not all arrived");
-                Thread.sleep(500);
+                settled(consumer);
             }
         } finally {
             consumer.shutdown();
@@ -362,6 +362,23 @@ public final class Access {
             left.countDown();
         }
         return refused;
+    }
+
+    /**
+     * Waits until what the handler refused has been sent back, too. A client that is shut down before the reply sends
+     * it once more as a new message, three times over.
+     */
+    private static void settled(DefaultMQPushConsumer consumer) throws Exception {
+        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(WAIT_S);
+        while (consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().values().stream()
+            .anyMatch(queue -> queue.getMsgCount().get() > 0)) {
+            if (System.nanoTime() > end) {
+                throw new IllegalStateException("what was refused is not sent back");
+            }
+            Thread.sleep(20);
+        }
+        // The offset is noted a moment after the last message is taken off.
+        Thread.sleep(200);
     }
 
     private void lite() throws Exception {
