@@ -89,7 +89,7 @@ sendMsgStatus -b broker-a -c 2|clusterList|clusterList -m|brokerStatus -b {broke
 getBrokerConfig -b {broker}|getBrokerConfig -c DefaultCluster|updateBrokerConfig -b {broker} -k fileReservedTime -v 48
 cleanExpiredCQ -b {broker}|cleanUnusedTopic -c DefaultCluster|deleteExpiredCommitLog -b {broker}
 brokerConsumeStats -b {broker}|resetMasterFlushOffset -b {broker} -o 0
-updateColdDataFlowCtrGroupConfig -b {broker} -g billing -v 1000 && removeColdDataFlowCtrGroupConfig -b {broker} -g billing
+updateColdDataFlowCtrGroupConfig -b {broker} -g made -v 9 && removeColdDataFlowCtrGroupConfig -b {broker} -g made
 getColdDataFlowCtrInfo -b {broker}|setCommitLogReadAheadMode -b {broker} -m 0|getNamesrvConfig
 updateNamesrvConfig -k waitSecondsForService -v 46|updateKvConfig -s Space -k one -v 1 && deleteKvConfig -s Space -k one
 wipeWritePerm -b broker-a && addWritePerm -b broker-a|queryCq -t orders -q 0 -i 0 -c 2
