@@ -251,6 +251,17 @@ def test_replies_to_sends_are_written_alike(
     assert compiled.stored_reply(*arguments) == frames.stored_reply(*arguments)
 
 
+@settings(max_examples=300, deadline=None)
+@given(I32, st.sampled_from([0, 0, 0, 19, 20, 21]), st.sampled_from(["FOUND", "FOUND", "OFFSET_TOO_SMALL", None, "ü"]),
+       st.lists(I64, min_size=6, max_size=6), st.binary(max_size=50))  # fmt: skip
+@example(-1 << 31, 0, "FOUND", [-1 << 63] * 6, b"")
+def test_replies_to_pulls_are_written_alike(
+    opaque: int, code: int, remark: str | None, numbers: list[int], records: bytes
+) -> None:
+    arguments = (opaque, code, remark, *numbers, records)
+    assert compiled.pull_reply(*arguments) == frames.pull_reply(*arguments)
+
+
 # Properties
 
 SPECIAL = frozenset({"DELAY", "TRAN_MSG"})

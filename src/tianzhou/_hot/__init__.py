@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from tianzhou._hot import sources
 from tianzhou._hot.frames import message_ids as message_ids
-from tianzhou._hot.frames import pull_reply as pull_reply
 from tianzhou._hot.frames import send_reply as send_reply
 from tianzhou._hot.pulls import pull_key as pull_key
 from tianzhou._hot.signing import HmacStart as HmacStart
@@ -33,6 +32,7 @@ if TYPE_CHECKING or MODE == "pure":
     from tianzhou._hot.entries import next_entries as next_entries
     from tianzhou._hot.entries import put_entries as put_entries
     from tianzhou._hot.entries import put_entry as put_entry
+    from tianzhou._hot.frames import pull_reply as pull_reply
     from tianzhou._hot.frames import split as split
     from tianzhou._hot.frames import stored_reply as stored_reply
     from tianzhou._hot.identifiers import OpaqueCounter as OpaqueCounter
@@ -50,9 +50,15 @@ if TYPE_CHECKING or MODE == "pure":
 else:
     BY_HAND, PropertyReader, fill, gather = _twin.BY_HAND, _twin.PropertyReader, _twin.fill, _twin.gather
     put_batch, put_plain, split = _twin.put_batch, _twin.put_plain, _twin.split
-    next_run, take_rows, stored_reply = _twin.next_run, _twin.take_rows, _twin.stored_reply
+    next_run, take_rows, stored_reply, pull_reply = (
+        _twin.next_run,
+        _twin.take_rows,
+        _twin.stored_reply,
+        _twin.pull_reply,
+    )
     put_entry, put_entries, next_entries = _twin.put_entry, _twin.put_entries, _twin.next_entries
-    SendRun, entry_run, copy_run, scan_pull = _twin.SendRun, _twin.entry_run, _twin.copy_run, _twin.scan_pull
+    SendRun, entry_run, copy_run = _twin.SendRun, _twin.entry_run, _twin.copy_run
+    scan_pull, pull_reply = _twin.scan_pull, _twin.pull_reply
     Awaited, Sent, SendFrames, QuickSends = _twin.Awaited, _twin.Sent, _twin.SendFrames, _twin.QuickSends
     HandlerCalls, MessageReader = _twin.HandlerCalls, _twin.MessageReader
     take_results, OpaqueCounter, UniqueIdGenerator = _twin.take_results, _twin.OpaqueCounter, _twin.UniqueIdGenerator

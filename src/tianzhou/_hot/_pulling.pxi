@@ -46,3 +46,19 @@ def scan_pull(buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t most_frame):
         return start + 4 + length, key, pull.opaque, pull.offset, pull.commit
     finally:
         PyBuffer_Release(&view)
+
+
+cdef bytes _pulled = _frames.pull_reply("%lld", 0, "FOUND", *["%lld"] * 6, b"")[0][8:]
+
+
+def pull_reply(opaque, code, remark, next_offset, min_offset, max_offset, suggested, group_flag, topic_flag, records):
+    cdef char frame[1024]
+    cdef int size
+    if code != 0 or remark != "FOUND":
+        return _frames.pull_reply(
+            opaque, code, remark, next_offset, min_offset, max_offset, suggested, group_flag, topic_flag, records)
+    size = snprintf(
+        frame + 8, 1016, PyBytes_AS_STRING(_pulled), <long long>suggested, <long long>group_flag, <long long>next_offset,
+        <long long>max_offset, <long long>min_offset, <long long>topic_flag, <long long>opaque)
+    tz_put32(tz_put32(<uint8_t *>frame, <uint32_t>(4 + size + len(records))), <uint32_t>size)
+    return PyBytes_FromStringAndSize(frame, size + 8), records

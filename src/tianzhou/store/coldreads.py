@@ -114,6 +114,16 @@ class ColdReads:
             view = queue.resolved(view)
         return self._missing_records(view, messages, size, codes)
 
+    def stretch(self, queue: ConsumeQueue) -> tuple[int, int, float]:
+        """The part of a queue that `missing` has found in memory.
+
+        Returns:
+            Its first queue offset, the one behind its last, and the monotonic time (seconds) until which it is taken
+            to stay there.
+        """
+        begin, end = self._stretches.get(queue, (0, 0))
+        return begin, end, self._resident_until
+
     def _missing_batched(self, queue: BatchQueue, offset: int, units: int, messages: int, size: int) -> Missing:
         steps = queue.find_steps(offset)
         while True:

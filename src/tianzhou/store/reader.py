@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from time import monotonic
 from typing import Any, Final
 
 from tianzhou.store.coldreads import ROUNDS, ColdReads, Missing
 from tianzhou.store.log.commitlog import CommitLog
 from tianzhou.store.queues.batchqueue import BatchQueue
 from tianzhou.store.queues.batchreading import read_batch_queue
-from tianzhou.store.queues.consumequeue import ConsumeQueue
+from tianzhou.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
 from tianzhou.store.queues.open_queues import OpenQueues
 from tianzhou.store.queues.read_limits import ReadLimits
-from tianzhou.store.queues.reading import outside_queue, read_queue
+from tianzhou.store.queues.reading import outside_queue, read_on, read_queue
 from tianzhou.store.queues.strays import StrayUnit, StrayUnits
-from tianzhou.store.results import GetResult, GetStatus, ReadRequest
+from tianzhou.store.results import GetResult, GetStatus, ReadRequest, ReadyStretch
 from tianzhou.store.upkeep.damage import LogDamage
 
 _MENDS: Final = 100
@@ -81,7 +82,14 @@ class Reader:
             return self._read_mended(queue, request)
 
     def read_ready(self, request: ReadRequest) -> GetResult | None:
-        """Messages of a queue that are in memory; None where there is anything else to be said or done about a read."""
+        """Messages of a queue that are in memory; None where there is anything else to be said or done about a read.
+
+        What was found is noted in the request, whose next use may go on from it with another offset.
+        """
+        if request.ready is not None:
+            if (more := read_on(self._log, self._limits, request, monotonic())) is not None:
+                return more
+            request.ready = None
         queue = self._find(request.topic, request.queue_id)
         if queue is None or not queue.min_offset <= request.offset < queue.max_offset:
             return None
@@ -91,7 +99,20 @@ class Reader:
             found = self._read(queue, request)
         except StrayUnit:
             return None
-        return found if found.status is GetStatus.FOUND else None
+        if found.status is not GetStatus.FOUND:
+            return None
+        if type(queue) is ConsumeQueue and request.accept is None:
+            self._note_ready(queue, request)
+        return found
+
+    def _note_ready(self, queue: ConsumeQueue, request: ReadRequest) -> None:
+        begin, end, until = self._cold.stretch(queue)
+        segment = queue.files.find(request.offset * UNIT_SIZE)
+        if segment is not None and begin <= request.offset:
+            begin, end = max(begin, segment.start // UNIT_SIZE), min(end, segment.end // UNIT_SIZE)
+            looked_at = max(self._limits.units, request.max_messages)
+            limits = self._limits.of(request.max_messages, request.max_bytes)
+            request.ready = ReadyStretch(queue, segment, begin, end, until, looked_at, limits)
 
     async def _read_cold(self, missing: Missing, request: ReadRequest) -> GetResult:
         await self._cold.fetch(missing, ahead=True)

@@ -13,6 +13,9 @@ from tianzhou._hot.cursors import NewRecord as NewRecord
 from tianzhou.records.codec import record_edges
 
 if TYPE_CHECKING:
+    from tianzhou._hot.records import GatherLimits
+    from tianzhou.store.files.segments import Segment
+    from tianzhou.store.queues.consumequeue import ConsumeQueue
     from tianzhou.store.queues.extension import ExtensionUnit
 
 MAX_READ_BYTES: Final = 128 << 20
@@ -78,6 +81,28 @@ class PutResult(msgspec.Struct, gc=False):
     limit: str = ""
 
 
+class ReadyStretch(msgspec.Struct, frozen=True):
+    """Part of a queue whose units and records were found in memory by one of several reads that follow each other.
+
+    Attributes:
+        queue: the queue.
+        segment: the file that has the units.
+        begin: first queue offset.
+        end: the one behind the last.
+        until: monotonic time up to which it is taken to be in memory, seconds.
+        looked_at: units that a read may look at.
+        limits: of a read.
+    """
+
+    queue: ConsumeQueue
+    segment: Segment
+    begin: int
+    end: int
+    until: float
+    looked_at: int
+    limits: GatherLimits
+
+
 class ReadRequest(msgspec.Struct):
     """What a reader wants of a queue, within the limits of one read (store.md §14.1).
 
@@ -92,6 +117,7 @@ class ReadRequest(msgspec.Struct):
         accept_unit: looks at a record's extension unit, if it has one, before the record is touched; without
             `tag_codes` only.
         max_bytes: most bytes, unless the first record alone is longer.
+        ready: what a read with these wishes found in memory, for those that go on from it.
     """
 
     topic: str
@@ -102,6 +128,7 @@ class ReadRequest(msgspec.Struct):
     accept: Callable[[memoryview], bool | None] | None = None
     accept_unit: Callable[[ExtensionUnit], bool] | None = None
     max_bytes: int = MAX_READ_BYTES
+    ready: ReadyStretch | None = None
 
 
 class GetResult(msgspec.Struct):

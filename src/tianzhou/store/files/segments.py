@@ -111,6 +111,11 @@ class Segment:
         assert self._view is not None
         return self._view
 
+    @property
+    def open_view(self) -> memoryview | None:
+        """As `view`; None while the segment is not mapped."""
+        return self._view
+
     def _open(self) -> None:
         with _opened(self.path, os.O_RDWR) as fd:
             self._map_file(fd)
