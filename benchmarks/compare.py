@@ -8,13 +8,15 @@
     .venv/bin/python benchmarks/compare.py --pin --markdown docs/performance.md --json compare-pinned.json
     .venv/bin/python benchmarks/compare.py --sides tianzhou --lines put64x1,signed64x1,accounts64x1,users64x1
     .venv/bin/python benchmarks/compare.py --groups --sides apache,tianzhou --markdown docs/performance.md
+    .venv/bin/python benchmarks/compare.py --sides tianzhou,floor --lines put8x32,pull8x4 --rounds 3
 
 Needs gcc, Java and Maven (Apache's jars come from Maven into the tests' cache). Each round restarts each server for
 each group of lines, warms it and runs its lines; the side that begins changes from round to round. What is printed is
 the median over the rounds, the ratio to Apache's broker in the same run, and whether what is wanted of the compiled
 mode is met. What cannot be run is named with its reason; nothing is estimated. A run that is interrupted reports what
 it has, and `--json` is written after every group. `--sides tianzhou` measures one side alone, which proves nothing but
-is quick.
+is quick. The side `floor` is a server in C that reads, stores and writes the same bytes and does nothing else
+(`floor.c`): what the machine itself takes for them. It has the lines of a plain server only.
 """
 
 from __future__ import annotations
@@ -93,6 +95,10 @@ class Run:
     def _group(self, side: str, name: str, program: Path) -> None:
         """One server, and the lines that run on it."""
         setting, lines = SERVERS[name], [line for line in self.lines if line.server == name]
+        if side == "floor":
+            if name != "plain":
+                return
+            lines = [line for line in lines if line is not START]
         signs = SIGNS if setting.access else ""
         try:
             if setting.access and side == "apache":

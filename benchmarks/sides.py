@@ -22,7 +22,13 @@ from accounts import settings as access_settings
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "tests" / "interop"))
 
-SIDES = {"apache": "Apache 5.3.3", "before": "Tianzhou before", "tianzhou": "Tianzhou", "pure": "Tianzhou, pure"}
+SIDES = {
+    "apache": "Apache 5.3.3",
+    "before": "Tianzhou before",
+    "tianzhou": "Tianzhou",
+    "pure": "Tianzhou, pure",
+    "floor": "C, only the bytes",
+}
 BEFORE = "TIANZHOU_BEFORE"
 """Names, in the environment, the checkout that is the side `before`."""
 HEAP = "4g"
@@ -138,6 +144,9 @@ class Server:
 
     def _commands(self, kind: str) -> tuple[list[str], list[str], dict[str, str]]:
         namesrv_conf, broker_conf = str(self.work / "namesrv.conf"), str(self.work / "broker.conf")
+        if kind == "floor":
+            namesrv = [sys.executable, "-m", "tianzhou", "namesrv", "-c", namesrv_conf]
+            return namesrv, [str(build("floor", self.work)), str(self.port), str(self.store)], {}
         if kind != "apache":
             program = [sys.executable, "-m", "tianzhou"]
             extra = {"TIANZHOU_PURE": "1" if kind == "pure" else "0"}
@@ -286,7 +295,7 @@ def wait_port(port: int, process: subprocess.Popen[bytes], patience_s: float, lo
 
 
 def build(name: str, work: Path) -> Path:
-    """Compile a load tool of this folder, `loadgen` or `rivals`.
+    """Compile a program of this folder: the load tools `loadgen` and `rivals`, or `floor`.
 
     Raises:
         CannotRunError: there is no gcc, or it refused.
