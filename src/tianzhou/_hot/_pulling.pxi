@@ -4,11 +4,11 @@ cdef extern from "pulls.h":
     ctypedef struct Pull "TzPull":
         Place texts[4]
         Py_ssize_t sizes[4]
-        int64_t queue_id, most, sys_flag, sub_version, opaque, offset, commit
+        int64_t queue_id, most, sys_flag, sub_version, suspend, opaque, offset, commit
     bint tz_scan_pull(Place, Py_ssize_t, Pull *)
 
 cdef enum:
-    PULL_NUMBERS = 20  # bytes of the numbers of a pull's key
+    PULL_NUMBERS = 28  # bytes of the numbers of a pull's key
 
 
 def scan_pull(buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t most_frame):
@@ -42,7 +42,7 @@ def scan_pull(buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t most_frame):
             q[0] = 0
             q += 1
         q = tz_put32(tz_put32(tz_put32(q, <uint32_t>pull.queue_id), <uint32_t>pull.most), <uint32_t>pull.sys_flag)
-        tz_put64(q, <uint64_t>pull.sub_version)
+        tz_put64(tz_put64(q, <uint64_t>pull.sub_version), <uint64_t>pull.suspend)
         return start + 4 + length, key, pull.opaque, pull.offset, pull.commit
     finally:
         PyBuffer_Release(&view)

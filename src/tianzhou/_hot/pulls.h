@@ -7,7 +7,7 @@
 typedef struct {
     const uint8_t *texts[4];       /* group, topic, expression type and subscription, within the header; NULL for none */
     Py_ssize_t sizes[4];
-    int64_t queue_id, most, sys_flag, sub_version; /* of the request, the same for all of a consumer and queue */
+    int64_t queue_id, most, sys_flag, sub_version, suspend; /* of the request, the same for all of a consumer and queue */
     int64_t opaque, offset, commit;
 } TzPull;
 
@@ -58,7 +58,7 @@ static inline const uint8_t *tz_pull_value(const uint8_t *p, const uint8_t *end,
     case TZ_PULL_COMMIT: return tz_padded(p, end, INT64_MIN, INT64_MAX, &pull->commit);
     case TZ_PULL_VERSION: return tz_padded(p, end, INT64_MIN, INT64_MAX, &pull->sub_version);
     case TZ_PULL_BYTES: return tz_padded(p, end, INT32_MIN, INT32_MAX, &unused);
-    case TZ_PULL_SUSPEND: return tz_padded(p, end, INT64_MIN, INT64_MAX, &unused);
+    case TZ_PULL_SUSPEND: return tz_padded(p, end, INT64_MIN, INT64_MAX, &pull->suspend);
     case TZ_PULL_GROUP: return tz_pull_text(p, end, 0, pull);
     case TZ_PULL_TOPIC: return tz_pull_text(p, end, 1, pull);
     case TZ_PULL_KIND: return tz_pull_text(p, end, 2, pull);

@@ -11,7 +11,7 @@ from tianzhou._hot import frames
 
 _PULL: Final = frames._number(b'11,"')
 _FRAME_HEAD: Final = 8
-_NUMBERS: Final = struct.Struct(">iiiq")
+_NUMBERS: Final = struct.Struct(">iiiqq")
 _NONE: Final = b"\1"
 _RARE: Final = (
     "ns", "nsd_text", "oway_text", "lo_text", "req_t", "security_token", "request_source", "proxy_froward_client_id"
@@ -25,7 +25,9 @@ def pull_key(header: Any) -> bytes:
     Args:
         header: of a pull.
     """
-    numbers = _NUMBERS.pack(header.queue_id, header.max_msg_nums, header.sys_flag, header.sub_version)
+    numbers = _NUMBERS.pack(
+        header.queue_id, header.max_msg_nums, header.sys_flag, header.sub_version, header.suspend_timeout_millis
+    )
     texts = header.consumer_group, header.topic, header.expression_type, header.subscription
     parts = [_NONE if text is None else text.encode("utf-8", "surrogatepass") for text in texts]
     return b"\0".join((*parts, numbers))

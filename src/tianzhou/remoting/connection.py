@@ -393,7 +393,7 @@ class Connection(Requester, asyncio.BufferedProtocol):
                 size += len(reply[1])
             else:
                 if reply is not None:
-                    self._defer(command, reply)
+                    self.defer(command, reply)
                 continue
             if size >= FLUSH_BYTES:
                 if self.closed:
@@ -414,9 +414,10 @@ class Connection(Requester, asyncio.BufferedProtocol):
             failed(self, command, error)
             return
         if reply is not None and not isinstance(reply, bytes | tuple | Command):
-            self._defer(command, reply)
+            self.defer(command, reply)
 
-    def _defer(self, command: Command, reply: Awaitable[Reply] | DeferredReply) -> None:
+    def defer(self, command: Command, reply: Awaitable[Reply] | DeferredReply) -> None:
+        """Have a request answered later, when its deferred reply is there or what is awaited gives one."""
         if type(command.body) is memoryview:
             # The view is on the shared read buffer, which the next read overwrites.
             command.body = bytes(command.body)
@@ -481,7 +482,7 @@ class Connection(Requester, asyncio.BufferedProtocol):
 
     def _answer(self, command: Command, reply: Reply) -> None:
         if isinstance(reply, DeferredReply):
-            self._defer(command, reply)
+            self.defer(command, reply)
         elif reply is not None and not command.flag & FLAG_ONEWAY:
             frame = encoded(self, command, reply) if isinstance(reply, Command) else reply
             self.send(frame if isinstance(frame, bytes) else b"".join(frame))

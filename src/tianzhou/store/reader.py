@@ -82,17 +82,22 @@ class Reader:
             return self._read_mended(queue, request)
 
     def read_ready(self, request: ReadRequest) -> GetResult | None:
-        """Messages of a queue that are in memory; None where there is anything else to be said or done about a read.
+        """Messages of a queue that are in memory, or that there is none yet at its end.
 
         What was found is noted in the request, whose next use may go on from it with another offset.
+
+        Returns:
+            None where there is anything else to be said or done about a read.
         """
         if request.ready is not None:
             if (more := read_on(self._log, self._limits, request, monotonic())) is not None:
                 return more
             request.ready = None
         queue = self._find(request.topic, request.queue_id)
-        if queue is None or not queue.min_offset <= request.offset < queue.max_offset:
+        if queue is None or not queue.min_offset <= request.offset <= queue.max_offset or not queue.max_offset:
             return None
+        if request.offset == queue.max_offset:
+            return outside_queue(request.offset, queue.min_offset, queue.max_offset)
         if self._cold.missing(queue, request, self._limits):
             return None
         try:

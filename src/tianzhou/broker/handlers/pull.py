@@ -19,6 +19,7 @@ from tianzhou.broker.messages.message_filter import (
     compile_property_filter,
     expression_problem,
 )  # fmt: skip
+from tianzhou.broker.messages.pull_codes import BEYOND, pull_code, status_name
 from tianzhou.broker.messages.pull_request import PullRequest, reading_of, suggested_broker
 from tianzhou.broker.messages.pull_runs import PullRuns
 from tianzhou.broker.messages.timer_heap import TimerHeap
@@ -47,26 +48,6 @@ LONG = 2048
 """Longer expressions of tags count as work that others may have to wait for."""
 
 _FORBIDDEN_BROKER, _FORBIDDEN_GROUP, _FORBIDDEN_TOPIC, _FORBIDDEN_BROADCAST, _FORBIDDEN_SUBSCRIPTION = range(1, 6)
-_MISSING_QUEUE = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
-_BEYOND = (*_MISSING_QUEUE, GetStatus.OFFSET_OVERFLOW_BADLY)
-_CODES = {
-    GetStatus.FOUND: ResponseCode.SUCCESS,
-    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
-    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
-    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
-    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
-    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
-    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
-}
-_NAMES = {GetStatus.NO_MATCHED_LOGIC_QUEUE: GetStatus.NO_MESSAGE_IN_QUEUE.name}
-"""A queue that the topic has is there, with or without messages; Apache's broker makes its files on request."""
-
-
-def pull_code(status: GetStatus, offset: int) -> ResponseCode:
-    """The response code for what was found at an offset (broker.md §9.4)."""
-    if status in _MISSING_QUEUE:
-        return ResponseCode.PULL_NOT_FOUND if offset == 0 else ResponseCode.PULL_OFFSET_MOVED
-    return _CODES[status]
 
 
 class PullHandler(Handler):
@@ -81,7 +62,7 @@ class PullHandler(Handler):
         self._turns = Turns()
         self._in_turn = False
         self._tables.offsets.on_reset = self._wake
-        self.runs = PullRuns(services)
+        self.runs = PullRuns(services, self._hold_run)
 
     @serves(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
     def pull(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
@@ -115,8 +96,9 @@ class PullHandler(Handler):
         if not isinstance(found, GetResult):
             return self._read_cold(connection, request, found)
         if found.status is GetStatus.FOUND:
-            self.runs.learn(connection, request)
+            self.runs.learn(request)
         elif self._may_wait(header, found):
+            self.runs.learn(request)
             return self._hold(LongPoll(self, connection, request, found))
         return self._answer(request, found)
 
@@ -159,7 +141,7 @@ class PullHandler(Handler):
         return suspends and not self._replication.near_master
 
     def _code(self, found: GetResult, offset: int) -> ResponseCode:
-        if found.status in _BEYOND and not self._replication.knows_end:
+        if found.status in BEYOND and not self._replication.knows_end:
             return ResponseCode.PULL_NOT_FOUND
         return pull_code(found.status, offset)
 
@@ -392,6 +374,16 @@ class PullHandler(Handler):
         pull.follow(self._store.arrived(header.topic, header.queue_id))
         return pull
 
+    def _hold_run(self, connection: Connection, request: PullRequest, found: GetResult) -> bool:
+        """Hold a pull of a run, unless there is more to be said about it."""
+        settings = self._tables.settings
+        if self._waiting >= settings.max_long_polls or self._replication.near_master:
+            return False
+        if connection.deferred_replies >= settings.max_long_polls_per_connection:
+            return False
+        connection.defer(request.command, self._hold(LongPoll(self, connection, request, found)))
+        return True
+
     def woken(self, pull: LongPoll) -> None:
         """A held pull's queue has grown."""
         self._woken.put(pull)
@@ -462,7 +454,7 @@ class PullHandler(Handler):
                 behind = self._store.end_offset - POSITION.unpack_from(last, AT["physical_offset"])[0] - len(last)
                 self._stats.behind[name, header.consumer_group, header.queue_id] = behind
         else:
-            code, status_text = self._code(found, header.queue_offset), _NAMES.get(status, status.name)
+            code, status_text = self._code(found, header.queue_offset), status_name(status)
             self._stats.missed += 1
             if code is ResponseCode.PULL_NOT_FOUND:
                 # Who requests what this broker does not know yet goes on there, not where this one ends.

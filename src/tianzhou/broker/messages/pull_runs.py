@@ -1,23 +1,25 @@
-"""Pulls served without making commands of them, while there is nothing to decide about them (docs/adr/0022-runs.md).
+"""Pulls served without being decoded, while there is nothing to decide about them (docs/adr/0022-runs.md).
 
 What decides about a pull is the same in all pulls of a consumer and queue but the offsets. The handler of pulls, which
-has served one, says what it decided; as long as that holds and the messages are there, those that follow cost a look-up
-instead of being decoded, checked and answered one by one.
+has served one, says what it decided; as long as that holds and the messages are there, or none is there yet, those that
+follow cost a look-up instead of being decoded, checked and answered one by one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from copy import copy
+from typing import Any, Final
 
 from tianzhou._hot import pull_key, pull_reply, scan_pull
-from tianzhou.broker.messages.pull_request import PullRequest, suggested_broker
+from tianzhou.broker.messages.pull_request import PullRequest, reading_of, suggested_broker
 from tianzhou.broker.services import Services
 from tianzhou.errors import LimitExceeded
 from tianzhou.model import MessageModel
 from tianzhou.remoting.connection import FLUSH_BYTES, Connection, Runs
 from tianzhou.remoting.session import MAX_FRAME
-from tianzhou.wire.codes import COMMIT_OFFSET, SUBSCRIPTION, ResponseCode
+from tianzhou.store.results import GetResult
+from tianzhou.wire.codes import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, ResponseCode
 
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
 MOST_SEQUENCES: Final = 10_000
@@ -37,16 +39,27 @@ class Sequence:
     """
 
     __slots__ = (
-        "brings_subscription", "commits", "expression", "group", "name", "queue_id", "reading", "subscription", "topic",
+        "brings_subscription", "command", "commits", "expression", "group", "header", "name", "queue_id", "reading",
+        "selection", "topic", "waits",
     )  # fmt: skip
 
     def __init__(self, request: PullRequest) -> None:
-        header = request.header
+        self.header = header = request.header
         self.name, self.queue_id, self.expression = header.consumer_group, header.queue_id, header.subscription or "*"
-        self.commits = bool(header.sys_flag & COMMIT_OFFSET)
-        self.group, self.topic, self.reading = request.group, request.topic, request.reading
+        self.commits, self.waits = bool(header.sys_flag & COMMIT_OFFSET), bool(header.sys_flag & SUSPEND)
+        self.group, self.topic, self.selection = request.group, request.topic, request.selection
+        self.reading = reading_of(header, request.selection)
         self.brings_subscription = bool(header.sys_flag & SUBSCRIPTION)
-        self.subscription = request.selection.subscription
+        self.command: Any = copy(request.command)
+        self.command.body = b""  # of some it is in the read buffer
+
+    def request(self, opaque: int, offset: int, commit_offset: int) -> PullRequest:
+        """One more of these pulls."""
+        command, header = self.command.__copy__(), self.header.__copy__()
+        command.opaque, command.header = opaque, header
+        header.queue_offset, header.commit_offset = offset, commit_offset
+        reading = reading_of(header, self.selection)
+        return PullRequest(command, header, self.group, self.topic, self.selection, reading)
 
 
 class PullRuns:
@@ -54,19 +67,18 @@ class PullRuns:
 
     Args:
         services: of the broker.
+        hold: has a pull wait for messages, given what was found at the end of its queue; false when it may not.
 
     Attributes:
         listener: called now and then with the milliseconds that a pull took.
     """
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, hold: Callable[[Connection, PullRequest, GetResult], bool]) -> None:
         self._tables, self._store, self._stats = services.tables, services.store, services.stats
         self._clock, self._signed = services.clock, services.access is not None
         self._sequences: dict[bytes, Sequence] = {}
         self._unknown: bytes | None = None
-        # Connections (by their ids, so as not to keep closed ones) whose last pull found nothing ready: to look for the
-        # next one's messages would mostly be for nothing, too.
-        self._waiting: set[int] = set()
+        self._hold = hold
         self._sample_due = 0.0
         self.listener: Callable[[float], None] = lambda _: None
 
@@ -82,8 +94,8 @@ class PullRuns:
     def serve(self, connection: Connection, buffer: bytearray, start: int, end: int) -> tuple[int, list[bytes]]:
         """Serve the pulls at the front of what was read from a connection, up to one that is not ordinary.
 
-        Ordinary is a pull of which is known what decides about it, from a queue that has messages for it in memory. The
-        last one of its connection has to have found some at once.
+        Ordinary is a pull of which is known what decides about it, from a queue that has messages for it in memory, or
+        none yet.
 
         Args:
             connection: of the consumer.
@@ -96,7 +108,7 @@ class PullRuns:
         """
         replies: list[bytes] = []
         tables, stats = self._tables, self._stats
-        if id(connection) in self._waiting or self._signed or self._is_unusual():
+        if self._signed or self._is_unusual():
             return start, replies
         offsets, began, size = tables.offsets, self._clock.monotonic(), 0
         while size < FLUSH_BYTES and (found := scan_pull(buffer, start, end, MAX_FRAME)) is not None:
@@ -111,8 +123,7 @@ class PullRuns:
                 break
             reading.offset = offset
             got = self._store.read_ready(reading)
-            if got is None:
-                self._leave(connection)
+            if got is None or not (got.count or sequence.waits):
                 break
             now_ms = self._clock.now_ms()
             try:
@@ -122,6 +133,11 @@ class PullRuns:
                 break
             if sequence.brings_subscription:
                 tables.clients.note_pull(name, topic, sequence.expression, "TAG", now_ms)
+            if not got.count:
+                if not self._hold(connection, sequence.request(opaque, offset, commit), got):
+                    break
+                start = after
+                continue
             offsets.pulled(name, topic, queue_id, got.next_offset)
             records = got.records
             stats.found += 1
@@ -139,16 +155,9 @@ class PullRuns:
             self.listener((now - began) * 2000 / len(replies))
         return start, replies
 
-    def _leave(self, connection: Connection) -> None:
-        """Leave the pulls of a connection to the handler until one of them finds messages at once."""
-        if len(self._waiting) >= MOST_SEQUENCES:
-            self._waiting.clear()
-        self._waiting.add(id(connection))
-
-    def learn(self, connection: Connection, request: PullRequest) -> None:
-        """Have pulls like one that found messages at once served by runs, if one of its kind ended the last run."""
+    def learn(self, request: PullRequest) -> None:
+        """Have pulls like one that was served at once, or waits, served by runs, if one of its kind ended the last."""
         unknown, self._unknown = self._unknown, None
-        self._waiting.discard(id(connection))
         header, selection = request.header, request.selection
         if unknown is None or len(unknown) > LONGEST_KEY or unknown != pull_key(header):
             return
@@ -178,4 +187,4 @@ class PullRuns:
             return False  # each of its members has offsets of its own
         if sequence.brings_subscription:
             return True
-        return online is not None and online.subscriptions.get(topic) is sequence.subscription
+        return online is not None and online.subscriptions.get(topic) is sequence.selection.subscription

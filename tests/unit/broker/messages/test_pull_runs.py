@@ -23,7 +23,7 @@ from tianzhou.remoting.session import MAX_FRAME
 from tianzhou.testing.clock import VirtualClock
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command, encode, split
-from tianzhou.wire.fields import write_header
+from tianzhou.wire.fields import read_reply, write_header
 
 COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
 Change = Callable[[Bench, Peer], Any]
@@ -65,6 +65,7 @@ def set_of(**fields: Any) -> Change:
 
 CHANGES: dict[str, Change] = {
     "a message": lambda _, peer: peer.send("T", b"more", queue_id=1, properties={"UNIQ_KEY": "U", "TAGS": "TagA"}),
+    "one that is waited for": lambda _, peer: peer.send("T", b"new", properties={"UNIQ_KEY": "N", "TAGS": "TagA"}),
     "a heartbeat": lambda _, peer: peer.heartbeat("c", "T", "S", version=2),
     "of another tag": lambda _, peer: peer.heartbeat("c", "T", expression="TagB", version=3),
     "of a broadcaster": lambda _, peer: peer.heartbeat("c", "T", model=MessageModel.BROADCASTING),
@@ -81,6 +82,10 @@ CHANGES: dict[str, Change] = {
     "no pull consumers": set_of(reject_pull_consumer_enable=True),
     "forbidden": lambda bench, _: bench.tables.groups.set_readable("G", "T", False, 1),
     "allowed": lambda bench, _: bench.tables.groups.set_readable("G", "T", True, 1),
+    "few may wait": set_of(max_long_polls_per_connection=1),
+    "none may wait": set_of(max_long_polls=0),
+    "short polls": set_of(long_polling_enable=False, short_polling_time_mills=5),
+    "the queues are gone": lambda bench, _: bench.store.delete_topic("T"),
     "units of the past": lambda bench, _: setattr(bench.store._queues.find("T", 0), "trusted_from", 99),
 }
 PULLS = st.fixed_dictionaries(
@@ -103,6 +108,8 @@ CONSUMERS: list[dict[str, Any]] = [
     {"sys_flag": SUBSCRIPTION | COMMIT},
     {"sys_flag": COMMIT, "sub_version": 2},
     {"subscription": "TagA", "queue_id": 1},
+    {"sys_flag": SUBSCRIPTION | SUSPEND, "suspend_timeout_millis": 20_000, "queue_offset": 6},
+    {"sys_flag": COMMIT | SUSPEND, "sub_version": 2, "suspend_timeout_millis": 1, "queue_offset": 6},
 ]
 """Whose pulls come again and again, so that most are served by runs."""
 AGAIN = st.builds(
@@ -163,7 +170,7 @@ async def left_by(folder: Path, steps: list[Any], *, runs: bool) -> tuple[Any, i
             tables.offsets.snapshot()["offsetTable"],
             tables.offsets._pulled,
             {key: (got.count, got.bytes, got.calls, got.queues) for key, got in gets.items()},
-            (bench.stats.found, bench.stats.missed),
+            (bench.stats.found, bench.stats.missed, bench.parts.pulls.waiting, peer.connection.deferred_replies),
             sorted(tables.groups.all()),
             Counter(kind.expression for topics in tables.clients._pulled.values() for kind in topics.values()),
         ), served
@@ -200,28 +207,33 @@ async def test_pulls_like_one_that_found_messages_are_a_run(tmp_path: Path) -> N
     assert committed == {"T@G": {0: 4}}
 
 
-async def test_a_connection_that_waits_is_the_handlers_until_it_finds_messages_at_once(
+async def test_pulls_at_the_end_of_a_queue_wait_in_runs(
     bench: Bench, peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At the end of a queue each pull waits, and to look for its messages twice would be for nothing."""
-    looks, look = 0, bench.store.read_ready
+    """Only the first is the handler's; what comes is given to those that wait, and the clock ends the others."""
+    reads, read = 0, bench.store.read
 
     def counted(reading: Any) -> Any:
-        nonlocal looks
-        looks += 1
-        return look(reading)
+        nonlocal reads
+        reads += 1
+        return read(reading)
 
-    monkeypatch.setattr(bench.store, "read_ready", counted)
+    monkeypatch.setattr(bench.store, "read", counted)
     await peer.send("T", b"m", properties={"UNIQ_KEY": "U"})
-    for _ in range(3):
-        assert (await peer.pull("T")).code == 0
-    assert looks == 2, "of the first nothing was known"
-    for _ in range(3):
-        assert (await peer.pull("T", queue_offset=1)).code == 19
-    assert looks == 3
-    for _ in range(3):
-        assert (await peer.pull("T")).code == 0
-    assert looks == 5, "the first of them was the handler's"
+    for offset in range(1, 5):
+        waiting = peer.post_pull("T", offset, sys_flag=SUBSCRIPTION | SUSPEND)
+        await asyncio.sleep(0)
+        assert (bench.parts.pulls.waiting, peer.connection.deferred_replies, reads) == (1, 1, 1)
+        await peer.send("T", b"m", properties={"UNIQ_KEY": f"U{offset}"})
+        reply = await peer.reply(waiting)
+        assert (reply.code, read_reply(11, reply).next_begin_offset) == (0, offset + 1)
+    assert bench.parts.pulls.waiting == 0
+    ends = peer.post_pull("T", 5, sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=20)
+    assert (await peer.reply(ends)).code == 19
+    peer.post_pull("T", 5, sys_flag=SUBSCRIPTION | SUSPEND)
+    await asyncio.sleep(0)
+    peer.connection.connection_lost(None)
+    assert bench.parts.pulls.waiting == 0, "who is gone waits no more"
 
 
 @pytest.mark.parametrize("flags", [SUBSCRIPTION, 0])
