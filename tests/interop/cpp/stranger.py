@@ -84,6 +84,7 @@ def produce(namesrv: str, topic: str, group: str, first: str, *modes: str) -> No
             else:
                 raise ValueError(mode)
     threading.Event().wait(0.5)
+    emit(event="stopping")
     producer.shutdown()
     emit(event="done", failed=0)
 
@@ -197,6 +198,7 @@ def send(namesrv: str, topic: str, group: str, way: str, count: str, parameter: 
             )
         )
         sent(way, i, result.msg_id, result.offset, result.status)
+    emit(event="stopping")
     producer.shutdown()
     emit(event="done", failed=0)
 
@@ -217,6 +219,7 @@ def take(namesrv: str, role: str, group: str, topic: str, members: str) -> None:
         consumers.append(consumer)
     emit(event="started")
     sys.stdin.buffer.read()
+    emit(event="stopping")
     for consumer in consumers:
         consumer.shutdown()
     emit(event="done")
@@ -272,6 +275,7 @@ def read(namesrv: str, group: str, topic: str) -> None:
     consumer.start()
     for got in consumer.pull(topic):
         taken("pull", got, int(text(got.get_property("index")) or -1), False)
+    emit(event="stopping")
     consumer.shutdown()
     emit(event="done")
 

@@ -48,6 +48,11 @@ public final class Main {
     private static final long MAX_LIFETIME_MS = 480_000;
     /** What the clients allow by default is less than a JVM on a busy machine may take to load classes. */
     private static final int API_TIMEOUT_MS = 20_000;
+    /**
+     * How unique keys of the C++ client begin here, which writes the address backwards. {@code viewMessage} takes a key for
+     * an offset id first, and would ask 1.0.0.127, which a network may never answer.
+     */
+    private static final String OF_CPP = "0100007F";
     private static final PrintStream OUT = new PrintStream(System.out, false);
 
     private Main() {
@@ -359,7 +364,9 @@ public final class Main {
         long deadline = System.nanoTime() + limitMs * 1_000_000;
         while (true) {
             try {
-                MessageExt found = producer.viewMessage(topic, id);
+                MessageExt found = id.startsWith(OF_CPP)
+                    ? producer.getDefaultMQProducerImpl().queryMessageByUniqKey(topic, id)
+                    : producer.viewMessage(topic, id);
                 if (found != null) {
                     return found;
                 }
