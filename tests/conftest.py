@@ -30,7 +30,17 @@ LENGTHY = frozenset(
         "test_testing_howto", "test_transaction_deaths", "test_transaction_kills",
     }
 )  # fmt: skip
-"""Files that start many processes, kill them, or wait for them; `./test --quick` leaves them out."""
+"""Files that start many processes, kill them, or wait for them: begun before others, and not with `./test --quick`."""
+NOT_QUICK_ROOMS = ("tests/browser/", "tests/fault/", "tests/scenario/")
+NOT_QUICK = frozenset(
+    {
+        "test_broker_delays", "test_cli_changed_settings", "test_cli_commands", "test_cli_drain", "test_cli_simulate",
+        "test_client_tls", "test_few_archived", "test_group_simulation", "test_ha_port", "test_held_sends",
+        "test_large_answers", "test_needs_of_names", "test_server_client", "test_settings_table", "test_store_opening",
+        "test_testing_time", "test_tls",
+    }
+)  # fmt: skip
+"""Files of other rooms that take 20 s and more; `./test --quick` leaves them out, too."""
 LONG_RUN_S = 600
 """Seconds of all tests together from which on a run says where they have gone."""
 QUICK_EXAMPLES = 50
@@ -162,7 +172,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=[item for item in items if tries_both_twins(item)])
         items[:] = [item for item in items if not tries_both_twins(item)]
     for item in items:
-        if item.path.stem in LENGTHY:
+        if item.path.stem in LENGTHY | NOT_QUICK or item.nodeid.startswith(NOT_QUICK_ROOMS):
             item.add_marker("lengthy")
         elif quick and isinstance(item, pytest.Function):
             try_less(item.function)
@@ -209,7 +219,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         ("slow", "long fault and soak runs: ./test --slow"),
         ("spark", "Spark: ./test without --quick"),
         ("interop", "foreign clients and brokers: ./test without --quick"),
-        ("lengthy", "processes that are killed and waited for: ./test without --quick"),
+        ("lengthy", "servers as processes, browsers, and what takes long: ./test without --quick"),
     ):
         if f"not {name}" in expression:
             left_out[f"marked {name}"].add(why)
