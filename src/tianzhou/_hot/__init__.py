@@ -50,12 +50,7 @@ if TYPE_CHECKING or MODE == "pure":
 else:
     BY_HAND, PropertyReader, fill, gather = _twin.BY_HAND, _twin.PropertyReader, _twin.fill, _twin.gather
     put_batch, put_plain, split = _twin.put_batch, _twin.put_plain, _twin.split
-    next_run, take_rows, stored_reply, pull_reply = (
-        _twin.next_run,
-        _twin.take_rows,
-        _twin.stored_reply,
-        _twin.pull_reply,
-    )
+    next_run, take_rows, stored_reply = _twin.next_run, _twin.take_rows, _twin.stored_reply
     put_entry, put_entries, next_entries = _twin.put_entry, _twin.put_entries, _twin.next_entries
     SendRun, entry_run, copy_run = _twin.SendRun, _twin.entry_run, _twin.copy_run
     scan_pull, pull_reply = _twin.scan_pull, _twin.pull_reply
