@@ -127,7 +127,7 @@ static void serve(Conn *c, u8 *frame, size_t len) {
     }
     snprintf(line, sizeof line, "{\"code\":0,\"extFields\":{\"queueId\":\"%d\",\"transactionId\":\"7F0000010A1B2C3D4E5F000000000000\",\"queueOffset\":\"%lu\",\"msgId\":\"7F00000100002A9F%016lX\",\"MSG_REGION\":\"DefaultRegion\",\"TRACE_ON\":\"true\"},\"flag\":1,\"language\":\"PYTHON\",\"opaque\":%d,\"serializeTypeCurrentRPC\":\"JSON\",\"version\":453}", number, offset, at, opaque);
     reply(line, 0);
-    if (queue->waits) { // what waits is answered after this connection
+    if (queue->waits) { // on its own connection, at once
       size_t before = out_len;
       answer_pull(queue, queue->offset, queue->most, queue->opaque);
       send(queue->waits->fd, out + before, out_len - before, MSG_NOSIGNAL);
