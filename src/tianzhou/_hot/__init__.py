@@ -38,6 +38,9 @@ if TYPE_CHECKING or MODE == "pure":
     from tianzhou._hot.identifiers import OpaqueCounter as OpaqueCounter
     from tianzhou._hot.identifiers import UniqueIdGenerator as UniqueIdGenerator
     from tianzhou._hot.properties import PropertyReader as PropertyReader
+    from tianzhou._hot.pulls import PullCursor as PullCursor
+    from tianzhou._hot.pulls import PullRun as PullRun
+    from tianzhou._hot.pulls import ReadyStretch as ReadyStretch
     from tianzhou._hot.pulls import scan_pull as scan_pull
     from tianzhou._hot.records import BY_HAND as BY_HAND
     from tianzhou._hot.records import fill as fill
@@ -54,6 +57,7 @@ else:
     put_entry, put_entries, next_entries = _twin.put_entry, _twin.put_entries, _twin.next_entries
     SendRun, entry_run, copy_run = _twin.SendRun, _twin.entry_run, _twin.copy_run
     scan_pull, pull_reply = _twin.scan_pull, _twin.pull_reply
+    PullCursor, PullRun, ReadyStretch = _twin.PullCursor, _twin.PullRun, _twin.ReadyStretch
     Awaited, Sent, SendFrames, QuickSends = _twin.Awaited, _twin.Sent, _twin.SendFrames, _twin.QuickSends
     HandlerCalls, MessageReader = _twin.HandlerCalls, _twin.MessageReader
     take_results, OpaqueCounter, UniqueIdGenerator = _twin.take_results, _twin.OpaqueCounter, _twin.UniqueIdGenerator

@@ -374,95 +374,137 @@ cdef bint is_sound(Place p, int64_t size, int64_t physical, int64_t queue_offset
     return True
 
 
-def gather(units, segments, int64_t segment_size, int64_t log_end, tag_codes, accept, limits, proof=None):
-    cdef int64_t memory_bound, count_in_memory, bytes_in_memory, count_on_disk, bytes_on_disk
-    cdef int64_t physical, tags, at, number, held = -1, begin = 0, last = 0, count = 0, scanned = 0, total = 0
+cdef struct Limits:  # of a read, as `GatherLimits` has them
+    int64_t memory_bound, count_in_memory, bytes_in_memory, count_on_disk, bytes_on_disk
+
+
+cdef struct Gathered:
+    int64_t count, scanned, total, last
+    bint gone
+
+
+cdef bint take_limits(Limits *to, limits) except -1:
+    to.memory_bound, to.count_in_memory, to.bytes_in_memory, to.count_on_disk, to.bytes_on_disk = limits
+    return True
+
+
+cdef bytes find_records(
+        Place p, Py_ssize_t size_of_units, segments, int64_t segment_size, int64_t log_end, tag_codes, const Limits *limits,
+        Proving *proving, list views, list held_bits, Gathered *found):
+    """Find the records that units lead to.
+
+    Args:
+        views: gets what has to be mapped until they are copied.
+
+    Returns:
+        Where in memory each of them is, and its length; None where that is the pure twin's to say.
+    """
+    cdef int64_t physical, tags, at, number, held = -1, begin = 0, count = 0, scanned = 0, total = 0
     cdef int64_t segment_count = len(segments), log_begin = segments[0].start if segments else log_end
     cdef int32_t size
-    cdef Py_buffer wanted, data
-    cdef Place p, end
-    cdef uint8_t *q
+    cdef Py_buffer data
+    cdef Place end = p + size_of_units
     cdef int64_t *pieces
-    cdef bint gone = False, near, odd = accept is not None, proved = proof is not None
-    cdef Proving proving
-    cdef Window window
-    cdef list held_bits = None
-    views, records = [], b""
-    if proved:
-        memset(&proving, 0, sizeof(proving))
-        field, proving.queue_id, proving.queue_offset, proving.trusted_from, checked = proof
-        window, held_bits = Window(), []
-        proving.topic_field, proving.checked, proving.block = <PyObject *>field, <PyObject *>checked, -1
-        proving.window = <PyObject *>window
-        odd = odd or not PyBytes_CheckExact(field)
-    memory_bound, count_in_memory, bytes_in_memory, count_on_disk, bytes_on_disk = limits
+    cdef bint near
+    found.last, found.gone = 0, False
     memset(&data, 0, sizeof(data))
-    PyObject_GetBuffer(units, &wanted, PyBUF_SIMPLE)
+    table = PyBytes_FromStringAndSize(
+        NULL, 16 * min(size_of_units // 20, max(limits.count_in_memory, limits.count_on_disk, 1)))
+    pieces = <int64_t *>PyBytes_AS_STRING(table)
     try:
-        table = PyBytes_FromStringAndSize(NULL, wanted.len)  # where each record found is, and its length
-        pieces = <int64_t *>PyBytes_AS_STRING(table)
-        p = <Place>wanted.buf
-        end = p + wanted.len
-        while not odd and end - p >= 20:
+        while end - p >= 20:
             physical, size, tags = <int64_t>tz_get64(p), <int32_t>tz_get32(p + 8), <int64_t>tz_get64(p + 12)
-            near = physical >= log_end - memory_bound  # a damaged unit leads anywhere: nothing is counted from it yet
-            if count and (count >= (count_in_memory if near else count_on_disk)
-                          or total + size > (bytes_in_memory if near else bytes_on_disk)):
+            near = physical >= log_end - limits.memory_bound  # a damaged unit leads anywhere: nothing is counted from it yet
+            if count and (count >= (limits.count_in_memory if near else limits.count_on_disk)
+                          or total + size > (limits.bytes_in_memory if near else limits.bytes_on_disk)):
                 break
             scanned += 1
             p += 20
             if tag_codes is not None and tags > -0x80000001LL and tags not in tag_codes:
                 continue
             if tags == 0x7FFFFFFF7FFFFFFF or size == 0x7FFFFFFF:
-                gone = gone or not count
+                found.gone = found.gone or not count
                 continue
             if physical < log_begin or physical > log_end - size or size < UP_TO_PLACE or size > segment_size:
                 if count:
                     scanned -= 1  # the next read begins with it, and finds out what became of it
                     break
-                gone = True
-                if proved:
+                found.gone = True
+                if proving != NULL:
                     break
                 continue
             number = (physical - log_begin) // segment_size
             if number >= segment_count:
-                odd = True  # the arguments contradict each other
-                break
+                return None  # the arguments contradict each other
             if number != held:
                 PyBuffer_Release(&data)
-                view, begin, held = segments[number].view, segments[number].start, number
-                views.append(view)  # what is found is copied in the end, and has to be mapped until then
+                segment = segments[number]
+                view, begin, held = segment.view, segment.start, number
+                views.append(view)
                 PyObject_GetBuffer(view, &data, PyBUF_SIMPLE)
             at = physical - begin
             if at <= segment_size - UP_TO_PLACE and not (0 <= at <= data.len - UP_TO_PLACE and UP_TO_PLACE <= size <= data.len - at):
-                odd = True
-                break
+                return None
             if (at > segment_size - UP_TO_PLACE or not tz_is_record(<Place>data.buf + at, size, physical)
-                    or (proved and not is_sound(<Place>data.buf + at, size, physical,
-                                                proving.queue_offset + scanned - 1, &proving, held_bits))):
+                    or (proving != NULL and not is_sound(<Place>data.buf + at, size, physical,
+                                                         proving.queue_offset + scanned - 1, proving, held_bits))):
                 if count:
                     scanned -= 1
                     break
-                gone = True
-                if proved:
+                found.gone = True
+                if proving != NULL:
                     break
                 continue
             pieces[2 * count], pieces[2 * count + 1] = <int64_t>data.buf + at, size
             count += 1
             total += size
-            last = physical
-        if not odd:
-            records = PyBytes_FromStringAndSize(NULL, total)
-            q = <uint8_t *>PyBytes_AS_STRING(records)
-            for number in range(count):
-                memcpy(q, <Place>pieces[2 * number], pieces[2 * number + 1])
-                q += pieces[2 * number + 1]
+            found.last = physical
     finally:
-        PyBuffer_Release(&wanted)
         PyBuffer_Release(&data)
-    if odd:
+    found.count, found.scanned, found.total = count, scanned, total
+    return table
+
+
+cdef void copy_records(bytes table, const Gathered *found, uint8_t *to) noexcept:
+    """Copy records one behind the other; those that lie so in the log at once."""
+    cdef const int64_t *piece = <const int64_t *>PyBytes_AS_STRING(table)
+    cdef int64_t number = 0, begin, size
+    while number < found.count:
+        begin, size = piece[2 * number], 0
+        while number < found.count and piece[2 * number] == begin + size:
+            size += piece[2 * number + 1]
+            number += 1
+        memcpy(to, <Place>begin, size)
+        to += size
+
+
+def gather(units, segments, int64_t segment_size, int64_t log_end, tag_codes, accept, limits, proof=None):
+    cdef Py_buffer wanted
+    cdef Proving proving
+    cdef Limits bounds
+    cdef Gathered found
+    cdef bytes table = None
+    cdef list views = [], held_bits = []
+    cdef Window window = Window()
+    take_limits(&bounds, limits)
+    if proof is not None:
+        memset(&proving, 0, sizeof(proving))
+        field, proving.queue_id, proving.queue_offset, proving.trusted_from, checked = proof
+        proving.topic_field, proving.checked, proving.block = <PyObject *>field, <PyObject *>checked, -1
+        proving.window = <PyObject *>window
+    if accept is None and (proof is None or PyBytes_CheckExact(field)):
+        PyObject_GetBuffer(units, &wanted, PyBUF_SIMPLE)
+        try:
+            table = find_records(<Place>wanted.buf, wanted.len, segments, segment_size, log_end, tag_codes, &bounds,
+                                 &proving if proof is not None else NULL, views, held_bits, &found)
+            if table is not None:
+                records = PyBytes_FromStringAndSize(NULL, found.total)
+                copy_records(table, &found, <uint8_t *>PyBytes_AS_STRING(records))
+        finally:
+            PyBuffer_Release(&wanted)
+    if table is None:
         return _records.gather(units, segments, segment_size, log_end, tag_codes, accept, limits, proof)
-    return records, count, scanned, last, gone
+    return records, found.count, found.scanned, found.last, found.gone
 
 
 # Dispatch: queue units and index entries

@@ -6,6 +6,7 @@ from collections.abc import Coroutine
 from time import monotonic
 from typing import Any, Final
 
+from tianzhou._hot import ReadyStretch
 from tianzhou.store.coldreads import ROUNDS, ColdReads, Missing
 from tianzhou.store.log.commitlog import CommitLog
 from tianzhou.store.queues.batchqueue import BatchQueue
@@ -13,9 +14,9 @@ from tianzhou.store.queues.batchreading import read_batch_queue
 from tianzhou.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
 from tianzhou.store.queues.open_queues import OpenQueues
 from tianzhou.store.queues.read_limits import ReadLimits
-from tianzhou.store.queues.reading import outside_queue, read_on, read_queue
+from tianzhou.store.queues.reading import outside_queue, read_queue
 from tianzhou.store.queues.strays import StrayUnit, StrayUnits
-from tianzhou.store.results import GetResult, GetStatus, ReadRequest, ReadyStretch
+from tianzhou.store.results import GetResult, GetStatus, ReadRequest
 from tianzhou.store.upkeep.damage import LogDamage
 
 _MENDS: Final = 100
@@ -90,8 +91,10 @@ class Reader:
             None where there is anything else to be said or done about a read.
         """
         if request.ready is not None:
-            if (more := read_on(self._log, self._limits, request, monotonic())) is not None:
-                return more
+            more = request.ready.read(request.offset, request.max_messages, request.tag_codes, monotonic())
+            if more is not None:
+                records, count, following, low, high, behind = more
+                return GetResult(GetStatus.FOUND, following, low, high, records, count, behind)
             request.ready = None
         queue = self._find(request.topic, request.queue_id)
         if queue is None or not queue.min_offset <= request.offset <= queue.max_offset or not queue.max_offset:
@@ -117,7 +120,7 @@ class Reader:
             begin, end = max(begin, segment.start // UNIT_SIZE), min(end, segment.end // UNIT_SIZE)
             looked_at = max(self._limits.units, request.max_messages)
             limits = self._limits.of(request.max_messages, request.max_bytes)
-            request.ready = ReadyStretch(queue, segment, begin, end, until, looked_at, limits)
+            request.ready = ReadyStretch(self._log, queue, segment, begin, end, until, looked_at, limits)
 
     async def _read_cold(self, missing: Missing, request: ReadRequest) -> GetResult:
         await self._cold.fetch(missing, ahead=True)

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from tianzhou._hot import ReadyStretch
 from tianzhou._hot.cursors import NewRecord as NewRecord
 from tianzhou.records.codec import record_edges
 
 if TYPE_CHECKING:
-    from tianzhou._hot.records import GatherLimits
-    from tianzhou.store.files.segments import Segment
-    from tianzhou.store.queues.consumequeue import ConsumeQueue
     from tianzhou.store.queues.extension import ExtensionUnit
 
 MAX_READ_BYTES: Final = 128 << 20
@@ -79,28 +77,6 @@ class PutResult(msgspec.Struct, gc=False):
     physical_offsets: tuple[int, ...] = ()
     remark: str = ""
     limit: str = ""
-
-
-class ReadyStretch(msgspec.Struct, frozen=True):
-    """Part of a queue whose units and records were found in memory by one of several reads that follow each other.
-
-    Attributes:
-        queue: the queue.
-        segment: the file that has the units.
-        begin: first queue offset.
-        end: the one behind the last.
-        until: monotonic time up to which it is taken to be in memory, seconds.
-        looked_at: units that a read may look at.
-        limits: of a read.
-    """
-
-    queue: ConsumeQueue
-    segment: Segment
-    begin: int
-    end: int
-    until: float
-    looked_at: int
-    limits: GatherLimits
 
 
 class ReadRequest(msgspec.Struct):

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
+from time import monotonic
 from typing import Any, Final
 
-from tianzhou._hot import pull_key, pull_reply, scan_pull
+from tianzhou._hot import PullCursor, PullRun, pull_key, pull_reply
 from tianzhou.broker.messages.pull_request import PullRequest, reading_of, suggested_broker
 from tianzhou.broker.services import Services
 from tianzhou.errors import LimitExceeded
@@ -30,7 +31,7 @@ SAMPLE_EVERY_S: Final = 0.01
 """Runs are timed no more often than this."""
 
 
-class Sequence:
+class Sequence(PullCursor):
     """The pulls of one consumer from one queue.
 
     Args:
@@ -38,18 +39,25 @@ class Sequence:
             ones.
     """
 
-    __slots__ = (
-        "brings_subscription", "command", "commits", "expression", "group", "header", "name", "queue_id", "reading",
-        "selection", "topic", "waits",
-    )  # fmt: skip
+    __slots__ = ("command", "expression", "header", "reading", "selection", "waits")
 
     def __init__(self, request: PullRequest) -> None:
         self.header = header = request.header
-        self.name, self.queue_id, self.expression = header.consumer_group, header.queue_id, header.subscription or "*"
-        self.commits, self.waits = bool(header.sys_flag & COMMIT_OFFSET), bool(header.sys_flag & SUSPEND)
-        self.group, self.topic, self.selection = request.group, request.topic, request.selection
-        self.reading = reading_of(header, request.selection)
-        self.brings_subscription = bool(header.sys_flag & SUBSCRIPTION)
+        brings = bool(header.sys_flag & SUBSCRIPTION)
+        self.selection, self.reading = request.selection, reading_of(header, request.selection)
+        super().__init__(
+            header.consumer_group,
+            header.topic,
+            header.queue_id,
+            self.reading.max_messages,
+            self.reading.tag_codes,
+            bool(header.sys_flag & COMMIT_OFFSET),
+            request.group,
+            request.topic,
+            None if brings else request.selection.subscription,
+        )
+        self.expression = (header.subscription or "*") if brings else None
+        self.waits = bool(header.sys_flag & SUSPEND)
         self.command: Any = copy(request.command)
         self.command.body = b""  # of some it is in the read buffer
 
@@ -76,7 +84,16 @@ class PullRuns:
     def __init__(self, services: Services, hold: Callable[[Connection, PullRequest, GetResult], bool]) -> None:
         self._tables, self._store, self._stats = services.tables, services.store, services.stats
         self._clock, self._signed = services.clock, services.access is not None
-        self._sequences: dict[bytes, Sequence] = {}
+        tables = services.tables
+        self._run = PullRun(
+            tables.groups.all(),
+            tables.topics.all(),
+            tables.clients.consumers,
+            tables.offsets.resets,
+            MessageModel.BROADCASTING,
+            self._commit,
+        )
+        self._sequences: dict[bytes, Any] = self._run.cursors
         self._unknown: bytes | None = None
         self._hold = hold
         self._sample_due = 0.0
@@ -107,53 +124,74 @@ class PullRuns:
             Where the first frame begins that was left, and the replies to those before it.
         """
         replies: list[bytes] = []
-        tables, stats = self._tables, self._stats
         if self._signed or self._is_unusual():
             return start, replies
-        offsets, began, size = tables.offsets, self._clock.monotonic(), 0
-        while size < FLUSH_BYTES and (found := scan_pull(buffer, start, end, MAX_FRAME)) is not None:
-            after, key, opaque, offset, commit = found
-            sequence = self._sequences.get(key)
-            if sequence is None or not self._holds(sequence):
-                self._unknown = key
+        answer, reads_slaves, most = self._run.answer, self._tables.settings.slave_read_enable, FLUSH_BYTES
+        began, served = monotonic(), 0
+        while most > 0:
+            start, count, size, found = answer(buffer, start, end, MAX_FRAME, most, began, reads_slaves, replies)
+            served, most = served + count, most - size
+            if found is None:
                 break
-            name, reading = sequence.name, sequence.reading
-            topic, queue_id = reading.topic, sequence.queue_id
-            if offsets.reset_waits(name, topic, queue_id):
+            sequence = self._sequences.get(found[1])
+            if sequence is None or not self._run.holds(sequence):
+                self._unknown = found[1]
                 break
-            reading.offset = offset
-            got = self._store.read_ready(reading)
-            if got is None or not (got.count or sequence.waits):
+            size = self._look(connection, sequence, found, replies)
+            if size < 0:
                 break
-            now_ms = self._clock.now_ms()
-            try:
-                if sequence.commits:
-                    offsets.commit(name, topic, queue_id, commit, now_ms)
-            except LimitExceeded:
-                break
-            if sequence.brings_subscription:
-                tables.clients.note_pull(name, topic, sequence.expression, "TAG", now_ms)
-            if not got.count:
-                if not self._hold(connection, sequence.request(opaque, offset, commit), got):
-                    break
-                start = after
-                continue
-            offsets.pulled(name, topic, queue_id, got.next_offset)
-            records = got.records
-            stats.found += 1
-            stats.got(topic, name).add(queue_id, got.count, len(records))
-            group = sequence.group
-            suggested = suggested_broker(tables.settings, group, got)
-            replies += pull_reply(
-                opaque, _SUCCESS, "FOUND", got.next_offset, got.min_offset, got.max_offset, suggested,
-                group.group_sys_flag, sequence.topic.topic_sys_flag, records,
-            )  # fmt: skip
-            size += len(records)
-            start = after
-        if replies and began >= self._sample_due:
-            self._sample_due = (now := self._clock.monotonic()) + SAMPLE_EVERY_S
-            self.listener((now - began) * 2000 / len(replies))
+            start, served, most = found[0], served + (size > 0), most - size
+        self._stats.found += served
+        if served and began >= self._sample_due:
+            self._sample_due = (now := monotonic()) + SAMPLE_EVERY_S
+            self.listener((now - began) * 1000 / served)
         return start, replies
+
+    def _look(
+        self, connection: Connection, sequence: Sequence, pull: tuple[int, bytes, int, int, int], replies: list[bytes]
+    ) -> int:
+        """Answer a pull of a sequence, or have it wait, and take down what those behind it may go on from.
+
+        Returns:
+            Bytes of the messages that it gets, 0 for one that waits; -1 when it is the handler's.
+        """
+        _, _, opaque, offset, commit = pull
+        tables, name, topic, queue_id = self._tables, sequence.name, sequence.topic_name, sequence.queue_id
+        sequence.forget()
+        if tables.offsets.reset_waits(name, topic, queue_id):
+            return -1
+        reading = sequence.reading
+        reading.offset = offset
+        got = self._store.read_ready(reading)
+        if got is None or not (got.count or sequence.waits) or (sequence.commits and not self._commit(sequence, commit)):
+            return -1
+        notes = None
+        if sequence.expression is not None:
+            tables.clients.note_pull(name, topic, sequence.expression, "TAG", self._clock.now_ms())
+            notes = tables.clients.pulled(name)
+        if not got.count:
+            return 0 if self._hold(connection, sequence.request(opaque, offset, commit), got) else -1
+        tables.offsets.pulled(name, topic, queue_id, got.next_offset)
+        traffic, size = self._stats.got(topic, name), len(got.records)
+        traffic.add(queue_id, got.count, size)
+        group = sequence.group
+        suggested = suggested_broker(tables.settings, group, got)
+        replies += pull_reply(
+            opaque, _SUCCESS, "FOUND", got.next_offset, got.min_offset, got.max_offset, suggested,
+            group.group_sys_flag, sequence.topic.topic_sys_flag, got.records,
+        )  # fmt: skip
+        note, reached = None if notes is None else notes.get(topic), tables.offsets.pull_offsets(name, topic, queue_id)
+        sequence.found(reading.ready, notes, note, reached, traffic.counts, traffic.of_queue(queue_id))
+        return size
+
+    def _commit(self, sequence: PullCursor, offset: int) -> bool:
+        """Note what a pull commits; false when there is no room for it, which is the handler's to say."""
+        now_ms = self._clock.now_ms()
+        try:
+            self._tables.offsets.commit(sequence.name, sequence.topic_name, sequence.queue_id, offset, now_ms)
+        except LimitExceeded:
+            return False
+        return True
 
     def learn(self, request: PullRequest) -> None:
         """Have pulls like one that was served at once, or waits, served by runs, if one of its kind ended the last."""
@@ -176,15 +214,3 @@ class PullRuns:
             or settings.disable_consume_if_consumer_read_slowly
             or tables.groups.forbidden
         )
-
-    def _holds(self, sequence: Sequence) -> bool:
-        """Whether the handler would decide about a pull as it did about the one that made it known."""
-        tables, name, topic = self._tables, sequence.name, sequence.reading.topic
-        if tables.groups.get(name) is not sequence.group or tables.topics.get(topic) is not sequence.topic:
-            return False
-        online = tables.clients.consumers.get(name)
-        if online is not None and online.message_model is MessageModel.BROADCASTING:
-            return False  # each of its members has offsets of its own
-        if sequence.brings_subscription:
-            return True
-        return online is not None and online.subscriptions.get(topic) is sequence.selection.subscription

@@ -105,34 +105,47 @@ class GetTraffic:
     """Messages a group got from a topic.
 
     Attributes:
-        count: messages.
-        bytes: bytes of their records.
-        calls: pulls that brought them.
+        counts: messages, bytes of their records, and pulls that brought them.
         from_disk: messages and bytes of them that were not in memory.
         queues: queue to messages, bytes, calls and milliseconds.
     """
 
-    __slots__ = ("bytes", "calls", "count", "from_disk", "idle_time", "queues")
+    __slots__ = ("counts", "from_disk", "idle_time", "queues")
 
     def __init__(self) -> None:
         self.idle_time = IdleTime()
-        self.count = 0
-        self.bytes = 0
-        self.calls = 0
+        self.counts = [0, 0, 0]
         self.from_disk = (0, 0)
         self.queues: dict[int, list[int]] = {}
 
+    @property
+    def count(self) -> int:
+        """Number of messages."""
+        return self.counts[0]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of their records."""
+        return self.counts[1]
+
+    @property
+    def calls(self) -> int:
+        """Number of pulls that brought them."""
+        return self.counts[2]
+
+    def of_queue(self, queue_id: int) -> list[int]:
+        """The figures of a queue."""
+        found = self.queues.get(queue_id)
+        if found is None:
+            found = self.queues[queue_id] = [0, 0, 0, 0]
+        return found
+
     def add(self, queue_id: int, count: int, size: int) -> None:
         """Count a pull that brought `count` messages of `size` bytes."""
-        self.count += count
-        self.bytes += size
-        self.calls += 1
-        of_queue = self.queues.get(queue_id)
-        if of_queue is None:
-            of_queue = self.queues[queue_id] = [0, 0, 0, 0]
-        of_queue[0] += count
-        of_queue[1] += size
-        of_queue[2] += 1
+        for counts in (self.counts, self.of_queue(queue_id)):
+            counts[0] += count
+            counts[1] += size
+            counts[2] += 1
 
     def add_cold(self, queue_id: int, count: int, size: int, waited_ms: int) -> None:
         """Count that the pull just added waited for the disk."""

@@ -60,6 +60,10 @@ class Subscription(NamedTuple):
     codes: frozenset[int] | None
 
 
+NOTED_MS: Final = 1000
+"""A pull with the subscription of the one before it is noted once in this time."""
+
+
 class PulledSubscription(NamedTuple):
     """Subscription that came with a pull, and when it last did."""
 
@@ -339,6 +343,8 @@ class ClientTable:
         """Note the subscription of a pull; tools see it when heartbeats announce none."""
         topics = self._pulled.get(group)
         former = None if topics is None else topics.get(topic)
+        if former is not None and former[:2] == (expression, kind) and 0 <= now_ms - former.at_ms < NOTED_MS:
+            return
         if former is None or former.expression != expression:
             size = self._pulled_size + _ENTRY_OVERHEAD + len(expression)
             size -= 0 if former is None else _ENTRY_OVERHEAD + len(former.expression)
@@ -348,6 +354,10 @@ class ClientTable:
         if topics is None:
             topics = self._pulled[group] = {}
         topics[topic] = PulledSubscription(expression, kind, now_ms)
+
+    def pulled(self, group: str) -> dict[str, PulledSubscription] | None:
+        """By topic, the subscriptions that a group's pulls brought; not to be changed."""
+        return self._pulled.get(group)
 
     def forget_pulls(self, before_ms: int) -> None:
         """Forget subscriptions of pulls before a time."""

@@ -106,6 +106,16 @@ class ConsumerOffsets:
                 self._note(key)
         queues[queue_id] = offset
 
+    def pull_offsets(self, group: str, topic: str, queue_id: int) -> dict[int, int] | None:
+        """How far pulls have reached, by queue, for them to go on with; None when the queue is not among them."""
+        queues = self._pulled.get(f"{topic}{SEPARATOR}{group}")
+        return None if queues is None or queue_id not in queues else queues
+
+    @property
+    def resets(self) -> Mapping[str, Mapping[int, int]]:
+        """Offsets that were set and wait for a pull, by topic and group; not to be changed."""
+        return self._resets
+
     def pull_offset(self, group: str, topic: str, queue_id: int) -> int | None:
         """How far pulls have reached, None when there was none since the start."""
         return self._pulled.get(f"{topic}{SEPARATOR}{group}", {}).get(queue_id)

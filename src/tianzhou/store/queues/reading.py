@@ -100,38 +100,6 @@ def read_queue(
     return GetResult(status, position, low, high)
 
 
-def read_on(log: CommitLog, limits: ReadLimits, request: ReadRequest, now: float) -> GetResult | None:
-    """As `read_queue`, for a read that goes on in what one before it found in memory.
-
-    Args:
-        log: the commit log.
-        limits: of one read.
-        request: what is wanted.
-        now: monotonic time, seconds.
-
-    Returns:
-        The messages; None where anything has to be looked at beside them.
-    """
-    ready, offset = request.ready, request.offset
-    if ready is None or now >= ready.until or log.damaged or not log.checked.undisturbed:
-        return None
-    queue, segment = ready.queue, ready.segment
-    low, high, view = queue.min_offset, queue.max_offset, segment.open_view
-    if view is None or not max(low, queue.trusted_from, ready.begin) <= offset < high:
-        return None
-    looked_at = ready.looked_at
-    if min(offset + (request.max_messages if request.tag_codes is None else looked_at), high) > ready.end:
-        return None
-    at, files = offset * UNIT_SIZE - segment.start, log.files
-    units = view[at : at + min(high - offset, looked_at) * UNIT_SIZE]
-    records, count, scanned, last, _ = gather(
-        units, files.segments, files.size, log.end, request.tag_codes, None, ready.limits
-    )
-    if not count:
-        return None
-    return GetResult(GetStatus.FOUND, offset + scanned, low, high, records, count, log.end - last > limits.memory_bound)
-
-
 def _proof(log: CommitLog, queue: ConsumeQueue, position: int, units: memoryview) -> Proof | None:
     """What units from a queue offset on have to prove; None when this process wrote them and their records."""
     checked = log.checked

@@ -137,7 +137,8 @@ async def left_by(folder: Path, steps: list[Any], *, runs: bool) -> tuple[Any, i
         def serve(self, *arguments: Any) -> Any:
             nonlocal served
             result = super().serve(*arguments)
-            served += len(result[1]) // 2
+            replied = b"".join(result[1])
+            served += len(split(replied, 0, len(replied), MAX_FRAME)[0])
             return result
 
     async with bench:
