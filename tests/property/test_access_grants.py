@@ -142,8 +142,12 @@ def entries(draw: Any) -> list[Entry]:
 
 
 def in_a_run(grants: Grants, peer: Any, command: Command) -> bool:
-    """Whether a send of a run is allowed: by the account it names, whose signature it has, without further topics."""
+    """Whether a send of a run is allowed: by the account it names, whose signature it has, without further topics; or a
+    pull."""
     header = command.header
+    if command.code == 11 and header is not None and header.access_key:
+        start = grants.pulls_from(peer.verified_ip)(header.access_key, header.topic, header.consumer_group)
+        return start is not None and is_hmac(start, command.signed, command.body, header.signature or "")
     if command.code != 310 or header is None or not header.access_key:
         return False
     start = grants.sends_from(peer.verified_ip)(310, header.access_key, header.topic)

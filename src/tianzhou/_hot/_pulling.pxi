@@ -2,13 +2,14 @@
 
 cdef extern from "pulls.h":
     ctypedef struct Pull "TzPull":
-        Place texts[4]
-        Py_ssize_t sizes[4]
+        Place texts[6]
+        Py_ssize_t sizes[6]
         int64_t queue_id, most, sys_flag, sub_version, suspend, opaque, offset, commit
     bint tz_scan_pull(Place, Py_ssize_t, Pull *)
 
 cdef enum:
     PULL_NUMBERS = 28  # bytes of the numbers of a pull's key
+    MOST_SIGNED_OF_PULL = 4096
 
 
 cdef Py_ssize_t scan_frame(Place p, Py_ssize_t left, Py_ssize_t most_frame, Pull *pull) noexcept:
@@ -227,9 +228,19 @@ cdef class PullRun:
         copy_records(table, &span.found, <uint8_t *>PyBytes_AS_STRING(reply) + head_size)
         return reply
 
+    cdef bint is_allowed(self, accounts, PullCursor cursor, Place p, Py_ssize_t frame, const Pull *pull) except -1:
+        """Whether a pull is signed by an account that may make it."""
+        cdef uint8_t content[MOST_SIGNED_OF_PULL]
+        if not HAS_SHA1 or pull.sizes[4] == 0:
+            return False
+        account = PyUnicode_DecodeUTF8(<const char *>pull.texts[4], pull.sizes[4], NULL)
+        start = accounts(account, cursor.topic_name, cursor.name)
+        return start is not None and is_signed(
+            begun(start), p + 8, frame - 8, pull.texts[5], pull.sizes[5], p, 0, content, MOST_SIGNED_OF_PULL)
+
     def answer(
             self, buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t most_frame, int64_t most_bytes, double now,
-            bint reads_slaves, list replies):
+            bint reads_slaves, list replies, accounts=None):
         cdef Py_buffer view
         cdef Pull pull
         cdef Py_ssize_t frame
@@ -243,6 +254,9 @@ cdef class PullRun:
                     break
                 key = key_of(&pull)
                 cursor = self.cursors.get(key)
+                if (cursor is not None and accounts is not None
+                        and not self.is_allowed(accounts, cursor, <Place>view.buf + start, frame, &pull)):
+                    break
                 reply = None if cursor is None else self.reply(cursor, &pull, now, reads_slaves, &size)
                 if reply is None:
                     found = start + frame, key, pull.opaque, pull.offset, pull.commit

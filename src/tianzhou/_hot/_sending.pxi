@@ -31,19 +31,6 @@ cdef int64_t unit_place(queue, int64_t offset, int64_t physical) except -2:
     return at
 
 
-cdef bint is_signed(const Hmac *start, Place header, Py_ssize_t size, const Send *send, Place body, Py_ssize_t body_size,
-                    uint8_t *content) noexcept:
-    """Whether a send has the signature of the account whose HMAC has begun; `content` has room for what is signed."""
-    cdef uint8_t of[TZ_DIGEST]
-    cdef uint8_t text[TZ_DIGEST_TEXT]
-    cdef Py_ssize_t signed = tz_signed(header, size, content, MOST_SIGNED)
-    if signed < 0 or send.signature_size != TZ_DIGEST_TEXT:
-        return False
-    tz_hmac(start, content, signed, body, body_size, of)
-    tz_put_digest(of, text)
-    return tz_same(text, send.signature, TZ_DIGEST_TEXT)
-
-
 cdef tuple pieces_around(bytes reply, tuple marks):
     """What stands around the numbers and texts of a reply; empty when that cannot be said."""
     if not all([reply.count(mark) == 1 for mark in marks]):
@@ -234,8 +221,8 @@ cdef class SendRun:
                             break
                         code_of_account, account, account_size = send.code, send.access_key, send.access_key_size
                     if (tz_find(self.text, own, b"INNER_MULTI_DISPATCH", 20) != NULL
-                            or not is_signed(begun(begun_hmac), p + 8, word, &send, p + 8 + word, length - 4 - word,
-                                             self.content)):
+                            or not is_signed(begun(begun_hmac), p + 8, word, send.signature, send.signature_size,
+                                             p + 8 + word, length - 4 - word, self.content, MOST_SIGNED)):
                         break
                 gap = self.text[own - 1] != 2
                 more, place = own + gap + PyBytes_GET_SIZE(self.tail), put.base + put.position

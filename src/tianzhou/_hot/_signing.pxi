@@ -48,3 +48,16 @@ def hmac_text(bytes start not None, bytes content not None, body):
 
 def is_hmac(bytes start not None, bytes content not None, body, str claimed not None):
     return _signing.hmac.compare_digest(claimed.encode("utf-8", "replace"), text_of(start, content, body))
+
+
+cdef bint is_signed(const Hmac *start, Place header, Py_ssize_t size, Place signature, Py_ssize_t signature_size, Place body,
+                    Py_ssize_t body_size, uint8_t *content, Py_ssize_t room) noexcept:
+    """Whether a request has the signature of the account whose HMAC has begun; `content` has room for what is signed."""
+    cdef uint8_t of[TZ_DIGEST]
+    cdef uint8_t text[TZ_DIGEST_TEXT]
+    cdef Py_ssize_t signed = tz_signed(header, size, content, room)
+    if signed < 0 or signature_size != TZ_DIGEST_TEXT:
+        return False
+    tz_hmac(start, content, signed, body, body_size, of)
+    tz_put_digest(of, text)
+    return tz_same(text, signature, TZ_DIGEST_TEXT)

@@ -5,8 +5,8 @@
 #include "sends.h"
 
 typedef struct {
-    const uint8_t *texts[4];       /* group, topic, expression type and subscription, within the header; NULL for none */
-    Py_ssize_t sizes[4];
+    const uint8_t *texts[6];       /* group, topic, expression type, subscription, access key, signature; NULL for none */
+    Py_ssize_t sizes[6];
     int64_t queue_id, most, sys_flag, sub_version, suspend; /* of the request, the same for all of a consumer and queue */
     int64_t opaque, offset, commit;
 } TzPull;
@@ -63,6 +63,8 @@ static inline const uint8_t *tz_pull_value(const uint8_t *p, const uint8_t *end,
     case TZ_PULL_TOPIC: return tz_pull_text(p, end, 1, pull);
     case TZ_PULL_KIND: return tz_pull_text(p, end, 2, pull);
     case TZ_PULL_SUBSCRIPTION: return tz_pull_text(p, end, 3, pull);
+    case TZ_PULL_ACCESS_KEY: return tz_pull_text(p, end, 4, pull);
+    case TZ_PULL_SIGNATURE: return tz_pull_text(p, end, 5, pull);
     }
     return tz_text_end(p, end, 0);
 }

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from msgspec import UNSET
 
 from tianzhou._hot import frames
 from tianzhou._hot.records import UNIT, GatherLimits, gather
+from tianzhou._hot.signing import HmacStart, is_hmac
 
 _PULL: Final = frames._number(b'11,"')
 _FRAME_HEAD: Final = 8
@@ -23,6 +24,8 @@ _RARE: Final = (
     "ns", "nsd_text", "oway_text", "lo_text", "req_t", "security_token", "request_source", "proxy_froward_client_id"
 )  # fmt: skip
 _NOT_SET: Final = (None, UNSET)
+PullAccounts: TypeAlias = Callable[[str, str, str], HmacStart | None]
+"""The state of an HMAC with the secret of an account that may make a pull: by access key, topic and group."""
 
 
 def pull_key(header: Any) -> bytes:
@@ -55,6 +58,18 @@ def scan_pull(
         reads from and commits. None when there is no whole frame, or none of a pull (code 11, by JSON, without a body)
         as clients spell them: in ASCII without escapes, for themselves, with a reply.
     """
+    found = _scan(buffer, start, end, most_frame)
+    if found is None:
+        return None
+    stop, request, _ = found
+    header = request.header
+    return stop, pull_key(header), request.opaque, header.queue_offset, header.commit_offset
+
+
+def _scan(
+    buffer: bytes | bytearray | memoryview, start: int, end: int, most_frame: int
+) -> tuple[int, Any, bytes] | None:
+    """Where the frame of a pull ends, its header decoded, and as it is."""
     if end - start < frames._PEEK_SIZE:
         return None
     length, word, first, second = frames._peek(buffer, start)
@@ -71,7 +86,7 @@ def scan_pull(
     header = request.header
     if request.flag or request.remark is not None or any(getattr(header, name) not in _NOT_SET for name in _RARE):
         return None
-    return stop, pull_key(header), request.opaque, header.queue_offset, header.commit_offset
+    return stop, request, head
 
 
 class ReadyStretch:
@@ -91,7 +106,15 @@ class ReadyStretch:
     __slots__ = ("_log", "begin", "end", "limits", "looked_at", "queue", "segment", "until")
 
     def __init__(
-        self, log: Any, queue: Any, segment: Any, begin: int, end: int, until: float, looked_at: int, limits: GatherLimits
+        self,
+        log: Any,
+        queue: Any,
+        segment: Any,
+        begin: int,
+        end: int,
+        until: float,
+        looked_at: int,
+        limits: GatherLimits,
     ) -> None:
         self._log, self.queue, self.segment = log, queue, segment
         self.begin, self.end, self.until, self.looked_at, self.limits = begin, end, until, looked_at, limits
@@ -242,6 +265,7 @@ class PullRun:
         now: float,
         reads_slaves: bool,
         replies: list[bytes],
+        accounts: PullAccounts | None = None,
     ) -> tuple[int, int, int, tuple[int, bytes, int, int, int] | None]:
         """Answer pulls at the front of `buffer[start:end]`.
 
@@ -254,16 +278,23 @@ class PullRun:
             now: monotonic time, seconds.
             reads_slaves: whether consumers are sent to other brokers (broker.md §9.5).
             replies: gets the replies, in one part or several.
+            accounts: which accounts may pull; None answers everybody.
 
         Returns:
             Where the first frame begins that was left, how many pulls were answered and how many bytes they brought,
-            and, when the first that was left is a pull, what `scan_pull` says of it.
+            and, when the first that was left is a pull, what `scan_pull` says of it; None, too, when its account is not
+            known to be allowed, or has not signed it.
         """
         served = size = 0
         found = None
-        while size < most_bytes and (found := scan_pull(buffer, start, end, most_frame)) is not None:
-            after, key, opaque, offset, commit = found
+        while size < most_bytes and (scanned := _scan(buffer, start, end, most_frame)) is not None:
+            after, request, head = scanned
+            header, key, opaque = request.header, pull_key(request.header), request.opaque
+            offset, commit = header.queue_offset, header.commit_offset
             cursor = self.cursors.get(key)
+            if cursor is not None and accounts is not None and not _is_allowed(accounts, cursor, header, head):
+                break
+            found = after, key, opaque, offset, commit
             ready = None if cursor is None or self._resets else cursor.ready
             if cursor is None or ready is None or not self.holds(cursor):
                 break
@@ -290,3 +321,10 @@ class PullRun:
             size += len(records)
             start, found = after, None
         return start, served, size, found
+
+
+def _is_allowed(accounts: PullAccounts, cursor: PullCursor, header: Any, head: bytes) -> bool:
+    """Whether a pull is signed by an account that may make it."""
+    account, signed = header.access_key, frames.signed_content(head)
+    start = accounts(account, cursor.topic_name, cursor.name) if account and signed else None
+    return start is not None and is_hmac(start, signed, b"", header.signature or "")

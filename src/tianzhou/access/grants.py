@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 from tianzhou._hot import HmacStart, begin_hmac, is_hmac
 from tianzhou.access.further_topics import SENDS, has_further
 from tianzhou.access.requests import AccessRules
+from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import HOT_CODES
 
@@ -83,6 +84,17 @@ class Grants:
 
         def start(code: int, account: str, topic: str) -> HmacStart | None:
             return found[code].get((ip, account, topic))
+
+        return start
+
+    def pulls_from(self, ip: str) -> Callable[[str, str, str], HmacStart | None]:
+        """As `sends_from`, for a peer's pulls: called with access key, topic and consumer group."""
+        if self._rules.epoch is not self._epoch:
+            self._forget()
+        find = self._found[int(RequestCode.PULL_MESSAGE)].get
+
+        def start(account: str, topic: str, group: str) -> HmacStart | None:
+            return find((ip, account, topic, group))
 
         return start
 

@@ -19,6 +19,7 @@ from tianzhou.model import ConsumerData, HeartbeatData, MessageModel, Subscripti
 from tianzhou.records.codec import Record, decode_records
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.connection import Connection
+from tianzhou.remoting.gates.access_gate import AccessGate
 from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.remoting.session import MAX_FRAME
 from tianzhou.store.settings import StoreSettings
@@ -221,6 +222,7 @@ class Bench:
         self.store = MessageStore(self.store_settings, clock, store_host=BROKER_HOST, store_port=BROKER_PORT)
         self.fast = False
         self.runs = True
+        self.access: AccessGate | None = None
         self._port = 40_000
         self.early: list[Peer] = []
 
@@ -229,7 +231,14 @@ class Bench:
         supervisor = Supervisor("broker", self.clock)
         address = f"127.0.0.1:{BROKER_PORT}"
         self.services = Services(
-            self.tables, self.store, self.stats, self.clock, supervisor, address, (BROKER_HOST, BROKER_PORT)
+            self.tables,
+            self.store,
+            self.stats,
+            self.clock,
+            supervisor,
+            address,
+            (BROKER_HOST, BROKER_PORT),
+            access=self.access,
         )
         self.parts = make_parts(
             self.services,

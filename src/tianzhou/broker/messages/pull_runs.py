@@ -83,7 +83,7 @@ class PullRuns:
 
     def __init__(self, services: Services, hold: Callable[[Connection, PullRequest, GetResult], bool]) -> None:
         self._tables, self._store, self._stats = services.tables, services.store, services.stats
-        self._clock, self._signed = services.clock, services.access is not None
+        self._clock, self._access = services.clock, services.access
         tables = services.tables
         self._run = PullRun(
             tables.groups.all(),
@@ -124,12 +124,15 @@ class PullRuns:
             Where the first frame begins that was left, and the replies to those before it.
         """
         replies: list[bytes] = []
-        if self._signed or self._is_unusual():
+        if self._is_unusual():
             return start, replies
+        accounts = None if self._access is None else self._access.pulls_from(connection)
         answer, reads_slaves, most = self._run.answer, self._tables.settings.slave_read_enable, FLUSH_BYTES
         began, served = monotonic(), 0
         while most > 0:
-            start, count, size, found = answer(buffer, start, end, MAX_FRAME, most, began, reads_slaves, replies)
+            start, count, size, found = answer(
+                buffer, start, end, MAX_FRAME, most, began, reads_slaves, replies, accounts
+            )
             served, most = served + count, most - size
             if found is None:
                 break
@@ -163,7 +166,11 @@ class PullRuns:
         reading = sequence.reading
         reading.offset = offset
         got = self._store.read_ready(reading)
-        if got is None or not (got.count or sequence.waits) or (sequence.commits and not self._commit(sequence, commit)):
+        if (
+            got is None
+            or not (got.count or sequence.waits)
+            or (sequence.commits and not self._commit(sequence, commit))
+        ):
             return -1
         notes = None
         if sequence.expression is not None:

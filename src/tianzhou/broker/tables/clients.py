@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, KeysView
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tianzhou.errors import BrokerError, FilterSyntaxError
 from tianzhou.escaping import shown

@@ -99,6 +99,10 @@ class AccessGate:
         """See `Grants.sends_from`."""
         return self._grants.sends_from(connection.verified_ip)
 
+    def pulls_from(self, connection: Connection) -> Callable[[str, str, str], HmacStart | None]:
+        """See `Grants.pulls_from`."""
+        return self._grants.pulls_from(connection.verified_ip)
+
     def may_read(self, connection: Connection, command: Command, topic: str) -> bool:
         """Whether the account that has signed a request may read a topic that it does not name."""
         return self._may(RequestCode.QUERY_MESSAGE, topic, connection, self._identify(connection, command))

@@ -17,13 +17,20 @@ from hypothesis import strategies as st
 
 from tianzhou import _hot
 from tianzhou._hot import pulls
+from tianzhou.access.needs import plain_needs
+from tianzhou.access.plain_config import Account, PlainConfig
+from tianzhou.access.plain_rules import PlainRules
+from tianzhou.access.signatures import signature
 from tianzhou.broker.messages import pull_runs
 from tianzhou.model import MessageModel, TopicConfig
+from tianzhou.remoting.gates.access_gate import AccessGate
 from tianzhou.remoting.session import MAX_FRAME
+from tianzhou.store import NewRecord
 from tianzhou.testing.clock import VirtualClock
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command, encode, split
 from tianzhou.wire.fields import read_reply, write_header
+from tianzhou.wire.hashing import tags_code
 
 COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
 Change = Callable[[Bench, Peer], Any]
@@ -122,16 +129,35 @@ STEPS = st.lists(
 )
 
 
+SECRETS = {"may": "secret-of-all", "some": "secret-of-some", "nobody": "secret-of-nobody"}
+"""Who signs, and with what; the broker has no account of the last."""
+ACCOUNTS = (
+    Account("may", SECRETS["may"], default_topic_perm="SUB", default_group_perm="SUB"),
+    Account("some", SECRETS["some"], default_topic_perm="PUB", topic_perms=("T=SUB",), group_perms=("G=SUB",)),
+)
+SIGNERS = st.sampled_from(["may", "may", "may", "some", "nobody", "wrong", ""])
+
+
+def signed_by(signer: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a request, signed by an account; by `wrong` with another secret, by nobody not at all."""
+    if not signer:
+        return fields
+    fields = fields | {"AccessKey": "may" if signer == "wrong" else signer}
+    return fields | {"Signature": signature(fields, b"", SECRETS.get(signer, "another secret"))}
+
+
 def always(change: str, consumer: dict[str, Any]) -> list[Any]:
     """A change between pulls that are runs before it and may be none behind it."""
     return ["a heartbeat", [consumer, consumer], [consumer | {"commit_offset": 2}], change, [consumer, consumer]]
 
 
-async def left_by(folder: Path, steps: list[Any], *, runs: bool) -> tuple[Any, int]:
+async def left_by(folder: Path, steps: list[Any], *, runs: bool, accounts: tuple[Account, ...] = ()) -> tuple[Any, int]:
     """What a conversation leaves behind, and how many pulls were served by runs."""
     served = 0
     bench = Bench(folder, VirtualClock(), {"enable_broadcast_offset_store": True}, {})
     bench.runs = runs
+    if accounts:
+        bench.access = AccessGate(PlainRules([PlainConfig(accounts=accounts)], plain_needs), bench.tables.refusals)
 
     class Counted(pull_runs.PullRuns):
         def serve(self, *arguments: Any) -> Any:
@@ -147,8 +173,12 @@ async def left_by(folder: Path, steps: list[Any], *, runs: bool) -> tuple[Any, i
         for topic in ("T", "S"):
             bench.tables.topics.put(TopicConfig(topic, 2, 2), 1)
             for number in range(6):
-                tag = {"TAGS": f"Tag{'AB'[number % 2]}"}
-                await peer.send(topic, b"m%d" % number, properties={"UNIQ_KEY": f"U{number}"} | tag)
+                tag = "AB"[number % 2]
+                pairs = f"UNIQ_KEY\x01U{number}\x02TAGS\x01Tag{tag}\x02".encode()
+                bench.store.append(NewRecord(topic, 0, b"m%d" % number, pairs, tags_code=tags_code(f"Tag{tag}")))
+        async with asyncio.timeout(5):
+            while bench.store.max_offset("S", 0) < 6:
+                await asyncio.sleep(0)
         for step in steps:
             if isinstance(step, str):
                 done = CHANGES[step](bench, peer)
@@ -158,7 +188,11 @@ async def left_by(folder: Path, steps: list[Any], *, runs: bool) -> tuple[Any, i
                 frames = b""
                 for fields in step:
                     opaque += 1
-                    frames += encode(Command(RequestCode.PULL_MESSAGE, opaque, version=479, fields=header(**fields)))
+                    signer = fields.get("signer", "may" if accounts else "")
+                    of_pull = header(**{name: value for name, value in fields.items() if name != "signer"})
+                    frames += encode(
+                        Command(RequestCode.PULL_MESSAGE, opaque, version=479, fields=signed_by(signer, of_pull))
+                    )
                 peer.post_frame(frames)
                 await asyncio.sleep(0)
         await asyncio.sleep(0.01)
@@ -189,13 +223,43 @@ def test_a_run_answers_as_the_handler_does(steps: list[Any]) -> None:
     compare(steps)
 
 
-def compare(steps: list[Any]) -> None:
+def compare(steps: list[Any], accounts: tuple[Account, ...] = ()) -> None:
     """A conversation leaves the same behind by runs and one by one."""
     with TemporaryDirectory() as one, TemporaryDirectory() as other:
-        by_runs, _ = asyncio.run(left_by(Path(one), steps, runs=True))
-        one_by_one, served = asyncio.run(left_by(Path(other), steps, runs=False))
+        by_runs, _ = asyncio.run(left_by(Path(one), steps, runs=True, accounts=accounts))
+        one_by_one, served = asyncio.run(left_by(Path(other), steps, runs=False, accounts=accounts))
     assert served == 0
     assert by_runs == one_by_one
+
+
+SIGNED = st.lists(
+    st.one_of(
+        st.builds(
+            lambda consumer, signers: [consumer | {"queue_offset": at, "signer": signer} for at, signer in signers],
+            st.sampled_from([consumer for consumer in CONSUMERS if "sub_version" not in consumer]),
+            st.lists(st.tuples(st.integers(0, 6), SIGNERS), min_size=2, max_size=4),
+        ),
+        st.lists(st.builds(lambda fields, signer: fields | {"signer": signer}, PULLS, SIGNERS), max_size=2),
+    ),
+    min_size=3,
+    max_size=8,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(SIGNED)
+def test_a_run_knows_who_may_pull_as_the_handler_does(steps: list[Any]) -> None:
+    compare(steps, ACCOUNTS)
+
+
+async def test_signed_pulls_are_a_run(tmp_path: Path) -> None:
+    """Of an account that may, signed by it; all others get what the rules say."""
+    again = [{"queue_offset": offset} for offset in range(5)]
+    others = [{"signer": signer} for signer in ("some", "wrong", "", "nobody", "some", "some")]
+    (replies, *_), served = await left_by(tmp_path, [again, again, others], runs=True, accounts=ACCOUNTS)
+    codes = Counter(split(reply, 0, len(reply), MAX_FRAME)[0][0].code for reply in replies)
+    assert codes == {0: 13, 1: 3}
+    assert served == 5
 
 
 async def test_pulls_like_one_that_found_messages_are_a_run(tmp_path: Path) -> None:
@@ -203,7 +267,7 @@ async def test_pulls_like_one_that_found_messages_are_a_run(tmp_path: Path) -> N
         {"queue_offset": offset, "sys_flag": SUBSCRIPTION | COMMIT, "commit_offset": offset} for offset in range(5)
     ]
     (replies, committed, *_), served = await left_by(tmp_path, [again, again, again], runs=True)
-    assert len(replies) == 12 + 15
+    assert len(replies) == 15
     assert served == 10
     assert committed == {"T@G": {0: 4}}
 

@@ -1,0 +1,202 @@
+"""The compiled twin of a run of pulls against the pure one: the same replies and figures, whatever changes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tianzhou._hot import pulls, signing, sources
+from tianzhou.access.signatures import signature
+from tianzhou.store import MessageStore, NewRecord, ReadRequest, StoreSettings
+from tianzhou.wire.command import Command, encode, split
+from tianzhou.wire.fields import write_header
+from tianzhou.wire.hashing import tags_code
+
+compiled = pytest.importorskip("tianzhou._hot._compiled", reason="the compiled twin was not built here")
+pytestmark = pytest.mark.skipif(
+    sources.digest() != compiled.SOURCE, reason="the compiled twin was built from other sources"
+)
+
+MAX_FRAME = 1 << 20
+BROADCASTING = object()
+SECRET = "secret"
+LATER = sys.float_info.max
+TAGS = [None, frozenset({tags_code("odd")}), frozenset({tags_code("even"), 7})]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MessageStore]:
+    """A store whose log files have a few records."""
+    folder: Path = tmp_path_factory.mktemp("store")
+    small = StoreSettings(
+        str(folder), mapped_file_size_commit_log=4096, mapped_file_size_consume_queue=800, max_hash_slot_num=10,
+        max_index_num=50,
+    )  # fmt: skip
+    store = MessageStore(small)
+    store.open()
+    for number in range(50):
+        tag = "odd" if number % 2 else "even"
+        body = b"x" * (number * 37 % 400)
+        store.append(NewRecord("T", number % 3 % 2, body, f"TAGS\x01{tag}\x02".encode(), tags_code=tags_code(tag)))
+    store.max_offset("T", 0)
+    yield store
+    store.close_now()
+
+
+class Side:
+    """What one of the twins works on.
+
+    Args:
+        twin: its module.
+        store: of the messages.
+    """
+
+    def __init__(self, twin: Any, store: MessageStore) -> None:
+        self.twin, self.store = twin, store
+        self.groups: dict[str, Any] = {"G": self._group(), "H": self._group()}
+        self.topics: dict[str, Any] = {"T": SimpleNamespace(topic_sys_flag=4)}
+        self.subscription = object()
+        self.online = SimpleNamespace(message_model=None, subscriptions={"T": self.subscription})
+        self.consumers: dict[str, Any] = {"H": self.online}
+        self.resets: dict[str, Any] = {}
+        self.commits: list[tuple[str, int, int]] = []
+        self.room = 99
+        arguments = self.groups, self.topics, self.consumers, self.resets
+        self.run = twin.PullRun(*arguments, BROADCASTING, self._commit)
+        self.notes: dict[str, Any] = {"T": "note"}
+        self.reached: dict[int, int] = {0: 0}
+        self.counts = [0, 0, 0]
+        self.of_queue = {0: [0, 0, 0, 0], 1: [0, 0, 0, 0]}
+
+    @staticmethod
+    def _group() -> Any:
+        return SimpleNamespace(group_sys_flag=3, which_broker_when_consume_slowly=1, broker_id=0)
+
+    def _commit(self, cursor: Any, offset: int) -> bool:
+        if len(self.commits) >= self.room:
+            return False
+        self.commits.append((cursor.name, cursor.queue_id, offset))
+        return True
+
+    def learn(self, fields: dict[str, Any], codes: frozenset[int] | None, until: float) -> None:
+        """Have pulls like these go on where a read of the store ends."""
+        group, queue_id, most, flags = (
+            fields[key] for key in ("consumer_group", "queue_id", "max_msg_nums", "sys_flag")
+        )
+        frame = pull(fields, "")
+        key = pulls.pull_key(split(frame, 0, len(frame), MAX_FRAME)[0][0].header)
+        request = ReadRequest("T", queue_id, 0, most, codes)
+        assert self.store.read_ready(request) is not None
+        ready = request.ready
+        assert ready is not None
+        stretch = self.twin.ReadyStretch(
+            self.store._log, ready.queue, ready.segment, ready.begin, ready.end, until, ready.looked_at, ready.limits
+        )
+        subscription = self.subscription if group == "H" else None
+        arguments = group, "T", queue_id, most, codes, bool(flags & 1), self.groups[group], self.topics["T"]
+        cursor = self.twin.PullCursor(*arguments, subscription)
+        reached = self.reached if queue_id == 0 else None
+        notes, note = (self.notes, self.notes.get("T")) if flags & 4 else (None, None)
+        cursor.found(stretch, notes, note, reached, self.counts, self.of_queue[queue_id])
+        self.run.cursors[key] = cursor
+
+    def answered(self, buffer: bytes, *arguments: Any) -> Any:
+        """All that an answer is, and what it changes."""
+        *numbers, now, reads_slaves, accounts = arguments
+        replies: list[bytes] = []
+        found = self.run.answer(buffer, *numbers, now, reads_slaves, replies, accounts)
+        return found, b"".join(replies), self.commits, self.reached, self.counts, self.of_queue
+
+
+def pull(fields: dict[str, Any], signer: str) -> bytes:
+    """A pull as it is on the wire."""
+    plain = write_header(
+        11, topic="T", commit_offset=fields.get("queue_offset", 0), suspend_timeout_millis=0, sub_version=0,
+        **{"queue_offset": 0} | fields,
+    )  # fmt: skip
+    if signer:
+        plain["AccessKey"] = signer
+        plain["Signature"] = signature(plain, b"", SECRET)
+    return encode(Command(11, 7, version=453, fields=plain))
+
+
+KINDS: list[tuple[dict[str, Any], frozenset[int] | None]] = [
+    ({"consumer_group": group, "queue_id": queue_id, "max_msg_nums": most, "sys_flag": flags}, codes)
+    for group, queue_id, most, flags, codes in (
+        ("G", 0, 3, 4, None), ("G", 1, 1, 5, TAGS[1]), ("H", 0, 32, 1, TAGS[2]), ("H", 1, 2, 0, None),
+    )
+]  # fmt: skip
+FRAMES = st.builds(
+    lambda kind, offset, signer: pull(KINDS[kind][0] | {"queue_offset": offset}, signer),
+    st.integers(0, 3),
+    st.integers(-1, 36),
+    st.sampled_from(["", "may", "may", "other"]),
+)
+CHANGES = {
+    "nothing": lambda side: None,
+    "another group": lambda side: side.groups.update(G=side._group()),
+    "no group": lambda side: side.groups.pop("G", None),
+    "another topic": lambda side: side.topics.update(T=SimpleNamespace(topic_sys_flag=1)),
+    "a broadcaster": lambda side: setattr(side.online, "message_model", BROADCASTING),
+    "another subscription": lambda side: side.online.subscriptions.update(T=object()),
+    "no consumers": lambda side: side.consumers.clear(),
+    "a reset": lambda side: side.resets.update(key={0: 1}),
+    "another note": lambda side: side.notes.update(T="other"),
+    "no room for commits": lambda side: setattr(side, "room", 1),
+    "to be looked at": lambda side: [cursor.forget() for cursor in side.run.cursors.values()],
+}
+STEPS = st.lists(
+    st.tuples(
+        st.lists(FRAMES, max_size=5),
+        st.sampled_from(sorted(CHANGES)),
+        st.sampled_from([0.0, 2.0]),
+        st.booleans(),
+        st.booleans(),
+        st.sampled_from([0, 700, 1 << 20]),
+        st.integers(0, 3),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(steps=STEPS)
+def test_both_twins_answer_alike(store: MessageStore, steps: list[Any]) -> None:
+    sides = [Side(pulls, store), Side(compiled, store)]
+    for side in sides:
+        for fields, codes in KINDS:
+            side.learn(fields, codes, 1.0)
+    for frames, change, now, reads_slaves, signed, most, cut in steps:
+        buffer = b"".join(frames)
+        outcomes = []
+        for side in sides:
+            begin = signing if side.twin is pulls else compiled
+            starts = {("may", "T", "G"): begin.begin_hmac(SECRET), ("may", "T", "H"): begin.begin_hmac(SECRET)}
+            accounts = (lambda *names, starts=starts: starts.get(names)) if signed and compiled.HAS_SHA1 else None
+            outcomes.append(side.answered(buffer, 0, len(buffer) - cut, MAX_FRAME, most, now, reads_slaves, accounts))
+            CHANGES[change](side)
+        assert outcomes[0] == outcomes[1]
+
+
+def test_what_goes_on_is_answered(store: MessageStore) -> None:
+    """All of what can be, in one call."""
+    for twin in (pulls, compiled):
+        side = Side(twin, store)
+        for fields, codes in KINDS:
+            side.learn(fields, codes, LATER)
+        buffer = b"".join(pull(fields | {"queue_offset": 2}, "") for fields, _ in KINDS)
+        (start, served, brought, found), replies, *_ = side.answered(
+            buffer, 0, len(buffer), MAX_FRAME, 1 << 20, 0.0, True, None
+        )
+        assert (start, served, found) == (len(buffer), 4, None)
+        assert brought == side.counts[1]
+        assert [reply.code for reply in split(replies, 0, len(replies), MAX_FRAME)[0]] == [0] * 4
+        assert len(side.commits) == 2
