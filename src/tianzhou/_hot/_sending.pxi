@@ -175,8 +175,26 @@ cdef class SendRun:
                     break
                 own = tz_unescape(send.properties, send.properties_size, self.text, MOST_PROPERTIES)
                 put.queue_id, put.born, put.reconsumed = send.queue_id, send.born, send.reconsumed
+                if own < 0:
+                    break
+                if accounts is not None:
+                    if (code_of_account != send.code or account_size != send.access_key_size
+                            or memcmp(account, send.access_key, account_size) != 0):
+                        if send.access_key_size == 0:
+                            break
+                        begun_hmac = accounts(
+                            send.code, PyUnicode_DecodeUTF8(<const char *>send.access_key, send.access_key_size, NULL),
+                            PyUnicode_DecodeUTF8(<const char *>topic, topic_size, NULL))
+                        if begun_hmac is None:
+                            break
+                        code_of_account, account, account_size = send.code, send.access_key, send.access_key_size
+                    if (tz_find(self.text, own, b"INNER_MULTI_DISPATCH", 20) != NULL
+                            or (send.batch and tz_find(p + 8 + word, length - 4 - word, b"INNER_MULTI_DISPATCH", 20) != NULL)
+                            or not is_signed(begun(begun_hmac), p + 8, word, send.signature, send.signature_size,
+                                             p + 8 + word, length - 4 - word, self.content, MOST_SIGNED)):
+                        break
                 if send.batch:
-                    if (self.shared is None or own != PyBytes_GET_SIZE(self.shared) or accounts is not None
+                    if (self.shared is None or own != PyBytes_GET_SIZE(self.shared)
                             or memcmp(self.text, PyBytes_AS_STRING(self.shared), own) != 0 or not self.batch_pieces
                             or not find_values(self.text, own, self.names, &found) or found.size[0]
                             or (settles and found.size[3] == 5 and memcmp(found.at[3], b"false", 5) == 0)):
@@ -206,24 +224,9 @@ cdef class SendRun:
                     start += 4 + length
                     count += 1
                     continue
-                if (own <= 0 or not find_values(self.text, own, self.names, &found) or found.size[0] == 0
+                if (own == 0 or not find_values(self.text, own, self.names, &found) or found.size[0] == 0
                         or (settles and found.size[3] == 5 and memcmp(found.at[3], b"false", 5) == 0)):
                     break
-                if accounts is not None:
-                    if (code_of_account != send.code or account_size != send.access_key_size
-                            or memcmp(account, send.access_key, account_size) != 0):
-                        if send.access_key_size == 0:
-                            break
-                        begun_hmac = accounts(
-                            send.code, PyUnicode_DecodeUTF8(<const char *>send.access_key, send.access_key_size, NULL),
-                            PyUnicode_DecodeUTF8(<const char *>topic, topic_size, NULL))
-                        if begun_hmac is None:
-                            break
-                        code_of_account, account, account_size = send.code, send.access_key, send.access_key_size
-                    if (tz_find(self.text, own, b"INNER_MULTI_DISPATCH", 20) != NULL
-                            or not is_signed(begun(begun_hmac), p + 8, word, send.signature, send.signature_size,
-                                             p + 8 + word, length - 4 - word, self.content, MOST_SIGNED)):
-                        break
                 gap = self.text[own - 1] != 2
                 more, place = own + gap + PyBytes_GET_SIZE(self.tail), put.base + put.position
                 size = put.overhead + length - 4 - word + more
