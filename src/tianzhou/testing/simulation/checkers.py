@@ -18,6 +18,7 @@ from tianzhou.testing.simulation.history import (
     History,
     Leads,
     Place,
+    PowerLoss,
     Refused,
     Remains,
     Rot,
@@ -124,15 +125,32 @@ def excusable(history: History, promise: Promise) -> set[tuple[Place, int]]:
     """Places that may be without their message in the end: `rotten` ones, and those that were never promised.
 
     A message that was answered by another status, on a disk that refused to sync, may go with the power while one
-    behind it stays.
+    behind it stays; and so may one that was not answered at all, as long as nobody got it.
     """
     where = _where(history)
-    return rotten(history) | {
-        (event.place, event.offset)
-        for event in history.events
-        if isinstance(event, Acked)
-        and event.status not in promise.statuses
-        and event.offset not in where.get(event.place, {})
+    return (
+        rotten(history)
+        | _unanswered_gaps(history, where)
+        | {
+            (event.place, event.offset)
+            for event in history.events
+            if isinstance(event, Acked)
+            and event.status not in promise.statuses
+            and event.offset not in where.get(event.place, {})
+        }
+    )
+
+
+def _unanswered_gaps(history: History, where: dict[Place, dict[int, str]]) -> set[tuple[Place, int]]:
+    """Places in front of others that no answer and no consumer has named, where a machine has lost its power."""
+    if not any(isinstance(event, PowerLoss) for event in history.events):
+        return set()
+    named = {(event.place, event.offset) for event in history.events if isinstance(event, Acked | Consumed)}
+    return {
+        (place, offset)
+        for place, rows in where.items()
+        for offset in range(max(rows, default=0))
+        if offset not in rows and (place, offset) not in named
     }
 
 

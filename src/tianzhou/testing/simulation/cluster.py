@@ -23,7 +23,7 @@ from tianzhou.store.log.flush import WORK
 from tianzhou.store.results import ReadRequest
 from tianzhou.testing.disk import ForgetfulDisk
 from tianzhou.testing.simulation.faults import LEADER, Planned
-from tianzhou.testing.simulation.history import Fault, History, Place, Remains, Rot, Serves, Stored
+from tianzhou.testing.simulation.history import Fault, History, Place, PowerLoss, Remains, Rot, Serves, Stored
 from tianzhou.testing.simulation.load import TOPIC, ConsumerOn, ProducerOn
 from tianzhou.testing.simulation.loop import SimulationLoop
 from tianzhou.testing.simulation.machines import Machine
@@ -343,7 +343,10 @@ class Cluster:
             await asyncio.sleep(FORCED_S)
         if machine.process is process:
             machine.die(power=power)
-        self._history.add(Fault, f"{machine.name} is dead")
+        if power:
+            self._history.add(PowerLoss, f"{machine.name} has lost its power")
+        else:
+            self._history.add(Fault, f"{machine.name} is dead")
         if planned.kind == "rot":
             self._history.add(Rot, self._flip(machine))
         if planned.kind != "leave":

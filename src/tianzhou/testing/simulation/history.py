@@ -123,6 +123,11 @@ class Fault(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class PowerLoss(Fault):
+    """A machine has lost its power, and with it what its disk did not have."""
+
+
+@dataclass(frozen=True, slots=True)
 class Rot(Event):
     """A bit of a log has flipped."""
 

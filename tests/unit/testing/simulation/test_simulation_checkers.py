@@ -18,6 +18,7 @@ from tianzhou.testing.simulation.history import (
     History,
     Leads,
     Place,
+    PowerLoss,
     Refused,
     Remains,
     Sent,
@@ -213,3 +214,25 @@ def test_what_was_not_promised_may_be_missing_with_what_is_behind_it_whole() -> 
 
     assert found("FLUSH_DISK_TIMEOUT") == []
     assert found("SEND_OK") == ["commits", "lost", "order", "places"]
+
+
+def test_what_was_never_answered_may_go_with_the_power() -> None:
+    """Of two messages that a disk was about to have the second one is left; nobody was answered, or got the first."""
+
+    def found(*happened: tuple[object, ...]) -> list[str]:
+        history = story(
+            *sent("a", 0),
+            (Sent, "b", "writer"),
+            (Sent, "c", "other"),
+            *happened,
+            consumed("a", 0),
+            consumed("c", 2),
+            (Acked, "c", "SEND_OK", QUEUE, 2),
+            (Ended, "writer"),
+            holds={0: "a", 2: "c"},
+        )
+        return sorted({problem.checker for problem in checkers.problems(history, PROMISE)})
+
+    assert found((PowerLoss, "m has lost its power")) == []
+    assert found((Fault, "m is dead")) == ["order", "places"]
+    assert found((PowerLoss, "m has lost its power"), consumed("b", 1)) != []
