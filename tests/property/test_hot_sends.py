@@ -348,9 +348,10 @@ def test_batches_like_one_that_was_taken_are_a_run(signer: str, tmp_path: Path) 
     same = Sent(code=320, batch="true", properties="WAIT\\u0001true", body=body, signer=signer)
     others = replace(same, properties="WAIT\\u0001false")
     large = replace(same, body=many)
+    mixed = [same, Sent(signer=signer), same, same]
     reads = [
         b"".join(one.frame(10 * read + number) for number, one in enumerate(ones))
-        for read, ones in enumerate([[same] * 3, [same, Sent(signer=signer), same, same], [others, same], [large], [large]])
+        for read, ones in enumerate([[same] * 3, mixed, [others, same], [large], [large]])
     ]
     store = {"mapped_file_size_commit_log": 1 << 20}
     replies, *_ = asyncio.run(stored(tmp_path, reads, Counted, signed=bool(signer), **store))

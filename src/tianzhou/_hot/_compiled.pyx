@@ -82,7 +82,7 @@ cdef enum:  # in the order of the table below
     V1_TOPIC, L_MAP = V1_TOPIC + 8, L_CHECK, L_OVERHEAD, L_BITS, L_CRC, L_BASE, L_POSITION, L_HOST,
     Q_MAP, Q_POSITION, Q_RESERVED, Q_TOPIC, Q_FIELD, Q_ARRIVED, Q_DELAYED, Q_DIRTY, Q_MAGIC, Q_MAX, Q_PHYSICAL, Q_NEXT,
     Q_PLAIN,
-    I_MAP, I_ENTRIES, I_RESERVED, I_TOUCHED, I_BEGIN, I_CAPACITY, I_COUNT, I_END, I_SLOTS, I_STORED, I_USED,
+    I_MAP, I_ENTRIES, I_RESERVED, I_TOUCHED, I_BEGIN, I_FIRST, I_CAPACITY, I_COUNT, I_END, I_SLOTS, I_STORED, I_USED,
     T_LIMIT, T_FLAGS, T_COUNTS, T_SIZES,
     ATTRIBUTES
 
@@ -96,7 +96,8 @@ _ATTRIBUTES = (
     (LogCursor, "_map _check _overhead _sys_bits appends_crc base position store_host_field"),
     (QueueCursor, "_map _position _reserved topic topic_field arrived delayed dirty magic max_offset max_physical next_offset"
                 " plain"),
-    (IndexCursor, "_map _entries _reserved _touched begin_timestamp capacity count end_offset slots end_timestamp slot_count"),
+    (IndexCursor, "_map _entries _reserved _touched begin_timestamp begin_offset capacity count end_offset slots end_timestamp"
+                  " slot_count"),
     (SendTarget, "limit flags counts sizes"),
 )
 cdef Py_ssize_t AT[ATTRIBUTES]

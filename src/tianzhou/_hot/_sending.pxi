@@ -276,6 +276,8 @@ cdef class SendRun:
                         awaited.append((target, send.queue_id))
                 start += 4 + length
                 count += 1
+            if shown and indexed:
+                put_index_header(newest)
         finally:
             PyBuffer_Release(&segment)
             PyBuffer_Release(&source)

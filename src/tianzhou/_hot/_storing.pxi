@@ -543,8 +543,8 @@ cdef bint index_entries(file, Entries *entries, int64_t stored, bint writes) exc
             or entries.places[0] <= whole(file, I_END, &odd) or all_entries < 40 + 4 * slots):
         return False
     touched = <object>of(file, I_TOUCHED)
-    for step in range(count):
-        place = 40 + 4 * (entries.hashes[step] % slots)
+    for step in range(-1, count):
+        place = 0 if step < 0 else 40 + 4 * (entries.hashes[step] % slots)  # the header's first
         if not touched[place >> 12]:
             try:
                 file._touch(place)
@@ -564,6 +564,25 @@ cdef bint index_entries(file, Entries *entries, int64_t stored, bint writes) exc
     tz_set(file, AT[I_USED], used)
     tz_set(file, AT[I_END], entries.places[count - 1])
     tz_set(file, AT[I_STORED], stored)
+    return True
+
+
+cdef bint put_index_header(file) except -1:
+    """Make the header in an index file, whose page is there, say what was inserted (store.md 8.1)."""
+    cdef Py_buffer view
+    cdef uint8_t *p
+    cdef int odd = 0
+    cdef int64_t begin = whole(file, I_BEGIN, &odd), stored = whole(file, I_STORED, &odd)
+    cdef int64_t first = whole(file, I_FIRST, &odd), end = whole(file, I_END, &odd)
+    cdef int64_t used = tz_i32(of(file, I_USED), &odd), count = tz_i32(of(file, I_COUNT), &odd)
+    if odd:
+        file.write_header()
+        return True
+    PyObject_GetBuffer(<object>of(file, I_MAP), &view, PyBUF_WRITABLE)
+    p = tz_put64(tz_put64(<uint8_t *>view.buf, <uint64_t>begin), <uint64_t>stored)
+    p = tz_put64(tz_put64(p, <uint64_t>first), <uint64_t>end)
+    tz_put32(tz_put32(p, <uint32_t>used), <uint32_t>count)
+    PyBuffer_Release(&view)
     return True
 
 

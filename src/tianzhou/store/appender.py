@@ -248,16 +248,16 @@ class Appender:
             buffer, start, end, most_frame, self._settings.max_message_size, log, self._table, targets, host, port,
             stored, pending, dispatcher.dirty, at_once, settles, accounts,
         )  # fmt: skip
-        later = len(pending) > before
+        later, end_offset = len(pending) > before, log.end
         if shown:
-            dispatcher.dispatched_at_once(pending[before][2] if later else log.end, stored, waited)
+            dispatcher.dispatched_at_once(pending[before][2] if later else end_offset, stored, waited)
         if later:
             self._appended(stored, _TOGETHER if type(pending[-1][4]) is bytes else 1)
         elif count:
             self._flusher.last_timestamp = stored
             if self.on_append is not None:
                 self.on_append()
-        return start, replies, count, log.end, awaited
+        return start, replies, count, end_offset, awaited
 
     def append_batch(self, record: NewRecord, entries: Iterable[tuple[int, Octets, Octets]]) -> PutResult:
         """Store several messages of one queue, all in one segment (store.md §16.1).

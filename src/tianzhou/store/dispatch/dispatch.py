@@ -110,7 +110,7 @@ class Dispatcher:
         return (False, None) if index is None else (True, index.newest)
 
     def dispatched_at_once(self, position: int, stored: int, waited: Iterable[QueueCursor]) -> None:
-        """Note that records were dispatched at once, by whoever stored them.
+        """Note that records were dispatched at once, by whoever stored them and brought the index's header up to date.
 
         Args:
             position: where the last of them ends.
@@ -118,8 +118,6 @@ class Dispatcher:
             waited: queues that got one and are waited for.
         """
         self.position, self.logics_timestamp = position, stored
-        if self.index is not None:
-            self.index.write_header()
         for queue in waited:
             if queue.arrived is not None:
                 queue.arrived.advance(queue.max_offset)
