@@ -255,8 +255,10 @@ class Connection(Requester, asyncio.BufferedProtocol):
             self.silent_since = inf
             if waits:
                 self._backlog += commands
-            else:
+            elif commands:
                 self._serve(commands, group.processor, served)
+            elif served:
+                self._write(served, sum(map(len, served)))
             if group.busy_poll is not None:
                 group.busy_poll.requested(self, now - written if self.last_write > written else inf)
         reserved = session.reserved

@@ -102,6 +102,10 @@ class Session:
             return self._received_large(count, take)
         end = len(self._tail) + count
         first = 0 if take is None else take(self._scratch, 0, end)
+        if first == end:
+            self._tail = b""
+            self.reserved = 0
+            return []
         try:
             commands, start = split(self._scratch, first, end, MAX_FRAME)
         except ProtocolError:
