@@ -95,7 +95,9 @@ class ColdDisk:
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(held.path))
         with self._lock:
             for number in self.missing(held.path, start, end):
-                os.pwrite(self._files[held.path], self._pages[held.path].pop(number), number * PAGE)
+                # Whoever asks meanwhile must not take a page for fetched that reads as zeros.
+                os.pwrite(self._files[held.path], self._pages[held.path][number], number * PAGE)
+                del self._pages[held.path][number]
 
     @contextmanager
     def installed(self) -> Iterator[ColdDisk]:
