@@ -116,7 +116,7 @@ CONSUMERS: list[dict[str, Any]] = [
     {"sys_flag": COMMIT, "sub_version": 2},
     {"subscription": "TagA", "queue_id": 1},
     {"sys_flag": SUBSCRIPTION | SUSPEND, "suspend_timeout_millis": 20_000, "queue_offset": 6},
-    {"sys_flag": COMMIT | SUSPEND, "sub_version": 2, "suspend_timeout_millis": 1, "queue_offset": 6},
+    {"sys_flag": COMMIT | SUSPEND, "sub_version": 2, "suspend_timeout_millis": 0, "queue_offset": 6},
 ]
 """Whose pulls come again and again, so that most are served by runs."""
 AGAIN = st.builds(
