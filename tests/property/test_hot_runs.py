@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tianzhou._hot import runs, sources
-from tianzhou._hot.cursors import QueueCursor
+from tianzhou._hot import QueueCursor, runs, sources
 from tianzhou.records.codec import Record, encode_blank, encode_record
 from tianzhou.records.walk import Finding, read_item
 from tianzhou.store.queues.tags_code import queue_tags_code

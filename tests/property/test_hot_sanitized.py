@@ -19,6 +19,7 @@ SUITES = (
     "tests/property/test_hot_dispatch.py",
     "tests/property/test_hot_entries.py",
     "tests/property/test_hot_pull_runs.py",
+    "tests/property/test_hot_reads.py",
     "tests/property/test_hot_runs.py",
     "tests/property/test_hot_sends.py",
     "tests/property/test_hot_signing.py",

@@ -17,8 +17,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import Struct, structs
 
-from tianzhou._hot import frames, headers, properties, records, sources
-from tianzhou._hot.cursors import LogCursor, NewRecord, QueueCursor
+from tianzhou._hot import LogCursor, QueueCursor, frames, headers, properties, records, sources
+from tianzhou._hot.cursors import NewRecord
 from tianzhou.store.results import PutResult, PutStatus
 from tianzhou.wire.command import Command, decode
 from tianzhou.wire.hashing import tags_code

@@ -25,6 +25,10 @@ if TYPE_CHECKING or MODE == "pure":
     from tianzhou._hot.client_sends import SendFrames as SendFrames
     from tianzhou._hot.client_sends import Sent as Sent
     from tianzhou._hot.client_sends import take_results as take_results
+    from tianzhou._hot.cursors import IndexCursor as IndexCursor
+    from tianzhou._hot.cursors import LogCursor as LogCursor
+    from tianzhou._hot.cursors import QueueCursor as QueueCursor
+    from tianzhou._hot.cursors import SendTarget as SendTarget
     from tianzhou._hot.deliveries import HandlerCalls as HandlerCalls
     from tianzhou._hot.deliveries import MessageReader as MessageReader
     from tianzhou._hot.entries import copy_run as copy_run
@@ -42,6 +46,8 @@ if TYPE_CHECKING or MODE == "pure":
     from tianzhou._hot.pulls import PullRun as PullRun
     from tianzhou._hot.pulls import ReadyStretch as ReadyStretch
     from tianzhou._hot.pulls import scan_pull as scan_pull
+    from tianzhou._hot.reads import ReadPath as ReadPath
+    from tianzhou._hot.reads import SharedReads as SharedReads
     from tianzhou._hot.records import BY_HAND as BY_HAND
     from tianzhou._hot.records import fill as fill
     from tianzhou._hot.records import gather as gather
@@ -55,8 +61,10 @@ else:
     put_batch, put_plain, split = _twin.put_batch, _twin.put_plain, _twin.split
     next_run, take_rows, stored_reply = _twin.next_run, _twin.take_rows, _twin.stored_reply
     put_entry, put_entries, next_entries = _twin.put_entry, _twin.put_entries, _twin.next_entries
-    SendRun, entry_run, copy_run = _twin.SendRun, _twin.entry_run, _twin.copy_run
+    ReadPath, SharedReads = _twin.ReadPath, _twin.SharedReads
+    SendRun, SendTarget, entry_run, copy_run = _twin.SendRun, _twin.SendTarget, _twin.entry_run, _twin.copy_run
     scan_pull, pull_reply = _twin.scan_pull, _twin.pull_reply
+    LogCursor, QueueCursor, IndexCursor = _twin.LogCursor, _twin.QueueCursor, _twin.IndexCursor
     PullCursor, PullRun, ReadyStretch = _twin.PullCursor, _twin.PullRun, _twin.ReadyStretch
     Awaited, Sent, SendFrames, QuickSends = _twin.Awaited, _twin.Sent, _twin.SendFrames, _twin.QuickSends
     HandlerCalls, MessageReader = _twin.HandlerCalls, _twin.MessageReader

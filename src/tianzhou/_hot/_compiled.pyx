@@ -2,8 +2,8 @@
 """The compiled twin of the hot functions: the same results as the pure one, without the Python objects in between.
 
 The pure twin of a function documents it; what a function does not know it leaves to its twin, so both always agree.
-Header structs and cursors are the classes of `headers` and `cursors`; their attributes are read and written by
-their place in the object, looked up when this module is imported. A map's memory is held for the length of a call.
+What grows is an extension type of the name that its pure class has (`_cursors.pxi`). A map's memory is held for the
+length of a call.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
@@ -20,7 +20,7 @@ from tianzhou._hot import properties as _properties
 from tianzhou._hot import records as _records
 from tianzhou._hot import signing as _signing
 from tianzhou._hot.headers import LANGUAGE_CODES, OTHER, Command, SendHeader, SendHeaderV2
-from tianzhou._hot.cursors import IndexCursor, LogCursor, NewRecord, QueueCursor, SendTarget
+from tianzhou._hot.cursors import NewRecord
 
 cdef extern from "slots.h":
     const char *SOURCE_TEXT "TIANZHOU_SOURCE"
@@ -50,7 +50,6 @@ cdef extern from "slots.h":
     bint tz_ascii(object)
     const uint8_t *tz_find(const uint8_t *, Py_ssize_t, const char *, Py_ssize_t)
     Py_ssize_t tz_signed(const uint8_t *, Py_ssize_t, uint8_t *, Py_ssize_t)
-    bint PyObject_TypeCheck(object, type)
 
 cdef extern from "layout.h":  # printed from tianzhou.records.layout
     enum:
@@ -71,40 +70,7 @@ BY_HAND = 1  # so many records the dispatcher does itself when `fill` stops at o
 ctypedef const uint8_t *Place
 
 
-# Attributes, by their place in the object
-
-cdef enum:  # in the order of the table below
-    C_CODE, C_OPAQUE, C_FLAG, C_VERSION, C_REMARK, C_HEADER, C_LANGUAGE, C_FIELDS, C_BODY, C_SIGNED,
-    F_CODE, F_OPAQUE, F_FLAG, F_VERSION, F_REMARK, F_HEADER,
-    R_TOPIC, R_QUEUE_ID, R_FLAG, R_BORN, R_RECONSUMED, R_SYS_FLAG, R_PROPERTIES, R_BODY, R_HOST, R_PORT, R_PREPARED,
-    R_TAGS, R_KEYS, R_UNIQUE,
-    V2_TOPIC, V2_QUEUE_ID, V2_FLAG, V2_BORN, V2_RECONSUMED, V2_SYS_FLAG, V2_PROPERTIES, V2_BATCH,
-    V1_TOPIC, L_MAP = V1_TOPIC + 8, L_CHECK, L_OVERHEAD, L_BITS, L_CRC, L_BASE, L_POSITION, L_HOST,
-    Q_MAP, Q_POSITION, Q_RESERVED, Q_TOPIC, Q_FIELD, Q_ARRIVED, Q_DELAYED, Q_DIRTY, Q_MAGIC, Q_MAX, Q_PHYSICAL, Q_NEXT,
-    Q_PLAIN,
-    I_MAP, I_ENTRIES, I_RESERVED, I_TOUCHED, I_BEGIN, I_FIRST, I_CAPACITY, I_COUNT, I_END, I_SLOTS, I_STORED, I_USED,
-    T_LIMIT, T_FLAGS, T_COUNTS, T_SIZES,
-    ATTRIBUTES
-
-_SENT = "topic queue_id flag born_timestamp reconsume_times sys_flag properties "
-_ATTRIBUTES = (
-    (Command, "code opaque flag version remark header language fields body signed"),
-    (_frames.FRAMES[0], "code opaque flag version remark header"),
-    (NewRecord, _SENT + "body born_host born_port prepared_transaction_offset tags_code keys uniq_key"),
-    (SendHeaderV2, _SENT + "batch_text"),
-    (SendHeader, _SENT + "batch_text"),
-    (LogCursor, "_map _check _overhead _sys_bits appends_crc base position store_host_field"),
-    (QueueCursor, "_map _position _reserved topic topic_field arrived delayed dirty magic max_offset max_physical next_offset"
-                " plain"),
-    (IndexCursor, "_map _entries _reserved _touched begin_timestamp begin_offset capacity count end_offset slots end_timestamp"
-                  " slot_count"),
-    (SendTarget, "limit flags counts sizes"),
-)
-cdef Py_ssize_t AT[ATTRIBUTES]
-cdef int _step
-for _step, _place in enumerate([slot(kind, name) for kind, names in _ATTRIBUTES for name in names.split()]):
-    AT[_step] = _place
-
+# Attributes of messages, by their place in the object
 
 cdef Py_ssize_t slot(kind, name) except -1:
     """Where objects of a class keep an attribute."""
@@ -114,18 +80,18 @@ cdef Py_ssize_t slot(kind, name) except -1:
     return at
 
 
-cdef inline PyObject *of(owner, int which) noexcept:
-    return tz_peek(owner, AT[which])
+cdef inline int64_t whole(value, int *odd) noexcept:
+    """A whole number of 64 bits; anything else raises the flag."""
+    return tz_i64(<PyObject *>value, odd)
 
 
-cdef inline int64_t whole(owner, int which, int *odd) noexcept:
-    return tz_i64(tz_peek(owner, AT[which]), odd)
+cdef inline int64_t whole32(value, int *odd) noexcept:
+    return tz_i32(<PyObject *>value, odd)
 
 
 # Frames
 
 cdef dict _BY_CODE = _frames.BY_CODE, _FIRST_FIELD_AT = _frames.FIRST_FIELD_AT
-cdef object _command = Command(0).__copy__
 
 
 cdef object decode_hot(Place p, Py_ssize_t size, Place stop):
@@ -142,16 +108,10 @@ cdef object decode_hot(Place p, Py_ssize_t size, Place stop):
         found = decode(PyBytes_FromStringAndSize(<const char *>p, size))
     except (ValueError, RecursionError):
         return None
-    command = _command()
-    cdef int step
-    for step in range(6):
-        tz_set(command, AT[C_CODE + step], <object>of(found, F_CODE + step))
-    tz_set(command, AT[C_LANGUAGE], LANGUAGE_CODES.get(found.language, OTHER))
-    tz_set(command, AT[C_FIELDS], {})
-    tz_set(command, AT[C_BODY], PyBytes_FromStringAndSize(<const char *>p + size, stop - p - size))
-    if tz_find(p, size, b'"Signature"', 11) != NULL:
-        tz_set(command, AT[C_SIGNED], signed_content(p, size))
-    return command
+    body = PyBytes_FromStringAndSize(<const char *>p + size, stop - p - size)
+    signed = signed_content(p, size) if tz_find(p, size, b'"Signature"', 11) != NULL else b""
+    return Command(found.code, found.opaque, found.flag, LANGUAGE_CODES.get(found.language, OTHER), found.version,
+                   found.remark, {}, body, 0, found.header, signed)
 
 
 cdef object signed_content(Place p, Py_ssize_t size):
@@ -215,6 +175,8 @@ def stored_reply(opaque, id_head, place, queue_id, queue_offset, transaction_id,
     return PyBytes_FromStringAndSize(frame, size + 8)
 
 
+include "_cursors.pxi"
+include "_reading.pxi"
 include "_storing.pxi"
 include "_signing.pxi"
 include "_sending.pxi"

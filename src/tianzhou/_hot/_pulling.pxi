@@ -92,10 +92,11 @@ def pull_reply(opaque, code, remark, next_offset, min_offset, max_offset, sugges
 
 
 cdef class ReadyStretch:
-    cdef readonly object queue, segment, limits
+    cdef readonly QueueCursor queue
+    cdef readonly object segment, limits
     cdef readonly int64_t begin, end, looked_at
     cdef readonly double until
-    cdef object log
+    cdef LogCursor log
     cdef Limits bounds
     cdef int64_t segment_start
 
@@ -109,25 +110,25 @@ cdef class ReadyStretch:
         """Where the records are that a read gets; None where anything has to be looked at beside them."""
         cdef Py_buffer units
         cdef int64_t at, log_end
-        cdef int odd = 0
-        log, queue = self.log, self.queue
+        cdef LogCursor log = self.log
+        cdef QueueCursor queue = self.queue
         if now >= self.until or log.damaged or not log.checked.undisturbed:
             return None
         view = self.segment.open_view
         if view is None:
             return None
-        span.low, span.high = queue.min_offset, whole(queue, Q_MAX, &odd)
-        if odd or not max(span.low, <int64_t>queue.trusted_from, self.begin) <= offset < span.high:
+        span.low, span.high = queue.min_offset, queue.max_offset
+        if not max(span.low, <int64_t>queue.trusted_from, self.begin) <= offset < span.high:
             return None
         if min(offset + (most if tag_codes is None else self.looked_at), span.high) > self.end:
             return None
-        log_end = whole(log, L_BASE, &odd) + whole(log, L_POSITION, &odd)
+        log_end = log.base + log.position
         at = offset * 20 - self.segment_start
         files = log.files
         views.append(view)
         PyObject_GetBuffer(view, &units, PyBUF_SIMPLE)
         try:
-            if odd or not 0 <= at <= units.len:
+            if not 0 <= at <= units.len:
                 return None
             table = find_records(
                 <Place>units.buf + at, min(units.len - at, 20 * min(span.high - offset, self.looked_at)), files.segments,

@@ -20,13 +20,12 @@ cdef enum:
     ONEWAY = 2
 
 
-cdef int64_t unit_place(queue, int64_t offset, int64_t physical) except -2:
+cdef int64_t unit_place(QueueCursor queue, int64_t offset, int64_t physical) except -2:
     """Where the unit of a queue's next record goes; -1 when someone else has to see to it."""
-    cdef int odd = 0
-    cdef int64_t at = whole(queue, Q_POSITION, &odd)
-    if (at < 0 or offset != whole(queue, Q_MAX, &odd) or at + 20 > whole(queue, Q_RESERVED, &odd)
-            or <object>of(queue, Q_MAP) is None or at + 20 > len(<object>of(queue, Q_MAP))
-            or physical < whole(queue, Q_PHYSICAL, &odd) or odd):
+    cdef int64_t at = queue._position
+    if (at < 0 or offset != queue.max_offset or at + 20 > queue._reserved
+            or queue._map is None or at + 20 > len(queue._map)
+            or physical < queue.max_physical):
         return -1
     return at
 
@@ -133,20 +132,22 @@ cdef class SendRun:
         cdef int64_t size, limit = 0, flags = 0, place, unit_at, code_of_account = 0
         cdef int32_t code
         cdef uint32_t head
-        cdef int odd = 0, count = 0, shown = 0
+        cdef int count = 0, shown = 0
         cdef bint gap, indexed, direct = index is not None
         cdef list waited = [], awaited = [], counts = None, sizes = None
         cdef dict queues = None
         cdef bytes begun_hmac = None
         cdef Window body = Window()
         cdef Framing framing
+        cdef QueueCursor queue
+        cdef SendTarget target = None
         cdef list parts, places
         framing.size, entries.count = 0, 0
         if not self.pieces or not begin_log(&put, log, host, stored) or (accounts is not None and not HAS_SHA1):
             return start, b"", 0, 0, waited, awaited
         indexed, newest = index if direct else (False, None)
         put.port, put.prepared = port, 0
-        map_of_log = <object>of(log, L_MAP)
+        map_of_log = (<LogCursor>log)._map
         PyObject_GetBuffer(buffer, &source, PyBUF_SIMPLE)
         PyObject_GetBuffer(map_of_log, &segment, PyBUF_WRITABLE)
         try:
@@ -160,19 +161,20 @@ cdef class SendRun:
                     break
                 if topic == NULL or topic_size != send.topic_size or memcmp(topic, send.topic, topic_size) != 0:
                     name = PyUnicode_DecodeUTF8(<const char *>send.topic, send.topic_size, NULL)
-                    target, queues = targets.get(name), table.get(name)
-                    if queues is None or not PyObject_TypeCheck(target, SendTarget):
+                    admitted, queues = targets.get(name), table.get(name)
+                    if queues is None or not isinstance(admitted, SendTarget):
                         break
-                    limit, flags = whole(target, T_LIMIT, &odd), whole(target, T_FLAGS, &odd)
-                    counts, sizes = <object>of(target, T_COUNTS), <object>of(target, T_SIZES)
+                    target = <SendTarget>admitted
+                    limit, flags = target.limit, target.flags
+                    counts, sizes = target.counts, target.sizes
                     topic, topic_size, limit = send.topic, send.topic_size, min(limit, len(counts), len(sizes))
                     code_of_account = 0
-                if odd or not 0 <= send.queue_id < limit:
+                if not 0 <= send.queue_id < limit:
                     break
-                queue = queues.get(send.queue_id)
-                if (not PyObject_TypeCheck(queue, QueueCursor) or not <object>of(queue, Q_PLAIN)
-                        or not begin_queue(&put, queue)):
+                cursor = queues.get(send.queue_id)
+                if not begin_queue(&put, cursor) or not (<QueueCursor>cursor).plain:
                     break
+                queue = <QueueCursor>cursor
                 own = tz_unescape(send.properties, send.properties_size, self.text, MOST_PROPERTIES)
                 put.queue_id, put.born, put.reconsumed = send.queue_id, send.born, send.reconsumed
                 if own < 0:
@@ -210,8 +212,8 @@ cdef class SendRun:
                     except MemoryError:
                         memset(<uint8_t *>segment.buf + size, 0, put.position - size)
                         raise
-                    tz_set(log, AT[L_POSITION], put.position)
-                    tz_set(queue, AT[Q_NEXT], put.offset)
+                    (<LogCursor>log).position = put.position
+                    queue.next_offset = put.offset
                     pending.extend(parts)
                     direct = False
                     counts[send.queue_id] += len(places)
@@ -252,15 +254,15 @@ cdef class SendRun:
                     q[own] = 2
                 memcpy(q + own + gap, PyBytes_AS_STRING(self.tail), PyBytes_GET_SIZE(self.tail))
                 put.position += size
-                tz_set(log, AT[L_POSITION], put.position)
-                tz_set(queue, AT[Q_NEXT], put.offset + 1)
+                (<LogCursor>log).position = put.position
+                queue.next_offset = put.offset + 1
                 code = <int32_t>tz_hash(0, found.at[2], found.size[2])
                 if direct:
                     tz_put_unit(one, place, size, code)
                     put_units(queue, unit_at, one, 1, put.offset + 1, put.base + put.position, dirty)
                     if indexed:
                         index_entries(newest, &entries, stored, True)
-                    if <object>of(queue, Q_ARRIVED) is not None:
+                    if queue.arrived is not None:
                         waited.append(queue)
                     shown += 1
                 else:

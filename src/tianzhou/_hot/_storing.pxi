@@ -7,7 +7,7 @@ cdef struct Values:
     Py_ssize_t size[4]
 
 cdef list _NAMES = [b"UNIQ_KEY", b"KEYS", b"TAGS", b"WAIT"]
-cdef object _RECORD = NewRecord("", 0, b"", b""), _crc32 = _records.full_crc32
+cdef object _crc32 = _records.full_crc32
 
 
 cdef bint find_values(Place p, Py_ssize_t size, list names, Values *found) except -1:
@@ -45,30 +45,24 @@ cdef class PropertyReader:
         self.names, self.tails = _NAMES + [name.encode() for name in special], [b"\x02" + tail, tail]
 
     def record(self, header, body, host, port, int64_t flags):
-        cdef int first = V2_TOPIC if type(header) is SendHeaderV2 else V1_TOPIC, odd = 0, step
+        cdef int odd = 0
         cdef Values found
         cdef Py_ssize_t size = 0
-        if (first == V1_TOPIC and type(header) is not SendHeader) or not PyBytes_CheckExact(body):
+        if (type(header) is not SendHeaderV2 and type(header) is not SendHeader) or not PyBytes_CheckExact(body):
             return self.pure.record(header, body, host, port, flags)
-        text = <object>of(header, first + V2_PROPERTIES - V2_TOPIC)
-        cdef int64_t sys_flag = tz_i32(of(header, first + V2_SYS_FLAG - V2_TOPIC), &odd)
+        text = header.properties
+        cdef int64_t sys_flag = whole32(header.sys_flag, &odd)
         cdef Place p = <Place>PyUnicode_AsUTF8AndSize(text, &size) if tz_ascii(text) else NULL
         if (odd or sys_flag & INNER_BATCH_BITS or PyBytes_GET_SIZE(body) == 0 or p == NULL
-                or <object>of(header, first + V2_BATCH - V2_TOPIC) == "true"
+                or header.batch_text == "true"
                 or not find_values(p, size, self.names, &found) or found.size[0] == 0):
             return self.pure.record(header, body, host, port, flags)
         properties = PyBytes_FromStringAndSize(<const char *>p, size) + self.tails[p[size - 1] == 2]
-        record = _RECORD.__copy__()
-        for step in range(5):
-            tz_set(record, AT[R_TOPIC + step], <object>of(header, first + step))
-        tz_set(record, AT[R_SYS_FLAG], sys_flag | flags)
-        tz_set(record, AT[R_PROPERTIES], properties)
-        tz_set(record, AT[R_BODY], body)
-        tz_set(record, AT[R_HOST], host)
-        tz_set(record, AT[R_PORT], port)
-        tz_set(record, AT[R_TAGS], <int32_t>tz_hash(0, found.at[2], found.size[2]))
-        tz_set(record, AT[R_KEYS], PyUnicode_DecodeUTF8(<const char *>found.at[1], found.size[1], NULL))
-        tz_set(record, AT[R_UNIQUE], PyUnicode_DecodeUTF8(<const char *>found.at[0], found.size[0], NULL))
+        record = NewRecord(
+            header.topic, header.queue_id, body, properties, header.flag, sys_flag | flags, header.born_timestamp, host, port,
+            header.reconsume_times, 0, <int32_t>tz_hash(0, found.at[2], found.size[2]),
+            PyUnicode_DecodeUTF8(<const char *>found.at[1], found.size[1], NULL),
+            PyUnicode_DecodeUTF8(<const char *>found.at[0], found.size[0], NULL))
         return record, found.size[3] != 5 or memcmp(found.at[3], b"false", 5) != 0
 
 
@@ -87,44 +81,43 @@ cdef struct Framing:  # entry headers and units of a DLedger log; `size` 0 witho
     uint8_t *unit
 
 
-cdef bint begin_log(Put *put, log, host, int64_t stored) except -1:
+cdef bint begin_log(Put *put, cursor, host, int64_t stored) except -1:
     """Take down where the log ends and from whom records come; False when those are not plain."""
-    cdef int odd = 0
-    if not PyObject_TypeCheck(log, LogCursor):
+    if not isinstance(cursor, LogCursor) or not PyBytes_CheckExact(host) or PyBytes_GET_SIZE(host) != 4:
         return False
-    put.host, put.store_host, put.stored = <PyObject *>host, of(log, L_HOST), stored
-    if (not PyBytes_CheckExact(host) or PyBytes_GET_SIZE(host) != 4 or not PyBytes_CheckExact(<object>put.store_host)
-            or <object>of(log, L_CRC) or <object>of(log, L_MAP) is None):
+    cdef LogCursor log = <LogCursor>cursor
+    if log.appends_crc or log._map is None or log.store_host_field is None:
         return False
-    put.base, put.position, put.room = whole(log, L_BASE, &odd), whole(log, L_POSITION, &odd), whole(log, L_CHECK, &odd)
-    put.fixed, put.host_bits = whole(log, L_OVERHEAD, &odd), tz_i32(of(log, L_BITS), &odd)
+    put.host, put.store_host, put.stored = <PyObject *>host, <PyObject *>log.store_host_field, stored
+    put.base, put.position, put.room = log.base, log.position, log._check
+    put.fixed, put.host_bits = log._overhead, log._sys_bits
     # A store host is of 4 or 16 bytes.
-    return not (odd or put.fixed != OVERHEAD - 9 + PyBytes_GET_SIZE(<object>put.store_host))
+    return put.fixed == OVERHEAD - 9 + PyBytes_GET_SIZE(log.store_host_field)
 
 
-cdef bint begin_queue(Put *put, queue) except -1:
+cdef bint begin_queue(Put *put, cursor) except -1:
     """Take down where a queue ends; False when its records are not plain."""
-    cdef int odd = 0
-    if not PyObject_TypeCheck(queue, QueueCursor):
+    if not isinstance(cursor, QueueCursor):
         return False
-    put.topic_field = of(queue, Q_FIELD)
-    if not PyBytes_CheckExact(<object>put.topic_field) or <object>of(queue, Q_DELAYED):
+    cdef QueueCursor queue = <QueueCursor>cursor
+    if queue.topic_field is None or queue.delayed:
         return False
-    put.overhead = put.fixed + PyBytes_GET_SIZE(<object>put.topic_field)
-    put.offset, put.magic = whole(queue, Q_NEXT, &odd), tz_i32(of(queue, Q_MAGIC), &odd)
-    return not odd
+    put.topic_field = <PyObject *>queue.topic_field
+    put.overhead = put.fixed + PyBytes_GET_SIZE(queue.topic_field)
+    put.offset, put.magic = queue.next_offset, queue.magic
+    return True
 
 
 cdef bint begin(Put *put, log, queue, record, int64_t stored) except -1:
     """Take down what a put is about; False when its messages are not plain."""
     cdef int odd = 0
-    if (type(record) is not NewRecord or not begin_log(put, log, <object>of(record, R_HOST), stored)
+    if (type(record) is not NewRecord or not begin_log(put, log, record.born_host, stored)
             or not begin_queue(put, queue)):
         return False
-    put.born, put.prepared = whole(record, R_BORN, &odd), whole(record, R_PREPARED, &odd)
-    put.queue_id = tz_i32(of(record, R_QUEUE_ID), &odd)
-    put.port, put.reconsumed = tz_i32(of(record, R_PORT), &odd), tz_i32(of(record, R_RECONSUMED), &odd)
-    put.sys_flag = tz_i32(of(record, R_SYS_FLAG), &odd)
+    put.born = whole(record.born_timestamp, &odd)
+    put.prepared = whole(record.prepared_transaction_offset, &odd)
+    put.queue_id, put.port = whole32(record.queue_id, &odd), whole32(record.born_port, &odd)
+    put.reconsumed, put.sys_flag = whole32(record.reconsume_times, &odd), whole32(record.sys_flag, &odd)
     # Inner batches, halves and what was rolled back are not counted as others are.
     odd |= put.sys_flag & (PREPARED | INNER_BATCH)
     put.sys_flag = put.sys_flag & ~HOST_BITS | put.host_bits
@@ -145,10 +138,10 @@ cdef uint8_t *write(Put *put, uint8_t *p, int64_t size, uint32_t flag, crc, Plac
     return p + 2
 
 
-cdef object done(Put *put, log, queue, result, place, offset, places):
+cdef object done(Put *put, LogCursor log, QueueCursor queue, result, place, offset, places):
     """Move the ends behind what was written; the answer."""
-    tz_set(log, AT[L_POSITION], put.position)
-    tz_set(queue, AT[Q_NEXT], put.offset)
+    log.position = put.position
+    queue.next_offset = put.offset
     return type(result)(result.status, place, offset, put.stored, put.base + put.position, places)
 
 
@@ -165,15 +158,15 @@ cdef inline object put_one(log, queue, record, int64_t stored, pending, result, 
     cdef int odd = 0
     if not begin(&put, log, queue, record, stored):
         return None
-    body, properties = <object>of(record, R_BODY), <object>of(record, R_PROPERTIES)
-    cdef int64_t flag = tz_i32(of(record, R_FLAG), &odd)
+    body, properties = record.body, record.properties
+    cdef int64_t flag = whole32(record.flag, &odd)
     if odd or not PyBytes_CheckExact(body) or not PyBytes_CheckExact(properties):
         return None
     cdef int64_t more = PyBytes_GET_SIZE(properties), size = put.overhead + PyBytes_GET_SIZE(body) + more
     cdef int64_t needed = framing.size + size
     if put.position + needed > put.room or more > 32767 or memchr(PyBytes_AS_STRING(properties), 0, more) != NULL:
         return None
-    PyObject_GetBuffer(<object>of(log, L_MAP), &view, PyBUF_WRITABLE)
+    PyObject_GetBuffer((<LogCursor>log)._map, &view, PyBUF_WRITABLE)
     try:
         if put.position < 0 or put.position + needed > view.len:
             return None
@@ -186,8 +179,8 @@ cdef inline object put_one(log, queue, record, int64_t stored, pending, result, 
     finally:
         PyBuffer_Release(&view)
     place, offset = put.base + put.position, put.offset
-    pending.append((queue, offset, place, size, <object>of(record, R_TAGS), stored, put.sys_flag & TRANSACTION_BITS,
-                    <object>of(record, R_UNIQUE), <object>of(record, R_KEYS)))
+    pending.append((queue, offset, place, size, record.tags_code, stored, put.sys_flag & TRANSACTION_BITS,
+                    record.uniq_key, record.keys))
     put.position += size
     put.offset += 1
     return done(&put, log, queue, result, place, offset, ())
@@ -219,11 +212,11 @@ cdef inline object put_many(
     cdef Put put
     cdef Py_buffer view
     cdef list pieces = [], places = []
-    tail = <object>of(record, R_PROPERTIES)
+    tail = record.properties
     if not PyBytes_CheckExact(batch) or not PyBytes_CheckExact(tail) or not begin(&put, log, queue, record, stored):
         return None
     cdef int64_t first = put.offset
-    PyObject_GetBuffer(<object>of(log, L_MAP), &view, PyBUF_WRITABLE)
+    PyObject_GetBuffer((<LogCursor>log)._map, &view, PyBUF_WRITABLE)
     try:
         if not write_batch(&put, queue, &view, <Place>PyBytes_AS_STRING(batch), PyBytes_GET_SIZE(batch), tail, most, framing,
                            most_units, pieces, places):
@@ -509,12 +502,12 @@ def gather(units, segments, int64_t segment_size, int64_t log_end, tag_codes, ac
 
 # Dispatch: queue units and index entries
 
-cdef bint look_up(Entries *entries, queue, Place unit, Py_ssize_t count, unique, keys) except -1:
+cdef bint look_up(Entries *entries, QueueCursor queue, Place unit, Py_ssize_t count, unique, keys) except -1:
     """Take down the index entries of pending records in order; False when someone else has to see to it."""
     cdef Py_ssize_t size = 0, step
     cdef bint several = PyBytes_CheckExact(unique)
     cdef Place p, end = <Place>PyBytes_AS_STRING(unique) - 1 if several else NULL
-    topic, entries.count = <object>of(queue, Q_TOPIC), 0
+    topic, entries.count = queue.topic, 0
     if not tz_ascii(topic) or not (several or tz_ascii(unique)) or not tz_ascii(keys):
         return False
     p = <Place>PyUnicode_AsUTF8AndSize(topic, &size)
@@ -527,58 +520,61 @@ cdef bint look_up(Entries *entries, queue, Place unit, Py_ssize_t count, unique,
     return True
 
 
-cdef bint index_entries(file, Entries *entries, int64_t stored, bint writes) except -1:
+cdef bint index_entries(cursor, Entries *entries, int64_t stored, bint writes) except -1:
     """Add entries to an index file, or find out whether they can be; False, and nothing is done, when someone else has
     to see to it."""
-    cdef int odd = 0, step, count = entries.count
+    cdef int step, count = entries.count
     if count == 0:
         return True
-    if not PyObject_TypeCheck(file, IndexCursor) or of(file, I_MAP) == NULL:
+    if not isinstance(cursor, IndexCursor):
         return False
-    cdef int64_t at = whole(file, I_COUNT, &odd), all_entries = whole(file, I_ENTRIES, &odd), place
-    cdef int64_t slots = whole(file, I_SLOTS, &odd), first = whole(file, I_BEGIN, &odd)
-    cdef int64_t used = whole(file, I_USED, &odd), seconds = min(max((stored - first) // 1000, 0), 0x7FFFFFFF)
+    cdef IndexCursor file = <IndexCursor>cursor
+    if file._map is None or file._touched is None:
+        return False
+    cdef int64_t at = file.count, all_entries = file._entries, place
+    cdef int64_t slots = file.slots, first = file.begin_timestamp
+    cdef int64_t used = file.slot_count, seconds = min(max((stored - first) // 1000, 0), 0x7FFFFFFF)
     cdef Py_buffer view
-    if (slots <= 0 or at <= 1 or first <= 0 or at + count > whole(file, I_CAPACITY, &odd)
-            or entries.places[0] <= whole(file, I_END, &odd) or all_entries < 40 + 4 * slots):
+    if (slots <= 0 or at <= 1 or first <= 0 or at + count > file.capacity
+            or entries.places[0] <= file.end_offset or all_entries < 40 + 4 * slots):
         return False
-    touched = <object>of(file, I_TOUCHED)
     for step in range(-1, count):
         place = 0 if step < 0 else 40 + 4 * (entries.hashes[step] % slots)  # the header's first
-        if not touched[place >> 12]:
+        if place >> 12 >= PyByteArray_GET_SIZE(file._touched):
+            return False
+        if not PyByteArray_AS_STRING(file._touched)[place >> 12]:
             try:
                 file._touch(place)
             except OSError:
                 return False  # it comes again, in its place
-    if odd or all_entries + 20 * (at + count) > min(whole(file, I_RESERVED, &odd), len(<object>of(file, I_MAP))):
+    if all_entries + 20 * (at + count) > min(file._reserved, len(file._map)):
         return False
     if not writes:
         return True
-    PyObject_GetBuffer(<object>of(file, I_MAP), &view, PyBUF_WRITABLE)
+    PyObject_GetBuffer(file._map, &view, PyBUF_WRITABLE)
     for step in range(count):
         place = 40 + 4 * (entries.hashes[step] % slots)
         used += tz_put_entry(<uint8_t *>view.buf, place, all_entries + 20 * at, entries, step, seconds, at)
         at += 1
     PyBuffer_Release(&view)
-    tz_set(file, AT[I_COUNT], at)
-    tz_set(file, AT[I_USED], used)
-    tz_set(file, AT[I_END], entries.places[count - 1])
-    tz_set(file, AT[I_STORED], stored)
+    file.count = at
+    file.slot_count = used
+    file.end_offset = entries.places[count - 1]
+    file.end_timestamp = stored
     return True
 
 
-cdef bint put_index_header(file) except -1:
+cdef bint put_index_header(IndexCursor file) except -1:
     """Make the header in an index file, whose page is there, say what was inserted (store.md 8.1)."""
     cdef Py_buffer view
     cdef uint8_t *p
-    cdef int odd = 0
-    cdef int64_t begin = whole(file, I_BEGIN, &odd), stored = whole(file, I_STORED, &odd)
-    cdef int64_t first = whole(file, I_FIRST, &odd), end = whole(file, I_END, &odd)
-    cdef int64_t used = tz_i32(of(file, I_USED), &odd), count = tz_i32(of(file, I_COUNT), &odd)
-    if odd:
+    cdef int64_t begin = file.begin_timestamp, stored = file.end_timestamp
+    cdef int64_t first = file.begin_offset, end = file.end_offset
+    cdef int64_t used = file.slot_count, count = file.count
+    if used != <int32_t>used or count != <int32_t>count:
         file.write_header()
         return True
-    PyObject_GetBuffer(<object>of(file, I_MAP), &view, PyBUF_WRITABLE)
+    PyObject_GetBuffer(file._map, &view, PyBUF_WRITABLE)
     p = tz_put64(tz_put64(<uint8_t *>view.buf, <uint64_t>begin), <uint64_t>stored)
     p = tz_put64(tz_put64(p, <uint64_t>first), <uint64_t>end)
     tz_put32(tz_put32(p, <uint32_t>used), <uint32_t>count)
@@ -587,31 +583,31 @@ cdef bint put_index_header(file) except -1:
 
 
 cdef bint put_units(
-        queue, int64_t at, Place units, Py_ssize_t count, int64_t most, int64_t physical, list dirty) except -1:
+        QueueCursor queue, int64_t at, Place units, Py_ssize_t count, int64_t most, int64_t physical, list dirty) except -1:
     """Write units at a place of a queue, which then has `most` offsets and knows the log up to `physical`."""
     cdef Py_buffer view
-    PyObject_GetBuffer(<object>of(queue, Q_MAP), &view, PyBUF_WRITABLE)
+    PyObject_GetBuffer(queue._map, &view, PyBUF_WRITABLE)
     memcpy(<uint8_t *>view.buf + at, units, 20 * count)
     PyBuffer_Release(&view)
-    tz_set(queue, AT[Q_POSITION], at + 20 * count)
-    tz_set(queue, AT[Q_MAX], most)
-    tz_set(queue, AT[Q_PHYSICAL], physical)
-    if not <object>of(queue, Q_DIRTY):
-        tz_set(queue, AT[Q_DIRTY], True)
+    queue._position = at + 20 * count
+    queue.max_offset = most
+    queue.max_physical = physical
+    if not queue.dirty:
+        queue.dirty = True
         dirty.append(queue)
     return True
 
 
 def fill(pending, list dirty, bint indexed, newest, limit, Py_ssize_t most):
     cdef Entries entries
-    cdef int odd = 0
+    cdef QueueCursor queue
     cdef Py_ssize_t taken = 0, count
     cdef int64_t upto = 0x7FFFFFFFFFFFFFFF if limit is None else limit, stored = 0, reached = 0
     cdef int64_t offset, physical, size, kind, at, end
     cdef uint8_t one[20]
     cdef Place units
     while taken < most and pending:
-        queue, number, place, length, code, when, bits, unique, keys = pending[0]
+        cursor, number, place, length, code, when, bits, unique, keys = pending[0]
         offset, physical, size, kind, units, count = number, place, length, bits, one, 1
         if PyBytes_CheckExact(code):
             units, count = <Place>PyBytes_AS_STRING(code), PyBytes_GET_SIZE(code) // 20
@@ -619,19 +615,20 @@ def fill(pending, list dirty, bint indexed, newest, limit, Py_ssize_t most):
         else:
             tz_put_unit(one, physical, size, code)
             end = physical + size
-        if end > upto or not PyObject_TypeCheck(queue, QueueCursor) or not <object>of(queue, Q_PLAIN):
+        if end > upto or not isinstance(cursor, QueueCursor) or not (<QueueCursor>cursor).plain:
             break
-        at = whole(queue, Q_POSITION, &odd)
-        if (odd or at < 0 or kind == PREPARED or kind == ROLLBACK or offset != whole(queue, Q_MAX, &odd)
-                or at + 20 * count > whole(queue, Q_RESERVED, &odd) or <object>of(queue, Q_MAP) is None
-                or at + 20 * count > len(<object>of(queue, Q_MAP)) or physical < whole(queue, Q_PHYSICAL, &odd)
+        queue = <QueueCursor>cursor
+        at = queue._position
+        if (at < 0 or kind == PREPARED or kind == ROLLBACK or offset != queue.max_offset
+                or at + 20 * count > queue._reserved or queue._map is None
+                or at + 20 * count > len(queue._map) or physical < queue.max_physical
                 or (indexed and not (look_up(&entries, queue, units, count, unique, keys)
                                      and index_entries(newest, &entries, when, True)))):
             break
         put_units(queue, at, units, count, offset + count, end, dirty)
         pending.popleft()
-        if <object>of(queue, Q_ARRIVED) is not None:
-            (<object>of(queue, Q_ARRIVED)).advance(offset + count)
+        if queue.arrived is not None:
+            queue.arrived.advance(offset + count)
         taken += count
         reached, stored = end, when
     return taken, reached, stored

@@ -77,13 +77,16 @@ def take_rows(list rows, Py_ssize_t at, dict table, pending, tags_code):
     cdef Py_ssize_t step
     cdef tuple row
     cdef bint ascii
+    cdef QueueCursor queue
     append = pending.append
     while at < len(rows):
         row = <tuple>rows[at]
         queues = table.get(row[2])
-        queue = None if queues is None else (<dict?>queues).get(row[3])
-        properties = row[7]
-        if (not PyObject_TypeCheck(queue, QueueCursor) or not <object>of(queue, Q_PLAIN) or <object>of(queue, Q_DELAYED)
+        cursor = None if queues is None else (<dict?>queues).get(row[3])
+        if not isinstance(cursor, QueueCursor):
+            break
+        queue, properties = <QueueCursor>cursor, row[7]
+        if (not queue.plain or queue.delayed
                 or <int64_t>row[5] & (TRANSACTION_BITS | INNER_BATCH_BITS) or not PyBytes_CheckExact(properties)
                 or not find_values(<Place>PyBytes_AS_STRING(properties), PyBytes_GET_SIZE(properties), _NAMES, &found)):
             break
@@ -92,7 +95,7 @@ def take_rows(list rows, Py_ssize_t at, dict table, pending, tags_code):
             ascii = ascii and found.at[2][step] < 128
         if not ascii:
             break
-        tz_set(queue, AT[Q_NEXT], row[4] + 1)
+        queue.next_offset = row[4] + 1
         append((queue, row[4], row[0], row[1], <int32_t>tz_hash(0, found.at[2], found.size[2]), row[6], 0,
                 PyUnicode_DecodeUTF8(<const char *>found.at[0], found.size[0], "replace"),
                 PyUnicode_DecodeUTF8(<const char *>found.at[1], found.size[1], "replace")))

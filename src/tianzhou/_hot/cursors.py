@@ -1,7 +1,7 @@
-"""The ends that grow, and what is appended to them: the slots that both twins of the hot functions work on.
+"""The ends that grow, and what is appended to them: the pure classes, and what their attributes are.
 
-The store's classes derive from these. The compiled twin reads and writes the slots by their place in the object, which
-it takes from the classes themselves when it is imported; so there is one list of them, here.
+The compiled twin has extension types of the same names (`_cursors.pxi`). The store's classes derive from those that
+`tianzhou._hot` has chosen, and the hot functions of both twins work on them.
 """
 
 from __future__ import annotations

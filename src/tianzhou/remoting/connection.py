@@ -56,10 +56,9 @@ class Connection(Requester, asyncio.BufferedProtocol):
     """
 
     __slots__ = (
-        "_attributes", "_backlog", "_callbacks", "_deferred", "_flush_scheduled", "_held", "_lost", "_out_size",
-        "_paused", "_proxy_header", "_reserved", "_served", "_session", "_shared", "_tasks", "_transport",
-        "_unread_bytes", "_writable", "_write_paused", "account", "broken", "gathering_since", "last_read",
-        "last_write", "remote_address", "remote_host_bytes", "remote_ip", "remote_port", "silent_since",
+        "_attributes", "_callbacks", "_deferred", "_flush_scheduled", "_held", "_lost", "_out_size", "_paused",
+        "_proxy_header", "_served", "_session", "_shared", "_tasks", "_unread_bytes", "_writable", "_write_paused",
+        "account", "broken", "gathering_since", "remote_address", "remote_host_bytes", "remote_ip", "remote_port",
         "verified_ip",
     )  # fmt: skip
 
@@ -230,26 +229,26 @@ class Connection(Requester, asyncio.BufferedProtocol):
         self.last_read = self.last_write = self._group.monotonic()
         self._group.joined(self)
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the transport puts the next bytes."""
+    def _room(self) -> memoryview:
         group = self._group
         return self._session.writable(SMALLEST_READ if group.turn_full else group.budget.read_size)
 
-    def buffer_updated(self, nbytes: int) -> None:
-        """Bytes have arrived: serve every command they complete."""
-        group, written = self._group, self.last_write
-        self.last_read = now = group.monotonic()
-        if now >= group.next_mark:
-            group.mark_turn(now)
-        if group.turn_full or group.unread_full:
-            group.postpone(self, group.turn_began or now)
-        session, awaiting = self._session, len(self._awaited)
-        waits = self._backlog or group.unread_full or group.turn_full
-        take = self._take_results if awaiting else None
-        if not (take or waits or group.runs is None or self.closed):
-            take = self._take_run
-        commands = session.received(nbytes, take)
-        served, self._served = self._served, None
+    def _take_read(self, nbytes: int, written: float, after: int | None, replies: list[bytes] | None) -> None:
+        group, now = self._group, self.last_read
+        session, awaiting, waits = self._session, len(self._awaited), False
+        if after is not None:
+            commands, served = session.received(nbytes, first=after), replies if after else None
+        else:
+            if now >= group.next_mark:
+                group.mark_turn(now)
+            if group.turn_full or group.unread_full:
+                group.postpone(self, group.turn_began or now)
+            waits = bool(self._backlog or group.unread_full or group.turn_full)
+            take = self._take_results if awaiting else None
+            if not (take or waits or group.runs is None or self.closed):
+                take = self._take_run
+            commands = session.received(nbytes, take)
+            served, self._served = self._served, None
         finished = bool(commands) or served is not None or len(self._awaited) < awaiting
         if finished and not self.closed:
             self.silent_since = inf

@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from math import inf
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
+from tianzhou._hot import SharedReads
+from tianzhou._hot.reads import READ_SIZE
 from tianzhou.clock import Clock, SystemClock
 from tianzhou.errors import LimitExceeded, ProtocolError, RequestTimeout, TooManyRequests
 from tianzhou.free_memory import give_back
@@ -88,7 +90,7 @@ _Processor: TypeAlias = "Callable[[MemberT, Command], Reply | Awaitable[Reply]]"
 _LateProcessor: TypeAlias = "Callable[[MemberT, Command, float], Reply | Awaitable[Reply]]"
 
 
-class ConnectionGroup(Generic[MemberT]):
+class ConnectionGroup(SharedReads, Generic[MemberT]):
     """What the connections of one server or one client share: the processor, limits, counters and sweeps.
 
     Args:
@@ -134,6 +136,7 @@ class ConnectionGroup(Generic[MemberT]):
         self.clock = clock or SystemClock()
         self.monotonic = self.clock.monotonic
         self.scratch = scratch_buffer()
+        self.window = memoryview(self.scratch)[:READ_SIZE]
         self.opaques = OpaqueCounter()
         self.opaques.most = MAX_IN_FLIGHT
         # In their order: who is closed first depends on it.

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import Any
 
-from tianzhou._hot import Awaited, take_results
+from tianzhou._hot import Awaited, ReadPath, take_results
 from tianzhou.errors import ConnectionLost
 from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.wire.codes import FLAG_ONEWAY
@@ -15,14 +15,16 @@ from tianzhou.wire.command import Command, encode
 _log = logging.getLogger(__name__)
 
 
-class Requester:
+class Requester(ReadPath):
     """Sends requests to the peer of a `Connection` and awaits the replies.
 
     Args:
         group: counts the requests that await a reply.
     """
 
-    __slots__ = ("_awaited", "_group", "_lone", "_out", "closed")
+    __slots__ = ("_lone", "_out")
+
+    _group: ConnectionGroup[Any]
 
     def __init__(self, group: ConnectionGroup[Any]) -> None:
         self.closed = False
@@ -33,9 +35,6 @@ class Requester:
 
     def send(self, data: Command | bytes) -> None:
         """Send a command or a complete frame."""
-        raise NotImplementedError
-
-    def _write(self, pieces: list[bytes], size: int) -> None:
         raise NotImplementedError
 
     def send_request(self, frame: bytes) -> None:

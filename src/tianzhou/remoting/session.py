@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tianzhou._hot import OpaqueCounter as OpaqueCounter
+from tianzhou._hot.reads import READ_SIZE as READ_SIZE
 from tianzhou.errors import ProtocolError
 from tianzhou.limits import FRAME_BYTES
 from tianzhou.remoting.foreign import explain
@@ -23,7 +24,6 @@ MAX_FRAME = FRAME_BYTES.default
 """Most bytes of a frame, its length word included (wire.md §1.8)."""
 
 SMALL_FRAME = 65_536
-READ_SIZE = 65_536
 LARGE_READ_SIZE = 262_144
 _LARGE_START = 2048
 _LENGTH_WORD = 4
@@ -87,13 +87,16 @@ class Session:
             return self._view[size : size + most]
         return self._view[:most]
 
-    def received(self, count: int, take: Callable[[bytearray, int, int], int] | None = None) -> list[Command]:
+    def received(
+        self, count: int, take: Callable[[bytearray, int, int], int] | None = None, first: int = 0
+    ) -> list[Command]:
         """The commands that `count` bytes just written into `writable()` complete, in order.
 
         Args:
             count: bytes that have come.
             take: serves frames at the front of a buffer, between two places of it, before the rest becomes commands;
                 gives the place behind them.
+            first: behind the frames at the front that were served already, if there was no half frame.
 
         Bad bytes do not raise here: commands in front of them are returned and `error` is set; nothing may be
         fed to the session after that.
@@ -101,7 +104,8 @@ class Session:
         if self._large is not None:
             return self._received_large(count, take)
         end = len(self._tail) + count
-        first = 0 if take is None else take(self._scratch, 0, end)
+        if take is not None:
+            first = take(self._scratch, 0, end)
         if first == end:
             self._tail = b""
             self.reserved = 0

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from tianzhou._hot import SendRun, put_batch, put_plain
-from tianzhou._hot.cursors import SendTarget
+from tianzhou._hot import SendRun, SendTarget, put_batch, put_plain
 from tianzhou._hot.sends import Accounts
 from tianzhou.clock import Clock
 from tianzhou.errors import PageCacheBusy, StoreError

@@ -12,8 +12,7 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
-from tianzhou._hot import PropertyReader, SendRun, message_ids, send_reply, stored_reply
-from tianzhou._hot.cursors import SendTarget
+from tianzhou._hot import PropertyReader, SendRun, SendTarget, message_ids, send_reply, stored_reply
 from tianzhou.broker.delays.delay import NO_TIMERS, put_off, wanted_level
 from tianzhou.broker.handlers.handler import Handler, serves
 from tianzhou.broker.messages.acknowledgements import Acknowledgements

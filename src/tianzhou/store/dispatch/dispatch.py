@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable
 from time import perf_counter
 from typing import Final
 
-from tianzhou._hot import BY_HAND, fill
-from tianzhou._hot.cursors import Pending, QueueCursor
+from tianzhou._hot import BY_HAND, QueueCursor, fill
+from tianzhou._hot.cursors import Pending
 from tianzhou._hot.records import UNIT
 from tianzhou.records.layout import PREPARED, ROLLBACK
 from tianzhou.store.flags import RunningFlag

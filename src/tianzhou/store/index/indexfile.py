@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tianzhou._hot.cursors import IndexCursor
+from tianzhou._hot import IndexCursor
 from tianzhou.store.files.pages import RANDOM
 from tianzhou.store.files.retired import RetiredSegment
 from tianzhou.store.files.segments import Segment

@@ -8,7 +8,7 @@ from contextlib import suppress
 from mmap import mmap
 from typing import Final
 
-from tianzhou._hot.cursors import LogCursor
+from tianzhou._hot import LogCursor
 from tianzhou._hot.records import put_record
 from tianzhou.errors import PageCacheBusy, StoreError
 from tianzhou.records.codec import Record, encode_record, fill_property_crc, store_time

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import ClassVar, Final
 
-from tianzhou._hot.cursors import QueueCursor
+from tianzhou._hot import QueueCursor
 from tianzhou._hot.records import UNIT
 from tianzhou.records.layout import MAGIC_V1, MAGIC_V2
 from tianzhou.store.files.lookup_steps import Steps, at_once

@@ -70,6 +70,12 @@ def set_of(**fields: Any) -> Change:
     return change
 
 
+def distrust(bench: Bench, _: Peer) -> None:
+    queue = bench.store._queues.find("T", 0)
+    if queue is not None:
+        queue.trusted_from = 99
+
+
 CHANGES: dict[str, Change] = {
     "a message": lambda _, peer: peer.send("T", b"more", queue_id=1, properties={"UNIQ_KEY": "U", "TAGS": "TagA"}),
     "one that is waited for": lambda _, peer: peer.send("T", b"new", properties={"UNIQ_KEY": "N", "TAGS": "TagA"}),
@@ -93,7 +99,7 @@ CHANGES: dict[str, Change] = {
     "none may wait": set_of(max_long_polls=0),
     "short polls": set_of(long_polling_enable=False, short_polling_time_mills=5),
     "the queues are gone": lambda bench, _: bench.store.delete_topic("T"),
-    "units of the past": lambda bench, _: setattr(bench.store._queues.find("T", 0), "trusted_from", 99),
+    "units of the past": distrust,
 }
 PULLS = st.fixed_dictionaries(
     {},

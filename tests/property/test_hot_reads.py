@@ -1,0 +1,121 @@
+"""The compiled way of a read against the pure one: the same calls, in the same order, whatever the connection is at."""
+
+from __future__ import annotations
+
+from math import inf
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tianzhou._hot import reads, sources
+
+compiled = pytest.importorskip("tianzhou._hot._compiled", reason="the compiled twin was not built here")
+pytestmark = pytest.mark.skipif(
+    sources.digest() != compiled.SOURCE, reason="the compiled twin was built from other sources"
+)
+
+
+def connection_of(twin: Any) -> tuple[Any, list[Any]]:
+    """A connection that writes down what it was asked for, and what it has written down."""
+    seen: list[Any] = []
+    shared = twin.SharedReads()
+    shared.scratch = bytearray(reads.READ_SIZE)
+    shared.window = memoryview(shared.scratch)[:100]
+    shared.budget = SimpleNamespace(read_size=reads.READ_SIZE)
+    shared.busy_poll = SimpleNamespace(requested=lambda peer, gap_s: seen.append(("requested", peer is path, gap_s)))
+    shared.next_mark, shared.turn_full, shared.unread_full, shared.runs = inf, False, False, None
+    clock = [0.0]
+
+    def monotonic() -> float:
+        clock[0] += 0.25
+        return clock[0]
+
+    class Path(twin.ReadPath):  # type: ignore[misc]
+        def _room(self) -> memoryview:
+            seen.append("room")
+            return memoryview(bytearray(7))
+
+        def _take_read(self, *arguments: Any) -> None:
+            seen.append(("read", arguments))
+
+        def _write(self, pieces: list[bytes], size: int) -> None:
+            seen.append(("write", pieces, size))
+
+    shared.monotonic = monotonic
+    path = Path()
+    path._awaited, path._backlog, path._group, path._reserved, path.closed = {}, [], shared, 0, False
+    path.last_read = path.last_write = path.silent_since = 0.0
+    path._transport = SimpleNamespace(write=lambda piece: seen.append(("sent", piece)))
+    return path, seen
+
+
+def go_through(twin: Any, steps: list[tuple[str, Any]]) -> list[Any]:
+    path, seen = connection_of(twin)
+    for name, value in steps:
+        if name == "read":
+            count, after, replies, closes = value
+
+            def runs(
+                peer: Any, buffer: bytearray, start: int, end: int, *, after: int = after, replies: Any = replies,
+                closes: bool = closes,
+            ) -> tuple[int, list[bytes]]:  # fmt: skip
+                seen.append(("run", peer is path, buffer is path._group.scratch, start, end))
+                peer.closed = peer.closed or closes
+                return min(after, end), list(replies)
+
+            if path._group.runs is not None:
+                path._group.runs = runs
+            seen.append(len(path.get_buffer(-1)))
+            path.buffer_updated(count)
+        elif name == "runs":
+            path._group.runs = (lambda *_: (0, [])) if value else None
+        elif name == "read_size":
+            path._group.budget.read_size = value
+        elif hasattr(path._group, name):
+            setattr(path._group, name, value)
+        else:
+            setattr(path, name, value)
+        seen.append((path.closed, path.last_read, path.last_write, path.silent_since))
+    return seen
+
+
+READ = st.tuples(
+    st.sampled_from([1, 50, 100, reads.READ_SIZE]), st.sampled_from([0, 30, reads.READ_SIZE]),
+    st.lists(st.binary(max_size=3), max_size=3), st.booleans(),
+)  # fmt: skip
+STEP = st.one_of(
+    *[st.tuples(st.just("read"), READ)] * 6,
+    st.tuples(st.just("runs"), st.booleans()),
+    st.tuples(st.just("read_size"), st.sampled_from([512, reads.READ_SIZE])),
+    st.tuples(st.just("next_mark"), st.sampled_from([0.0, 5.0, inf])),
+    st.tuples(st.sampled_from(["turn_full", "unread_full", "closed"]), st.sampled_from([True, False, False])),
+    st.tuples(st.just("_reserved"), st.sampled_from([0, 0, 9])),
+    st.tuples(st.just("_backlog"), st.sampled_from([[], [], ["request"]])),
+    st.tuples(st.just("_awaited"), st.sampled_from([{}, {}, {1: "reply"}])),
+    st.tuples(st.just("busy_poll"), st.none()),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(STEP, min_size=1, max_size=12))
+def test_both_ways_of_a_read_do_the_same(steps: list[tuple[str, Any]]) -> None:
+    steps = [("runs", True), *steps]
+    assert go_through(compiled, steps) == go_through(reads, steps)
+
+
+@pytest.mark.parametrize("twin", [compiled, reads], ids=["compiled", "pure"])
+def test_what_a_run_has_served_is_answered_at_once(twin: Any) -> None:
+    """One reply goes to the transport as it is; who is closed meanwhile gets none."""
+    steps = [("runs", True), ("read", (50, 100, [b"reply"], False)), ("read", (50, 100, [b"late"], True))]
+    seen = go_through(twin, steps)
+    assert [step for step in seen if type(step) is tuple and step[0] == "sent"] == [("sent", b"reply")]
+
+
+@pytest.mark.parametrize("twin", [compiled, reads], ids=["compiled", "pure"])
+def test_what_a_run_has_left_is_read_behind_it(twin: Any) -> None:
+    seen = go_through(twin, [("runs", True), ("read", (50, 30, [b"reply"], False))])
+    assert ("read", (50, 0.0, 30, [b"reply"])) in seen
+    assert not [step for step in seen if type(step) is tuple and step[0] == "sent"]
