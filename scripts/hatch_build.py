@@ -25,6 +25,9 @@ HOT = SOURCE / "tianzhou" / "_hot"
 ROWS = SOURCE / "tianzhou" / "spark" / "rows" / "_rows"
 FOLDERS = (HOT, ROWS)
 """Where a `_compiled.pyx` is."""
+DEBUG = os.environ.get("TIANZHOU_DEBUG", "0") not in {"", "0"}
+"""Whether what is compiled checks its invariants (`assert`) while it runs; for tests, as it takes time."""
+_CHECKS = [] if DEBUG else [("CYTHON_WITHOUT_ASSERTIONS", None)]
 
 
 def digest(folder: Path) -> str:
@@ -52,7 +55,7 @@ def compile_in(folder: Path, target: Path) -> Path:
             name,
             [str(folder / "_compiled.pyx")],
             include_dirs=[str(folder), str(SOURCE / "tianzhou" / "records")],
-            define_macros=[("TIANZHOU_SOURCE", f'"{digest(folder)}"')],
+            define_macros=[("TIANZHOU_SOURCE", f'"{digest(folder)}"'), *_CHECKS],
             extra_compile_args=["-O2", "-g0"] if os.name == "posix" else [],
         )
         modules = cythonize([extension], build_dir=scratch, quiet=True, include_path=[str(folder)])

@@ -1,4 +1,4 @@
-"""The compiled twins under sanitizers: nothing but they themselves guards the memory they touch (ADR 0004)."""
+"""The compiled twins under sanitizers, with their invariants checked: nothing but they themselves guards the memory they touch (ADR 0004)."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ PYTEST = """
 import sys, pytest
 from tianzhou import _hot
 assert _hot.MODE == "compiled" and "sanitized" in _hot.__file__, (_hot.MODE, _hot.__file__)
+assert _hot._twin.DEBUG, "no invariant is checked"
 sys.exit(pytest.main(sys.argv[1:]))
 """
 
@@ -59,7 +60,7 @@ def test_sanitizers_find_nothing(tmp_path: Path, pytestconfig: pytest.Config) ->
         pytest.skip("gcc has no sanitizers here")
     site = tmp_path / "sanitized"
     install = [sys.executable, "-m", "uv", "pip", "install", "-q", "--no-cache", "--no-deps", "--target", str(site)]
-    compiled = os.environ | {"CFLAGS": FLAGS, "LDFLAGS": FLAGS}
+    compiled = os.environ | {"CFLAGS": FLAGS, "LDFLAGS": FLAGS, "TIANZHOU_DEBUG": "1"}
     subprocess.run([*install, "--python", sys.executable, str(ROOT)], env=compiled, check=True, timeout=600)
     # The sources would come before what was installed.
     rooms = [str(site), *(room for room in map(str, pytestconfig.getini("pythonpath")) if Path(room) != ROOT / "src")]

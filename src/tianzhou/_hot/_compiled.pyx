@@ -65,6 +65,11 @@ cdef enum:
     GRAIN_BITS = 6
 
 SOURCE = SOURCE_TEXT.decode()  # digest of the sources this was compiled from; `tianzhou._hot` compares it
+DEBUG = False  # whether it was built to check its invariants
+try:
+    assert False
+except AssertionError:
+    DEBUG = True
 BY_HAND = 1  # so many records the dispatcher does itself when `fill` stops at one that is not ordinary
 
 ctypedef const uint8_t *Place

@@ -253,6 +253,7 @@ cdef class SendRun:
                 if gap:
                     q[own] = 2
                 memcpy(q + own + gap, PyBytes_AS_STRING(self.tail), PyBytes_GET_SIZE(self.tail))
+                assert q + more == <uint8_t *>segment.buf + put.position + size
                 put.position += size
                 (<LogCursor>log).position = put.position
                 queue.next_offset = put.offset + 1
@@ -278,6 +279,7 @@ cdef class SendRun:
                         awaited.append((target, send.queue_id))
                 start += 4 + length
                 count += 1
+            assert replied <= self.room and shown <= count
             if shown and indexed:
                 put_index_header(newest)
         finally:

@@ -174,6 +174,7 @@ cdef inline object put_one(log, queue, record, int64_t stored, pending, result, 
         p = write(&put, <uint8_t *>view.buf + put.position, size, <uint32_t>flag, _crc32(body),
                   <Place>PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body), more)
         tz_put(p, <PyObject *>properties)
+        assert p + more == <uint8_t *>view.buf + put.position + size
         if framing.size:
             frame(framing, <uint8_t *>view.buf + put.position, size, put.base + put.position)
     finally:
@@ -273,6 +274,7 @@ cdef bint write_batch(
             if gap:
                 q[own] = 2
             memcpy(q + own + gap, PyBytes_AS_STRING(tail), more)
+            assert q + own + gap + more == <uint8_t *>view.buf + put.position + needed
             if head:
                 frame(framing, <uint8_t *>view.buf + put.position, needed, put.base + put.position)
             for which in range(3):  # what all have in common comes last, and counts
@@ -448,6 +450,7 @@ cdef bytes find_records(
                 if proving != NULL:
                     break
                 continue
+            assert 16 * count < PyBytes_GET_SIZE(table)
             pieces[2 * count], pieces[2 * count + 1] = <int64_t>data.buf + at, size
             count += 1
             total += size
@@ -554,6 +557,7 @@ cdef bint index_entries(cursor, Entries *entries, int64_t stored, bint writes) e
     PyObject_GetBuffer(file._map, &view, PyBUF_WRITABLE)
     for step in range(count):
         place = 40 + 4 * (entries.hashes[step] % slots)
+        assert place + 4 <= all_entries and all_entries + 20 * (at + 1) <= view.len
         used += tz_put_entry(<uint8_t *>view.buf, place, all_entries + 20 * at, entries, step, seconds, at)
         at += 1
     PyBuffer_Release(&view)
@@ -587,6 +591,7 @@ cdef bint put_units(
     """Write units at a place of a queue, which then has `most` offsets and knows the log up to `physical`."""
     cdef Py_buffer view
     PyObject_GetBuffer(queue._map, &view, PyBUF_WRITABLE)
+    assert 0 <= at <= view.len - 20 * count and queue.max_offset <= most <= queue.next_offset
     memcpy(<uint8_t *>view.buf + at, units, 20 * count)
     PyBuffer_Release(&view)
     queue._position = at + 20 * count
