@@ -12,6 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from group_of_one import GROUP, all_entries, commit, entries_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -33,6 +34,7 @@ from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.gates.access_gate import AccessGate
 from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.remoting.session import MAX_FRAME
+from tianzhou.store.entries import framed_log
 from tianzhou.store.settings import StoreSettings
 from tianzhou.store.store import MessageStore
 from tianzhou.supervision import Supervisor
@@ -213,6 +215,14 @@ async def stored(root: Path, reads: list[bytes], run: Any, *, signed: bool = Fal
         tables.topics.put(TopicConfig(topic, 4, 4), clock.now_ms())
     held = MessageStore(store_settings, clock, store_host=HOST, store_port=10911)
     await held.start()
+    grouped = held.settings.enable_d_leger_commit_log
+    if grouped:
+        entries = entries_of(held)
+        entries.lead(3)
+        entries.append_opening(3, clock.now_ms())
+        commit(held)
+        await entries.served()
+        held.flags.opened()
     services = Services(
         tables,
         held,
@@ -243,6 +253,8 @@ async def stored(root: Path, reads: list[bytes], run: Any, *, signed: bool = Fal
             read = read[transport.feed(read) :]
             await asyncio.sleep(0)
             await asyncio.sleep(0)
+    if grouped:
+        commit(held)
     async with asyncio.timeout(60):
         while len(parts.acks):
             await asyncio.sleep(0.001)
@@ -260,6 +272,8 @@ async def stored(root: Path, reads: list[bytes], run: Any, *, signed: bool = Fal
         {topic: (traffic.counts, traffic.sizes) for topic, traffic in services.stats.puts.items()},
         (held._dispatcher.position, held._dispatcher.logics_timestamp),
         dict(tables.refusals.counts),
+        all_entries(held) if grouped else [],
+        [bytes(segment.view[:8192]) for segment in held._log.units.files.segments] if grouped else [],
     )
     await group.close(0)
     await held.close()
@@ -309,6 +323,39 @@ def test_under_access_control_a_run_stores_what_its_sends_do_one_by_one(
     with patch.multiple(grants, **(IN_PYTHON if run is sends.SendRun else {"begin_hmac": grants.begin_hmac})):
         one_by_one, by_runs = found(run, reads, cut, signed=True, message_index_enable=False, flush_disk_type=flush)
     assert by_runs == one_by_one
+
+
+@pytest.mark.parametrize("run", RUNS)
+@settings(max_examples=40, deadline=None)
+@given(READS, st.sampled_from(["ASYNC_FLUSH", "SYNC_FLUSH"]), st.sampled_from([0, 1, 3, 20]), st.integers(0, 400))
+def test_in_a_group_a_run_stores_the_entries_that_its_sends_do_one_by_one(
+    run: Any, reads: list[list[Sent]], flush: str, most: int, cut: int
+) -> None:
+    """Headers, units and places of all entries; a leader whose group has few of them takes no more."""
+    with patch.object(framed_log, "MOST_UNCOMMITTED", most or framed_log.MOST_UNCOMMITTED):
+        one_by_one, by_runs = found(run, reads, cut, message_index_enable=True, flush_disk_type=flush, **GROUP)
+    assert by_runs == one_by_one
+
+
+def test_sends_to_a_leader_are_a_run(tmp_path: Path) -> None:
+    """As far as there is room for their units; this is the compiled twin's alone."""
+    taken = []
+
+    class Counted(_hot.SendRun):
+        def store(self, buffer: Any, start: int, *more: Any) -> Any:
+            result = super().store(buffer, start, *more)
+            taken.append(result[2])
+            return result
+
+    batch = Sent(code=320, batch="true", properties="WAIT\\u0001true", body=batched((b"b", KEYED % (1, 1))))
+    mixed = [Sent(), batch, Sent(flag=2), Sent(topic=TOPICS[1])]
+    reads = [b"".join(one.frame(10 * read + number) for number, one in enumerate(mixed)) for read in range(3)]
+    replies, *_, entries, _ = asyncio.run(stored(tmp_path, reads, Counted, **GROUP))
+    assert len(replies) == 9
+    assert len(entries) == 1 + 12
+    if _hot.MODE == "compiled":
+        # The first of each kind is the handler's.
+        assert taken[-2:] == [4, 4]
 
 
 @pytest.mark.parametrize("run", RUNS)

@@ -2,7 +2,7 @@
 
 cdef class LogCursor:
     cdef public object _map
-    cdef public int64_t _check, _overhead, _sys_bits, base, position
+    cdef public int64_t _check, _overhead, _sys_bits, base, end_term, next_index, position, term
     cdef public bint appends_crc
     cdef public bytes store_host_field
 

@@ -30,6 +30,23 @@ cdef int64_t unit_place(QueueCursor queue, int64_t offset, int64_t physical) exc
     return at
 
 
+cdef int64_t begin_entries(Framing *framing, Py_buffer *units, LogCursor log, room) except -1:
+    """Take down where entries and their units go, until `units` is released; how many there is room for."""
+    file, unit_at, most = room
+    cdef int64_t at = unit_at
+    PyObject_GetBuffer(file, units, PyBUF_WRITABLE)
+    if not 0 <= at <= units.len:
+        raise ValueError(f"units at {at} of a file of {units.len} bytes")
+    framing.size, framing.index, framing.term = ENTRY_HEAD, log.next_index, log.term
+    framing.unit = <uint8_t *>units.buf + at
+    return min(<int64_t>most, (units.len - at) // ENTRY_UNIT)
+
+
+cdef void note_entries(LogCursor log, const Framing *framing) noexcept:
+    """Let a log know that it has the entries that were framed."""
+    log.next_index, log.end_term = framing.index, framing.term
+
+
 cdef tuple pieces_around(bytes reply, tuple marks):
     """What stands around the numbers and texts of a reply; empty when that cannot be said."""
     if not all([reply.count(mark) == 1 for mark in marks]):
@@ -118,13 +135,13 @@ cdef class SendRun:
     def store(
             self, buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t most_frame, Py_ssize_t most_body, log, dict table,
             dict targets, host, int port, int64_t stored, pending, list dirty, index, bint settles,
-            accounts=None):
+            accounts=None, entries_at=None):
         cdef Put put
         cdef Send send
         cdef Values found
         cdef Entries entries
         cdef uint8_t one[20]
-        cdef Py_buffer source, segment
+        cdef Py_buffer source, segment, units
         cdef Place p, topic = NULL, account = NULL
         cdef uint8_t *q
         cdef uint8_t *out
@@ -138,11 +155,13 @@ cdef class SendRun:
         cdef dict queues = None
         cdef bytes begun_hmac = None
         cdef Window body = Window()
-        cdef Framing framing
+        cdef Framing framing, before
+        cdef int64_t units_left = 0
         cdef QueueCursor queue
         cdef SendTarget target = None
         cdef list parts, places
-        framing.size, entries.count = 0, 0
+        framing.size, framing.unit, entries.count = 0, NULL, 0
+        memset(&units, 0, sizeof(units))
         if not self.pieces or not begin_log(&put, log, host, stored) or (accounts is not None and not HAS_SHA1):
             return start, b"", 0, 0, waited, awaited
         indexed, newest = index if direct else (False, None)
@@ -151,6 +170,8 @@ cdef class SendRun:
         PyObject_GetBuffer(buffer, &source, PyBUF_SIMPLE)
         PyObject_GetBuffer(map_of_log, &segment, PyBUF_WRITABLE)
         try:
+            if entries_at is not None:
+                units_left = begin_entries(&framing, &units, <LogCursor>log, entries_at)
             end, put.room = min(end, source.len), min(put.room, segment.len)
             while 0 <= start and end - start >= 20 and put.position >= 0:
                 p = <Place>source.buf + start
@@ -202,17 +223,25 @@ cdef class SendRun:
                             or (settles and found.size[3] == 5 and memcmp(found.at[3], b"false", 5) == 0)):
                         break
                     parts, places, size = [], [], put.position
-                    put.sys_flag = send.sys_flag & ~HOST_BITS | put.host_bits
+                    put.sys_flag, before = send.sys_flag & ~HOST_BITS | put.host_bits, framing
                     if not write_batch(&put, queue, &segment, p + 8 + word, length - 4 - word, self.shared_tail, most_body,
-                                       &framing, 0, parts, places):
+                                       &framing, units_left, parts, places):
                         put.position = size
+                        if framing.size:
+                            memset(before.unit, 0, framing.unit - before.unit)
+                        framing = before
                         break
                     try:
                         self.has_room(replied + self.batch_fixed + len(places) * (PyBytes_GET_SIZE(self.id_head) + 17))
                     except MemoryError:
                         memset(<uint8_t *>segment.buf + size, 0, put.position - size)
+                        if framing.size:
+                            memset(before.unit, 0, framing.unit - before.unit)
                         raise
                     (<LogCursor>log).position = put.position
+                    if framing.size:
+                        units_left -= len(places)
+                        note_entries(<LogCursor>log, &framing)
                     queue.next_offset = put.offset
                     pending.extend(parts)
                     direct = False
@@ -230,10 +259,10 @@ cdef class SendRun:
                         or (settles and found.size[3] == 5 and memcmp(found.at[3], b"false", 5) == 0)):
                     break
                 gap = self.text[own - 1] != 2
-                more, place = own + gap + PyBytes_GET_SIZE(self.tail), put.base + put.position
+                more, place = own + gap + PyBytes_GET_SIZE(self.tail), put.base + put.position + framing.size
                 size = put.overhead + length - 4 - word + more
-                if (more > MOST_PROPERTIES or put.position + size > put.room or found.size[0] > MOST_UNIQUE
-                        or not tz_alnum(found.at[0], found.size[0])):
+                if (more > MOST_PROPERTIES or put.position + framing.size + size > put.room or found.size[0] > MOST_UNIQUE
+                        or (framing.size and units_left == 0) or not tz_alnum(found.at[0], found.size[0])):
                     break
                 # Whatever cannot be dispatched at once waits its turn, and so does everything behind it.
                 unit_at = unit_place(queue, put.offset, place) if direct else -1
@@ -247,6 +276,7 @@ cdef class SendRun:
                 self.has_room(replied + self.fixed + found.size[0])
                 put.sys_flag = (send.sys_flag | flags) & ~HOST_BITS | put.host_bits
                 body.at, body.size = <void *>(p + 8 + word), length - 4 - word
+                put.position += framing.size
                 q = write(&put, <uint8_t *>segment.buf + put.position, size, <uint32_t>send.flag, _crc32(body),
                           <Place>body.at, body.size, more)
                 memcpy(q, self.text, own)
@@ -254,6 +284,10 @@ cdef class SendRun:
                     q[own] = 2
                 memcpy(q + own + gap, PyBytes_AS_STRING(self.tail), PyBytes_GET_SIZE(self.tail))
                 assert q + more == <uint8_t *>segment.buf + put.position + size
+                if framing.size:
+                    frame(&framing, <uint8_t *>segment.buf + put.position, size, place)
+                    units_left -= 1
+                    note_entries(<LogCursor>log, &framing)
                 put.position += size
                 (<LogCursor>log).position = put.position
                 queue.next_offset = put.offset + 1
@@ -283,6 +317,7 @@ cdef class SendRun:
             if shown and indexed:
                 put_index_header(newest)
         finally:
+            PyBuffer_Release(&units)
             PyBuffer_Release(&segment)
             PyBuffer_Release(&source)
         return start, PyBytes_FromStringAndSize(<const char *>self.replies, replied) if replied else b"", count, shown, waited, awaited

@@ -64,11 +64,17 @@ class LogCursor:
         base: start of the segment that is written to.
         position: where in it the next record goes.
         store_host_field: address and port as stored.
+        next_index: in a log of entries (broker.md §19.5), of the next entry.
+        term: likewise, that puts get.
+        end_term: likewise, of the last entry; -1 without one.
     """
 
     # _map: the segment. _check: up to where records may end before someone has to look. _overhead: bytes of a record
     # beside topic field, body and properties. _sys_bits: what the length of the store's address makes of system flags.
-    __slots__ = ("_check", "_map", "_overhead", "_sys_bits", "appends_crc", "base", "position", "store_host_field")
+    __slots__ = (
+        "_check", "_map", "_overhead", "_sys_bits", "appends_crc", "base", "end_term", "next_index", "position",
+        "store_host_field", "term",
+    )  # fmt: skip
 
     _check: int
     _map: mmap | None
@@ -76,8 +82,11 @@ class LogCursor:
     _sys_bits: int
     appends_crc: bool
     base: int
+    end_term: int
+    next_index: int
     position: int
     store_host_field: bytes
+    term: int
 
 
 class QueueCursor:

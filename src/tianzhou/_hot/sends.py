@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Callable, Mapping
+from mmap import mmap
 from typing import Any, Final, TypeAlias
 
 from tianzhou._hot import frames
@@ -17,6 +18,8 @@ from tianzhou.records.layout import HOST_BITS, INNER_BATCH_BITS, TRANSACTION_BIT
 
 Accounts: TypeAlias = Callable[[int, str, str], HmacStart | None]
 """The state of an HMAC with the secret of an account that may make a request: by code, access key and topic."""
+EntryRoom: TypeAlias = tuple[mmap, int, int]
+"""Where units of entries can be written: the file, the first one's place in it, and how many."""
 MOST_PROPERTIES: Final = 32767
 """Bytes of a property string (wire.md §4.3)."""
 _IPV4: Final = 4
@@ -83,6 +86,7 @@ class SendRun:
         index: tuple[bool, IndexCursor | None] | None,
         settles: bool,
         accounts: Accounts | None = None,
+        entries: EntryRoom | None = None,
     ) -> tuple[int, bytes, int, int, list[QueueCursor], list[tuple[SendTarget, int]]]:
         """Store the sends at the front of `buffer[start:end]`.
 
@@ -105,6 +109,8 @@ class SendRun:
             settles: whether replies wait until messages are safe; one whose sender does not wait is not ordinary then.
             accounts: which accounts may send; of others, and without the right signature, nothing is ordinary. None
                 takes sends of everybody.
+            entries: in a log of entries, where their units go; whoever keeps those moves their end to the log's next
+                index. This twin leaves such sends to the handler.
 
         Returns:
             Where the first frame begins that was left, the replies one behind the other, how many sends were stored,
@@ -115,7 +121,7 @@ class SendRun:
         memory, position, base, room = log._map, log.position, log.base, log._check
         read, (id_head, region, trace_on), host_bits = self._record, self._reply, log._sys_bits
         peek, find, decoders, reply = frames._peek, targets.get, _SENDS.get, frames.stored_reply
-        if len(host) != _IPV4 or memory is None or log.appends_crc:
+        if len(host) != _IPV4 or memory is None or log.appends_crc or entries is not None:
             return start, b"", 0, 0, [], []
         while end - start >= _SHORTEST:
             length, word, first, second = peek(buffer, start)

@@ -6,7 +6,7 @@ import errno
 import logging
 import struct
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from msgspec import structs
 
@@ -107,8 +107,6 @@ class Appender:
         self._appends_crc = settings.enabled_append_prop_crc
         # Whether what is stored may differ from what is put: a CRC, the offsets in further queues.
         self._amends = settings.enabled_append_prop_crc or settings.enable_multi_dispatch
-        # Whether messages are stored one by one.
-        self._alone = self._amends or self._framed
 
     def append(self, record: NewRecord) -> PutResult:
         """Store one message; it is in the page cache on return (store.md §4.2).
@@ -236,8 +234,13 @@ class Appender:
             log ends, and topic and queue of each reply if they wait.
         """
         dispatcher, log = self._dispatcher, self._log
-        if self._flags.refusal is not None or self._alone or self._durability.refuses:
+        if self._flags.refusal is not None or self._amends or self._durability.refuses:
             return start, b"", 0, log.end, []
+        entries = None
+        if self._framed:
+            entries = cast("FramedLog", log).entry_room()
+            if entries is None:
+                return start, b"", 0, log.end, []
         stored = self._now()
         # With SYNC_FLUSH consumers get what the disk has.
         at_once = None if self._sync else dispatcher.at_once()
@@ -245,8 +248,10 @@ class Appender:
         before = len(pending)
         start, replies, count, shown, waited, awaited = run.store(
             buffer, start, end, most_frame, self._settings.max_message_size, log, self._table, targets, host, port,
-            stored, pending, dispatcher.dirty, at_once, settles, accounts,
+            stored, pending, dispatcher.dirty, at_once, settles, accounts, entries,
         )  # fmt: skip
+        if entries is not None and count:
+            cast("FramedLog", log).units.end = log.next_index
         later, end_offset = len(pending) > before, log.end
         if shown:
             dispatcher.dispatched_at_once(pending[before][2] if later else end_offset, stored, waited)

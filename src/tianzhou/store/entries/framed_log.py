@@ -10,6 +10,7 @@ from typing import Any, Final
 from tianzhou._hot import copy_run, put_entries
 from tianzhou._hot import put_entry as put_one
 from tianzhou._hot.cursors import Pending
+from tianzhou._hot.sends import EntryRoom
 from tianzhou.errors import CorruptRecord, PageCacheBusy, StoreError
 from tianzhou.records.entry import (
     END,
@@ -44,13 +45,10 @@ class FramedLog(CommitLog):
 
     Attributes:
         units: where each entry is.
-        next_index: of the next entry.
-        term: that puts get.
-        end_term: of the last entry; -1 without one.
         committed_index: of the last committed entry; -1 without one.
     """
 
-    __slots__ = ("committed_index", "end_term", "next_index", "term", "units")
+    __slots__ = ("committed_index", "units")
 
     def __init__(self, settings: StoreSettings, store_host: bytes, store_port: int) -> None:
         super().__init__(settings, store_host, store_port)
@@ -140,6 +138,15 @@ class FramedLog(CommitLog):
                 f"{MOST_UNCOMMITTED} entries wait for the DLedger group to have them; see to it that a quorum of its "
                 "members can be reached, or send less"
             )
+
+    def entry_room(self) -> EntryRoom | None:
+        """Where the units of further entries can be written without asking; None where that has to be asked for."""
+        index, units = self.next_index, self.units
+        most = min(self.committed_index + MOST_UNCOMMITTED + 1, units.reserved) - index
+        if most <= 0:
+            return None
+        file, unit_at, room = units.room(index)
+        return file, unit_at, min(room, most)
 
     def append_bodies(self, bodies: Sequence[bytes], term: int) -> None:
         """Write entries of one's own that are in no queue; `place_of` tells beforehand where the next body goes.
