@@ -10,12 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tianzhou._hot import reads, sources
+from tianzhou._hot import client_sends, frames, identifiers, reads, sources
+from tianzhou.client.producer.publish_plan import Target
+from tianzhou.model import MessageQueue, SendResult
 
 compiled = pytest.importorskip("tianzhou._hot._compiled", reason="the compiled twin was not built here")
 pytestmark = pytest.mark.skipif(
     sources.digest() != compiled.SOURCE, reason="the compiled twin was built from other sources"
 )
+
+
+REPLIES = [frames.send_reply(number, f"id-{number}", 0, number, None, "", True) for number in range(3)]
+TARGET = Target(MessageQueue("orders", "broker-a", 0), "", None)  # type: ignore[arg-type]
+
+
+def module_of(twin: Any, pure: Any) -> Any:
+    return pure if twin is reads else twin
 
 
 def connection_of(twin: Any) -> tuple[Any, list[Any]]:
@@ -24,6 +34,7 @@ def connection_of(twin: Any) -> tuple[Any, list[Any]]:
     shared = twin.SharedReads()
     shared.scratch = bytearray(reads.READ_SIZE)
     shared.window = memoryview(shared.scratch)[:100]
+    shared.opaques = module_of(twin, identifiers).OpaqueCounter()
     shared.budget = SimpleNamespace(read_size=reads.READ_SIZE)
     shared.busy_poll = SimpleNamespace(requested=lambda peer, gap_s: seen.append(("requested", peer is path, gap_s)))
     shared.next_mark, shared.turn_full, shared.unread_full, shared.runs = inf, False, False, None
@@ -70,6 +81,15 @@ def go_through(twin: Any, steps: list[tuple[str, Any]]) -> list[Any]:
                 path._group.runs = runs
             seen.append(len(path.get_buffer(-1)))
             path.buffer_updated(count)
+        elif name == "sends":
+            # They await replies, and the front of the next read has some.
+            for number in range(value):
+                sent = module_of(twin, client_sends).Sent(1.0, SimpleNamespace(), 1.0)
+                sent.target, sent.unique_key = TARGET, "K"
+                sent.waiter.done, sent.waiter.set_result = (lambda: False), seen.append
+                path._awaited[number] = sent
+                path._group.opaques.in_flight += 1
+            path._group.scratch[: len(b"".join(REPLIES))] = b"".join(REPLIES)
         elif name == "runs":
             path._group.runs = (lambda *_: (0, [])) if value else None
         elif name == "read_size":
@@ -79,11 +99,13 @@ def go_through(twin: Any, steps: list[tuple[str, Any]]) -> list[Any]:
         else:
             setattr(path, name, value)
         seen.append((path.closed, path.last_read, path.last_write, path.silent_since))
+        seen.append((list(path._awaited), path._group.opaques.in_flight))
     return seen
 
 
+SIZES = [sum(map(len, REPLIES[:count])) for count in (1, 2, 3)]
 READ = st.tuples(
-    st.sampled_from([1, 50, 100, reads.READ_SIZE]), st.sampled_from([0, 30, reads.READ_SIZE]),
+    st.sampled_from([1, 50, 100, *SIZES, reads.READ_SIZE]), st.sampled_from([0, 30, reads.READ_SIZE]),
     st.lists(st.binary(max_size=3), max_size=3), st.booleans(),
 )  # fmt: skip
 STEP = st.one_of(
@@ -94,7 +116,7 @@ STEP = st.one_of(
     st.tuples(st.sampled_from(["turn_full", "unread_full", "closed"]), st.sampled_from([True, False, False])),
     st.tuples(st.just("_reserved"), st.sampled_from([0, 0, 9])),
     st.tuples(st.just("_backlog"), st.sampled_from([[], [], ["request"]])),
-    st.tuples(st.just("_awaited"), st.sampled_from([{}, {}, {1: "reply"}])),
+    st.tuples(st.just("sends"), st.integers(0, 3)),
     st.tuples(st.just("busy_poll"), st.none()),
 )
 
@@ -112,6 +134,15 @@ def test_what_a_run_has_served_is_answered_at_once(twin: Any) -> None:
     steps = [("runs", True), ("read", (50, 100, [b"reply"], False)), ("read", (50, 100, [b"late"], True))]
     seen = go_through(twin, steps)
     assert [step for step in seen if type(step) is tuple and step[0] == "sent"] == [("sent", b"reply")]
+
+
+@pytest.mark.parametrize("twin", [compiled, reads], ids=["compiled", "pure"])
+def test_a_read_of_replies_completes_their_sends(twin: Any) -> None:
+    seen = go_through(twin, [("sends", 3), ("read", (SIZES[1], 0, [], False)), ("read", (5, 0, [], False))])
+    results = [step for step in seen if isinstance(step, SendResult)]
+    assert [result.queue_offset for result in results] == [0, 1]
+    assert seen[-1] == ([2], 1)
+    assert [step for step in seen if type(step) is tuple and step[0] == "read"] == [("read", (5, 0.0, 0, []))]
 
 
 @pytest.mark.parametrize("twin", [compiled, reads], ids=["compiled", "pure"])

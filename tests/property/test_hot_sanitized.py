@@ -1,4 +1,4 @@
-"""The compiled twins under sanitizers, their invariants checked: nothing else guards the memory they touch (ADR 0004)."""
+"""The compiled twins under sanitizers, invariants checked: nothing else guards the memory they touch (ADR 0004)."""
 
 from __future__ import annotations
 

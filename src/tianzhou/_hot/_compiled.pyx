@@ -181,7 +181,6 @@ def stored_reply(opaque, id_head, place, queue_id, queue_offset, transaction_id,
 
 
 include "_cursors.pxi"
-include "_reading.pxi"
 include "_storing.pxi"
 include "_signing.pxi"
 include "_framing.pxi"
@@ -189,4 +188,5 @@ include "_sending.pxi"
 include "_pulling.pxi"
 include "_walking.pxi"
 include "_client_sends.pxi"
+include "_reading.pxi"
 include "_deliveries.pxi"

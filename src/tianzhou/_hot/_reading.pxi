@@ -8,6 +8,7 @@ cdef double _NEVER = float("inf")
 
 cdef class SharedReads:
     cdef public object budget, busy_poll, monotonic, runs, window
+    cdef public OpaqueCounter opaques
     cdef public bytearray scratch
     cdef public double next_mark
     cdef public bint turn_full, unread_full
@@ -31,14 +32,17 @@ cdef class ReadPath:
     def buffer_updated(self, Py_ssize_t nbytes):
         cdef SharedReads group = self._group
         cdef double written = self.last_write, now = group.monotonic()
-        cdef list replies
+        cdef list replies = []
         self.last_read = now
-        runs = group.runs
-        if (runs is None or now >= group.next_mark or group.turn_full or group.unread_full or self._reserved
-                or self._awaited or self._backlog or self.closed or nbytes >= READ_SIZE):
+        if ((group.runs is None and not self._awaited) or now >= group.next_mark or group.turn_full or group.unread_full
+                or self._reserved or self._backlog or self.closed or nbytes >= READ_SIZE):
             self._take_read(nbytes, written, None, None)
             return
-        after, replies = runs(self, group.scratch, 0, nbytes)
+        if self._awaited:
+            after, count = take_results(self._awaited, group.scratch, 0, nbytes)
+            group.opaques.in_flight -= <int64_t>count
+        else:
+            after, replies = group.runs(self, group.scratch, 0, nbytes)
         if <Py_ssize_t>after != nbytes:
             self._take_read(nbytes, written, after, replies)
             return

@@ -1,7 +1,8 @@
 """From a read of a connection to the run that serves it, and from its replies to the transport: the pure twin.
 
-This is what nearly every read of a server is: whole frames, all of them served as a run at once. Anything else (a half
-frame, commands, a peer or a turn of the loop that has had enough) is left to `ReadPath._take_read` of the connection.
+This is what nearly every read of a server is: whole frames, all of them served as a run at once; and nearly every read
+of a producer: replies to its sends. Anything else (a half frame, commands, a peer or a turn of the loop that has had
+enough) is left to `ReadPath._take_read` of the connection.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 from typing import Any, Final
+
+from tianzhou._hot.client_sends import take_results
+from tianzhou._hot.identifiers import OpaqueCounter
 
 READ_SIZE: Final = 65_536
 """Bytes that are taken from a connection at once while memory is not short."""
@@ -21,6 +25,7 @@ class SharedReads:
         budget: says by `read_size` how many bytes are read at once.
         busy_poll: notes requests, see `tianzhou.remoting.busy_poll`; None does not.
         monotonic: seconds of a clock that only goes forward.
+        opaques: numbers of requests, and how many of them wait for replies.
         next_mark: time from which on a read is marked in its turn of the loop.
         runs: serves requests at the front of a read, see `remoting.connection.Runs`; None makes commands of all.
         scratch: what all of them read into.
@@ -30,13 +35,15 @@ class SharedReads:
     """
 
     __slots__ = (
-        "budget", "busy_poll", "monotonic", "next_mark", "runs", "scratch", "turn_full", "unread_full", "window",
+        "budget", "busy_poll", "monotonic", "next_mark", "opaques", "runs", "scratch", "turn_full", "unread_full",
+        "window",
     )  # fmt: skip
 
     budget: Any
     busy_poll: Any
     monotonic: Callable[[], float]
     next_mark: float
+    opaques: OpaqueCounter
     runs: Callable[..., tuple[int, list[bytes]]] | None
     scratch: bytearray
     turn_full: bool
@@ -91,21 +98,24 @@ class ReadPath:
         """
         group, written = self._group, self.last_write
         self.last_read = now = group.monotonic()
-        runs = group.runs
         if (
-            runs is None
+            (group.runs is None and not self._awaited)
             or now >= group.next_mark
             or group.turn_full
             or group.unread_full
             or self._reserved
-            or self._awaited
             or self._backlog
             or self.closed
             or nbytes >= READ_SIZE
         ):
             self._take_read(nbytes, written, None, None)
             return
-        after, replies = runs(self, group.scratch, 0, nbytes)
+        replies: list[bytes] = []
+        if self._awaited:
+            after, count = take_results(self._awaited, group.scratch, 0, nbytes)
+            group.opaques.in_flight -= count
+        else:
+            after, replies = group.runs(self, group.scratch, 0, nbytes)
         if after == nbytes:
             self._answer_run(replies, now, written)
         else:
@@ -134,8 +144,9 @@ class ReadPath:
         Args:
             nbytes: how many bytes have arrived.
             written: when something was last written before.
-            after: behind the frames at the front that a run has served; None when none was asked.
-            replies: to these frames.
+            after: behind the frames at the front that a run has served, or that were replies to sends; None when
+                neither was tried.
+            replies: to a run's.
         """
         raise NotImplementedError
 

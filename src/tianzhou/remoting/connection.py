@@ -236,8 +236,9 @@ class Connection(Requester, asyncio.BufferedProtocol):
     def _take_read(self, nbytes: int, written: float, after: int | None, replies: list[bytes] | None) -> None:
         group, now = self._group, self.last_read
         session, awaiting, waits = self._session, len(self._awaited), False
+        finished = bool(after)
         if after is not None:
-            commands, served = session.received(nbytes, first=after), replies if after else None
+            commands, served = session.received(nbytes, first=after), replies or None
         else:
             if now >= group.next_mark:
                 group.mark_turn(now)
@@ -249,7 +250,7 @@ class Connection(Requester, asyncio.BufferedProtocol):
                 take = self._take_run
             commands = session.received(nbytes, take)
             served, self._served = self._served, None
-        finished = bool(commands) or served is not None or len(self._awaited) < awaiting
+        finished = finished or bool(commands) or served is not None or len(self._awaited) < awaiting
         if finished and not self.closed:
             self.silent_since = inf
             if waits:
