@@ -1,9 +1,11 @@
 # Included by _compiled.pyx: pulls recognised without making commands of them (docs/adr/0022-runs.md).
 
 cdef extern from "pulls.h":
+    enum:
+        KEY_TEXTS "TZ_KEY_TEXTS", ACCESS_KEY "TZ_TEXT_ACCESS_KEY", SIGNATURE "TZ_TEXT_SIGNATURE"
     ctypedef struct Pull "TzPull":
-        Place texts[6]
-        Py_ssize_t sizes[6]
+        Place *texts
+        Py_ssize_t *sizes
         int64_t queue_id, most, sys_flag, sub_version, suspend, opaque, offset, commit
     bint tz_scan_pull(Place, Py_ssize_t, Pull *)
 
@@ -29,11 +31,11 @@ cdef bytes key_of(const Pull *pull):
     cdef Py_ssize_t size = PULL_NUMBERS
     cdef uint8_t *q
     cdef int text
-    for text in range(4):
+    for text in range(KEY_TEXTS):
         size += (1 if pull.texts[text] == NULL else pull.sizes[text]) + 1
     key = PyBytes_FromStringAndSize(NULL, size)
     q = <uint8_t *>PyBytes_AS_STRING(key)
-    for text in range(4):
+    for text in range(KEY_TEXTS):
         if pull.texts[text] == NULL:
             q[0] = 1
             q += 1
@@ -232,12 +234,12 @@ cdef class PullRun:
     cdef bint is_allowed(self, accounts, PullCursor cursor, Place p, Py_ssize_t frame, const Pull *pull) except -1:
         """Whether a pull is signed by an account that may make it."""
         cdef uint8_t content[MOST_SIGNED_OF_PULL]
-        if not HAS_SHA1 or pull.sizes[4] == 0:
+        if not HAS_SHA1 or pull.sizes[ACCESS_KEY] == 0:
             return False
-        account = PyUnicode_DecodeUTF8(<const char *>pull.texts[4], pull.sizes[4], NULL)
+        account = PyUnicode_DecodeUTF8(<const char *>pull.texts[ACCESS_KEY], pull.sizes[ACCESS_KEY], NULL)
         start = accounts(account, cursor.topic_name, cursor.name)
         return start is not None and is_signed(
-            begun(start), p + 8, frame - 8, pull.texts[5], pull.sizes[5], p, 0, content, MOST_SIGNED_OF_PULL)
+            begun(start), p + 8, frame - 8, pull.texts[SIGNATURE], pull.sizes[SIGNATURE], p, 0, content, MOST_SIGNED_OF_PULL)
 
     def answer(
             self, buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t most_frame, int64_t most_bytes, double now,

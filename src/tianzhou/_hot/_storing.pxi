@@ -314,7 +314,7 @@ cdef struct Proving:  # what a record has to prove
 
 cdef inline bint ends_in_number(Place end) noexcept nogil:  # as the value of a CRC property does, whatever its name
     cdef int n
-    if end[-1] != 2:
+    if (end - 1)[0] != 2:
         return False
     for n in range(-11, -1):
         if not 48 <= end[n] <= 57:

@@ -4,9 +4,15 @@
 
 #include "sends.h"
 
+/* The texts of a pull; the first TZ_KEY_TEXTS are part of its key. */
+enum {
+    TZ_TEXT_GROUP, TZ_TEXT_TOPIC, TZ_TEXT_KIND, TZ_TEXT_SUBSCRIPTION, TZ_KEY_TEXTS,
+    TZ_TEXT_ACCESS_KEY = TZ_KEY_TEXTS, TZ_TEXT_SIGNATURE, TZ_TEXTS
+};
+
 typedef struct {
-    const uint8_t *texts[6];       /* group, topic, expression type, subscription, access key, signature; NULL for none */
-    Py_ssize_t sizes[6];
+    const uint8_t *texts[TZ_TEXTS]; /* NULL for none */
+    Py_ssize_t sizes[TZ_TEXTS];
     int64_t queue_id, most, sys_flag, sub_version, suspend; /* of the request, the same for all of a consumer and queue */
     int64_t opaque, offset, commit;
 } TzPull;
@@ -59,12 +65,12 @@ static inline const uint8_t *tz_pull_value(const uint8_t *p, const uint8_t *end,
     case TZ_PULL_VERSION: return tz_padded(p, end, INT64_MIN, INT64_MAX, &pull->sub_version);
     case TZ_PULL_BYTES: return tz_padded(p, end, INT32_MIN, INT32_MAX, &unused);
     case TZ_PULL_SUSPEND: return tz_padded(p, end, INT64_MIN, INT64_MAX, &pull->suspend);
-    case TZ_PULL_GROUP: return tz_pull_text(p, end, 0, pull);
-    case TZ_PULL_TOPIC: return tz_pull_text(p, end, 1, pull);
-    case TZ_PULL_KIND: return tz_pull_text(p, end, 2, pull);
-    case TZ_PULL_SUBSCRIPTION: return tz_pull_text(p, end, 3, pull);
-    case TZ_PULL_ACCESS_KEY: return tz_pull_text(p, end, 4, pull);
-    case TZ_PULL_SIGNATURE: return tz_pull_text(p, end, 5, pull);
+    case TZ_PULL_GROUP: return tz_pull_text(p, end, TZ_TEXT_GROUP, pull);
+    case TZ_PULL_TOPIC: return tz_pull_text(p, end, TZ_TEXT_TOPIC, pull);
+    case TZ_PULL_KIND: return tz_pull_text(p, end, TZ_TEXT_KIND, pull);
+    case TZ_PULL_SUBSCRIPTION: return tz_pull_text(p, end, TZ_TEXT_SUBSCRIPTION, pull);
+    case TZ_PULL_ACCESS_KEY: return tz_pull_text(p, end, TZ_TEXT_ACCESS_KEY, pull);
+    case TZ_PULL_SIGNATURE: return tz_pull_text(p, end, TZ_TEXT_SIGNATURE, pull);
     }
     return tz_text_end(p, end, 0);
 }

@@ -141,7 +141,13 @@ class GetTraffic:
         return found
 
     def add(self, queue_id: int, count: int, size: int) -> None:
-        """Count a pull that brought `count` messages of `size` bytes."""
+        """Count a pull that brought messages.
+
+        Args:
+            queue_id: number of the queue.
+            count: how many messages.
+            size: bytes of their records.
+        """
         for counts in (self.counts, self.of_queue(queue_id)):
             counts[0] += count
             counts[1] += size

@@ -340,7 +340,15 @@ class ClientTable:
         return max(clients[connection].last_heartbeat_s for clients in (*consumes, *produces))
 
     def note_pull(self, group: str, topic: str, expression: str, kind: str, now_ms: int) -> None:
-        """Note the subscription of a pull; tools see it when heartbeats announce none."""
+        """Note the subscription of a pull; tools see it when heartbeats announce none.
+
+        Args:
+            group: the consumer group.
+            topic: the topic.
+            expression: what it subscribes to.
+            kind: type of the expression.
+            now_ms: time of the pull, which is noted once in `NOTED_MS` for the same subscription.
+        """
         topics = self._pulled.get(group)
         former = None if topics is None else topics.get(topic)
         if former is not None and former[:2] == (expression, kind) and 0 <= now_ms - former.at_ms < NOTED_MS:

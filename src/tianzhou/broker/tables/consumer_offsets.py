@@ -94,7 +94,14 @@ class ConsumerOffsets:
         return None if queues is None else queues.get(queue_id)
 
     def pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Note how far pulls have reached; in memory only."""
+        """Note how far pulls have reached; in memory only.
+
+        Args:
+            group: the consumer group.
+            topic: the topic.
+            queue_id: number of the queue.
+            offset: queue offset that the next pull would begin at.
+        """
         key = f"{topic}{SEPARATOR}{group}"
         queues = self._pulled.get(key)
         if queues is None or queue_id not in queues:
