@@ -102,7 +102,7 @@ cdef class ReadyStretch:
     cdef Limits bounds
     cdef int64_t segment_start
 
-    def __init__(self, log, queue, segment, begin, end, until, looked_at, limits):
+    def __init__(self, LogCursor log not None, QueueCursor queue not None, segment, begin, end, until, looked_at, limits):
         self.log, self.queue, self.segment, self.limits = log, queue, segment, limits
         self.begin, self.end, self.until, self.looked_at = begin, end, until, looked_at
         self.segment_start = segment.start
