@@ -141,6 +141,7 @@ class Connection(Requester, asyncio.BufferedProtocol):
         """Send complete frames, with what was sent before them in this turn, in one write now."""
         if not self.closed:
             self._out += frames
+            self._out_size += sum(map(len, frames))
             self._flush()
 
     async def drain(self) -> None:

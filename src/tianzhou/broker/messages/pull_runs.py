@@ -100,11 +100,21 @@ class PullRuns:
         self.listener: Callable[[float], None] = lambda _: None
 
     def beside(self, sends: Runs) -> Runs:
-        """Serves pulls at the front of a read, and has `sends` serve one that begins with anything else."""
+        """Serves pulls at the front of a read, and has `sends` serve one that begins with anything else.
+
+        Whoever asks for more than goes out in one write, and takes what is written, is served run after run.
+        """
 
         def serve(connection: Connection, buffer: bytearray, start: int, end: int) -> tuple[int, list[bytes]]:
-            runs = self.serve if buffer[start + 16 : start + 19] == b"11," else sends
-            return runs(connection, buffer, start, end)
+            if buffer[start + 16 : start + 19] != b"11,":
+                return sends(connection, buffer, start, end)
+            after, replies = self.serve(connection, buffer, start, end)
+            while start < after < end and sum(map(len, replies)) >= FLUSH_BYTES and connection.room() is None:
+                connection.send_all(replies)
+                start, replies = after, []
+                if connection.room() is None:
+                    after, replies = self.serve(connection, buffer, start, end)
+            return after, replies
 
         return serve
 

@@ -338,6 +338,29 @@ async def test_a_run_ends_before_its_replies_are_many(broker: OpenBench) -> None
         assert sum(map(len, replies)) < 2 * pull_runs.FLUSH_BYTES
 
 
+async def test_who_takes_what_is_written_is_served_run_after_run(broker: OpenBench) -> None:
+    async with broker() as bench:
+        peer = bench.peer()
+        for number in range(8):
+            await peer.send("T", b"x" * 60_000, properties={"UNIQ_KEY": f"U{number}"})
+        frame = encode(Command(RequestCode.PULL_MESSAGE, 7, version=479, fields=header(max_msg_nums=32)))
+        before = len(peer.transport.written)
+        peer.post_frame(frame)
+        reply_bytes = len(peer.transport.written) - before
+        buffer = bytearray(frame * 50)
+        runs = bench.parts.pulls.runs.beside(lambda *_: (0, []))
+        before = len(peer.transport.written)
+        after, replies = runs(peer.connection, buffer, 0, len(buffer))
+        assert after == len(buffer)
+        assert len(peer.transport.written) - before + sum(map(len, replies)) == 50 * reply_bytes
+        peer.transport.stall()
+        before = len(peer.transport.written)
+        after, replies = runs(peer.connection, buffer, 0, len(buffer))
+        assert 0 < after < len(buffer), "the rest is for when it reads again"
+        most = peer.connection._group.write_high_bytes + 2 * pull_runs.FLUSH_BYTES
+        assert len(peer.transport.written) - before + sum(map(len, replies)) < most
+
+
 SPELLED = st.one_of(
     st.builds(lambda fields: encode(Command(11, 5, version=453, fields=header(**fields))), PULLS),
     st.builds(
