@@ -142,6 +142,11 @@ class RemotingClient:
         """Whether hooks see requests, so that each has to be a `Command` for them."""
         return bool(self._command_hooks)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether connections lead straight to the servers, without TLS or a proxy."""
+        return self._tls is None and self._proxies is None
+
     async def invoke(self, address: str, command: Command, timeout_ms: float = 3000) -> Command:
         """Send a request and return the reply, whatever code that has.
 
@@ -173,7 +178,7 @@ class RemotingClient:
         return [after for hook in hooks if (after := hook(exchange)) is not None]
 
     def prepare(self, address: str, command: Command) -> Command:
-        """A one-way request as the hooks want it, for who sends it over a connection of this client."""
+        """A request as the hooks want it, for who sends it himself; what they do with replies is left out."""
         if self._command_hooks:
             exchange = Exchange(address, command)
             self._before(exchange, self._command_hooks)

@@ -3,7 +3,8 @@
 Spark keeps its Python workers, so a module-global connection survives across tasks and micro-batches. Each
 process has one event loop that runs on the caller's thread while it waits for answers, and stands still while
 rows are made: no second thread competes with the decoder. What is in flight while it stands still are pulls of the
-next rows (`BrokerReader.ahead`), which can be repeated should they be lost or come too late.
+next rows (`BrokerReader.ahead`), which can be repeated should they be lost or come too late. Without TLS they go past
+the loop, over a connection of `DirectPulls`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from tianzhou.admin import Admin
 from tianzhou.client.cluster import rpc
 from tianzhou.client.cluster.tls import Tls
+from tianzhou.client.consumer.pull.direct_pulls import Asked, DirectPulls
 from tianzhou.client.consumer.pull.pull_consumer import PullConsumer
 from tianzhou.client.consumer.pull.queue_pull import QueuePull
 from tianzhou.client.consumer.subscription import sql_subscription
@@ -99,14 +101,36 @@ async def _started(make: Callable[[], C]) -> C:
     return client
 
 
+class Puller:
+    """A pull consumer, and its direct pulls beside it: a client of a process.
+
+    Args:
+        consumer: belongs to it from now on.
+    """
+
+    def __init__(self, consumer: PullConsumer) -> None:
+        self.consumer = consumer
+        self.direct = DirectPulls(consumer.instance, consumer.group)
+
+    async def start(self) -> None:
+        """See `Client`."""
+        await self.consumer.start()
+
+    async def stop(self) -> None:
+        """Close all connections."""
+        self.direct.close()
+        await self.consumer.stop()
+
+
 class BrokerReader:
     """`QueueReader` over a pull consumer."""
 
-    def __init__(self, process: Process, consumer: PullConsumer) -> None:
+    def __init__(self, process: Process, puller: Puller) -> None:
         self._process = process
-        self._consumer = consumer
+        self._consumer = consumer = puller.consumer
+        self._direct = puller.direct
         self._admin = Admin(instance=consumer.instance)
-        self._sent: tuple[Pulls, list[asyncio.Task[Any]]] | None = None
+        self._sent: tuple[Pulls, Asked | list[asyncio.Task[Any]]] | None = None
 
     def topics(self, selection: Selection) -> list[str]:
         """See `QueueReader`."""
@@ -202,16 +226,25 @@ class BrokerReader:
         """See `QueueReader`."""
         wanted = (queue, tuple(asks), tags, sql)
         sent, self._sent = self._sent, None
-        if sent is not None and sent[0] == wanted:
-            return [Pulled(*raw[:5]) for raw in self._process.run(_gathered(sent[1]))]
-        return [Pulled(*raw[:5]) for raw in self._process.run(_gathered(self._pulls(wanted)))]
+        work = sent[1] if sent is not None and sent[0] == wanted else self._direct.send(_pulls(wanted))
+        if isinstance(work, Asked):
+            found = self._direct.collect(work)
+            if found is not None:
+                return [Pulled(*raw[:4], body) for raw, body in found]
+            work = None
+        pulls = map(self._consumer.pull_raw, _pulls(wanted)) if work is None else work
+        return [Pulled(*raw[:5]) for raw in self._process.run(_gathered(pulls))]
 
     def ahead(self, queue: MessageQueue, asks: Sequence[Ask], tags: str, sql: str | None = None) -> None:
         """See `QueueReader`."""
         wanted = (queue, tuple(asks), tags, sql)
+        asked = self._direct.send(_pulls(wanted))
+        if asked is not None:
+            self._sent = wanted, asked
+            return
 
         async def send() -> list[asyncio.Task[Any]]:
-            tasks = [asyncio.ensure_future(pull) for pull in self._pulls(wanted)]
+            tasks = [asyncio.ensure_future(self._consumer.pull_raw(pull)) for pull in _pulls(wanted)]
             for task in tasks:
                 task.add_done_callback(_seen)
             for _ in range(TURNS_TO_SEND):
@@ -219,10 +252,6 @@ class BrokerReader:
             return tasks
 
         self._sent = wanted, self._process.run(send())
-
-    def _pulls(self, wanted: Pulls) -> list[Coroutine[Any, Any, Any]]:
-        queue, asks, tags, sql = wanted
-        return [self._consumer.pull_raw(QueuePull(queue, ask.offset, ask.most, tags, sql)) for ask in asks]
 
     def publish(self, positions: Mapping[MessageQueue, int]) -> None:
         """See `QueueReader`."""
@@ -235,6 +264,11 @@ class BrokerReader:
     def monotonic(self) -> float:
         """See `QueueReader`."""
         return time.monotonic()
+
+
+def _pulls(wanted: Pulls) -> list[QueuePull]:
+    queue, asks, tags, sql = wanted
+    return [QueuePull(queue, ask.offset, ask.most, tags, sql) for ask in asks]
 
 
 def _seen(task: asyncio.Task[Any]) -> None:
@@ -283,7 +317,7 @@ def connect(options: ReadOptions) -> BrokerReader:
     """This process's reader for the brokers and group of the options."""
     group, servers = options.consumer_group, options.namesrv_addr
     return BrokerReader(
-        *_client(options, lambda more: PullConsumer(group, servers, auto_commit=False, **more), "read", group)
+        *_client(options, lambda more: Puller(PullConsumer(group, servers, auto_commit=False, **more)), "read", group)
     )
 
 

@@ -41,9 +41,15 @@ def same(body: bytes, columns: tuple[str, ...] = COLUMNS, **options: Any) -> Any
     compiled_columns = CompiledColumns(schema, columns, options.get("tags", frozenset()))
     expected = outcome(to_batch, body, QUEUE, schema, columns, **options)
     found = outcome(to_batch, body, QUEUE, schema, columns, compiled=compiled_columns, **options)
+    # The same records as they lie in what was read from a connection.
+    view = memoryview(bytearray(b"?" + body + b"?"))[1:-1]
+    in_place = [
+        outcome(to_batch, [view], QUEUE, schema, columns, compiled=way, **options) for way in (compiled_columns, None)
+    ]
     if isinstance(expected, tuple):
-        assert found == expected
+        assert [found, *in_place] == [expected] * 3
         return None
+    assert all(one.equals(expected) for one in in_place)
     found.validate(full=True)
     assert found.schema.equals(expected.schema)
     assert found.equals(expected)

@@ -81,6 +81,34 @@ async def pull(
         ProtocolError: its answer makes no sense.
         RemotingError: it does not answer.
     """
+    request = pull_request(
+        group,
+        queue,
+        offset,
+        max_messages=max_messages,
+        max_bytes=max_bytes,
+        subscription=subscription,
+        sub_version=sub_version,
+        commit_offset=commit_offset,
+        suspend_ms=suspend_ms,
+    )
+    reply = await remoting.invoke(address, request, timeout_ms)
+    return raw_pull(reply, bytes(reply.body), address, offset)
+
+
+def pull_request(
+    group: str,
+    queue: MessageQueue,
+    offset: int,
+    *,
+    max_messages: int,
+    max_bytes: int | None = None,
+    subscription: SubscriptionData | None,
+    sub_version: int = 0,
+    commit_offset: int | None = None,
+    suspend_ms: int = 0,
+) -> Command:
+    """The request of a pull; arguments as of `pull`."""
     flags = 0
     if commit_offset is not None:
         flags |= COMMIT_OFFSET
@@ -88,31 +116,37 @@ async def pull(
         flags |= SUSPEND
     if subscription is not None:
         flags |= SUBSCRIPTION
-    code = RequestCode.PULL_MESSAGE
-    reply = await remoting.invoke(
-        address,
-        rpc.request(
-            code,
-            consumer_group=group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=offset,
-            max_msg_nums=max_messages,
-            sys_flag=flags,
-            commit_offset=commit_offset or 0,
-            suspend_timeout_millis=suspend_ms,
-            subscription=subscription.sub_string if subscription is not None else None,
-            sub_version=sub_version,
-            expression_type=subscription.expression_type if subscription is not None else "TAG",
-            max_msg_bytes=max_bytes,
-            bname=queue.broker_name,
-        ),
-        timeout_ms,
+    return rpc.request(
+        RequestCode.PULL_MESSAGE,
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=offset,
+        max_msg_nums=max_messages,
+        sys_flag=flags,
+        commit_offset=commit_offset or 0,
+        suspend_timeout_millis=suspend_ms,
+        subscription=subscription.sub_string if subscription is not None else None,
+        sub_version=sub_version,
+        expression_type=subscription.expression_type if subscription is not None else "TAG",
+        max_msg_bytes=max_bytes,
+        bname=queue.broker_name,
     )
-    return _raw(reply, address, offset)
 
 
-def _raw(reply: Command, address: str, offset: int) -> RawPull:
+def raw_pull(reply: Command, body: bytes, address: str, offset: int) -> RawPull:
+    """What a reply to a pull means.
+
+    Args:
+        reply: its header.
+        body: its records.
+        address: the broker that answered.
+        offset: where the pull began.
+
+    Raises:
+        BrokerError: the broker refuses.
+        ProtocolError: its answer makes no sense.
+    """
     status = STATUSES.get(reply.code)
     if status is None:
         raise broker_error(reply, address)
@@ -130,7 +164,7 @@ def _raw(reply: Command, address: str, offset: int) -> RawPull:
         following,
         header.min_offset,
         header.max_offset,
-        bytes(reply.body),
+        body,
         header.suggest_which_broker_id,
     )
 
@@ -186,7 +220,7 @@ class QueuePulls:
             frame = self._frame(opaque, offset, commit_offset)
             reply = await connection.invoke_frame(opaque, frame, self._timeout_ms)
             if reply.code != ResponseCode.GO_AWAY:
-                return _raw(reply, address, offset)
+                return raw_pull(reply, bytes(reply.body), address, offset)
         return await pull(
             remoting, address, queue=self.queue, offset=offset, commit_offset=commit_offset, **self._options
         )

@@ -342,7 +342,7 @@ MAKERS: Final[Mapping[str, Maker]] = {
 
 
 def to_batch(
-    buffer: bytes | list[bytes],
+    buffer: bytes | list[bytes | memoryview],
     queue: MessageQueue,
     schema: Schema,
     columns: tuple[str, ...],

@@ -6,7 +6,7 @@ so what comes out is the same either way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -47,7 +47,9 @@ class CompiledColumns:
         self._made = [name for name in _rows.NAMES if name in needed]
         self._wanted = sum(1 << bit for bit, name in enumerate(_rows.NAMES) if name in needed)
 
-    def walked(self, parts: list[bytes], queue: MessageQueue, low: int, high: int | None) -> RecordBatch | None:
+    def walked(
+        self, parts: Sequence[bytes | memoryview], queue: MessageQueue, low: int, high: int | None
+    ) -> RecordBatch | None:
         """Records whose queue offsets are in a range; None when one is not plain.
 
         Args:

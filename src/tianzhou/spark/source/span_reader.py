@@ -47,13 +47,13 @@ class Ask(NamedTuple):
 
 
 class Pulled(NamedTuple):
-    """What a pull brought; records as bytes, one behind the other (wire.md §5)."""
+    """What a pull brought; records as bytes or a view of some, one behind the other (wire.md §5)."""
 
     status: PullStatus
     next_offset: int
     min_offset: int
     max_offset: int
-    body: bytes
+    body: bytes | memoryview
 
 
 class QueueReader(Protocol):
@@ -201,7 +201,7 @@ def judge(span: Span, at: int, pulled: Pulled) -> Step:
     return Step(at, wait=True)
 
 
-def _first_offset(queue: MessageQueue, body: bytes) -> int:
+def _first_offset(queue: MessageQueue, body: bytes | memoryview) -> int:
     if is_light(queue.topic):
         # The record says where it is in its main topic.
         return offset_in(queue.topic, properties_of(memoryview(body))) or 0
@@ -236,7 +236,7 @@ class SpanReader:
         self._size = 0  # messages the broker gives at once, 0 while unknown
         self._waiting_since: float | None = None
 
-    def chunks(self) -> Iterator[list[bytes]]:
+    def chunks(self) -> Iterator[list[bytes | memoryview]]:
         """The range's records as bytes, as they came, about `BATCH_ROWS` records or `BATCH_BYTES` at a time.
 
         Records before or behind the range may be among them.
@@ -245,7 +245,7 @@ class SpanReader:
             DataLoss: messages of the range are gone, and that is not to be skipped.
             RemotingError: the broker did not answer in time.
         """
-        parts: list[bytes] = []
+        parts: list[bytes | memoryview] = []
         size, begun = 0, self._at
         while self._at < self._span.end:
             for body in self._round():
@@ -272,7 +272,7 @@ class SpanReader:
         asks[-1] = Ask(last, min(self._span.end - last, ASK))
         return asks
 
-    def _round(self) -> Iterator[bytes]:
+    def _round(self) -> Iterator[bytes | memoryview]:
         asks = self._asks()
         try:
             answers = self._reader.pull(self._span.queue, asks, self._tags, self._sql)

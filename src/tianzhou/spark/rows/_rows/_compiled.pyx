@@ -87,7 +87,7 @@ def fill(data, const int64_t[::1] starts, const int64_t[::1] sizes, const int64_
     """The buffers of the columns of plain records; None when one of them is not plain.
 
     Args:
-        data: a buffer; without `starts` a list of bytes, each of which holds whole records one behind the other.
+        data: a buffer; without `starts` a list of buffers, each of which holds whole records one behind the other.
         starts: where each record begins in it.
         sizes: how long each is, beside `starts`.
         offsets: the queue offset each says it has, beside `starts`; they have to be of the topic and queue, and to say
@@ -105,26 +105,17 @@ def fill(data, const int64_t[::1] starts, const int64_t[::1] sizes, const int64_
         followed by edges, content and its length of names and of values.
     """
     cdef Py_buffer view
-    cdef int64_t most = 0
-    cdef Py_ssize_t count = 0
+    cdef Py_ssize_t most
     cdef Row *rows
-    cdef bytes part
-    for part in data if starts is None else ():
-        most += PyBytes_GET_SIZE(part) // SMALLEST
-    if starts is not None:
-        most = starts.shape[0]
-        if sizes.shape[0] < most or offsets.shape[0] < most:
-            return None
+    if starts is None:
+        return of_parts(data, low, high, wanted)
+    most = starts.shape[0]
+    if sizes.shape[0] < most or offsets.shape[0] < most:
+        return None
     rows = <Row *>PyMem_Malloc((most + 1) * sizeof(Row))
     if rows == NULL:
         raise MemoryError
     try:
-        if starts is None:
-            for part in data:
-                count = walk(<Place>PyBytes_AS_STRING(part), PyBytes_GET_SIZE(part), rows, count, low, high, wanted)
-                if count < 0:
-                    return None
-            return filled(rows, count, wanted)
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             if not are_there(&view, rows, starts, sizes, offsets, position, queue_id, topic, wanted):
@@ -134,6 +125,34 @@ def fill(data, const int64_t[::1] starts, const int64_t[::1] sizes, const int64_
             PyBuffer_Release(&view)
     finally:
         PyMem_Free(rows)
+
+
+cdef of_parts(list parts, int64_t low, int64_t high, uint32_t wanted):
+    """The columns of whole records, one behind the other in each of some buffers."""
+    cdef Py_ssize_t held = 0, count = 0, most = 0
+    cdef Row *rows = NULL
+    cdef Py_buffer *views = <Py_buffer *>PyMem_Malloc((len(parts) + 1) * sizeof(Py_buffer))
+    if views == NULL:
+        raise MemoryError
+    try:
+        for part in parts:
+            PyObject_GetBuffer(part, &views[held], PyBUF_SIMPLE)
+            most += views[held].len // SMALLEST
+            held += 1
+        rows = <Row *>PyMem_Malloc((most + 1) * sizeof(Row))
+        if rows == NULL:
+            raise MemoryError
+        for most in range(held):
+            count = walk(<Place>views[most].buf, views[most].len, rows, count, low, high, wanted)
+            if count < 0:
+                return None
+        return filled(rows, count, wanted)
+    finally:
+        PyMem_Free(rows)
+        while held:
+            held -= 1
+            PyBuffer_Release(&views[held])
+        PyMem_Free(views)
 
 
 cdef Py_ssize_t walk(Place p, int64_t left, Row *rows, Py_ssize_t count, int64_t low, int64_t high,

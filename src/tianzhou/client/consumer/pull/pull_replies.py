@@ -1,0 +1,123 @@
+"""Replies to pulls, split where they were read: their records are views of the memory they were received into. Pure.
+
+A `Session` copies each body out of its frame, because the next read overwrites it. Here a read goes behind the one
+before, into a block of memory that is written again only when nobody looks at it any more.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+from tianzhou.errors import ProtocolError
+from tianzhou.limits import FRAME_BYTES
+from tianzhou.wire.command import Command, split
+
+MAX_FRAME: Final = FRAME_BYTES.default
+"""Most bytes of a frame, its length word included (wire.md §1.8)."""
+BLOCK_BYTES: Final = 5 << 20
+"""Bytes of a block: what is pulled at once (`span_reader.BATCH_BYTES`), and the last reply of it."""
+MOST_SPARE: Final = 4
+"""Blocks that are used again; those made beside them go when nobody looks at them any more."""
+
+_WORDS: Final = Struct(">iI")
+_HEADER_SIZE: Final = 0xFFFFFF
+_SMALL_REST: Final = 256 << 10
+"""Bytes left of a block that are not worth a read."""
+
+
+class PullReply(NamedTuple):
+    """A frame that has come.
+
+    Attributes:
+        command: its header; without a body.
+        body: what stands behind the header, a view that holds its memory.
+    """
+
+    command: Command
+    body: memoryview
+
+
+class PullReplies:
+    """Splits what arrives into frames.
+
+    A transport writes into `writable()` and reports with `received(count)`. A frame above `MAX_FRAME` is an error
+    before any of its memory is taken.
+
+    Args:
+        block_bytes: bytes of a block.
+    """
+
+    __slots__ = ("_begin", "_block", "_block_bytes", "_blocks", "_end", "_view")
+
+    def __init__(self, block_bytes: int = BLOCK_BYTES) -> None:
+        self._block_bytes = block_bytes
+        self._block = bytearray(block_bytes)
+        self._blocks = [self._block]
+        self._view = memoryview(self._block)
+        self._begin = self._end = 0
+
+    def begin(self) -> None:
+        """Write the block again from its beginning, if nobody looks at it; before the next pulls are sent."""
+        if self._begin == self._end:
+            self._view.release()
+            if _is_free(self._block):
+                self._begin = self._end = 0
+            self._view = memoryview(self._block)
+
+    def writable(self) -> memoryview:
+        """Where the next bytes from the server are to be written; never empty."""
+        if self._begin == self._end and len(self._block) - self._end < _SMALL_REST:
+            self._move(0)
+        return self._view[self._end :]
+
+    def received(self, count: int) -> list[PullReply]:
+        """The frames that `count` bytes just written into `writable()` complete, in order.
+
+        Raises:
+            ProtocolError: they are no frames; nothing may be fed to this after that.
+        """
+        self._end += count
+        found = []
+        view = self._view
+        while self._end - self._begin >= _WORDS.size:
+            length, word = _WORDS.unpack_from(view, self._begin)
+            body, stop = self._begin + _WORDS.size + (word & _HEADER_SIZE), self._begin + 4 + length
+            if body > stop or length + 4 > MAX_FRAME:
+                raise ProtocolError(f"a frame of {length} bytes with a header of {word & _HEADER_SIZE}")
+            if stop > self._end:
+                if stop > len(self._block):
+                    self._move(stop - self._begin)
+                break
+            head = _WORDS.pack(body - self._begin - 4, word) + view[self._begin + _WORDS.size : body]
+            (command,), _ = split(head, 0, len(head), MAX_FRAME)
+            found.append(PullReply(command, view[body:stop]))
+            self._begin = stop
+        return found
+
+    def _move(self, size: int) -> None:
+        """Go on in a block with room for a frame of that size, or any, with what has come of it."""
+        pending = bytes(self._view[self._begin : self._end])
+        self._view.release()
+        self._block = self._spare(max(size, self._block_bytes))
+        self._view = memoryview(self._block)
+        self._begin, self._end = 0, len(pending)
+        self._view[: self._end] = pending
+
+    def _spare(self, size: int) -> bytearray:
+        for block in self._blocks:
+            if len(block) >= size and _is_free(block):
+                return block
+        made = bytearray(size)
+        if size == self._block_bytes and len(self._blocks) < MOST_SPARE:
+            self._blocks.append(made)
+        return made
+
+
+def _is_free(block: bytearray) -> bool:
+    """Whether no view of a block is left."""
+    try:
+        block.append(block.pop())  # which a bytearray refuses while there are views, and does in place otherwise
+    except BufferError:
+        return False
+    return True
