@@ -1,13 +1,15 @@
 """The process that forks Spark's Python workers, where one machine runs the whole session.
 
-It is PySpark's own (`spark.python.daemon.module` names this one) but for two things. A worker whose reader went away,
-as behind `take` or at the end of a session, ends without a word: Spark has closed the connection on purpose. And what
-each worker imports is imported once, before the fork, from the PySpark that is installed, and not from the archive that
-Spark puts before it, whose modules every process would compile.
+It is PySpark's own (`spark.python.daemon.module` names this one) but for three things. A worker whose reader went away,
+as behind `take` or at the end of a session, ends without a word: Spark has closed the connection on purpose. What each
+worker imports is imported once, before the fork, from the PySpark that is installed, and not from the archive that Spark
+puts before it, whose modules every process would compile. And behind each task a worker looks for garbage among what came
+since its first one, not among all that it has imported, which takes longer than a small micro-batch's rows.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import traceback
@@ -48,12 +50,27 @@ def unless_gone(tell: Callable[..., None]) -> Callable[..., None]:
     return unless
 
 
+def collecting_new() -> Callable[[], None]:
+    """A collection of garbage that no longer looks at what its first call has left: modules, above all."""
+    settled = False
+
+    def collect() -> None:
+        nonlocal settled
+        gc.collect()
+        if not settled:
+            settled = True
+            gc.freeze()
+
+    return collect
+
+
 def quieten(daemon: Any) -> None:
-    """Have a daemon's module, in this process, say nothing of workers whose reader went away.
+    """Have a daemon's module, in this process, say nothing of workers whose reader went away, and collect less.
 
     Args:
         daemon: the module `pyspark.daemon`, whatever name it was run by.
     """
+    daemon.gc = SimpleNamespace(collect=collecting_new(), freeze=gc.freeze, enable=gc.enable, disable=gc.disable)
     daemon.traceback = SimpleNamespace(print_exc=unless_gone(traceback.print_exc), format_exc=traceback.format_exc)
     daemon.print = unless_gone(print)
 
