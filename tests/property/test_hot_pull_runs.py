@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,8 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tianzhou._hot import pulls, signing, sources
+from tianzhou._hot.records import UNIT
 from tianzhou.access.signatures import signature
+from tianzhou.records.codec import decode_records
+from tianzhou.records.layout import AT, HEAD_SIZE
 from tianzhou.store import MessageStore, NewRecord, ReadRequest, StoreSettings
+from tianzhou.store.log.checked import CheckedRecords
+from tianzhou.store.queues.reading import proof_of
 from tianzhou.wire.command import Command, encode, split
 from tianzhou.wire.fields import write_header
 from tianzhou.wire.hashing import tags_code
@@ -204,3 +210,71 @@ def test_what_goes_on_is_answered(store: MessageStore, stretches: list[Any]) -> 
         assert brought == side.counts[1]
         assert [reply.code for reply in split(replies, 0, len(replies), MAX_FRAME)[0]] == [0] * 4
         assert len(side.commits) == 2
+
+
+def reads_from_disk(store: MessageStore, twin: Any, ready: Any, codes: Any, reads: list[tuple[int, int]]) -> list[Any]:
+    """What one twin reads of a stretch that this process has not written; twice, for what is checked is remembered."""
+    log, queue = store._log, ready.queue
+    before = log.checked, queue.trusted_from
+    log.checked, queue.trusted_from = CheckedRecords(), queue.max_offset
+    log.checked.opened(log.end)
+    prove = partial(proof_of, log, queue)
+    arguments = log, queue, ready.segment, ready.begin, ready.end, LATER, ready.looked_at, ready.limits
+    try:
+        assert twin.ReadyStretch(*arguments).read(2, 1, codes, 0.0) is None, "whoever cannot prove leaves it to others"
+        stretch = twin.ReadyStretch(*arguments, prove)
+        return [stretch.read(offset, most, codes, 0.0) for offset, most in reads for _ in range(2)]
+    finally:
+        log.checked, queue.trusted_from = before
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    kind=st.sampled_from([0, 1, 3]),
+    reads=st.lists(st.tuples(st.integers(0, 17), st.integers(1, 32)), min_size=1, max_size=4),
+    broken=st.none() | st.integers(0, 15),
+    where=st.sampled_from(["size", "queue_id", "queue_offset", "physical_offset", "body"]),
+)
+def test_what_came_from_the_disk_proves_itself(
+    store: MessageStore, stretches: list[Any], kind: int, reads: list[tuple[int, int]], broken: int | None, where: str
+) -> None:
+    ready, (_, codes) = stretches[kind], KINDS[kind]
+    sound = [reads_from_disk(store, twin, ready, codes, reads) for twin in (pulls, compiled)]
+    assert sound[0] == sound[1]
+    if broken is None:
+        return
+    place, size, _ = UNIT.unpack_from(ready.segment.view, broken * UNIT.size)
+    segment = store._log.files.find(place)
+    assert segment is not None
+    begin = place - segment.start
+    record = segment.view[begin : begin + size]
+    at = HEAD_SIZE if where == "body" else AT[where] + 3
+    if where == "body" and not int.from_bytes(record[HEAD_SIZE - 4 : HEAD_SIZE], "big"):
+        return
+    with segment.path.open("r+b", buffering=0) as file:
+
+        def flip() -> None:
+            file.seek(begin + at)
+            file.write(bytes([record[at] ^ 1]))
+
+        flip()
+        try:
+            found = [reads_from_disk(store, twin, ready, codes, reads) for twin in (pulls, compiled)]
+        finally:
+            flip()
+    assert found[0] == found[1]
+    for one, whole in zip(found[0], sound[0], strict=True):
+        if one is None:
+            continue
+        assert whole is not None
+        offsets = [record.queue_offset for record in decode_records(one[0])]
+        assert broken not in offsets, "it is others' to say what became of it"
+        assert whole[0].startswith(one[0])
+
+
+def test_what_came_from_the_disk_whole_is_read(store: MessageStore, stretches: list[Any]) -> None:
+    for twin in (pulls, compiled):
+        found, again = reads_from_disk(store, twin, stretches[0], None, [(2, 3)])
+        assert found is not None
+        assert found[1:3] == (3, 5)
+        assert again == found

@@ -99,11 +99,13 @@ cdef class ReadyStretch:
     cdef readonly int64_t begin, end, looked_at
     cdef readonly double until
     cdef LogCursor log
+    cdef object prove
     cdef Limits bounds
     cdef int64_t segment_start
 
-    def __init__(self, LogCursor log not None, QueueCursor queue not None, segment, begin, end, until, looked_at, limits):
-        self.log, self.queue, self.segment, self.limits = log, queue, segment, limits
+    def __init__(self, LogCursor log not None, QueueCursor queue not None, segment, begin, end, until, looked_at, limits,
+                 prove=None):
+        self.log, self.queue, self.segment, self.limits, self.prove = log, queue, segment, limits, prove
         self.begin, self.end, self.until, self.looked_at = begin, end, until, looked_at
         self.segment_start = segment.start
         take_limits(&self.bounds, limits)
@@ -111,21 +113,32 @@ cdef class ReadyStretch:
     cdef bytes find(self, int64_t offset, int64_t most, tag_codes, double now, list views, Span *span):
         """Where the records are that a read gets; None where anything has to be looked at beside them."""
         cdef Py_buffer units
+        cdef Proving proving
+        cdef Window window
+        cdef list held_bits = []
         cdef int64_t at, log_end
         cdef LogCursor log = self.log
         cdef QueueCursor queue = self.queue
-        if now >= self.until or log.damaged or not log.checked.undisturbed:
+        proof = None
+        if now >= self.until or log.damaged:
             return None
         view = self.segment.open_view
         if view is None:
             return None
         span.low, span.high = queue.min_offset, queue.max_offset
-        if not max(span.low, <int64_t>queue.trusted_from, self.begin) <= offset < span.high:
+        if not max(span.low, self.begin) <= offset < span.high:
             return None
         if min(offset + (most if tag_codes is None else self.looked_at), span.high) > self.end:
             return None
         log_end = log.base + log.position
         at = offset * 20 - self.segment_start
+        if offset < <int64_t>queue.trusted_from or not log.checked.undisturbed:
+            if self.prove is None or at < 0:
+                return None
+            proof = self.prove(offset, view[at:at + 20])
+            window = Window()
+            if proof is not None and not take_proof(&proving, proof, window):
+                return None
         files = log.files
         views.append(view)
         PyObject_GetBuffer(view, &units, PyBUF_SIMPLE)
@@ -134,7 +147,8 @@ cdef class ReadyStretch:
                 return None
             table = find_records(
                 <Place>units.buf + at, min(units.len - at, 20 * min(span.high - offset, self.looked_at)), files.segments,
-                files.size, log_end, tag_codes, &self.bounds, NULL, views, None, &span.found)
+                files.size, log_end, tag_codes, &self.bounds, &proving if proof is not None else NULL, views, held_bits,
+                &span.found)
         finally:
             PyBuffer_Release(&units)
         span.following = offset + span.found.scanned

@@ -474,6 +474,15 @@ cdef void copy_records(bytes table, const Gathered *found, uint8_t *to) noexcept
         to += size
 
 
+cdef bint take_proof(Proving *proving, proof, Window window) except -1:
+    """Take over what units have to prove, while `proof` and `window` are there; False for what the pure twin has to read."""
+    memset(proving, 0, sizeof(proving[0]))
+    field, proving.queue_id, proving.queue_offset, proving.trusted_from, checked = proof
+    proving.topic_field, proving.checked, proving.block = <PyObject *>field, <PyObject *>checked, -1
+    proving.window = <PyObject *>window
+    return PyBytes_CheckExact(field)
+
+
 def gather(units, segments, int64_t segment_size, int64_t log_end, tag_codes, accept, limits, proof=None):
     cdef Py_buffer wanted
     cdef Proving proving
@@ -483,12 +492,7 @@ def gather(units, segments, int64_t segment_size, int64_t log_end, tag_codes, ac
     cdef list views = [], held_bits = []
     cdef Window window = Window()
     take_limits(&bounds, limits)
-    if proof is not None:
-        memset(&proving, 0, sizeof(proving))
-        field, proving.queue_id, proving.queue_offset, proving.trusted_from, checked = proof
-        proving.topic_field, proving.checked, proving.block = <PyObject *>field, <PyObject *>checked, -1
-        proving.window = <PyObject *>window
-    if accept is None and (proof is None or PyBytes_CheckExact(field)):
+    if accept is None and (proof is None or take_proof(&proving, proof, window)):
         PyObject_GetBuffer(units, &wanted, PyBUF_SIMPLE)
         try:
             table = find_records(<Place>wanted.buf, wanted.len, segments, segment_size, log_end, tag_codes, &bounds,

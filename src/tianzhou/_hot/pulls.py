@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from msgspec import UNSET
 
 from tianzhou._hot import frames
-from tianzhou._hot.records import UNIT, GatherLimits, gather
+from tianzhou._hot.records import UNIT, GatherLimits, Proof, gather
 from tianzhou._hot.signing import HmacStart, is_hmac
 
 _PULL: Final = frames._number(b'11,"')
@@ -101,9 +101,11 @@ class ReadyStretch:
         until: monotonic time up to which it is taken to be in memory, seconds.
         looked_at: units that a read may look at.
         limits: of a read.
+        prove: what units from a queue offset on have to prove, by that offset and themselves, where they or their
+            records may have been changed on the disk; None has such reads made elsewhere.
     """
 
-    __slots__ = ("_log", "begin", "end", "limits", "looked_at", "queue", "segment", "until")
+    __slots__ = ("_log", "_prove", "begin", "end", "limits", "looked_at", "queue", "segment", "until")
 
     def __init__(
         self,
@@ -115,8 +117,9 @@ class ReadyStretch:
         until: float,
         looked_at: int,
         limits: GatherLimits,
+        prove: Callable[[int, memoryview], Proof | None] | None = None,
     ) -> None:
-        self._log, self.queue, self.segment = log, queue, segment
+        self._log, self.queue, self.segment, self._prove = log, queue, segment, prove
         self.begin, self.end, self.until, self.looked_at, self.limits = begin, end, until, looked_at, limits
 
     def read(
@@ -136,16 +139,23 @@ class ReadyStretch:
             to be looked at beside them.
         """
         log, queue = self._log, self.queue
-        if now >= self.until or log.damaged or not log.checked.undisturbed:
+        if now >= self.until or log.damaged:
             return None
         low, high, view = queue.min_offset, queue.max_offset, self.segment.open_view
-        if view is None or not max(low, queue.trusted_from, self.begin) <= offset < high:
+        if view is None or not max(low, self.begin) <= offset < high:
             return None
         if min(offset + (most if tag_codes is None else self.looked_at), high) > self.end:
             return None
         at, files, limits = offset * _UNIT_SIZE - self.segment.start, log.files, self.limits
         units = view[at : at + min(high - offset, self.looked_at) * _UNIT_SIZE]
-        records, count, scanned, last, _ = gather(units, files.segments, files.size, log.end, tag_codes, None, limits)
+        proof = None
+        if offset < queue.trusted_from or not log.checked.undisturbed:
+            if self._prove is None:
+                return None
+            proof = self._prove(offset, units)
+        records, count, scanned, last, _ = gather(
+            units, files.segments, files.size, log.end, tag_codes, None, limits, proof
+        )
         return (records, count, offset + scanned, low, high, log.end - last > limits.memory_bound) if count else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from functools import partial
 from time import monotonic
 from typing import Any, Final
 
@@ -12,9 +13,10 @@ from tianzhou.store.log.commitlog import CommitLog
 from tianzhou.store.queues.batchqueue import BatchQueue
 from tianzhou.store.queues.batchreading import read_batch_queue
 from tianzhou.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
+from tianzhou.store.queues.multi_dispatch import is_light
 from tianzhou.store.queues.open_queues import OpenQueues
 from tianzhou.store.queues.read_limits import ReadLimits
-from tianzhou.store.queues.reading import outside_queue, read_queue
+from tianzhou.store.queues.reading import outside_queue, proof_of, read_queue
 from tianzhou.store.queues.strays import StrayUnit, StrayUnits
 from tianzhou.store.results import GetResult, GetStatus, ReadRequest
 from tianzhou.store.upkeep.damage import LogDamage
@@ -120,7 +122,9 @@ class Reader:
             begin, end = max(begin, segment.start // UNIT_SIZE), min(end, segment.end // UNIT_SIZE)
             looked_at = max(self._limits.units, request.max_messages)
             limits = self._limits.of(request.max_messages, request.max_bytes)
-            request.ready = ReadyStretch(self._log, queue, segment, begin, end, until, looked_at, limits)
+            # The units of a light queue have more to prove than a read of them does here.
+            prove = None if is_light(queue.topic) else partial(proof_of, self._log, queue)
+            request.ready = ReadyStretch(self._log, queue, segment, begin, end, until, looked_at, limits, prove)
 
     async def _read_cold(self, missing: Missing, request: ReadRequest) -> GetResult:
         await self._cold.fetch(missing, ahead=True)

@@ -2,9 +2,9 @@
 
 It is PySpark's own (`spark.python.daemon.module` names this one) but for three things. A worker whose reader went away,
 as behind `take` or at the end of a session, ends without a word: Spark has closed the connection on purpose. What each
-worker imports is imported once, before the fork, from the PySpark that is installed, and not from the archive that Spark
-puts before it, whose modules every process would compile. And behind each task a worker looks for garbage among what came
-since its first one, not among all that it has imported, which takes longer than a small micro-batch's rows.
+worker imports is imported once, before the fork, from the PySpark that is installed, and not from the archive that
+Spark puts before it, whose modules every process would compile. And behind each task a worker looks for garbage among
+what came since its first one, not among all that it has imported, which takes longer than a small micro-batch's rows.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def read_queue(
             proof = None
             # What this process wrote, and what has not come back from the disk since, has nothing to prove.
             if position < queue.trusted_from or not log.checked.undisturbed:
-                proof = _proof(log, queue, position, units)
+                proof = proof_of(log, queue, position, units)
                 if proof is not None and is_light(queue.topic):
                     units = _leading(log, queue, position, units, strays)
             records, count, scanned, last, missing = gather(
@@ -100,8 +100,15 @@ def read_queue(
     return GetResult(status, position, low, high)
 
 
-def _proof(log: CommitLog, queue: ConsumeQueue, position: int, units: memoryview) -> Proof | None:
-    """What units from a queue offset on have to prove; None when this process wrote them and their records."""
+def proof_of(log: CommitLog, queue: ConsumeQueue, position: int, units: memoryview) -> Proof | None:
+    """What units from a queue offset on have to prove; None when this process wrote them and their records.
+
+    Args:
+        log: the commit log.
+        queue: the one of the units.
+        position: the queue offset of the first.
+        units: they, or the first of them.
+    """
     checked = log.checked
     if position >= queue.trusted_from and units and UNIT.unpack_from(units)[0] >= checked.trusted_from:
         return None

@@ -172,8 +172,9 @@ def test_what_else_a_broker_sends_is_passed_over(serve: Any) -> None:
 
 def test_replies_that_nobody_came_for_are_dropped(serve: Any) -> None:
     broker, pulls = serve(in_turn)
-    assert pulls.send(asks(100, 200)) is not None
+    early = pulls.send(asks(100, 200))
     assert collected(pulls, 5) == [(37, b"r" * 32)]
+    assert pulls.collect(early) is None
     assert broker.connections == 1
 
 

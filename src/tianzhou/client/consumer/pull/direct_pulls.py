@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from tianzhou.client.consumer.pull.pull_replies import PullReplies, PullReply
@@ -98,6 +98,10 @@ class _Line:
         self._there, self._wanted = {}, set()
         return there
 
+    def expects(self, numbers: Iterable[int]) -> bool:
+        """Whether these are the requests that were sent last, and nobody has their replies yet."""
+        return self._wanted == set(numbers)
+
     def close(self) -> None:
         """End it."""
         self._socket.close()
@@ -164,8 +168,8 @@ class DirectPulls:
             RequestTimeout: they do not come in time.
         """
         address = asked.line.address
-        if self._lines.get(address) is not asked.line:
-            return None  # it was lost meanwhile
+        if self._lines.get(address) is not asked.line or not asked.line.expects(asked.pulls):
+            return None  # it was lost meanwhile, or others were sent
         try:
             replies = asked.line.receive(asked.deadline_s, self._clock)
         except TimeoutError:
