@@ -41,6 +41,12 @@ SCHEMAS = {
     OFFSETS: "queueOffset LONG",
 }
 """Choices of our columns by name: the seven that Kafka's source has, too, and one alone."""
+ROW = (
+    "topic STRING, brokerName STRING, queueId INT, queueOffset LONG, tags STRING, keys STRING, body BINARY, "
+    "bornTimestamp TIMESTAMP, storeTimestamp TIMESTAMP"
+)
+"""The nine columns that a query gets without asking."""
+FLOOR_ROWS, FLOOR_TASKS, FLOOR_BODY = 3300, 4, 1024
 EVERYTHING = {"includeProperties": "true", "includeMetadata": "true"}
 
 
@@ -59,7 +65,10 @@ class Tianzhou:
         self.spark = session("benchmark", "local", master=MASTER, **conf)
 
     def table(self, source: str, columns: str = DEFAULT, topic: str | None = None, *, empty: bool = False) -> Any:
-        """What is read: `live` from the broker or `store` from its files; nothing of it when `empty`."""
+        """What is read: `live` from the broker, `store` from its files, `floor` from nowhere; nothing when `empty`."""
+        if source == "floor":
+            reader = self.spark.read.format(floor(self.spark)).schema(ROW)
+            return reader.option("rows", 0 if empty else self.given["rows"]).load()
         reader = self._options(self.spark.read, source, columns, topic or self.given["topic"])
         return (reader.option("startingTimestamp", tomorrow_ms()) if empty else reader).load()
 
@@ -86,6 +95,52 @@ class Tianzhou:
         batch = offset(source["endOffset"])
         for queue, end in batch["end"].items():
             yield int(queue.rpartition(":")[2]), batch["from"].get(queue, end), end
+
+
+def floor(spark: Any) -> str:
+    """Make known the least that a source in Python costs Spark: one prepared batch, again and again; its name."""
+    import pyarrow as pa
+    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+    from pyspark.sql.types import StructType
+
+    # Defined here, so that they go to the workers as they are: these have no path to this file.
+    class Again(DataSourceReader):
+        def __init__(self, schema: StructType, rows: int) -> None:
+            self.schema, self.rows = schema, rows
+
+        def partitions(self) -> list[InputPartition]:
+            return [
+                InputPartition(self.rows // FLOOR_TASKS + (number < self.rows % FLOOR_TASKS))
+                for number in range(FLOOR_TASKS)
+            ]
+
+        def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+            from tianzhou.spark.rows.schema import arrow_schema
+
+            schema = arrow_schema(self.schema)
+            times = pa.array([1_700_000_000_000_000] * FLOOR_ROWS, schema.field("bornTimestamp").type)
+            values = {
+                "topic": "Orders", "brokerName": "broker-a", "queueId": 1, "queueOffset": 1, "tags": "created",
+                "keys": "000000000001", "body": b"x" * FLOOR_BODY,
+            }  # fmt: skip
+            columns = [
+                pa.array([values[field.name]] * FLOOR_ROWS, field.type) if field.name in values else times
+                for field in schema
+            ]
+            batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+            for begin in range(0, partition.value, FLOOR_ROWS):
+                yield batch.slice(0, min(FLOOR_ROWS, partition.value - begin))
+
+    class Floor(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "floor"
+
+        def reader(self, schema: StructType) -> Again:
+            return Again(schema, int(self.options["rows"]))
+
+    spark.dataSource.register(Floor)
+    return Floor.name()
 
 
 class Kafka:
