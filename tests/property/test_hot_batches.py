@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from hot_stores import compiled_store
 from tianzhou._hot import records, sources
 from tianzhou.errors import ProtocolError
 from tianzhou.store import MessageStore, NewRecord, StoreSettings, appender
@@ -140,6 +141,7 @@ def test_batches_wait_for_the_limit_alike(limit: int) -> None:
     assert found[0] == found[1]
 
 
+@compiled_store
 @pytest.mark.parametrize("shared", [b"C\x01c\x02", JAVAS])
 def test_ordinary_batches_are_stored_as_they_came(tmp_path: Path, shared: bytes) -> None:
     batches = [([(0, b"body", USUAL)] * 5, shared, 0, 4, None)] * 20

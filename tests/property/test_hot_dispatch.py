@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hot_stores import compiled_store
 from tianzhou._hot import records, sources
 from tianzhou.store.dispatch import dispatch
 from tianzhou.store.dispatch.dispatch import Dispatcher
@@ -93,6 +94,7 @@ def test_records_are_dispatched_alike(messages: list[Any], index_size: tuple[int
     assert found[0] == found[1]
 
 
+@compiled_store
 def test_most_records_are_done_by_the_twin(tmp_path: Path) -> None:
     taken = 0
 

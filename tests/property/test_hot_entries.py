@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from hot_stores import compiled_store
 from tianzhou._hot import entries, sources
 from tianzhou.errors import ProtocolError
 from tianzhou.records.codec import Record, encode_record
@@ -199,6 +200,7 @@ def test_messages_are_put_into_entries_alike(puts: list[Any], committed: int | N
     assert found[0] == found[1]
 
 
+@compiled_store
 def test_ordinary_batches_are_put_as_they_came(tmp_path: Path) -> None:
     puts = [([(0, b"body", USUAL)] * 5, b"C\x01c\x02", 0, 4, False)] * 20
     (answers, end, *_), taken = stored(tmp_path, compiled, puts, None)

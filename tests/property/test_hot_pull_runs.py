@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hot_stores import compiled_store
 from tianzhou._hot import pulls, signing, sources
 from tianzhou._hot.records import UNIT
 from tianzhou.access.signatures import signature
@@ -177,6 +178,7 @@ STEPS = st.lists(
 )
 
 
+@compiled_store
 @settings(max_examples=300, deadline=None)
 @given(steps=STEPS)
 def test_both_twins_answer_alike(store: MessageStore, stretches: list[Any], steps: list[Any]) -> None:
@@ -196,6 +198,7 @@ def test_both_twins_answer_alike(store: MessageStore, stretches: list[Any], step
         assert outcomes[0] == outcomes[1]
 
 
+@compiled_store
 def test_what_goes_on_is_answered(store: MessageStore, stretches: list[Any]) -> None:
     """All of what can be, in one call."""
     for twin in (pulls, compiled):
@@ -228,6 +231,7 @@ def reads_from_disk(store: MessageStore, twin: Any, ready: Any, codes: Any, read
         log.checked, queue.trusted_from = before
 
 
+@compiled_store
 @settings(max_examples=200, deadline=None)
 @given(
     kind=st.sampled_from([0, 1, 3]),
@@ -272,6 +276,7 @@ def test_what_came_from_the_disk_proves_itself(
         assert whole[0].startswith(one[0])
 
 
+@compiled_store
 def test_what_came_from_the_disk_whole_is_read(store: MessageStore, stretches: list[Any]) -> None:
     for twin in (pulls, compiled):
         found, again = reads_from_disk(store, twin, stretches[0], None, [(2, 3)])

@@ -17,6 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import Struct, structs
 
+from hot_stores import compiled_store
 from tianzhou._hot import LogCursor, QueueCursor, frames, headers, properties, records, sources
 from tianzhou._hot.cursors import NewRecord
 from tianzhou.store.results import PutResult, PutStatus
@@ -347,6 +348,7 @@ def queue_tail(delayed: bool) -> QueueCursor:
     return tail
 
 
+@compiled_store
 @settings(max_examples=600, deadline=None)
 @given(NEW_RECORDS, st.integers(0, 3000), st.integers(0, 4096), st.booleans(), st.booleans(), st.booleans())
 def test_ordinary_messages_are_stored_alike(

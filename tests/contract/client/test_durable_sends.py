@@ -144,7 +144,7 @@ async def test_an_unknown_topic_is_refused_at_once() -> None:
 async def test_with_an_outbox_what_is_not_safe_anywhere_waits_on_the_disk(tmp_path: Path) -> None:
     async with (
         ScriptedCluster(1) as cluster,
-        Producer("P", cluster.address, durable=True, durable_timeout_ms=100, outbox=tmp_path) as producer,
+        Producer("P", cluster.address, durable=True, durable_timeout_ms=1000, outbox=tmp_path) as producer,
     ):
         broker = cluster.brokers[0]
         broker.answers[310] = lambda command: command.reply(11, fields=sent(0, 7))
