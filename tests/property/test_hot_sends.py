@@ -304,6 +304,19 @@ def found(run: Any, reads: list[list[Sent]], cut: int, **how: Any) -> list[Any]:
     return left
 
 
+def counting(run: Any) -> tuple[Any, list[int]]:
+    """A class of runs, and how many sends each of its runs has taken."""
+    taken: list[int] = []
+
+    class Counted(run):  # type: ignore[misc]
+        def store(self, buffer: Any, start: int, *more: Any) -> Any:
+            result = super().store(buffer, start, *more)
+            taken.append(result[2])
+            return result
+
+    return Counted, taken
+
+
 @pytest.mark.parametrize("run", RUNS)
 @settings(max_examples=40, deadline=None)
 @given(READS, st.booleans(), st.sampled_from(["ASYNC_FLUSH", "ASYNC_FLUSH", "SYNC_FLUSH"]), st.integers(0, 400))
@@ -339,18 +352,11 @@ def test_in_a_group_a_run_stores_the_entries_that_its_sends_do_one_by_one(
 
 def test_sends_to_a_leader_are_a_run(tmp_path: Path) -> None:
     """As far as there is room for their units; this is the compiled twin's alone."""
-    taken = []
-
-    class Counted(_hot.SendRun):
-        def store(self, buffer: Any, start: int, *more: Any) -> Any:
-            result = super().store(buffer, start, *more)
-            taken.append(result[2])
-            return result
-
+    counted, taken = counting(_hot.SendRun)
     batch = Sent(code=320, batch="true", properties="WAIT\\u0001true", body=batched((b"b", KEYED % (1, 1))))
     mixed = [Sent(), batch, Sent(flag=2), Sent(topic=TOPICS[1])]
     reads = [b"".join(one.frame(10 * read + number) for number, one in enumerate(mixed)) for read in range(3)]
-    replies, *_, entries, _ = asyncio.run(stored(tmp_path, reads, Counted, **GROUP))
+    replies, *_, entries, _ = asyncio.run(stored(tmp_path, reads, counted, **GROUP))
     assert len(replies) == 9
     assert len(entries) == 1 + 12
     if _hot.MODE == "compiled":
@@ -361,20 +367,13 @@ def test_sends_to_a_leader_are_a_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize("run", RUNS)
 def test_signed_sends_like_one_that_was_allowed_are_a_run(run: Any, tmp_path: Path) -> None:
     """The first send of an account to a topic is looked at by the rules; those of the next read are one call's."""
-    taken = []
-
-    class Counted(run):
-        def store(self, buffer: Any, start: int, *more: Any) -> Any:
-            result = super().store(buffer, start, *more)
-            taken.append(result[2])
-            return result
-
+    counted, taken = counting(run)
     reads = [
         b"".join(Sent(signer=name, code=code).frame(10 * read + number) for number in range(4))
         for read, (name, code) in enumerate([("may", 310), ("may", 310), ("some", 310), ("some", 310), ("may", 10)])
     ]
     with patch.multiple(grants, **(IN_PYTHON if run is sends.SendRun else {"begin_hmac": grants.begin_hmac})):
-        replies, *_ = asyncio.run(stored(tmp_path, reads, Counted, signed=True))
+        replies, *_ = asyncio.run(stored(tmp_path, reads, counted, signed=True))
     assert len(replies) == 20
     assert taken == [0, 4, 0, 4, 0]
 
@@ -382,14 +381,7 @@ def test_signed_sends_like_one_that_was_allowed_are_a_run(run: Any, tmp_path: Pa
 @pytest.mark.parametrize("signer", ["", "may"])
 def test_batches_like_one_that_was_taken_are_a_run(signer: str, tmp_path: Path) -> None:
     """What the messages of a batch have in common is read once; this is the compiled twin's alone."""
-    taken = []
-
-    class Counted(_hot.SendRun):
-        def store(self, buffer: Any, start: int, *more: Any) -> Any:
-            result = super().store(buffer, start, *more)
-            taken.append(result[2])
-            return result
-
+    counted, taken = counting(_hot.SendRun)
     many = batched(*((b"b", KEYED % (n, n) + b"\x02x\x01" + b"x" * 900) for n in range(75)))
     body = batched((b"b", KEYED % (1, 1)))
     same = Sent(code=320, batch="true", properties="WAIT\\u0001true", body=body, signer=signer)
@@ -401,7 +393,7 @@ def test_batches_like_one_that_was_taken_are_a_run(signer: str, tmp_path: Path) 
         for read, ones in enumerate([[same] * 3, mixed, [others, same], [large], [large]])
     ]
     store = {"mapped_file_size_commit_log": 1 << 20}
-    replies, *_ = asyncio.run(stored(tmp_path, reads, Counted, signed=bool(signer), **store))
+    replies, *_ = asyncio.run(stored(tmp_path, reads, counted, signed=bool(signer), **store))
     assert len(replies) == 11
     if _hot.MODE == "compiled" and signer:
         # Plain sends have a grant of their own, which the first of them gets from the rules.

@@ -324,13 +324,18 @@ async def test_what_decides_about_a_run_is_looked_at_in_each_pull(bench: Bench, 
     assert (await peer.pull("T", sys_flag=flags)).code == 16
 
 
+async def large_messages(bench: Bench) -> tuple[Peer, bytes]:
+    """Somebody who has stored half a mebibyte of messages, and a pull of them."""
+    peer = bench.peer()
+    for number in range(8):
+        await peer.send("T", b"x" * 60_000, properties={"UNIQ_KEY": f"U{number}"})
+    return peer, encode(Command(RequestCode.PULL_MESSAGE, 7, version=479, fields=header(max_msg_nums=32)))
+
+
 async def test_a_run_ends_before_its_replies_are_many(broker: OpenBench) -> None:
     """What a peer does not read must not pile up: the rest of a read goes through the connection, which stops."""
     async with broker() as bench:
-        peer = bench.peer()
-        for number in range(8):
-            await peer.send("T", b"x" * 60_000, properties={"UNIQ_KEY": f"U{number}"})
-        frame = encode(Command(RequestCode.PULL_MESSAGE, 7, version=479, fields=header(max_msg_nums=32)))
+        peer, frame = await large_messages(bench)
         peer.post_frame(frame)
         buffer = bytearray(frame * 50)
         after, replies = bench.parts.pulls.runs.serve(peer.connection, buffer, 0, len(buffer))
@@ -340,10 +345,7 @@ async def test_a_run_ends_before_its_replies_are_many(broker: OpenBench) -> None
 
 async def test_who_takes_what_is_written_is_served_run_after_run(broker: OpenBench) -> None:
     async with broker() as bench:
-        peer = bench.peer()
-        for number in range(8):
-            await peer.send("T", b"x" * 60_000, properties={"UNIQ_KEY": f"U{number}"})
-        frame = encode(Command(RequestCode.PULL_MESSAGE, 7, version=479, fields=header(max_msg_nums=32)))
+        peer, frame = await large_messages(bench)
         before = len(peer.transport.written)
         peer.post_frame(frame)
         reply_bytes = len(peer.transport.written) - before

@@ -10,11 +10,9 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from tianzhou.errors import ProtocolError
-from tianzhou.limits import FRAME_BYTES
+from tianzhou.remoting.session import MAX_FRAME
 from tianzhou.wire.command import Command, split
 
-MAX_FRAME: Final = FRAME_BYTES.default
-"""Most bytes of a frame, its length word included (wire.md §1.8)."""
 BLOCK_BYTES: Final = 5 << 20
 """Bytes of a block: what is pulled at once (`span_reader.BATCH_BYTES`), and the last reply of it."""
 MOST_SPARE: Final = 4
