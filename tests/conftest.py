@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 from collections import defaultdict
@@ -14,6 +13,8 @@ from typing import Any
 import hypothesis
 import pytest
 
+from open_fixtures import runner_of
+from shared_loop import SharedLoop
 from sharing import QUICK, WHOLE_FILES, LongFirst, is_spare, step_back
 from tianzhou._hot import frames, properties, records, sources
 from tianzhou.wire import command
@@ -78,13 +79,19 @@ def log_levels_are_left_as_they_were() -> Iterator[None]:
     quiet.setLevel(before)
 
 
+@pytest.fixture(scope="module")
+def shared_loop() -> Iterator[SharedLoop]:
+    """One loop in virtual time for all async tests of a module; see `shared_loop`."""
+    with SharedLoop() as loop:
+        yield loop
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run an async test: by what its file's `pytest.mark.runner` names, on a loop of its own else."""
+    """Run an async test as `runner_of` says."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
-    marker = pyfuncitem.get_closest_marker("runner")
-    run = marker.args[0] if marker else asyncio.run
+    run = runner_of(pyfuncitem)
     signature = inspect.signature(pyfuncitem.obj).parameters
     run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in signature}))
     return True

@@ -34,12 +34,15 @@ from tianzhou.admin import Admin
 from tianzhou.client import ClientInstance
 from tianzhou.client.consumer.pull.queue_pull import QueuePull
 from tianzhou.client.consumer.pulling import messages_of
+from tianzhou.clock import SystemClock
 from tianzhou.errors import BrokerError, ClientError, ConnectFailed, ProtocolError
 from waiting import until_async
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 DELAY_LEVELS = "1s 1s 1s 1s 1s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m"
 WITHIN_S = 30
+CLOCK = SystemClock()
+"""Time of a check: the machine's time, or the loop's time where the loop is virtual (`shared_loop`)."""
 
 Check = Callable[[str, Path], Awaitable[None]]
 
@@ -76,12 +79,12 @@ async def make_topic(namesrv: str, queues: int = 4) -> str:
 
 async def queues_of(consumer: PullConsumer, topic: str) -> list[MessageQueue]:
     """A topic's queues, when its name is known: of one that a send has made brokers tell behind the reply."""
-    deadline = time.monotonic() + WITHIN_S
+    deadline = CLOCK.monotonic() + WITHIN_S
     while True:
         try:
             return await consumer.queues(topic)
         except ClientError:
-            if time.monotonic() >= deadline:
+            if CLOCK.monotonic() >= deadline:
                 raise
             await asyncio.sleep(0.01)
 
@@ -159,7 +162,7 @@ async def offsets_tell_the_ends_and_times_of_a_queue(namesrv: str, folder: Path)
         assert await consumer.earliest_store_time(queue) is None
         await send_numbers(producer, topic, 3)
         await asyncio.sleep(0.05)
-        between = int(time.time() * 1000)
+        between = CLOCK.now_ms()
         await asyncio.sleep(0.05)
         await send_numbers(producer, topic, 2)
         await until_async(lambda: holds(consumer, queue, 5), "the queue holds them")
@@ -214,10 +217,10 @@ async def a_pull_at_the_end_waits_for_the_next_message(namesrv: str, folder: Pat
         await producer.send(Message(topic, b"now"))
         result = await asyncio.wait_for(waiting, 10)
         assert [message.body for message in result.messages] == [b"now"]
-        started = time.monotonic()
+        started = CLOCK.monotonic()
         nothing = await consumer.pull(queue, 1, suspend_ms=1_000)
         assert nothing.status is PullStatus.NO_NEW_MSG
-        assert time.monotonic() - started > 0.9
+        assert CLOCK.monotonic() - started > 0.9
 
 
 @check
@@ -312,7 +315,7 @@ async def a_delayed_message_comes_late(namesrv: str, folder: Path) -> None:
     topic = await make_topic(namesrv, 1)
     async with Producer(fresh("P"), namesrv) as producer, PullConsumer(fresh("G"), namesrv) as consumer:
         (queue,) = await consumer.queues(topic)
-        sent_at = time.time() * 1000
+        sent_at = CLOCK.now_ms()
         await producer.send(Message(topic, b"late", delay_level=1))
         assert (await consumer.pull(queue, 0)).messages == []
         result = await consumer.pull(queue, 0, suspend_ms=10_000)
@@ -476,7 +479,7 @@ async def a_group_begins_where_it_wants(namesrv: str, folder: Path) -> None:
         for i in range(3):
             await producer.send(Message(topic, b"old%d" % i))
         await asyncio.sleep(0.05)
-        between = int(time.time() * 1000)
+        between = CLOCK.now_ms()
         await asyncio.sleep(0.05)
         for i in range(2):
             await producer.send(Message(topic, b"new%d" % i))

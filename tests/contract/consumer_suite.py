@@ -6,13 +6,12 @@ Run in the same way and against the same servers; `CHECKS` there and here togeth
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter, defaultdict
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from client_suite import FIRST, Checks, fresh, lag_of, make_topic, read_all, send_numbers
+from client_suite import CLOCK, FIRST, Checks, fresh, lag_of, make_topic, read_all, send_numbers
 
 from tianzhou import ConsumeResult, Message, MessageModel, Producer, PullConsumer, PushConsumer
 from tianzhou.admin import Admin
@@ -130,7 +129,7 @@ async def orderly_queues_are_consumed_one_message_after_the_other(namesrv: str, 
         assert info.properties["PROP_CONSUMEORDERLY"] == "true"
         of_topic = [entry for queue, entry in info.mq_table.items() if queue.topic == topic]
         assert [entry.locked for entry in of_topic] == [True] * 4
-        assert all(abs(time.time() * 1000 - entry.last_lock_timestamp) < 60_000 for entry in of_topic)
+        assert all(abs(CLOCK.now_ms() - entry.last_lock_timestamp) < 60_000 for entry in of_topic)
     notes.check_each_once_in_order(4, 60)
     async with Admin(namesrv) as admin:
         assert await lag_of(admin, group, topic)
@@ -148,7 +147,7 @@ async def an_orderly_failure_holds_its_queue_and_no_other(namesrv: str, folder: 
         assert context.queue.queue_id == message.queue_id
         seen[message.queue_id].append((message.body, message.reconsume_times))
         if message.body == b"0:1" and message.reconsume_times < 3:
-            times.append(time.monotonic())
+            times.append(CLOCK.monotonic())
             if message.reconsume_times == 0:
                 raise ValueError("not now")
             context.suspend_ms = 50
@@ -278,14 +277,14 @@ async def nothing_is_overtaken_when_orderly_members_come_and_go(namesrv: str, fo
                         within_s=10,
                     )
                     await asyncio.sleep(0.3)
-                started = time.monotonic()
+                started = CLOCK.monotonic()
                 await until_async(
                     lambda: len(owned(first, topic)) == len(owned(second, topic)) == 3, "two share again", within_s=10
                 )
-                assert time.monotonic() - started < 5
-            started = time.monotonic()
+                assert CLOCK.monotonic() - started < 5
+            started = CLOCK.monotonic()
             await until_async(lambda: len(owned(first, topic)) == 6, "the one that stays has all queues", within_s=10)
-            assert time.monotonic() - started < 5
+            assert CLOCK.monotonic() - started < 5
             await sending
             await until_async(lambda: notes.distinct == 1800, "all are consumed", within_s=60)
     # An offset that a loaded broker does not confirm in time is stored too late for the next owner.
@@ -297,12 +296,12 @@ async def a_clean_leave_frees_the_locks_at_once(namesrv: str, folder: Path) -> N
     topic, group, notes = await make_topic(namesrv), fresh("G"), Notes()
     async with orderly(group, namesrv, topic, notes) as first:
         await until_async(lambda: len(owned(first, topic)) == 4, "the first has all queues")
-    started = time.monotonic()
+    started = CLOCK.monotonic()
     async with Producer(fresh("P"), namesrv) as producer, orderly(group, namesrv, topic, notes) as second:
         await until_async(lambda: len(owned(second, topic)) == 4, "the next has all queues", within_s=5)
         await send_in_order(producer, topic, 0, 5)
         await until_async(lambda: notes.total == 20, "and consumes")
-    assert time.monotonic() - started < 8
+    assert CLOCK.monotonic() - started < 8
     notes.check_each_once_in_order(4, 5)
 
 
@@ -538,9 +537,9 @@ async def polling_members_share_the_queues(namesrv: str, folder: Path) -> None:
         return consumer
 
     async def poll_until(members: list[PullConsumer], total: int) -> None:
-        deadline = time.monotonic() + 30
+        deadline = CLOCK.monotonic() + 30
         while len(seen) < total:
-            assert time.monotonic() < deadline, f"{len(seen)} of {total}"
+            assert CLOCK.monotonic() < deadline, f"{len(seen)} of {total}"
             for consumer in members:
                 seen.update([message.body for message in await consumer.poll(200)])
 
@@ -586,7 +585,7 @@ async def polling_filters_by_tag_and_begins_by_time(namesrv: str, folder: Path) 
         for i in range(10):
             await producer.send(Message(topic, b"%d" % i, tags="ab"[i % 2]))
         await asyncio.sleep(0.05)
-        between = int(time.time() * 1000)
+        between = CLOCK.now_ms()
         await asyncio.sleep(0.05)
         for i in range(10, 20):
             await producer.send(Message(topic, b"%d" % i, tags="ab"[i % 2]))
@@ -675,7 +674,7 @@ def bounds(message) -> tuple[int, int]:
 @check
 async def delivered_messages_say_where_their_queue_stands_and_when_they_began(namesrv: str, folder: Path) -> None:
     topic = await make_topic(namesrv, 1)
-    began_ms = int(time.time() * 1000)
+    began_ms = CLOCK.now_ms()
     async with Producer(fresh("P"), namesrv) as producer:
         await producer.send_batch([Message(topic, b"%d" % i, properties={"n": str(i)}) for i in range(5)])
     await read_all(namesrv, topic, 5)
@@ -701,7 +700,7 @@ async def delivered_messages_say_where_their_queue_stands_and_when_they_began(na
         consumer.assign(queues)
         while len(seen["polled"]) < 5:
             seen["polled"] += await consumer.poll(1_000)
-    now_ms = int(time.time() * 1000)
+    now_ms = CLOCK.now_ms()
     assert len(seen) == 5
     for kind, messages in seen.items():
         for message in messages:

@@ -1,4 +1,4 @@
-"""Our own server for the contract suites, in the event loop of whoever asks."""
+"""Our own server for the contract suites, in the event loop of the test."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Self
 
 from client_suite import DELAY_LEVELS
 
@@ -15,76 +16,123 @@ from tianzhou.clock import Clock
 from tianzhou.namesrv.server import NameServer
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.remoting.tls import TlsSettings
+from tianzhou.store import MessageStore
 from tianzhou.store.settings import StoreSettings
 from waiting import until_async
 
 
-@asynccontextmanager
-async def own_server(
-    folder: Path,
-    *,
-    clock: Clock | None = None,
-    namesrv_port: int = 0,
-    tls: TlsSettings | None = None,
-    slave: bool = False,
-    **broker_options: object,
-) -> AsyncIterator[str]:
-    """A name server and a broker on loopback ports, free ones by default; gives the name server's address.
+class OwnServer:
+    """A name server and a broker on loopback ports, and a slave on request; an async context manager.
 
-    With a slave the broker is a SYNC_MASTER, and in the end both have every message in the same place.
+    With a slave the broker is a SYNC_MASTER.
+
+    Args:
+        folder: folder of all files.
+        clock: source of time of the servers.
+        namesrv_port: port of the name server; 0 takes a free port.
+        tls: TLS settings of all servers.
+        slave: whether a slave follows the broker.
+        broker_options: fields of the broker's settings.
+
+    Attributes:
+        address: address of the name server, `host:port`.
     """
-    namesrv_settings = replace(
-        NamesrvSettings(),
-        bind_address="127.0.0.1",
-        listen_port=namesrv_port,
-        kv_config_path=str(folder / "kv.json"),
-        config_store_path=str(folder / "namesrv.properties"),
-    )
-    async with NameServer(namesrv_settings, clock=clock, tls=tls) as namesrv, AsyncExitStack() as stack:
-        address = f"127.0.0.1:{namesrv.port}"
 
-        async def start(role: str, broker_id: int) -> Broker:
-            broker_settings = replace(
-                BrokerSettings(),
-                broker_name="broker-a",
-                broker_id=broker_id,
-                broker_ip1="127.0.0.1",
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        clock: Clock | None = None,
+        namesrv_port: int = 0,
+        tls: TlsSettings | None = None,
+        slave: bool = False,
+        **broker_options: object,
+    ) -> None:
+        self.address = ""
+        self._folder, self._clock, self._tls = folder, clock, tls
+        self._namesrv_port, self._with_slave, self._broker_options = namesrv_port, slave, broker_options
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            namesrv_settings = replace(
+                NamesrvSettings(),
                 bind_address="127.0.0.1",
-                listen_port=0,
-                namesrv_addr=address,
-                broker_config_path=str(folder / f"broker-{broker_id}.properties"),
-                **{"enable_property_filter": True} | broker_options,
+                listen_port=self._namesrv_port,
+                kv_config_path=str(self._folder / "kv.json"),
+                config_store_path=str(self._folder / "namesrv.properties"),
             )
-            store_settings = replace(
-                StoreSettings(),
-                store_path_root_dir=str(folder / ("store" if broker_id == 0 else "slave")),
-                broker_role=role,
-                mapped_file_size_commit_log=1 << 24,
-                mapped_file_size_consume_queue=20_000,
-                max_hash_slot_num=1_000,
-                max_index_num=4_000,
-                message_delay_level=DELAY_LEVELS,
-            )
-            broker = await stack.enter_async_context(Broker(broker_settings, store_settings, clock=clock, tls=tls))
-            await broker.ready()
-            return broker
+            namesrv = await stack.enter_async_context(NameServer(namesrv_settings, clock=self._clock, tls=self._tls))
+            self.address = f"127.0.0.1:{namesrv.port}"
+            self._master = await self._start(stack, "SYNC_MASTER" if self._with_slave else "ASYNC_MASTER", 0)
+            self._slave = await self._start(stack, "SLAVE", 1) if self._with_slave else None
+            if self._slave is not None:
+                replication = self._slave.replication
+                await until_async(lambda: replication.agrees_with_master, "the slave follows")
+                status = self._master.replication.status
+                await until_async(lambda: status().in_sync_slave_nums == 1, "the slave takes part in acknowledgements")
+            self._stack = stack.pop_all()
+        return self
 
-        master = await start("SYNC_MASTER" if slave else "ASYNC_MASTER", 0)
-        copy = await start("SLAVE", 1) if slave else None
-        if copy is not None:
-            follower = copy
-            await until_async(lambda: follower.replication.agrees_with_master, "the slave follows")
-            await until_async(lambda: master.replication.status().in_sync_slave_nums == 1, "it takes part")
-        yield address
-        if copy is not None:
-            await until_async(lambda: follower.store.end_offset == master.store.end_offset, "all is copied")
-            await until_async(lambda: follower.store.copy.whole == master.store.end_offset, "all is dispatched")
-            await until_async(lambda: queue_ends(follower) == queue_ends(master), "every queue is as long")
+    async def __aexit__(self, *error: object) -> None:
+        await self._stack.aclose()
+
+    async def _start(self, stack: AsyncExitStack, role: str, broker_id: int) -> Broker:
+        broker_settings = replace(
+            BrokerSettings(),
+            broker_name="broker-a",
+            broker_id=broker_id,
+            broker_ip1="127.0.0.1",
+            bind_address="127.0.0.1",
+            listen_port=0,
+            namesrv_addr=self.address,
+            broker_config_path=str(self._folder / f"broker-{broker_id}.properties"),
+            **{"enable_property_filter": True} | self._broker_options,
+        )
+        store_settings = replace(
+            StoreSettings(),
+            store_path_root_dir=str(self._folder / ("store" if broker_id == 0 else "slave")),
+            broker_role=role,
+            mapped_file_size_commit_log=1 << 24,
+            mapped_file_size_consume_queue=20_000,
+            max_hash_slot_num=1_000,
+            max_index_num=4_000,
+            message_delay_level=DELAY_LEVELS,
+        )
+        broker = await stack.enter_async_context(
+            Broker(broker_settings, store_settings, clock=self._clock, tls=self._tls)
+        )
+        await broker.ready()
+        return broker
+
+    async def check_slave(self) -> None:
+        """Wait until the slave has every message of the master in the same place; do nothing without a slave.
+
+        Raises:
+            AssertionError: the stores of master and slave stay different.
+        """
+        if self._slave is not None:
+            master, slave = self._master.store, self._slave.store
+            await until_async(lambda: slave.end_offset == master.end_offset, "all is copied")
+            await until_async(lambda: slave.copy.whole == master.end_offset, "all is dispatched")
+            await until_async(lambda: queue_ends(slave) == queue_ends(master), "every queue is as long")
 
 
-def queue_ends(broker: Broker) -> dict[tuple[str, int], int]:
-    """The next offset of every queue that holds something."""
-    store = broker.store
+@asynccontextmanager
+async def own_server(folder: Path, **options: Any) -> AsyncIterator[str]:
+    """Run an `OwnServer` and yield its address; check the slave at the end.
+
+    Args:
+        folder: folder of all files.
+        options: keyword arguments of `OwnServer`.
+    """
+    async with OwnServer(folder, **options) as server:
+        yield server.address
+        await server.check_slave()
+
+
+def queue_ends(store: MessageStore) -> dict[tuple[str, int], int]:
+    """Return the next offset of every queue that holds messages."""
     found = {
         (topic, queue): store.max_offset(topic, queue) for topic in store.topics() for queue in store.queues(topic)
     }

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from client_suite import FIRST, Checks, fresh, make_topic, read_all, send_numbers
+from client_suite import CLOCK, FIRST, Checks, fresh, make_topic, read_all, send_numbers
 
 from tianzhou import (
     Message,
@@ -108,12 +107,12 @@ async def a_broker_asks_about_unknown_transactions(namesrv: str, folder: Path) -
 
 async def bodies_within(namesrv: str, topic: str, wanted: set[bytes], within_s: float) -> set[bytes]:
     """What is delivered until all that is wanted is; a broker that asks quickly may commit one twice."""
-    deadline = time.monotonic() + within_s
+    deadline = CLOCK.monotonic() + within_s
     async with PushConsumer(fresh("G"), namesrv, consume_from_where=FIRST) as consumer:
         consumer.subscribe(topic)
         found: set[bytes] = set()
         while not wanted <= found:
-            async with asyncio.timeout(deadline - time.monotonic()):
+            async with asyncio.timeout(deadline - CLOCK.monotonic()):
                 found.add((await anext(consumer)).body)
     return found
 
@@ -195,10 +194,10 @@ async def a_request_gets_its_reply(namesrv: str, folder: Path) -> None:
 async def a_request_nobody_answers_ends_in_time(namesrv: str, folder: Path) -> None:
     topic = await make_topic(namesrv, 1)
     async with Producer(fresh("P"), namesrv) as producer:
-        started = time.monotonic()
+        started = CLOCK.monotonic()
         with pytest.raises(ReplyTimeout, match=r"no reply within 500 ms to request \w{32} of topic"):
             await producer.request(Message(topic, b"hello?"), 500)
-        assert 0.4 < time.monotonic() - started < 3
+        assert 0.4 < CLOCK.monotonic() - started < 3
         assert len(producer.instance.replies) == 0
         (stored,) = await read_all(namesrv, topic, 1)
         assert stored.properties["TTL"] == "500"
@@ -480,7 +479,7 @@ async def slow_brokers_are_remembered_and_options_checked(namesrv: str, folder: 
 
 async def trace_records(namesrv: str, topic: str, msg_id: str, count: int) -> list[list[str]]:
     """The records about a message, found by its id as tools find them, once there are so many."""
-    deadline = time.monotonic() + 30
+    deadline = CLOCK.monotonic() + 30
     async with Admin(namesrv) as admin:
         while True:
             found = [
@@ -493,7 +492,7 @@ async def trace_records(namesrv: str, topic: str, msg_id: str, count: int) -> li
                 return sorted(
                     found, key=lambda fields: ["Pub", "EndTransaction", "SubBefore", "SubAfter"].index(fields[0])
                 )
-            assert time.monotonic() < deadline, f"only {found}"
+            assert CLOCK.monotonic() < deadline, f"only {found}"
             await asyncio.sleep(0.1)
 
 
@@ -526,7 +525,7 @@ async def a_message_is_traced_from_producer_to_consumer(namesrv: str, folder: Pa
         assert sorted(calls) == ["EXCEPTION", "SUCCESS", "SUCCESS", "SUCCESS", "SUCCESS"]
     pub, before, after = await trace_records(namesrv, traces, sent.msg_id, 3)
     assert pub[0] == "Pub"
-    assert abs(int(pub[1]) - time.time() * 1000) < 120_000
+    assert abs(int(pub[1]) - CLOCK.now_ms()) < 120_000
     assert pub[2:8] == ["DefaultRegion", group, topic, sent.msg_id, "t", "k1 k2"]
     assert ":" in pub[8]
     assert (pub[9], pub[11:]) == ("4", ["0", sent.offset_msg_id, "true"])

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Self
 
+from shared_loop import SharedLoop
 from tianzhou import PushConsumer
 from tianzhou.model import BrokerData, QueueData, TopicRoute
 from tianzhou.records.codec import Record, encode_record
@@ -188,13 +189,17 @@ class ScriptedCluster:
 
 
 def within(seconds: float) -> Callable[[Coroutine[Any, Any, None]], None]:
-    """What runs async tests and fails those that take longer."""
+    """Return a runner of async tests that fails a test which takes longer; time is virtual (`SocketLoop`)."""
 
     async def limited(test: Coroutine[Any, Any, None]) -> None:
         async with asyncio.timeout(seconds):
             await test
 
-    return lambda test: asyncio.run(limited(test))
+    def run(test: Coroutine[Any, Any, None]) -> None:
+        with SharedLoop() as loop:
+            loop.run(limited(test))
+
+    return run
 
 
 @asynccontextmanager

@@ -16,6 +16,8 @@ from tianzhou.wire.bodies.route import CLUSTER_INFO
 from tianzhou.wire.codes import LanguageCode, RequestCode
 from tianzhou.wire.fields import read_header
 
+pytestmark = pytest.mark.usefixtures("shared_loop")
+
 
 class MakesAnew:
     """A name server and broker in one that says it is Apache's, and creates a deleted group again after `held_s`."""

@@ -1,50 +1,25 @@
-"""Fifty members join and leave one group in a storm, with servers and clients in this process on a clock that jumps."""
+"""Fifty members join and leave one group within seconds; servers and clients share a loop in virtual time."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-import selectors
 import time
 from collections import Counter, defaultdict
 
 import pytest
 from own_server import own_server
 
+from shared_loop import SharedLoop
 from tianzhou import ConsumeFromWhere, Message, Producer, PushConsumer
 from tianzhou.admin import Admin
 from tianzhou.model import MessageQueue
 from tianzhou.testing.clock import VirtualClock
+from tianzhou.testing.virtual_loop import VirtualLoop
 
 MEMBERS = 50
 QUEUES = 60
 PER_QUEUE = 40
-PATIENCE_S = 0.001
-"""Loopback answers within this; only when all is silent for so long does the clock jump."""
-
-
-class _PatientSelector(selectors.DefaultSelector):
-    def __init__(self, clock: VirtualClock) -> None:
-        super().__init__()
-        self._clock = clock
-
-    def select(self, timeout=None):
-        if timeout is None:
-            return super().select(None)
-        ready = super().select(0)
-        if not ready and timeout > 0:
-            ready = super().select(PATIENCE_S)
-            self._clock.advance(min(timeout, PATIENCE_S) if ready else timeout)
-        return ready
-
-
-class _PatientLoop(asyncio.SelectorEventLoop):
-    def __init__(self, clock: VirtualClock) -> None:
-        super().__init__(_PatientSelector(clock))
-        self._virtual_clock = clock
-
-    def time(self) -> float:
-        return self._virtual_clock.monotonic()
 
 
 class Watch:
@@ -147,8 +122,8 @@ async def storm(clock: VirtualClock, folder, *, orderly: bool) -> Watch:
 
 def run_storm(folder, *, orderly: bool) -> Watch:
     clock = VirtualClock()
-    with asyncio.Runner(loop_factory=lambda: _PatientLoop(clock)) as runner:
-        return runner.run(storm(clock, folder, orderly=orderly))
+    with SharedLoop(lambda: VirtualLoop(clock)) as loop:
+        return loop.run(storm(clock, folder, orderly=orderly))
 
 
 def test_orderly_members_never_overlap_nor_overtake(tmp_path):

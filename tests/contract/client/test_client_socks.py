@@ -7,10 +7,11 @@ import json
 from pathlib import Path
 
 import pytest
-from client_suite import CHECKS, FIRST, fresh, make_topic
+from client_suite import CHECKS, FIRST, Check, fresh, make_topic
 from own_server import own_server
 from socks_server import socks_server
 
+from shared_loop import SharedLoop
 from tianzhou import Message, Producer, PullConsumer, PushConsumer, sync
 from tianzhou.admin import Admin
 from tianzhou.client import ClientInstance
@@ -29,15 +30,21 @@ def config(port: int, network: str = "0.0.0.0/0", **login: str) -> dict[str, dic
     return {network: {"addr": f"127.0.0.1:{port}", **login}}
 
 
+@pytest.fixture(scope="module")
+def namesrv(shared_loop: SharedLoop, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Address of a name server with a broker; clients reach both through a proxy."""
+    return shared_loop.open(own_server(tmp_path_factory.mktemp("server")))
+
+
 @pytest.mark.parametrize(
     "login",
     [{}, {"username": "me", "password": "secret"}, {"username": "mé", "password": "geheimß"}, {"username": "me"}],
     ids=["open", "login", "utf-8", "no password"],
 )
-async def test_every_connection_goes_through_the_proxy(login: dict[str, str], tmp_path: Path) -> None:
+async def test_every_connection_goes_through_the_proxy(login: dict[str, str], namesrv: str) -> None:
     users = {login["username"]: login.get("password", "")} if login else None
 
-    async with asyncio.timeout(60), own_server(tmp_path) as namesrv, socks_server(users) as proxy:
+    async with asyncio.timeout(60), socks_server(users) as proxy:
         given = json.dumps(config(proxy.port, **login))
         topic, seen = fresh("T"), []
         async with Admin(namesrv, socks_proxy_config=given) as admin:
@@ -54,8 +61,8 @@ async def test_every_connection_goes_through_the_proxy(login: dict[str, str], tm
         assert len(proxy.asked) == 8
 
 
-async def test_a_broker_is_greeted_again_over_a_new_tunnel(tmp_path: Path) -> None:
-    async with asyncio.timeout(60), own_server(tmp_path) as namesrv, socks_server() as proxy:
+async def test_a_broker_is_greeted_again_over_a_new_tunnel(namesrv: str) -> None:
+    async with asyncio.timeout(60), socks_server() as proxy:
         topic, seen = await make_topic(namesrv, 1), []
         consumer = PushConsumer(fresh("G"), namesrv, consume_from_where=FIRST, socks_proxy_config=config(proxy.port))
         consumer.subscribe(topic, handler=lambda message: seen.append(message.body))
@@ -69,8 +76,8 @@ async def test_a_broker_is_greeted_again_over_a_new_tunnel(tmp_path: Path) -> No
             await until_async(lambda: seen == [b"one", b"two"], "the second came")
 
 
-async def test_names_are_looked_up_behind_the_proxy_and_networks_choose(tmp_path: Path) -> None:
-    async with asyncio.timeout(60), own_server(tmp_path) as namesrv, socks_server() as proxy:
+async def test_names_are_looked_up_behind_the_proxy_and_networks_choose(namesrv: str) -> None:
+    async with asyncio.timeout(60), socks_server() as proxy:
         port = namesrv.rpartition(":")[2]
         proxy.names["names.nowhere.test"] = "127.0.0.1"
         hidden = f"names.nowhere.test:{port}"
@@ -84,6 +91,7 @@ async def test_names_are_looked_up_behind_the_proxy_and_networks_choose(tmp_path
         assert proxy.asked == []
 
 
+@pytest.mark.usefixtures("shared_loop")
 async def test_tls_goes_through_it_and_the_blocking_face_too(tmp_path: Path) -> None:
     tls = TlsSettings("enforcing", enable=True)
     async with asyncio.timeout(60), own_server(tmp_path, tls=tls) as namesrv, socks_server() as proxy:
@@ -103,8 +111,8 @@ async def _fails(namesrv: str, text: str, given: dict[str, dict[str, str]], **op
             await instance.remoting.connect(namesrv)
 
 
-async def test_what_a_proxy_does_not_do_is_reported(tmp_path: Path) -> None:
-    async with asyncio.timeout(60), own_server(tmp_path) as namesrv:
+async def test_what_a_proxy_does_not_do_is_reported(namesrv: str) -> None:
+    async with asyncio.timeout(60):
         async with socks_server({"me": "secret"}) as proxy:
             await _fails(namesrv, "wants a log-in; give username and password", config(proxy.port))
             await _fails(namesrv, "does not take user 'me'", config(proxy.port, username="me", password="wrong"))
@@ -139,8 +147,10 @@ def test_a_wrong_configuration_is_reported(given: object, text: str) -> None:
 
 
 @pytest.mark.parametrize("check", [one for one in CHECKS if one.__name__ in CARRIED], ids=lambda check: check.__name__)
-async def test_checks_of_the_suite_hold_through_a_proxy(check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with asyncio.timeout(120), own_server(tmp_path) as namesrv, socks_server() as proxy:
+async def test_checks_of_the_suite_hold_through_a_proxy(
+    check: Check, namesrv: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with asyncio.timeout(120), socks_server() as proxy:
         made = ClientInstance.__init__
         monkeypatch.setattr(
             ClientInstance,

@@ -18,6 +18,7 @@ from client_suite import CHECKS, FIRST, Check, fresh, make_topic
 from consumer_suite import CHECKS as CONSUMER_CHECKS
 from own_server import own_server
 
+from shared_loop import SharedLoop
 from tianzhou import Message, Producer, PullConsumer, PushConsumer, SendStatus, TransactionProducer, sync
 from tianzhou.admin import Admin
 from tianzhou.client import ClientInstance
@@ -40,11 +41,19 @@ def context(authority: Authority, *, host_names: bool = False) -> ssl.SSLContext
     return made
 
 
+@pytest.fixture(scope="module")
+def namesrv(shared_loop: SharedLoop, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Address of a name server that takes TLS connections only, as its broker does."""
+    return shared_loop.open(enforcing(tmp_path_factory.mktemp("servers")))
+
+
 @pytest.mark.parametrize("check", [*CHECKS, *CONSUMER_CHECKS], ids=lambda check: check.__name__)
-async def test_everything_works_over_tls(check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_everything_works_over_tls(
+    check: Check, namesrv: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(ENABLE_ENV, "true")
 
-    async with asyncio.timeout(120), enforcing(tmp_path) as namesrv:
+    async with asyncio.timeout(120):
         await check(namesrv, tmp_path / "client")
 
 

@@ -1,0 +1,117 @@
+"""The loop that the tests of a module share: what is open on it, its virtual time, its sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from authority import Authority, certified
+
+import shared_loop as module
+from shared_loop import SharedLoop
+from tianzhou.clock import SystemClock
+
+
+@asynccontextmanager
+async def echoing(tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+    """Run a server that sends every line back, and yield its port."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            writer.write(line)
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls) as server:
+        yield server.sockets[0].getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def port(shared_loop: SharedLoop) -> int:
+    """Port of an echo server that all tests of this module share."""
+    return shared_loop.open(echoing())
+
+
+@pytest.mark.parametrize("line", [b"one\n", b"two\n"])
+async def test_a_server_outlives_a_test(port: int, line: bytes) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(line)
+    assert await reader.readline() == line
+    writer.close()
+
+
+async def test_an_hour_takes_no_time(port: int) -> None:
+    clock, began_s = SystemClock(), time.monotonic()
+    before_ms = clock.now_ms()
+    await asyncio.sleep(3600)
+    assert clock.now_ms() - before_ms == pytest.approx(3_600_000, abs=1)
+    assert time.monotonic() - began_s < 30
+
+
+@pytest.mark.parametrize("kind", ["plain", "tls"])
+async def test_no_time_passes_while_bytes_are_on_their_way(port: int, kind: str, tmp_path: Path) -> None:
+    if kind == "tls":
+        authority = Authority(tmp_path)
+        settings = certified(authority)
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(settings.server_cert_path, settings.server_key_path)
+        client = ssl.create_default_context(cafile=str(authority.path))
+        client.check_hostname = False
+    else:
+        tls = client = None
+    loop = asyncio.get_running_loop()
+    async with echoing(tls) as own_port:
+        began_s = loop.time()
+        reader, writer = await asyncio.open_connection("127.0.0.1", own_port, ssl=client)
+        for number in range(200):
+            line = b"%d" % number * 5_000 + b"\n"
+            writer.write(line)
+            # The limit is one virtual millisecond: time that moves before the reply ends the wait.
+            async with asyncio.timeout(0.001):
+                assert await reader.readexactly(len(line)) == line
+        assert loop.time() == began_s
+        writer.close()
+
+
+def test_what_a_test_opened_is_left_with_the_loop() -> None:
+    steps: list[str] = []
+
+    @asynccontextmanager
+    async def noted() -> AsyncIterator[str]:
+        async with asyncio.timeout(3600):  # leaving it in another task is an error
+            steps.append("entered")
+            yield "value"
+            steps.append("left")
+
+    async def test() -> None:
+        steps.append("tested")
+
+    with SharedLoop() as loop:
+        assert loop.open(noted()) == "value"
+        loop.run(test())
+        loop.run(test())
+    assert steps == ["entered", "tested", "tested", "left"]
+
+
+def test_what_does_not_open_says_why() -> None:
+    @asynccontextmanager
+    async def broken() -> AsyncIterator[None]:
+        raise OSError("the port is taken")
+        yield
+
+    with SharedLoop() as loop, pytest.raises(OSError, match="the port is taken"):
+        loop.open(broken())
+
+
+def test_a_test_that_hangs_in_real_time_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TEST_LIMIT_S", 0.05)
+
+    async def hang() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    with SharedLoop() as loop, pytest.raises(AssertionError, match=r"did not end within 0\.05 s of real time"):
+        loop.run(hang())
