@@ -10,9 +10,9 @@ from importlib.metadata import entry_points
 from types import SimpleNamespace
 from typing import Any
 
-import hypothesis
 import pytest
 
+import property_examples
 from open_fixtures import runner_of
 from shared_loop import SharedLoop
 from sharing import QUICK, WHOLE_FILES, LongFirst, is_spare, step_back
@@ -44,14 +44,7 @@ NOT_QUICK = frozenset(
 """Files of other rooms that take 20 s and more; `./test --quick` leaves them out, too."""
 LONG_RUN_S = 600
 """Seconds of all tests together from which on a run says where they have gone."""
-QUICK_EXAMPLES = 50
-"""So many examples at most a property is tried with in `./test --quick`."""
-# A machine that is busy otherwise makes no property wrong.
-hypothesis.settings.register_profile("busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
-hypothesis.settings.load_profile("busy")
-# What a change breaks is its own: two runs of the same tests draw the same examples.
-hypothesis.settings.register_profile("same_examples", hypothesis.settings.get_profile("busy"), derandomize=True)
-
+property_examples.register()
 
 WORKER_DIED = 3
 """The exit code of a run in which a worker's process died: what it had not come to was tested by nobody."""
@@ -174,15 +167,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Long suites first: workers then end at about the same time. What is lengthy is marked, to be left out."""
-    quick = "not lengthy" in (config.getoption("-m") or "")
     if config.getoption("one_twin"):
         config.hook.pytest_deselected(items=[item for item in items if tries_both_twins(item)])
         items[:] = [item for item in items if not tries_both_twins(item)]
     for item in items:
         if item.path.stem in LENGTHY | NOT_QUICK or item.nodeid.startswith(NOT_QUICK_ROOMS):
             item.add_marker("lengthy")
-        elif quick and isinstance(item, pytest.Function):
-            try_less(item.function)
     items.sort(key=place_in_line)
 
 
@@ -199,14 +189,6 @@ def place_in_line(item: pytest.Item) -> int:
     if item.path.stem in LENGTHY:
         return len(WHOLE_FILES)
     return len(WHOLE_FILES) + 1 + item.nodeid.startswith(QUICK)
-
-
-def try_less(test: Any) -> None:
-    """Have a property tried with few examples; nothing is done to other tests."""
-    name = "_hypothesis_internal_use_settings"
-    usual = getattr(test, name, None)
-    if usual is not None and usual.max_examples > QUICK_EXAMPLES:
-        setattr(getattr(test, "__func__", test), name, hypothesis.settings(usual, max_examples=QUICK_EXAMPLES))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tianzhou._hot.headers import PullReplyHeader
@@ -32,7 +32,6 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
 # Texts Java could hold: no half surrogate pairs. Control characters often, as properties have them.
 TEXT = st.text(st.one_of(st.characters(codec="utf-8"), st.sampled_from('\x00\x01\x02\x7f\x80\u2028"\\')), max_size=20)
 NAME = TEXT.filter(bool)
-QUICK = settings(max_examples=150, deadline=None)
 
 
 def commands(kind: int) -> st.SearchStrategy[Command]:
@@ -45,7 +44,6 @@ def commands(kind: int) -> st.SearchStrategy[Command]:
     )  # fmt: skip
 
 
-@QUICK
 @given(st.one_of(commands(0), commands(1)))
 def test_a_command_comes_back(command: Command) -> None:
     frame = encode(command)
@@ -53,7 +51,6 @@ def test_a_command_comes_back(command: Command) -> None:
     assert struct.unpack_from(">i", frame)[0] == len(frame) - 4
 
 
-@QUICK
 @given(commands(0))
 def test_json_headers_are_json_that_others_read(command: Command) -> None:
     frame = encode(command)
@@ -64,7 +61,6 @@ def test_json_headers_are_json_that_others_read(command: Command) -> None:
     assert header.get("remark") == command.remark
 
 
-@QUICK
 @given(st.lists(st.one_of(commands(0), commands(1)), max_size=5), st.data())
 def test_a_stream_is_split_alike_wherever_it_is_cut(sent: list[Command], data: st.DataObject) -> None:
     stream = b"".join(map(encode, sent))
@@ -82,7 +78,6 @@ def test_a_stream_is_split_alike_wherever_it_is_cut(sent: list[Command], data: s
 VALUES = {"s": TEXT, "i": INT32, "l": INT64, "b": st.booleans(), "e": st.sampled_from(["LOWER", "UPPER"])}
 
 
-@QUICK
 @given(st.sampled_from(sorted(REQUESTS)), st.data())
 def test_a_request_header_comes_back(code: int, data: st.DataObject) -> None:
     values: dict[str, Any] = {}
@@ -95,7 +90,6 @@ def test_a_request_header_comes_back(code: int, data: st.DataObject) -> None:
         assert getattr(header, field.attribute) == values.get(field.attribute, field.default)
 
 
-@QUICK
 @given(st.sampled_from(sorted(REPLIES)), st.data())
 def test_a_reply_header_comes_back(code: int, data: st.DataObject) -> None:
     values: dict[str, Any] = {}
@@ -172,7 +166,6 @@ def outcome(attempt: Callable[[], Command]) -> tuple[Command | None, str | None]
         return None, str(error)
 
 
-@settings(max_examples=600, deadline=None)
 @given(nearly_hot_headers(), st.binary(max_size=5))
 @example(b'{"code":310,"extFields":{"a":"\xff"}}', b"")
 @example(b'{"code":11,"extFields":{}}', b"x")
@@ -204,7 +197,6 @@ def test_hot_and_general_agree_on_what_looks_hot(header: bytes, body: bytes) -> 
 # Bytes nobody sends
 
 
-@settings(max_examples=400, deadline=None)
 @given(st.binary(max_size=80))
 @example(b"\x00\x00\x00\x04\x01\x00\x00\x00")
 def test_no_bytes_do_more_than_a_protocol_error(data: bytes) -> None:
@@ -215,7 +207,6 @@ def test_no_bytes_do_more_than_a_protocol_error(data: bytes) -> None:
             split(frame, 0, len(frame), MAX_FRAME)
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.one_of(commands(0), commands(1)), st.data())
 def test_a_damaged_frame_does_no_more_than_a_protocol_error(command: Command, data: st.DataObject) -> None:
     frame = bytearray(encode(command))

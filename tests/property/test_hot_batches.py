@@ -7,10 +7,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hot_stores import compiled_store
+from property_examples import costly
 from tianzhou._hot import records, sources
 from tianzhou.errors import ProtocolError
 from tianzhou.store import MessageStore, NewRecord, StoreSettings, appender
@@ -115,7 +116,7 @@ def stored(root: Path, twin: Any, batches: list[Any], changes: dict[str, Any], l
         store.close_now()
 
 
-@settings(max_examples=40, deadline=None)
+@costly(0.4)
 @given(BATCHES, st.sampled_from([{}, {}, {}, {"max_message_size": 100}, {"enabled_append_prop_crc": True}]))
 @example([([(0, b"x", USUAL)], b"", 0, 4, (20, 255))], {})
 @example([([(0, b"x" * 60, USUAL)] * 5, b"C\x01c\x02", 0, 4, None)] * 40, {})
@@ -130,7 +131,7 @@ def test_batches_are_stored_alike(batches: list[Any], changes: dict[str, Any]) -
     assert found[0] == found[1]
 
 
-@settings(max_examples=20, deadline=None)
+@costly(0.2)
 @given(st.integers(0, 12_000))
 def test_batches_wait_for_the_limit_alike(limit: int) -> None:
     batches = [([(0, b"x" * 20, USUAL)] * 40, b"", 0, 4, None)] * 2

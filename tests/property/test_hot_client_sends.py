@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tianzhou._hot import client_sends, frames, identifiers, sources
@@ -115,7 +115,6 @@ def _instance() -> Any:
     return SimpleNamespace(remoting=SimpleNamespace(group=SimpleNamespace(opaques=identifiers.OpaqueCounter())))
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, 2**60), st.sampled_from([3, 3, 4, -1]), st.integers(0, 10**17), KEYS),
@@ -136,7 +135,6 @@ def test_a_run_of_replies_completes_what_awaits_them(rows: Any, region: str, cut
         assert [result.transaction_id for result in results] == [key for *_, key in rows]
 
 
-@settings(max_examples=500, deadline=None)
 @given(st.data())
 def test_damaged_replies_are_taken_alike_or_left(data: st.DataObject) -> None:
     frame = bytearray(data.draw(st.sampled_from([reply(7, 99, 3, 12, "K", "DefaultRegion"), *recorded()[:4]])))
@@ -292,7 +290,6 @@ MESSAGES = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(MESSAGES, min_size=1, max_size=4))
 @example([Message("orders", b"body"), Message("orders", b"body", "tag", "key")])
 def test_both_begin_the_same_sends_and_leave_the_same_to_others(messages: list[Message]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tianzhou._hot import deliveries, sources
@@ -60,7 +60,6 @@ def read(reader: Any, data: bytes, at: int = 0) -> tuple[int, list[tuple[Any, ..
     return after, [tuple((type(getattr(m, name)), getattr(m, name)) for name in SLOTS) for m in messages]
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(RECORDS, max_size=5), st.data())
 @example([], None)
 def test_the_same_messages_are_read_and_the_same_records_left(
@@ -194,7 +193,6 @@ def consumed(module: Any, steps: list[str], workers: int, pulls: int, turn: int 
     return seen
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(STEPS, min_size=1, max_size=12), st.integers(1, 3),
        st.integers(1, 3), st.sampled_from([2, 100]))  # fmt: skip
 @example(["none"] * 8, 2, 2, 100)

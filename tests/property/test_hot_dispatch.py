@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hot_stores import compiled_store
@@ -84,7 +84,6 @@ def dispatched(root: Path, twin: Any, messages: list[Any], index_size: tuple[int
         index.close()
 
 
-@settings(max_examples=80, deadline=None)
 @given(MESSAGES, st.sampled_from([(50, 20), (5, 1000), (200, 400)]), st.none() | st.integers(0, 6000))
 def test_records_are_dispatched_alike(messages: list[Any], index_size: tuple[int, int], limit: int | None) -> None:
     found = []

@@ -8,10 +8,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hot_stores import compiled_store
+from property_examples import costly
 from tianzhou._hot import entries, sources
 from tianzhou.errors import ProtocolError
 from tianzhou.records.codec import Record, encode_record
@@ -188,7 +189,7 @@ def stored(root: Path, twin: Any, puts: list[Any], committed: int | None) -> Any
         store.close_now()
 
 
-@settings(max_examples=40, deadline=None)
+@costly(0.4)
 @given(PUTS, st.none() | st.integers(0, 20))
 @example([([(0, b"x" * 60, USUAL)] * 40, b"C\x01c\x02", 0, 4, False)] * 3, 50)
 @example([([(0, b"x" * 600, USUAL)] * 40, b"C\x01c\x02", 0, 4, False)] * 6, None)

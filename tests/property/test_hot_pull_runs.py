@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hot_stores import compiled_store
@@ -179,7 +179,6 @@ STEPS = st.lists(
 
 
 @compiled_store
-@settings(max_examples=300, deadline=None)
 @given(steps=STEPS)
 def test_both_twins_answer_alike(store: MessageStore, stretches: list[Any], steps: list[Any]) -> None:
     sides = [Side(pulls, store), Side(compiled, store)]
@@ -232,7 +231,6 @@ def reads_from_disk(store: MessageStore, twin: Any, ready: Any, codes: Any, read
 
 
 @compiled_store
-@settings(max_examples=200, deadline=None)
 @given(
     kind=st.sampled_from([0, 1, 3]),
     reads=st.lists(st.tuples(st.integers(0, 17), st.integers(1, 32)), min_size=1, max_size=4),

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tianzhou._hot import client_sends, frames, identifiers, reads, sources
@@ -121,7 +121,6 @@ STEP = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(STEP, min_size=1, max_size=12))
 def test_both_ways_of_a_read_do_the_same(steps: list[tuple[str, Any]]) -> None:
     steps = [("runs", True), *steps]

@@ -13,9 +13,10 @@ from unittest.mock import patch
 
 import pytest
 from group_of_one import GROUP, all_entries, commit, entries_of
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from property_examples import costly
 from tianzhou import _hot
 from tianzhou._hot import sends, signing
 from tianzhou.access import grants
@@ -318,7 +319,7 @@ def counting(run: Any) -> tuple[Any, list[int]]:
 
 
 @pytest.mark.parametrize("run", RUNS)
-@settings(max_examples=40, deadline=None)
+@costly(0.4)
 @given(READS, st.booleans(), st.sampled_from(["ASYNC_FLUSH", "ASYNC_FLUSH", "SYNC_FLUSH"]), st.integers(0, 400))
 def test_a_run_stores_what_its_sends_do_one_by_one(
     run: Any, reads: list[list[Sent]], indexed: bool, flush: str, cut: int
@@ -328,7 +329,7 @@ def test_a_run_stores_what_its_sends_do_one_by_one(
 
 
 @pytest.mark.parametrize("run", RUNS)
-@settings(max_examples=40, deadline=None)
+@costly(0.4)
 @given(SIGNED_READS, st.sampled_from(["ASYNC_FLUSH", "ASYNC_FLUSH", "SYNC_FLUSH"]), st.integers(0, 400))
 def test_under_access_control_a_run_stores_what_its_sends_do_one_by_one(
     run: Any, reads: list[list[Sent]], flush: str, cut: int
@@ -339,7 +340,7 @@ def test_under_access_control_a_run_stores_what_its_sends_do_one_by_one(
 
 
 @pytest.mark.parametrize("run", RUNS)
-@settings(max_examples=40, deadline=None)
+@costly(0.4)
 @given(READS, st.sampled_from(["ASYNC_FLUSH", "SYNC_FLUSH"]), st.sampled_from([0, 1, 3, 20]), st.integers(0, 400))
 def test_in_a_group_a_run_stores_the_entries_that_its_sends_do_one_by_one(
     run: Any, reads: list[list[Sent]], flush: str, most: int, cut: int

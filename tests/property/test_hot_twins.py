@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import Struct, structs
 
@@ -99,7 +99,6 @@ def refuse(frame: memoryview) -> Command:
     raise AssertionError("not a usual one")
 
 
-@settings(max_examples=500, deadline=None)
 @given(st.data())
 def test_damaged_recorded_frames_are_split_alike(data: st.DataObject) -> None:
     hot = [frame for frame in recorded() if frame[8:16] == b'{"code":']
@@ -209,13 +208,11 @@ def hot_headers(draw: st.DrawFn) -> bytes:
     return (text + draw(st.sampled_from(["", "", "", "\n", " "]))).encode("utf-8", "surrogatepass")
 
 
-@settings(max_examples=800, deadline=None)
 @given(hot_headers(), st.binary(max_size=6))
 def test_headers_of_hot_kinds_are_read_alike(header: bytes, body: bytes) -> None:
     same_split(framed(header, body))
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.lists(hot_headers().map(framed), max_size=4), st.data())
 def test_reads_are_cut_alike(made: list[bytes], data: st.DataObject) -> None:
     joined = b"".join(made)
@@ -228,7 +225,6 @@ def test_bounds_that_no_buffer_has_are_answered_alike(start: int, end: int) -> N
     same_split(framed(b"{}"), start, end)
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=90))
 @example(b"\x00\x00\x00\x04\x01\x00\x00\x00")
 def test_any_bytes_are_split_alike(data: bytes) -> None:
@@ -239,7 +235,6 @@ def test_any_bytes_are_split_alike(data: bytes) -> None:
 # Replies
 
 
-@settings(max_examples=400, deadline=None)
 @given(
     I32, st.text("0123456789ABCDEF,", max_size=60) | st.text("A", min_size=1500, max_size=2100), I32, I64,
     st.none() | st.text(max_size=40) | st.text("0aZ", max_size=40), TEXT | st.sampled_from(["%s", "T", '"T"']),
@@ -252,7 +247,6 @@ def test_replies_to_sends_are_written_alike(
     assert compiled.stored_reply(*arguments) == frames.stored_reply(*arguments)
 
 
-@settings(max_examples=300, deadline=None)
 @given(I32, st.sampled_from([0, 0, 0, 19, 20, 21]), st.sampled_from(["FOUND", "FOUND", "OFFSET_TOO_SMALL", None, "ü"]),
        st.lists(I64, min_size=6, max_size=6), st.binary(max_size=50))  # fmt: skip
 @example(-1 << 31, 0, "FOUND", [-1 << 63] * 6, b"")
@@ -279,7 +273,6 @@ def sent(text: str | None) -> headers.SendHeaderV2:
     return headers.SendHeaderV2(producer_group="p", topic="T", default_topic="D", properties=text, **numbers)  # type: ignore[arg-type]
 
 
-@settings(max_examples=600, deadline=None)
 @given(PAIRS.map(lambda pairs: "".join(f"{a}{b}{c}\x02" for a, b, c in pairs)) | TEXT | st.none(), st.booleans())
 @example("UNIQ_KEY\x01x", False)
 @example("UNIQ_KEY\x01\ud800\x02", False)
@@ -301,7 +294,6 @@ SENDS = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
 @given(SENDS, st.sampled_from([b"", b"x", memoryview(b"x")]), st.booleans(), st.sampled_from([0, 2]))
 def test_records_of_sends_are_made_alike(header: headers.SendHeaderV2, body: Any, full_names: bool, flags: int) -> None:
     made = header
@@ -349,7 +341,6 @@ def queue_tail(delayed: bool) -> QueueCursor:
 
 
 @compiled_store
-@settings(max_examples=600, deadline=None)
 @given(NEW_RECORDS, st.integers(0, 3000), st.integers(0, 4096), st.booleans(), st.booleans(), st.booleans())
 def test_ordinary_messages_are_stored_alike(
     record: NewRecord, position: int, check: int, crc: bool, delayed: bool, viewed: bool
@@ -380,7 +371,6 @@ class Part:
         self.start, self.view = start, memoryview(data)
 
 
-@settings(max_examples=600, deadline=None)
 @given(st.data())
 def test_units_are_gathered_alike(data: st.DataObject) -> None:
     size = 400

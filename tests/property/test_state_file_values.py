@@ -6,7 +6,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tianzhou.broker.server import make_tables
@@ -36,7 +36,6 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(name=st.sampled_from(NAMES), value=JSON)
 def test_a_broker_starts_or_names_the_file(name: str, value: object) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -56,7 +55,6 @@ def test_a_broker_starts_or_names_the_file(name: str, value: object) -> None:
         assert not refused or (name in refused and "\n" not in refused)
 
 
-@settings(max_examples=100, deadline=None)
 @given(value=JSON)
 def test_a_name_server_starts_or_names_the_file(value: object) -> None:
     with tempfile.TemporaryDirectory() as folder:

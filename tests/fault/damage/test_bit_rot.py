@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from property_examples import costly
 from store_reads import read_now
 from tianzhou.records.codec import decode_record
 from tianzhou.store import MessageStore, NewRecord, PutStatus, StoreSettings
@@ -269,7 +270,7 @@ def test_every_bit_of_a_records_own_crc_may_flip(originals: dict[str, Original],
             raise AssertionError(f"bit {bit} of the property: {error}") from error
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@costly(0.25, fixtures=True)
 @example(units=[(12, 0), (13, 0), (14, 0)])
 @example(units=[(13, 70), (14, 70)])
 @example(units=[(number, 0) for number in range(15)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tianzhou.bench.capacity import DEFAULT_RATES, MAPS_ALLOWED, Load, Mode, plan
@@ -138,7 +138,6 @@ def nodes(load: Load) -> float:
         return float("inf")
 
 
-@settings(max_examples=200, deadline=None)
 @given(LOADS, MORE)
 def test_more_load_never_needs_less(load: Load, more: float) -> None:
     assert nodes(replace(load, rate=load.rate * more)) >= nodes(load)
@@ -148,7 +147,6 @@ def test_more_load_never_needs_less(load: Load, more: float) -> None:
     assert nodes(replace(load, headroom=load.headroom / more)) <= nodes(load)
 
 
-@settings(max_examples=200, deadline=None)
 @given(LOADS, MORE)
 def test_longer_retention_needs_more_disk_and_nothing_else(load: Load, more: float) -> None:
     if nodes(load) == float("inf"):
@@ -159,7 +157,6 @@ def test_longer_retention_needs_more_disk_and_nothing_else(load: Load, more: flo
     assert (after.nodes, after.memory_bytes) == (before.nodes, before.memory_bytes)
 
 
-@settings(max_examples=200, deadline=None)
 @given(LOADS)
 def test_brokers_bear_the_peak_with_what_is_left_free(load: Load) -> None:
     if nodes(load) == float("inf"):

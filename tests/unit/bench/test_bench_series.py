@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from property_examples import costly
 from tianzhou.bench.series import DIGITS, LONGEST_US, Gathering, Series, Slice
 
 
@@ -80,7 +81,7 @@ def test_what_takes_longer_than_the_histogram_reaches_is_counted_as_its_end() ->
     assert series.total.get_total_count() == 2
 
 
-@settings(deadline=None, max_examples=8)
+@costly(0.08)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 10_000_000)), min_size=1, max_size=300), st.integers(1, 4))
 def test_percentiles_are_those_of_all_values_however_they_were_added(
     values: list[tuple[int, int]], processes: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tianzhou.bench.proof.acknowledged import line_of, read_lines
@@ -130,7 +130,6 @@ def test_majorities(copies: int, most: int) -> None:
     assert majority(copies) == most
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_what_was_taken_from_a_majority_is_always_found_out(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 30))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as examples
 from hypothesis import strategies as st
 
+from property_examples import costly
 from tianzhou.broker.changeable_settings import AT_ONCE
 from tianzhou.broker.changeable_settings import RULES as BROKER_RULES
 from tianzhou.broker.settings import BrokerSettings
@@ -65,7 +65,7 @@ def test_a_start_takes_what_a_running_broker_takes(tmp_path: Path) -> None:
             assert dump(settings, store_settings) == accepted
 
 
-@examples(max_examples=40, deadline=None)
+@costly(0.4)
 @given(st.dictionaries(st.sampled_from(BROKER_KEYS), st.sampled_from(VALUES), min_size=1, max_size=3))
 def test_so_it_does_for_several_keys_together(tmp_path_factory: pytest.TempPathFactory, values: dict[str, str]) -> None:
     root = tmp_path_factory.mktemp("start")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tianzhou.errors import ProtocolError
@@ -39,7 +39,6 @@ def test_commands_come_in_order_whatever_the_pieces() -> None:
         assert [len(c.body) for c in found] == [*range(50), 0]
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     sizes=st.lists(st.sampled_from([0, 1, 100, SMALL_FRAME - 200, SMALL_FRAME, SMALL_FRAME + 1, 200_000]), max_size=6),
     cuts=st.lists(st.integers(1, 150_000), min_size=2, max_size=8),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tianzhou.records.codec import Record, encode_blank, encode_record
@@ -180,7 +180,6 @@ def test_a_large_size_in_a_broken_head_is_not_waited_for() -> None:
     assert rest is not None
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_whatever_is_broken_where_no_whole_record_is_lost(data: st.DataObject) -> None:
     log = log_of(data.draw(st.integers(5, 80)))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
@@ -88,13 +88,11 @@ records = st.builds(
 )
 
 
-@settings(max_examples=120, deadline=None)
 @given(st.lists(records, max_size=9), st.permutations(COLUMNS), st.integers(1, len(COLUMNS)), st.integers(0, 3))
 def test_any_records_give_the_same_columns(many, order, count, start):
     same(b"".join(map(encode_record, many)), tuple(order[:count]), start=start, end=2**62)
 
 
-@settings(max_examples=250, deadline=None)
 @given(st.data())
 def test_damaged_records_give_the_same_error_or_the_same_rows(data):
     properties = b"KEYS\x01k\x02UNIQ_KEY\x010A0B\x02TAGS\x01A\x02"

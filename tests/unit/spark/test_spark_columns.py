@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
@@ -86,7 +86,6 @@ records = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(records, max_size=8))
 def test_columns_hold_what_the_record_codec_reads(many):
     read_back = [decode_record(encode_record(one)) for one in many]
@@ -156,7 +155,6 @@ def test_a_torn_buffer_is_an_error_that_names_the_queue(cut):
         to_batch(body[:cut], QUEUE, ARROW, COLUMNS)
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_damaged_bytes_never_do_worse_than_an_error(data):
     body = bytearray(b"".join(encode_record(record(n, b"hello", b"TAGS\x01A\x02")) for n in range(3)))

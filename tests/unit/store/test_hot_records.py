@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tianzhou._hot.records import UNIT, GatherLimits, Proof, put_record
@@ -31,7 +31,6 @@ UNLIMITED = GatherLimits(1 << 60, 1000, 1 << 30, 1000, 1 << 30)
     longs=st.tuples(I64, I64, I64, I64, I64),
     hosts=st.tuples(HOST, PORT, HOST, PORT),
 )
-@settings(max_examples=150, deadline=None)
 def test_bytes_equal_those_of_the_reference_encoder(
     topic: str,
     body: bytes,

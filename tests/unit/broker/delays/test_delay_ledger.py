@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from broker_bench import Bench, OpenBench
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from property_examples import costly
 from tianzhou.broker.delays.delay import DelayLedger
 from tianzhou.store.files.config_file import JsonFile
 from tianzhou.testing.clock import VirtualClock, run
@@ -73,7 +74,7 @@ async def test_configured_levels(broker: OpenBench, levels: str, asked: str, cap
         assert 0 <= delivered.store_timestamp - waiting.store_timestamp - delay_ms <= 100
 
 
-@settings(max_examples=15, deadline=None)
+@costly(0.15)
 @given(st.lists(st.tuples(st.integers(1, 3), st.sampled_from((0, 1, 700, 1_500, 30_000))), max_size=25))
 def test_each_comes_once_in_its_time(tmp_path_factory: pytest.TempPathFactory, sends: list[tuple[int, int]]) -> None:
     delays_ms, clock = (1_000, 10_000, 60_000), VirtualClock()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from broker_bench import Bench, OpenBench, Peer
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tianzhou import _hot
@@ -223,7 +223,6 @@ def test_after_each_change_a_run_answers_as_the_handler_does(change: str, consum
     compare(always(change, consumer))
 
 
-@settings(max_examples=100, deadline=None)
 @given(STEPS)
 def test_a_run_answers_as_the_handler_does(steps: list[Any]) -> None:
     compare(steps)
@@ -252,7 +251,6 @@ SIGNED = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(SIGNED)
 def test_a_run_knows_who_may_pull_as_the_handler_does(steps: list[Any]) -> None:
     compare(steps, ACCOUNTS)
@@ -379,7 +377,6 @@ SPELLED = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
 @given(SPELLED, st.integers(0, 3), st.integers(-1, 4), st.sampled_from([MAX_FRAME, 50]))
 def test_both_twins_know_the_same_pulls(frame: bytes, before: int, behind: int, most: int) -> None:
     frame = (len(frame) - 4).to_bytes(4, "big") + (len(frame) - 8).to_bytes(4, "big") + frame[8:]

@@ -260,4 +260,4 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestLife.settings = settings(stateful_step_count=60)

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from small_store import opened, overwrite, read_queue, small_store
 
@@ -97,7 +97,6 @@ def test_a_place_is_kept_by_a_blank_unit_where_that_does_no_harm() -> None:
     assert not holes.is_hole(0, 100, 5)
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     present=st.lists(st.booleans(), min_size=1, max_size=40).filter(any),
     lost_before=st.integers(0, 45),

@@ -12,10 +12,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from small_store import flip, opened, read_queue, small_store
 
+from property_examples import costly
 from store_reads import read_now
 from tianzhou.errors import StoreUnreadable
 from tianzhou.records.codec import decode_record
@@ -89,7 +90,6 @@ def test_units_read_back_as_they_were_written(fields: tuple[int, ...]) -> None:
     assert unit.valid == (physical >= 0 and size > 0 and base >= 0 and messages > 0)
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(st.integers(1, 300), st.integers(0, 5), st.integers(0, 3)), min_size=1, max_size=40))
 def test_looking_up_agrees_with_a_list(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, int, int]]
@@ -299,7 +299,7 @@ def test_units_are_found_again_or_rebuilt(tmp_path: Path, lost: str | None, *, c
         assert after[name][:written] == content[:written]
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@costly(0.2, fixtures=True)
 @example(units=[(0, 7)])
 @example(units=[(0, 224), (1, 224)])
 @example(units=[(10, 0), (11, 0)])

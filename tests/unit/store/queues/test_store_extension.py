@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from small_store import opened, read_queue, small_store
 
@@ -23,7 +23,6 @@ UNITS = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.lists(UNITS, min_size=1, max_size=40))
 def test_units_are_at_their_addresses_and_the_end_is_found_again(
     tmp_path_factory: pytest.TempPathFactory, units: list[ExtensionUnit]

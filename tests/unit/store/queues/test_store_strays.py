@@ -12,10 +12,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from small_store import flip, opened, overwrite, small_store
 
+from property_examples import costly
 from store_reads import read_now
 from tianzhou._hot.records import UNIT
 from tianzhou.records.codec import decode_record
@@ -102,7 +103,7 @@ def test_messages_whose_units_lead_elsewhere_are_served_and_the_units_mended(
         assert read_all(again) == list(range(COUNT))
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@costly(0.2, fixtures=True)
 @example(crashed=False, units=[(0, 32), (0, 71)])
 @example(crashed=False, units=[(COUNT - 2, 0), (COUNT - 1, 7)])
 @given(
