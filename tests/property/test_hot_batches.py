@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from hot_stores import compiled_store
 from property_examples import costly
+from store_probe import StoreProbe
 from tianzhou._hot import records, sources
 from tianzhou.errors import ProtocolError
 from tianzhou.store import MessageStore, NewRecord, StoreSettings, appender
@@ -86,7 +87,7 @@ def stored(root: Path, twin: Any, batches: list[Any], changes: dict[str, Any], l
     appender.put_batch = twin.put_batch
     try:
         store.append(NewRecord("T", 0, b"first", b""))
-        store._dispatcher.limit = limit
+        StoreProbe(store).dispatcher.limit = limit
         for entries, shared, sys_flag, host, damage in batches:
             record = NewRecord("T", 0, b"", shared, 5, sys_flag, 6, bytes(range(host)), 7, 8)
             batch = damaged(encode_batch(entries), damage)
@@ -99,16 +100,16 @@ def stored(root: Path, twin: Any, batches: list[Any], changes: dict[str, Any], l
                     answers.append(str(error))
                     continue
             answers.append(result)
-        answers.append([(queue.max_offset, queue.max_physical) for queue in store._queues.table["T"].values()])
-        store._dispatcher.limit = None
-        store._dispatcher.drain()
+        answers.append([(queue.max_offset, queue.max_physical) for queue in StoreProbe(store).queues("T")])
+        StoreProbe(store).dispatcher.limit = None
+        StoreProbe(store).dispatch_all()
         found = (
             answers,
-            [bytes(segment.view) for segment in store._log.files],
-            store._log.position,
-            [(queue.next_offset, queue.max_offset, queue.max_physical) for queue in store._queues.table["T"].values()],
-            [bytes(segment.view) for queue in store._queues.table["T"].values() for segment in queue.files],
-            [bytes(file._map) for file in store._index.files] if store._index else [],
+            [bytes(segment.view) for segment in StoreProbe(store).log.files],
+            StoreProbe(store).log.position,
+            [(queue.next_offset, queue.max_offset, queue.max_physical) for queue in StoreProbe(store).queues("T")],
+            [bytes(segment.view) for queue in StoreProbe(store).queues("T") for segment in queue.files],
+            StoreProbe(store).index_bytes(),
         )
         return found, taken
     finally:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from hot_stores import compiled_store
 from property_examples import costly
+from store_probe import StoreProbe
 from tianzhou._hot import entries, sources
 from tianzhou.errors import ProtocolError
 from tianzhou.records.codec import Record, encode_record
@@ -180,9 +181,9 @@ def stored(root: Path, twin: Any, puts: list[Any], committed: int | None) -> Any
             end,
             [log.entry(index) for index in range(end + 1)],
             [log.term_at(index) for index in range(end + 1)],
-            [(queue.next_offset, queue.max_offset, queue.max_physical) for queue in store._queues.table["T"].values()],
-            [bytes(segment.view) for queue in store._queues.table["T"].values() for segment in queue.files],
-            [bytes(file._map) for file in store._index.files] if store._index else [],
+            [(queue.next_offset, queue.max_offset, queue.max_physical) for queue in StoreProbe(store).queues("T")],
+            [bytes(segment.view) for queue in StoreProbe(store).queues("T") for segment in queue.files],
+            StoreProbe(store).index_bytes(),
         ), taken
     finally:
         framed_log.put_one, framed_log.put_entries = before

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hot_stores import compiled_store
+from store_probe import StoreProbe
 from tianzhou._hot import pulls, signing, sources
 from tianzhou._hot.records import UNIT
 from tianzhou.access.signatures import signature
@@ -108,8 +109,9 @@ class Side:
         frame = pull(fields, "")
         key = pulls.pull_key(split(frame, 0, len(frame), MAX_FRAME)[0][0].header)
         stretch = self.twin.ReadyStretch(
-            self.store._log, ready.queue, ready.segment, ready.begin, ready.end, until, ready.looked_at, ready.limits
-        )
+            StoreProbe(self.store).log, ready.queue, ready.segment, ready.begin, ready.end, until, ready.looked_at,
+            ready.limits,
+        )  # fmt: skip
         subscription = self.subscription if group == "H" else None
         arguments = group, "T", queue_id, most, codes, bool(flags & 1), self.groups[group], self.topics["T"]
         cursor = self.twin.PullCursor(*arguments, subscription)
@@ -216,7 +218,7 @@ def test_what_goes_on_is_answered(store: MessageStore, stretches: list[Any]) -> 
 
 def reads_from_disk(store: MessageStore, twin: Any, ready: Any, codes: Any, reads: list[tuple[int, int]]) -> list[Any]:
     """What one twin reads of a stretch that this process has not written; twice, for what is checked is remembered."""
-    log, queue = store._log, ready.queue
+    log, queue = StoreProbe(store).log, ready.queue
     before = log.checked, queue.trusted_from
     log.checked, queue.trusted_from = CheckedRecords(), queue.max_offset
     log.checked.opened(log.end)
@@ -246,7 +248,7 @@ def test_what_came_from_the_disk_proves_itself(
     if broken is None:
         return
     place, size, _ = UNIT.unpack_from(ready.segment.view, broken * UNIT.size)
-    segment = store._log.files.find(place)
+    segment = StoreProbe(store).log.files.find(place)
     assert segment is not None
     begin = place - segment.start
     record = segment.view[begin : begin + size]

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from property_examples import costly
+from store_probe import StoreProbe
 from tianzhou import _hot
 from tianzhou._hot import sends, signing
 from tianzhou.access import grants
@@ -261,20 +262,20 @@ async def stored(root: Path, reads: list[bytes], run: Any, *, signed: bool = Fal
             await asyncio.sleep(0.001)
     answering.cancel()
     if held.settings.sync_flush:
-        held._dispatcher.limit = None
-    held._dispatcher.drain()
+        StoreProbe(held).dispatcher.limit = None
+    StoreProbe(held).dispatch_all()
     queues = [queue for topic in sorted(held._queues.table) for _, queue in sorted(held._queues.table[topic].items())]
     left = (
         sorted(encode(reply) for reply in split(transport.written, 0, len(transport.written), MAX_FRAME)[0]),
-        [bytes(segment.view) for segment in held._log.files.segments],
+        [bytes(segment.view) for segment in StoreProbe(held).log.files.segments],
         [bytes(segment.view) for queue in queues for segment in queue.files],
         [(queue.next_offset, queue.max_offset, queue.max_physical, queue.dirty) for queue in queues],
-        [bytes(file._map) for file in held._index.files] if held._index else [],
+        StoreProbe(held).index_bytes(),
         {topic: (traffic.counts, traffic.sizes) for topic, traffic in services.stats.puts.items()},
-        (held._dispatcher.position, held._dispatcher.logics_timestamp),
+        (StoreProbe(held).dispatcher.position, StoreProbe(held).dispatcher.logics_timestamp),
         dict(tables.refusals.counts),
         all_entries(held) if grouped else [],
-        [bytes(segment.view[:8192]) for segment in held._log.units.files.segments] if grouped else [],
+        [bytes(segment.view[:8192]) for segment in StoreProbe(held).log.units.files.segments] if grouped else [],
     )
     await group.close(0)
     await held.close()

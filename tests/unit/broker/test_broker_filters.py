@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from broker_bench import Bench, OpenBench, Peer
 
+from store_probe import StoreProbe
 from tianzhou.model import SubscriptionData, TopicConfig
 from tianzhou.records.codec import decode_records
 from tianzhou.store.queues.extension import ExtendedQueue
@@ -190,7 +191,7 @@ async def test_bits_in_queue_units_spare_the_look_at_records(
         bench.clock.advance(1)
         await fill(bench, *range(10))
         entry = bench.tables.filters.find("T", "G")
-        queue = bench.store._queues.table["T"][0]
+        queue = StoreProbe(bench.store).queue("T", 0)
         assert isinstance(queue, ExtendedQueue)
         bitmaps = [queue.extension.get(queue.unit(offset)[2]).bitmap for offset in range(12)]
         want = bench.tables.filters.bloom.bitmap([entry.bloom])
@@ -216,6 +217,6 @@ async def test_without_the_switch_no_bits_are_stored(broker: OpenBench) -> None:
         await peer.heartbeat("c1", "T", expression="n > 3", kind="SQL92", version=1)
         bench.clock.advance(1)
         await fill(bench, *range(6))
-        queue = bench.store._queues.table["T"][0]
+        queue = StoreProbe(bench.store).queue("T", 0)
         assert queue.extension.get(queue.unit(0)[2]).bitmap == b""
         assert bodies(await peer.pull("T", sys_flag=0, sub_version=1)) == [4, 5]

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 from broker_bench import Bench, OpenBench, Peer
 
+from store_probe import StoreProbe
 from tianzhou.broker.overload import too_many_waiting, waited_too_long
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.remoting.connection import Connection
@@ -118,7 +119,7 @@ def test_the_bound_is_named() -> None:
 
 async def test_a_disk_that_gives_no_room_refuses_sends_instead_of_stopping_everything(bench: Bench, peer: Peer) -> None:
     assert (await peer.send("T")).code == ResponseCode.SUCCESS
-    log = bench.store._log
+    log = StoreProbe(bench.store).log
     log.stalled = lambda: 1500.0
     codes = [await peer.send("T", body=b"x" * 60_000) for _ in range(3)]
     assert codes[-1].code == ResponseCode.SYSTEM_BUSY

@@ -6,6 +6,7 @@ import random
 import pytest
 from broker_bench import Bench, OpenBench, Peer
 
+from store_probe import StoreProbe
 from store_reads import read_now
 from tianzhou.model import TopicConfig
 from tianzhou.records.codec import decode_records
@@ -253,7 +254,7 @@ async def test_a_disk_that_is_too_slow_is_reported_and_the_message_is_stored(bro
         async def never() -> None:
             await asyncio.Event().wait()
 
-        bench.store._flusher.flush = never
+        StoreProbe(bench.store).replace_flush(never)
         since = bench.clock.now_ms()
         late = [peer.post_send("T", queue_id=1) for _ in range(3)]
         for opaque in late:
@@ -270,7 +271,7 @@ async def test_a_disk_that_refuses_is_reported(broker: OpenBench) -> None:
         peer = bench.peer()
         await peer.send("T")
         waiting = [peer.post_send("T") for _ in range(3)]
-        bench.store._flusher.fail(OSError("worn out"))
+        StoreProbe(bench.store).fail_flush(OSError("worn out"))
         assert [(await peer.reply(opaque)).code for opaque in waiting] == [10, 10, 10]
         assert (await peer.send("T")).code == 14
 

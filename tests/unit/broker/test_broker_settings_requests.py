@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from broker_bench import Bench, OpenBench, Peer
 
+from store_probe import StoreProbe
 from tianzhou.broker.changeable_settings import RULES
 from tianzhou.settings import MASK, dump, parse_properties
 from tianzhou.wire.codes import RequestCode
@@ -202,13 +203,13 @@ async def test_no_interval_makes_a_broker_spin(broker: OpenBench) -> None:
         transaction_check_interval=-1,
         transaction_op_batch_interval=-1,
     ) as bench:
-        checks, check = [0], bench.store._cleaner.check_space
+        checks, check = [0], StoreProbe(bench.store).cleaner.check_space
 
         async def counted() -> None:
             checks[0] += 1
             await check()
 
-        bench.store._cleaner.check_space = counted
+        StoreProbe(bench.store).cleaner.check_space = counted
         # Time passes here only when nobody has anything to do.
         await asyncio.sleep(1)
         assert 0 < checks[0] <= 120

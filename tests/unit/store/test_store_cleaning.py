@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from small_store import SEGMENT, by_key, small_store
 
+from store_probe import StoreProbe
 from store_reads import read_now
 from tianzhou.settings import bind
 from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings
@@ -126,14 +127,14 @@ async def test_readers_pass_over_what_the_log_has_lost_before_the_queues_know(tm
         await flushed(store)
         age(tmp_path)
         reached, go_on = asyncio.Event(), asyncio.Event()
-        clean_queues = store._cleaner._clean_queues
+        clean_queues = StoreProbe(store).cleaner._clean_queues
 
         async def wait(smallest: int) -> None:
             reached.set()
             await go_on.wait()
             await clean_queues(smallest)
 
-        store._cleaner._clean_queues = wait  # type: ignore[method-assign]
+        StoreProbe(store).cleaner._clean_queues = wait  # type: ignore[method-assign]
         store.delete_expired()
         await reached.wait()
         assert store.begin_offset > 0
@@ -159,14 +160,14 @@ async def test_nothing_goes_outside_the_hour_and_all_that_expired_goes_in_it(tmp
         put(store, 60)
         await flushed(store)
         age(tmp_path)
-        await store._cleaner.clean()
+        await StoreProbe(store).clean()
         assert store.begin_offset == 0
         settings.delete_when = f"{some_hours_away(12)};{some_hours_away(0)}"
         settings.file_reserved_time = 200
-        await store._cleaner.clean()
+        await StoreProbe(store).clean()
         assert store.begin_offset == 0
         settings.file_reserved_time = 72
-        await store._cleaner.clean()
+        await StoreProbe(store).clean()
         assert store.begin_offset == int(max((tmp_path / "commitlog").iterdir()).name)
 
 
@@ -179,14 +180,14 @@ async def test_a_segment_being_read_stays_readable_until_the_reader_is_done(tmp_
         age(tmp_path)
         store.delete_expired()
         await until_async(lambda: not (tmp_path / "commitlog" / f"{0:020d}").exists())
-        await store._cleaner.clean()
+        await StoreProbe(store).clean()
         assert [bytes(record or b"") for record in held] == before != [b""]
-        assert len(store._cleaner._hung) == 1
+        assert StoreProbe(store).held_segments == 1
         held.clear()
         store.delete_expired()
         await asyncio.sleep(0.01)
         store.delete_expired()
-        await until_async(lambda: not store._cleaner._hung)
+        await until_async(lambda: not StoreProbe(store).held_segments)
 
 
 async def test_a_full_disk_deletes_what_is_not_expired_and_says_what(
@@ -197,9 +198,9 @@ async def test_a_full_disk_deletes_what_is_not_expired_and_says_what(
         await flushed(store)
         with pytest.MonkeyPatch.context() as patch:
             full_to(patch, 0.87)
-            await store._cleaner.check_space()
+            await StoreProbe(store).check_space()
             with caplog.at_level(logging.ERROR):
-                await store._cleaner.clean()
+                await StoreProbe(store).clean()
         assert store.begin_offset > 0
         text = caplog.messages[0]
         for part in ("NOT EXPIRED", "00000000000000000000", "messages stored from 20", "cleanFileForciblyEnable"):
@@ -220,7 +221,7 @@ async def test_the_full_flag_goes_up_above_90_percent_and_down_below_85(tmp_path
         for ratio, accepted in ((0.89, True), (0.91, False), (0.88, False), (0.84, True), (0.89, True)):
             with pytest.MonkeyPatch.context() as patch:
                 full_to(patch, ratio)
-                await store._cleaner.check_space()
+                await StoreProbe(store).check_space()
             result = store.append(NewRecord("T", 0, BODY, b""))
             assert (result.status is PutStatus.PUT_OK) is accepted
             assert accepted or "diskSpaceWarningLevelRatio=90" in result.remark
@@ -256,15 +257,15 @@ async def test_dying_while_files_are_deleted_loses_nothing_more(tmp_path: Path) 
         return work(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(store._cleaner), "_in_thread", in_thread)
+        patch.setattr(type(StoreProbe(store).cleaner), "_in_thread", in_thread)
         store.settings.delete_when = some_hours_away(0)
         with pytest.raises(SystemError):
-            await store._cleaner.clean()
+            await StoreProbe(store).clean()
     begin, end = store.begin_offset, store.end_offset
     assert 0 < begin < end
     # What a process that dies leaves: files as they are, the marker, and the lock let go.
     await store.supervisor.end()
-    store._folder.unlock()
+    StoreProbe(store).unlock()
     async with small(tmp_path) as again:
         assert not again.report.clean
         assert again.report.read_from >= begin
@@ -353,11 +354,11 @@ async def test_a_file_that_cannot_be_deleted_stops_deleting_and_is_tried_again(
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Path, "unlink", refuse)
             settings.delete_when = some_hours_away(0)
-            await store._cleaner.clean()
-            await store._cleaner.clean()
+            await StoreProbe(store).clean()
+            await StoreProbe(store).clean()
         assert store.begin_offset == SEGMENT
         assert "cannot be deleted" in caplog.text
-        await store._cleaner.clean()
+        await StoreProbe(store).clean()
         assert not (tmp_path / "commitlog" / f"{0:020d}").exists()
         assert store.begin_offset > SEGMENT
 
@@ -394,7 +395,7 @@ async def test_nothing_is_unlinked_or_synced_on_the_loop(tmp_path: Path, monkeyp
         await until_async(lambda: min(os.listdir(tmp_path / "consumequeue_ext" / "T" / "0")) > "0" * 20)
         store.delete_topic("Other")
         await until_async(lambda: not (tmp_path / "deleted").exists())
-        await store._upkeep._flush_queues(thorough=True)
+        await StoreProbe(store).flush_queues(thorough=True)
         seen = {name: set(threads) for name, threads in calls.items()}
     assert {"sync", "detach", "unlink", "rmtree"} <= seen.keys()
     assert {name for name, threads in seen.items() if threading.get_ident() in threads} == set()
@@ -421,9 +422,9 @@ async def test_deleting_what_is_gone_already_is_no_trouble(tmp_path: Path, caplo
         assert store.delete_other_topics({"T"}.__contains__) == []
         begin = store.begin_offset
         for _ in range(3):
-            await store._cleaner.clean()
+            await StoreProbe(store).clean()
         assert store.begin_offset == begin
-        assert not store._cleaner._hung
+        assert not StoreProbe(store).held_segments
         assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
         for queue_id in range(2):
             low, high = store.min_offset("T", queue_id), store.max_offset("T", queue_id)

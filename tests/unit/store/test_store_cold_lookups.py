@@ -15,6 +15,7 @@ import pytest
 from small_store import opened as open_now
 from small_store import small_store
 
+from store_probe import StoreProbe
 from store_reads import read_now
 from tianzhou.errors import StoreError, StoreUnreadable
 from tianzhou.records.codec import decode_record
@@ -276,7 +277,7 @@ async def test_files_may_expire_while_they_are_being_read(look_up: LookUp, opene
             oldest = store.min_offset(topic, 0)
             assert await store.find(store.lookups.time_steps(topic, 0, oldest - 1)) == -1
         store.delete_expired()
-        await until_async(lambda: not store._cleaner._hung)
+        await until_async(lambda: not StoreProbe(store).held_segments)
 
 
 async def test_a_topic_may_be_deleted_while_it_is_being_read(look_up: LookUp, opened: Opening, disk: ColdDisk) -> None:
@@ -341,7 +342,7 @@ async def test_a_long_chain_of_one_key_gives_others_their_turn(tmp_path: Path) -
         for number in range(4000):
             store.append(NewRecord("T", 0, b"", b"", keys=f"K{number}"))
         await asyncio.sleep(0)
-        store._dispatcher.drain()
+        StoreProbe(store).dispatch_all()
         turns = 0
 
         async def others() -> None:
@@ -375,7 +376,7 @@ async def test_long_chains_let_others_be_served_however_they_are_followed(
         for number in range(2000):
             store.append(NewRecord("T", 0, b"", b"", keys=f"K{number}"))
         await asyncio.sleep(0)
-        store._dispatcher.drain()
+        StoreProbe(store).dispatch_all()
         short = store.take(store.lookups.key_steps("T", "K1999", 1))
         assert not isinstance(short, Coroutine)
         looking = store.take(store.lookups.key_steps("T", "K0", 1))

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from small_store import by_key, opened, small_store
 
+from store_probe import StoreProbe
 from store_reads import read_now
 from tianzhou.records.codec import decode_record, verify_property_crc
 from tianzhou.records.layout import MAGIC_BLANK, MAGIC_V2
@@ -245,6 +246,6 @@ def test_queues_and_index_that_cannot_be_written_stop_puts_until_they_can(
     assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
     assert "the queues in" in refused.remark
     assert store.max_offset("T", 0) == 1
-    store._dispatcher.drain()
+    StoreProbe(store).dispatch_all()
     assert store.max_offset("T", 0) == 2
     assert store.append(message()).queue_offset == 2

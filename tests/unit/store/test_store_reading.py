@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from small_store import by_key, opened, small_store
 
+from store_probe import StoreProbe
 from store_reads import read_now
 from tianzhou.records.codec import decode_record
 from tianzhou.store import GetStatus, MessageStore, NewRecord
@@ -99,7 +100,7 @@ def test_count_and_bytes_limit_a_read(store: MessageStore) -> None:
 
 def test_messages_that_have_left_memory_come_in_small_portions(store: MessageStore) -> None:
     put(store, 18, size=100)
-    store._limits.memory_bound = ReadLimits(store.settings, memory=2500).memory_bound  # 1,000 bytes
+    StoreProbe(store).bound_memory(ReadLimits(store.settings, memory=2500).memory_bound)  # 1,000 bytes
     far = read_now(store, "T", 0, 0, 32)
     assert (far.count, far.suggest_slave) == (8, True)
     near = read_now(store, "T", 0, 16, 32)

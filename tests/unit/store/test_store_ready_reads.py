@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from small_store import opened, small_store
 
+from store_probe import StoreProbe
 from store_reads import read_now
 from tianzhou.store import GetResult, GetStatus, MessageStore, NewRecord, ReadRequest, coldreads, reader
 from tianzhou.store.coldreads import RESIDENT_S, Missing
@@ -50,7 +51,7 @@ def put(store: MessageStore, count: int, topic: str = "T") -> None:
 
 
 def queue_of(store: MessageStore) -> ConsumeQueue:
-    queue = store._queues.find("T", 0)
+    queue = StoreProbe(store).queue("T", 0)
     assert queue is not None
     return queue
 
@@ -102,13 +103,13 @@ def test_where_to_look_is_found_out_once_for_several_reads(
 ) -> None:
     """Eight reads at most, and never for longer than what is in memory is taken to stay there."""
     put(store, 40)
-    request, looks, look = ReadRequest("T", 0, 0, 2), [], store._cold.missing
+    request, looks, look = ReadRequest("T", 0, 0, 2), [], StoreProbe(store).cold_reads.missing
 
     def counted(queue: ConsumeQueue, request: ReadRequest, limits: ReadLimits) -> Missing:
         looks.append(request.offset)
         return look(queue, request, limits)
 
-    monkeypatch.setattr(store._cold, "missing", counted)
+    monkeypatch.setattr(StoreProbe(store).cold_reads, "missing", counted)
     for offset in range(0, 16, 2):
         assert read_on(store, request, offset) is not None
     assert looks == [0]
@@ -129,9 +130,9 @@ def test_what_is_to_be_proved_is_no_read_that_goes_on(store: MessageStore) -> No
     queue.trusted_from = 8
     assert read_on(store, request, 4) == shown(read_now(store, "T", 0, 4, 4))
     queue.trusted_from = 0
-    first = store._queues.unit("T", 0, 8)
+    first = store.queue_unit("T", 0, 8)
     assert first is not None
-    store._log.damaged.append((first[0], first[0] + first[1]))
+    StoreProbe(store).log.damaged.append((first[0], first[0] + first[1]))
     found = read_on(store, request, 8)
     assert found == shown(read_now(store, "T", 0, 8, 4))
     assert found is not None

@@ -15,6 +15,7 @@ from broker_bench import Bench, OpenBench, Peer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from store_probe import StoreProbe
 from tianzhou import _hot
 from tianzhou._hot import pulls
 from tianzhou.access.needs import plain_needs
@@ -71,7 +72,7 @@ def set_of(**fields: Any) -> Change:
 
 
 def distrust(bench: Bench, _: Peer) -> None:
-    queue = bench.store._queues.find("T", 0)
+    queue = StoreProbe(bench.store).queue("T", 0)
     if queue is not None:
         queue.trusted_from = 99
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from broker_bench import Bench, Peer
 
+from store_probe import StoreProbe
 from tianzhou.model import MessageQueue, SubscriptionGroupConfig, TopicConfig
 from tianzhou.records.codec import decode_record, decode_records
 from tianzhou.wire.bodies.offsets import CONSUMER_OFFSETS, DELAY_OFFSETS, OFFSET_TABLE
@@ -55,7 +56,7 @@ async def test_a_new_group_starts_at_zero_where_the_queue_does(bench: Bench, pee
 
 async def test_a_new_group_does_not_start_at_zero_when_that_has_gone_cold(bench: Bench) -> None:
     await fill(bench, 3)
-    bench.store._limits.memory_bound = 1
+    StoreProbe(bench.store).bound_memory(1)
     reply = await bench.peer().ask(14, **HERE)
     assert reply.code == 22
     assert reply.remark

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from small_store import opened, small_store
 
+from store_probe import StoreProbe
 from tianzhou.errors import StoreError
 from tianzhou.store import MessageStore, NewRecord, PutStatus
 from tianzhou.store.queues.queues import EXTENSIONS, QUEUES, queue_folder, topic_folder
@@ -67,7 +68,7 @@ def test_the_cleaner_itself_judges_what_it_is_told_to_remove(
         root = tmp_path / "store"
         for folder in (outside, root, root / QUEUES, root / QUEUES / "..", root / "commitlog", root / "config" / "T"):
             folder.mkdir(exist_ok=True, parents=True)
-            store._cleaner.remove([folder], [])
+            StoreProbe(store).cleaner.remove([folder], [])
             assert folder.is_dir()
             assert f"{folder} is no folder of a topic" in caplog.text
         assert not is_topic_folder(root, root / EXTENSIONS / "absent")

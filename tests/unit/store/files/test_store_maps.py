@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from small_store import opened, small_store
 
+from store_probe import StoreProbe
 from store_reads import read_now
 from tianzhou.shortages import advice
 from tianzhou.store import GetStatus, MessageStore, NewRecord
@@ -121,7 +122,7 @@ def test_without_any_map_the_reason_and_the_sysctl_are_named_until_it_passes(
             assert "sysctl -w vm.max_map_count=262144" in refused.remark
             assert "free space" not in refused.remark
             assert not store.writable
-        store._dispatcher.drain()
+        StoreProbe(store).dispatch_all()
         assert store.writable
         assert read_now(store, "T", 1, 0, 1).status is GetStatus.FOUND
         assert read_now(store, "T", 0, 0, 1).status is GetStatus.FOUND

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from small_store import by_key, opened, overwrite, small_store
 
+from store_probe import StoreProbe
 from store_reads import read_now
 from tianzhou.store import MessageStore, NewRecord
 from tianzhou.store.index.indexfile import ENTRY, ENTRY_SIZE, HEADER_SIZE
@@ -67,8 +68,8 @@ async def test_a_running_store_rebuilds_a_damaged_file_and_goes_on_indexing(fold
     async with small(folder) as store:
         await store.find(store.lookups.key_steps("T", "no such key", 8))
         store.append(NewRecord("T", 0, b"later", b"KEYS\x01later\x02", keys="later"))
-        assert store._upkeep.catch_up is not None
-        await until_async(lambda: store._upkeep.catch_up.done)
+        assert StoreProbe(store).catch_up is not None
+        await until_async(lambda: StoreProbe(store).catch_up.done)
         assert found(store) == COUNT
         assert len(by_key(store, "later", limit=8).parts) == 1
     assert check_store(StoreScan(folder), slots=SLOTS).problems == []
@@ -82,7 +83,7 @@ async def test_a_file_that_is_damaged_while_the_index_catches_up_is_rebuilt_as_w
     files_of(folder)[2].unlink()
     async with small(folder) as store:
         await store.find(store.lookups.key_steps("T", "no such key", 8))
-        await until_async(lambda: store._upkeep.catch_up and store._upkeep.catch_up.done)
+        await until_async(lambda: StoreProbe(store).catch_up and StoreProbe(store).catch_up.done)
         assert found(store) == COUNT
     assert check_store(StoreScan(folder), slots=SLOTS).problems == []
 
@@ -91,10 +92,10 @@ def test_a_start_after_the_death_of_a_broker_that_rebuilt_its_index_finds_all_ke
     lead(files_of(folder)[1], 20, 25)
     store = small(folder)
     store.open()
-    store._upkeep._begin_catch_up = lambda index, position: None  # type: ignore[method-assign]  # it dies before
+    StoreProbe(store).keep_from_catching_up()
     by_key(store, "no such key", limit=8)
     assert len(files_of(folder)) == 1
-    store._release()
+    StoreProbe(store).release()
     with opened(small(folder)) as again:
         assert found(again) == COUNT
     assert check_store(StoreScan(folder), slots=SLOTS).problems == []

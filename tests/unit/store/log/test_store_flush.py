@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from small_store import small_store
 
+from store_probe import StoreProbe
 from store_reads import read_now
 from tianzhou.errors import StoreError
 from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus
@@ -41,7 +42,7 @@ async def test_a_put_shows_in_the_next_turn_of_the_loop_and_wakes_who_waits(tmp_
         await asyncio.sleep(0)
         assert store.max_offset("T", 0) == 3
         assert store.dispatch_behind_bytes == 0
-        assert store._dispatcher.position == store.end_offset
+        assert StoreProbe(store).dispatcher.position == store.end_offset
         await asyncio.wait_for(waiting, 5)
         assert store.arrived("T", 0).value == 3
 
@@ -66,7 +67,7 @@ async def test_a_flood_without_turns_of_the_loop_is_bounded(tmp_path: Path, monk
     async with small(tmp_path) as store:
         for number in range(3000):
             store.append(message(number))
-            assert len(store._dispatcher.pending) <= 501
+            assert len(StoreProbe(store).dispatcher.pending) <= 501
 
 
 async def test_sync_flush_settles_when_the_disk_has_it_and_shows_it_then(
@@ -271,7 +272,7 @@ async def test_a_flush_without_descriptors_is_done_when_there_are_some_again(
         assert store.flushed.value < result.end_offset
         descriptors.left = True
         await until_async(lambda: store.flushed.value >= result.end_offset)
-        await until_async(lambda: not store.supervisor.troubles.present() and not store._dispatcher.dirty)
+        await until_async(lambda: not store.supervisor.troubles.present() and not StoreProbe(store).dispatcher.dirty)
         assert store.append(message(1)).status is PutStatus.PUT_OK
     assert store.unclean == ""
     async with MessageStore(store.settings) as again:
@@ -320,7 +321,7 @@ async def test_what_was_prepared_for_a_log_that_was_cut_meanwhile_is_prepared_ag
         first_end = store.append(message()).end_offset
         for number in range(200):
             store.append(message(number, size=1000))
-        log = store._log
+        log = StoreProbe(store).log
         job = log.next_reservation()
         assert job is not None
         segment, start, end = job

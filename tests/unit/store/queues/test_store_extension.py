@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_store import opened, read_queue, small_store
 
+from store_probe import StoreProbe
 from tianzhou._hot.records import UNIT
 from tianzhou.store import MessageStore, NewRecord
 from tianzhou.store.files.lookup_steps import at_once
@@ -119,7 +120,7 @@ def test_the_setting_may_be_turned_on_and_off(tmp_path: Path) -> None:
 def test_extensions_go_with_the_units_that_expire(tmp_path: Path) -> None:
     with opened(small(tmp_path)) as store:
         put(store, 60)
-        queue = store._queues.table["T"][0]
+        queue = StoreProbe(store).queue("T", 0)
         unit = queue.unit(45)
         assert unit is not None
         queue.correct_min_offset(unit[0])

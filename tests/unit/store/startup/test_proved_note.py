@@ -14,10 +14,10 @@ import msgspec.structs
 import pytest
 from small_store import by_key, fill, numbers, opened, small_store
 
+from store_probe import StoreProbe
 from tianzhou.store import MessageStore
 from tianzhou.store.offline.check import check_store
 from tianzhou.store.offline.scan import StoreScan
-from tianzhou.store.queues.queues import each_queue
 from tianzhou.store.startup import proved_note
 from tianzhou.store.startup.proved_note import StoreNote, read_note, write_note
 from waiting import until_async
@@ -41,8 +41,8 @@ async def noted(store: MessageStore) -> StoreNote:
     """Wait until there is a note about everything."""
 
     def found() -> StoreNote | None:
-        store._upkeep._notes._noted = -1
-        store._flusher.request()
+        StoreProbe(store).noted_to(-1)
+        StoreProbe(store).request_flush()
         note = read_note(store.settings.root)
         return note if note is not None and note.log_end == store.end_offset else None
 
@@ -60,9 +60,9 @@ def killed(tmp_path: Path) -> Path:
             fill(store, 0, NOTED)
             note = await noted(store)
             assert 0 < note.log_end < SEGMENT
-            store._upkeep._notes._noted = note.log_end
+            StoreProbe(store).noted_to(note.log_end)
             fill(store, NOTED, COUNT)
-            store._dispatcher.drain()
+            StoreProbe(store).dispatch_all()
             shutil.copytree(tmp_path / "live", tmp_path / "killed")
             assert note_of(tmp_path / "killed") == note
 
@@ -211,12 +211,12 @@ def test_a_note_waits_for_the_log_to_be_on_the_disk(tmp_path: Path) -> None:
     with opened(small(tmp_path)) as store:
         fill(store, 0, 10)
         with asyncio.Runner() as loop:
-            loop.run(store._upkeep._flush_queues(thorough=True))
+            loop.run(StoreProbe(store).flush_queues(thorough=True))
             assert read_note(tmp_path) is None
             end = store.end_offset
-            store._flusher.flush_now()
+            StoreProbe(store).flush_log()
             fill(store, 10, 20)
-            loop.run(store._upkeep._flush_queues(thorough=False))
+            loop.run(StoreProbe(store).flush_queues(thorough=False))
         note = note_of(tmp_path)
         assert note.log_end == note.indexed == end
         assert {queue: maximum for (_, queue), (_, maximum) in note.queue_ends.items()} == {0: 4, 1: 3, 2: 3}
@@ -225,10 +225,10 @@ def test_a_note_waits_for_the_log_to_be_on_the_disk(tmp_path: Path) -> None:
 def test_no_note_tells_of_what_the_disk_refused(tmp_path: Path) -> None:
     with opened(small(tmp_path)) as store:
         fill(store, 0, 10)
-        store._upkeep.failed = True
+        StoreProbe(store).fail_upkeep()
         with asyncio.Runner() as loop:
-            store._flusher.flush_now()
-            loop.run(store._upkeep._flush_queues(thorough=True))
+            StoreProbe(store).flush_log()
+            loop.run(StoreProbe(store).flush_queues(thorough=True))
     assert read_note(tmp_path) is None
 
 
@@ -237,9 +237,9 @@ async def test_a_note_is_due_the_later_the_more_queues_have_to_be_synced_for_it(
     async with small(tmp_path) as store:
         fill(store, 0, NOTED)
         note = await noted(store)
-        keeper, dispatcher = store._upkeep._notes, store._dispatcher
+        keeper, dispatcher = StoreProbe(store).note_keeper, StoreProbe(store).dispatcher
         keeper._noted = note.log_end
-        dispatcher.dirty = [next(each_queue(store._queues.table))] * with_news
+        dispatcher.dirty = [next(iter(StoreProbe(store).queues()))] * with_news
         most = proved_note.NOTE_BYTES + with_news * proved_note.NOTE_BYTES_A_QUEUE
         dispatcher.position = note.log_end + most - 1
         assert not keeper.due

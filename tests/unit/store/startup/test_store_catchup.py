@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from small_store import by_key, fill, flip, number_of, opened, small_store
 
+from store_probe import StoreProbe
 from tianzhou.errors import StoreError
 from tianzhou.records.codec import decode_record
 from tianzhou.store import MessageStore, NewRecord
@@ -69,8 +70,8 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def behind(store: MessageStore) -> int:
-    assert store._upkeep.catch_up is not None
-    return store._upkeep.catch_up.behind
+    assert StoreProbe(store).catch_up is not None
+    return StoreProbe(store).catch_up.behind
 
 
 @pytest.mark.usefixtures("slow")
@@ -103,7 +104,7 @@ def test_catching_up_goes_on_after_any_end(folder: Path, end: str, tmp_path: Pat
             begun_at = behind(store)
             await until_async(lambda: behind(store) < goal)
             put(store, COUNT, COUNT + 1)
-            store._dispatcher.drain()
+            StoreProbe(store).dispatch_all()
             if end != "stopped":
                 shutil.copytree(where, tmp_path / "next")
                 if end == "power":
@@ -167,10 +168,10 @@ async def test_entries_that_another_broker_adds_behind_the_gap_are_rebuilt(
 def test_what_was_in_a_missing_index_file_comes_back(folder: Path, stop: str, which: int) -> None:
     with opened(small(folder)) as store:
         assert found(store, 0)
-        store._flusher.flush_now()
+        StoreProbe(store).flush_log()
         if stop == "killed":
             with asyncio.Runner() as loop:
-                loop.run(store._upkeep._flush_queues(thorough=True))
+                loop.run(StoreProbe(store).flush_queues(thorough=True))
             shutil.copytree(folder, folder.with_name("next"))
     if stop == "killed":
         folder = folder.with_name("next")
@@ -205,7 +206,7 @@ def test_records_without_keys_are_not_gone_over_at_every_start(tmp_path: Path) -
         shutil.copytree(folder, tmp_path / "killed")
     for where in (folder, tmp_path / "killed"):
         with opened(small(where)) as store:
-            assert store._upkeep.catch_up is None
+            assert StoreProbe(store).catch_up is None
 
 
 @pytest.mark.usefixtures("slow")
@@ -233,7 +234,7 @@ async def test_a_disk_that_refuses_is_tried_again(folder: Path, monkeypatch: pyt
 
     store = small(folder)
     store.open()
-    index, refusals = store._index, 5
+    index, refusals = StoreProbe(store).index, 5
     assert index is not None
     begin = index._begin
 

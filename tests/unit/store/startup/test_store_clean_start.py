@@ -7,6 +7,7 @@ import os
 import pytest
 from small_store import opened
 
+from store_probe import StoreProbe
 from tianzhou._hot.records import NewRecord
 from tianzhou.store import MessageStore
 from tianzhou.store.files.pages import PAGE
@@ -42,6 +43,6 @@ def test_pages_behind_the_last_unit_stay_out_of_memory(tmp_path) -> None:
     with opened(MessageStore(store.settings)) as store:
         assert [store.max_offset("T", queue) for queue in range(3)] == [10, 10, 10]
         for queue in range(3):
-            (segment,) = store._queues.table["T"][queue].files.segments
+            (segment,) = StoreProbe(store).queue("T", queue).files.segments
             pages = range(0, segment.size - PAGE, PAGE)
             assert sum(segment.resident(at, at + PAGE) for at in pages) <= 8

@@ -1,0 +1,167 @@
+"""Questions that tests ask about the inside of a message store, and steps that its own tasks usually take.
+
+Tests use the public methods of `MessageStore` where these tell enough. What only the inside tells goes through a
+`StoreProbe`, so that a test does not name private attributes: a change of the store's inside changes this file, not
+the tests (`tests/form/test_private_names.py` counts the private names in tests).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tianzhou.store import MessageStore
+from tianzhou.store.dispatch.dispatch import Dispatcher
+from tianzhou.store.index.index import Index
+from tianzhou.store.log.commitlog import CommitLog
+
+
+class StoreProbe:
+    """The inside of one store.
+
+    Args:
+        store: the store; it may be open or closed.
+    """
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+
+    # the log, the queues, the index
+
+    @property
+    def log(self) -> CommitLog:
+        """The commit log."""
+        return self._store._log
+
+    @property
+    def index(self) -> Index | None:
+        """The key index; None where the store has none."""
+        return self._store._index
+
+    def queue(self, topic: str, number: int) -> Any:
+        """Return an open queue of a topic.
+
+        Raises:
+            KeyError: the store has no such queue.
+        """
+        return self._store._queues.table[topic][number]
+
+    def queues(self, topic: str | None = None) -> list[Any]:
+        """Return the open queues of a topic, or of all topics, in the order of topics and numbers."""
+        table = self._store._queues.table
+        topics = sorted(table) if topic is None else [topic]
+        return [queue for name in topics for _, queue in sorted(table[name].items())]
+
+    def contents(self, topic: str | None = None) -> tuple[list[bytes], list[bytes], list[tuple[int, ...]], list[bytes]]:
+        """Return what decides reads: bytes of the log, bytes and ends of queues, bytes of the index.
+
+        Args:
+            topic: the topic of the queues; all topics by default.
+        """
+        queues = self.queues(topic)
+        return (
+            [bytes(segment.view) for segment in self.log.files],
+            [bytes(segment.view) for queue in queues for segment in queue.files],
+            [(queue.next_offset, queue.max_offset, queue.max_physical, queue.dirty) for queue in queues],
+            self.index_bytes(),
+        )
+
+    def index_bytes(self) -> list[bytes]:
+        """Return the bytes of each index file."""
+        return [bytes(file._map) for file in self.index.files] if self.index else []
+
+    # from the log to the queues
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """The part that appends queue units and index entries for the records of the log."""
+        return self._store._dispatcher
+
+    def dispatch_all(self) -> None:
+        """Dispatch now all records that wait for it."""
+        self.dispatcher.drain()
+
+    # to the disk
+
+    def flush_log(self) -> None:
+        """Write the whole log to the disk now."""
+        self._store._flusher.flush_now()
+
+    def request_flush(self) -> None:
+        """Have the flush task write the log to the disk."""
+        self._store._flusher.request()
+
+    def replace_flush(self, flush: Callable[..., Any]) -> None:
+        """Have the flush task call another function in place of its own."""
+        self._store._flusher.flush = flush  # type: ignore[method-assign]
+
+    def fail_flush(self, error: OSError) -> None:
+        """Have the store take a flush of the log for failed, by this error."""
+        self._store._flusher.fail(error)
+
+    async def flush_queues(self, *, thorough: bool) -> None:
+        """Write queues and index to the disk.
+
+        Args:
+            thorough: whether queues with little news are written, too.
+        """
+        await self._store._upkeep._flush_queues(thorough=thorough)
+
+    def fail_upkeep(self) -> None:
+        """Have the store take a flush of queues for failed."""
+        self._store._upkeep.failed = True
+
+    @property
+    def note_keeper(self) -> Any:
+        """The part that decides when the note about proved files is written anew."""
+        return self._store._upkeep._notes
+
+    def noted_to(self, log_end: int) -> None:
+        """Have the note count as written for this end of the log; -1 makes the next one due at once."""
+        self.note_keeper._noted = log_end
+
+    # catching up, cleaning, dying
+
+    @property
+    def catch_up(self) -> Any:
+        """The run that completes an index that lacks records; None when the index lacks none."""
+        return self._store._upkeep.catch_up
+
+    def keep_from_catching_up(self) -> None:
+        """Have the store begin no run that completes its index, as when the process dies before."""
+        self._store._upkeep._begin_catch_up = lambda index, position: None  # type: ignore[method-assign]
+
+    @property
+    def cleaner(self) -> Any:
+        """The part that deletes expired files and watches the free space."""
+        return self._store._cleaner
+
+    async def clean(self) -> None:
+        """Delete now what may be deleted."""
+        await self._store._cleaner.clean()
+
+    async def check_space(self) -> None:
+        """Compare now the free space of the disk with its limits."""
+        await self._store._cleaner.check_space()
+
+    @property
+    def held_segments(self) -> int:
+        """Number of deleted segments that readers still hold."""
+        return len(self._store._cleaner._hung)
+
+    @property
+    def cold_reads(self) -> Any:
+        """The part that finds which bytes of a read have left the memory."""
+        return self._store._cold
+
+    def bound_memory(self, size: int) -> None:
+        """Let a pull read only so many bytes from the memory."""
+        self._store._limits.memory_bound = size
+
+    def unlock(self) -> None:
+        """Free the folder without closing the store, as the death of the process does."""
+        self._store._folder.unlock()
+
+    def release(self) -> None:
+        """Free folder and files without writing anything, as the death of the process does."""
+        self._store._release()
