@@ -17,7 +17,7 @@ from typing import IO, Self
 
 import pytest
 from authority import Authority
-from frames import GET_ROUTE, Connection, accepts, members
+from frames import GET_ROUTE, UPDATE_BROKER_CONFIG, Account, Connection, accepts, call, members
 from toolchain import CONNECT_TIMEOUT, SERVERS, SHORT_LIVED, ToolchainMissingError, serving_classpath, tool
 
 from server_ports import server_ports
@@ -26,6 +26,8 @@ from waiting import until
 HOST = "127.0.0.1"
 SEGMENT_SIZE = 64 * 1024 * 1024
 START_TIMEOUT = 180
+UNREGISTERED_S = 1.0
+"""How long a listening broker may stay unregistered before it is asked to register again."""
 STOP_TIMEOUT = 90
 EXIT_TIMEOUT = 15
 PATIENT: dict[str, object] = {"waitTimeMillsInSendQueue": 60_000, "osPageCacheBusyTimeOutMills": 60_000}
@@ -208,6 +210,7 @@ class ApacheBroker(_JavaServer):
 
     Attributes:
         tls_identity: certificate and key to show to a name server that asks for them.
+        administrator: who may ask for a change of settings, when the broker checks that.
     """
 
     main_class = "org.apache.rocketmq.broker.BrokerStartup"
@@ -227,6 +230,7 @@ class ApacheBroker(_JavaServer):
         super().__init__(server_ports(4) + 2 if port is None else port, home, version, properties)
         self.namesrv = namesrv
         self.tls_identity: tuple[str, str] | tuple[()] = ()
+        self.administrator: Account | None = None
         self.store_dir = Path(store_dir) if store_dir is not None else self.home / "store"
         self.conf: dict[str, object] = {
             "brokerClusterName": "DefaultCluster",
@@ -260,8 +264,7 @@ class ApacheBroker(_JavaServer):
     def start(self) -> None:
         """Start it and wait until the name server routes to it.
 
-        The broker says that it is ready also when its first registration failed; it registers again after
-        ten seconds, so what counts is the route.
+        What counts is the route: a broker of 5.3.3 says that it is ready also when its first registration failed.
         """
         self.launch()
         self.await_registered()
@@ -272,17 +275,45 @@ class ApacheBroker(_JavaServer):
         self._launch(self.conf)
 
     def await_registered(self) -> None:
-        """Wait until the name server routes to it."""
+        """Wait until the name server routes to it.
+
+        5.3.3 registers with name servers that it has found reachable. On a busy machine it has found none yet when it
+        first registers, and tries again after ten seconds; a change of its permission has it register at once.
+        """
+        next_try = 0.0
 
         def registered() -> bool:
+            nonlocal next_try
             self._check_alive()
-            if self.properties.get("tls.server.mode") == "enforcing":
-                with TlsConnection(self.namesrv, *self.tls_identity) as namesrv:
-                    return self.address.encode() in namesrv.call(GET_ROUTE, {"topic": "TBW102"}).body
-            # The address may be routed to since a broker had it that was killed just now.
-            return self.address in members(self.namesrv, "TBW102") and accepts(self.address)
+            if self._is_routed():
+                # The address may be routed to since a broker had it that was killed just now.
+                return accepts(self.address)
+            if next_try == 0.0:
+                if accepts(self.address):
+                    next_try = time.monotonic() + UNREGISTERED_S
+            elif time.monotonic() >= next_try:
+                self._register_again()
+                next_try = time.monotonic() + UNREGISTERED_S
+            return False
 
         until(registered, "the broker is registered", within_s=START_TIMEOUT, every_s=0.1)
+
+    def _enforces_tls(self) -> bool:
+        return self.properties.get("tls.server.mode") == "enforcing"
+
+    def _is_routed(self) -> bool:
+        if not self._enforces_tls():
+            return self.address in members(self.namesrv, "TBW102")
+        with TlsConnection(self.namesrv, *self.tls_identity) as namesrv:
+            return self.address.encode() in namesrv.call(GET_ROUTE, {"topic": "TBW102"}).body
+
+    def _register_again(self) -> None:
+        body = f"brokerPermission={self.conf.get('brokerPermission', 6)}\n".encode()
+        if not self._enforces_tls():
+            call(self.address, UPDATE_BROKER_CONFIG, body=body, account=self.administrator)
+            return
+        with TlsConnection(self.address, *self.tls_identity) as broker:
+            broker.call(UPDATE_BROKER_CONFIG, body=body, account=self.administrator)
 
     def stop(self) -> None:
         """Stop it cleanly: SIGTERM, until the store is closed and the process is gone.

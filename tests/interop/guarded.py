@@ -175,6 +175,7 @@ def _apache(stack: ExitStack, kind: str, folder: Path, accounts: str, conf: Mapp
     rules.parent.mkdir(parents=True)
     rules.write_text(accounts)
     stack.callback(broker.kill)
+    broker.administrator = ADMIN
     broker.start()
     return Guarded(kind, namesrv.address, namesrv.address, broker.address, ())
 

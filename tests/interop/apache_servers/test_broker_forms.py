@@ -1,4 +1,7 @@
-"""Sends, pulls, commits and look-ups in every form a client might give them: our codes are those of Apache's broker."""
+"""Sends, pulls, commits and look-ups in every form a client might give them: our codes are those of Apache's broker.
+
+Apache's are recorded (`recorded.py`), and compared with those of its running broker in `./test --slow`.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import frames
-from both import broker_of, make_group, make_topic, of_both
+import pytest
+from both import broker_of, make_group, make_topic
 from frames import Reply
 from questions import Asker
+from recorded import is_as_recorded, plain, recorded
+from toolchain import SERVERS
 
 from tianzhou.wire.batch import encode_batch
 from waiting import until
@@ -366,9 +372,19 @@ def changes(asker: Asker) -> dict[str, Any]:
     return found
 
 
+NAME = f"broker-forms-{SERVERS[0]}"
+QUESTIONS = [repr(one) for one in (SENDS, BATCHES, PULLS, OTHERS, TOPICS, GROUPS, LOCKS)]
+
+
 def test_every_form_is_answered_with_apaches_code(tmp_path: Path) -> None:
-    ours, theirs = of_both(answers, tmp_path)
+    ours, theirs = plain(answers("tianzhou", tmp_path)), recorded(NAME, QUESTIONS)
     different = {name: (ours[name], theirs[name]) for name in ours if ours[name] != theirs[name]}
     unexpected = {name: one for name, one in different.items() if name not in KNOWN}
     assert not unexpected, "\n".join(f"{name}: {one}" for name, one in unexpected.items())
     assert different.keys() == KNOWN.keys()
+
+
+@pytest.mark.slow
+def test_apaches_broker_answers_as_recorded(tmp_path: Path) -> None:
+    live = answers("apache", tmp_path)
+    is_as_recorded(NAME, live, source=f"broker {SERVERS[0]}", questions=QUESTIONS)

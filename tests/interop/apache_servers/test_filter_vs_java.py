@@ -1,6 +1,7 @@
 """Our filters against RocketMQ's filter library: what is accepted, what comes out, and the bits of bloom filters.
 
-`TIANZHOU_FILTER_EXPRESSIONS` sets how many expressions are compared, `TIANZHOU_FILTER_SEED` which.
+The library's answers are recorded (`recorded.py`). `./test --slow` puts the same questions to the library itself, and
+others: `TIANZHOU_FILTER_EXPRESSIONS` sets how many expressions are compared then, `TIANZHOU_FILTER_SEED` which.
 """
 
 from __future__ import annotations
@@ -10,17 +11,21 @@ import os
 import random
 import subprocess
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 import toolchain
+from recorded import is_as_recorded, recorded
 from sql_cases import Cases, Properties
 
 from tianzhou.errors import FilterSyntaxError
 from tianzhou.filter import BloomFilter, IncomparableError, SqlFilter, parse_sql
 
-EXPRESSIONS = int(os.environ.get("TIANZHOU_FILTER_EXPRESSIONS", "4000"))
-SEED = int(os.environ.get("TIANZHOU_FILTER_SEED", "92"))
+SEED = 92
+COUNTS = {"5.3.3": 4000, "4.9.7": 1000}
+"""Expressions whose outcome is recorded, by the version of the library."""
+OTHER_EXPRESSIONS = int(os.environ.get("TIANZHOU_FILTER_EXPRESSIONS", "4000"))
+OTHER_SEED = os.environ.get("TIANZHOU_FILTER_SEED")
 SETS = 400
 SETS_EACH = 8
 TIMEOUT_S = 600
@@ -76,11 +81,38 @@ def ours(expression: str, sets: list[Properties]) -> str:
     return letters
 
 
-@pytest.mark.parametrize(("version", "count"), [("5.3.3", EXPRESSIONS), ("4.9.7", EXPRESSIONS // 4)])
-def test_expressions_are_refused_and_come_out_as_in_java(version: str, count: int) -> None:
+Answerer = Callable[[str, list[str]], list[str]]
+"""What answers lines of questions of a name: a recording, or the library."""
+
+
+def from_recording(version: str) -> Answerer:
+    """The recorded answers of a version."""
+    return lambda name, lines: list(recorded(f"{name}-{version}", lines))
+
+
+def from_library(version: str) -> Answerer:
+    """The answers of the library of a version."""
+    return lambda _, lines: oracle(version, lines)
+
+
+def records(version: str) -> Answerer:
+    """The answers of the library of a version, which have to be the recorded ones."""
+
+    def answer(name: str, lines: list[str]) -> list[str]:
+        answers = oracle(version, lines)
+        is_as_recorded(f"{name}-{version}", answers, source=f"filter library {version}", questions=lines)
+        return answers
+
+    return answer
+
+
+FILTERS, LARGE, BLOOM = "filter-expressions", "filter-large-expressions", "bloom-filters"
+
+
+def compare_expressions(version: str, count: int, seed: int, answerer: Answerer) -> None:
     """The same expressions are accepted, and each gives true, false, NULL or an error for the same messages."""
-    cases = Cases(SEED, searches=version.startswith("5"))
-    chosen = random.Random(SEED)
+    cases = Cases(seed, searches=version.startswith("5"))
+    chosen = random.Random(seed)
     sets: list[Properties] = [{}] + [cases.properties() for _ in range(SETS - 1)]
     asked = []
     while len(asked) < count:
@@ -90,7 +122,7 @@ def test_expressions_are_refused_and_come_out_as_in_java(version: str, count: in
         asked.append((expression, [chosen.randrange(SETS) for _ in range(SETS_EACH)]))
     lines = ["P " + " ".join(f"{text(name)} {text(value)}" for name, value in one.items()) for one in sets]
     lines += [f"E {text(expression)} {' '.join(map(str, numbers))}" for expression, numbers in asked]
-    answers = oracle(version, lines)
+    answers = answerer(FILTERS, lines)
     assert len(answers) == len(asked)
     different = []
     letters: Counter[str] = Counter()
@@ -105,19 +137,48 @@ def test_expressions_are_refused_and_come_out_as_in_java(version: str, count: in
     assert all(letters[letter] > count / 10 for letter in "TFNXR"), letters
 
 
-@pytest.mark.parametrize(
-    "expression",
-    ["(" * 90 + "a = '1'" + ")" * 90, "NOT " * 99 + "a IS NULL", " OR ".join(f"a = '{i}'" for i in range(3000))],
-)
-def test_large_expressions(expression: str) -> None:
+@pytest.mark.parametrize("version", COUNTS)
+def test_expressions_are_refused_and_come_out_as_in_java(version: str) -> None:
+    compare_expressions(version, COUNTS[version], SEED, from_recording(version))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", COUNTS)
+def test_the_library_decides_about_expressions_as_recorded(version: str) -> None:
+    compare_expressions(version, COUNTS[version], SEED, records(version))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", COUNTS)
+def test_other_expressions_come_out_as_in_java(version: str) -> None:
+    seed = int(OTHER_SEED) if OTHER_SEED is not None else random.randrange(1 << 30)
+    print(f"TIANZHOU_FILTER_SEED={seed}")
+    compare_expressions(version, OTHER_EXPRESSIONS * COUNTS[version] // COUNTS["5.3.3"], seed, from_library(version))
+
+
+LARGE_EXPRESSIONS = [
+    "(" * 90 + "a = '1'" + ")" * 90, "NOT " * 99 + "a IS NULL", " OR ".join(f"a = '{i}'" for i in range(3000)),
+]  # fmt: skip
+
+
+def compare_large(answerer: Answerer) -> None:
     """Long ones are no deeper than short ones; deep ones have a limit that nobody writes by hand."""
     sets: list[Properties] = [{}, {"a": "1"}, {"a": "2999"}]
     lines = [f"P {text('a')} {text(one['a'])}" if one else "P" for one in sets]
-    (answer,) = oracle("5.3.3", [*lines, f"E {text(expression)} 0 1 2"])
-    assert ours(expression, sets) == answer
+    lines += [f"E {text(expression)} 0 1 2" for expression in LARGE_EXPRESSIONS]
+    assert [ours(expression, sets) for expression in LARGE_EXPRESSIONS] == answerer(LARGE, lines)
 
 
-def test_bloom_filters_set_the_same_bits() -> None:
+def test_large_expressions() -> None:
+    compare_large(from_recording("5.3.3"))
+
+
+@pytest.mark.slow
+def test_the_library_decides_about_large_expressions_as_recorded() -> None:
+    compare_large(records("5.3.3"))
+
+
+def compare_bloom_filters(answerer: Answerer) -> None:
     """Number of hashes, size and positions for all error rates, and for texts of all lengths and kinds."""
     pick = random.Random(SEED)
     letters = "abcXYZ019#_%-é天😀"
@@ -128,9 +189,18 @@ def test_bloom_filters_set_the_same_bits() -> None:
         f"B {percent} {expected} {' '.join(map(text, some))}"
         for (percent, expected), some in zip(asked, chosen, strict=True)
     ]
-    for (percent, expected), some, answer in zip(asked, chosen, oracle("5.3.3", lines), strict=True):
+    for (percent, expected), some, answer in zip(asked, chosen, answerer(BLOOM, lines), strict=True):
         bloom = BloomFilter(percent, expected)
         entries = [bloom.data(one) for one in some]
         positions = [position for entry in entries for position in entry.bit_pos]
         mine = f"{bloom.hashes} {bloom.bits} {' '.join(map(str, positions))} {bloom.bitmap(entries).hex()}"
         assert mine == answer, (percent, expected)
+
+
+def test_bloom_filters_set_the_same_bits() -> None:
+    compare_bloom_filters(from_recording("5.3.3"))
+
+
+@pytest.mark.slow
+def test_the_librarys_bloom_filters_set_the_bits_recorded() -> None:
+    compare_bloom_filters(records("5.3.3"))

@@ -1,4 +1,8 @@
-"""Our servers answer tools as Apache's 5.3.3 do: every code, bare and with fields, and every command of mqadmin."""
+"""Our servers answer tools as Apache's 5.3.3 do: every code, bare and with fields, and every command of mqadmin.
+
+Apache's answers, of its servers and of its mqadmin at them, are recorded (`recorded.py`). What runs in every run are our
+servers, asked by Apache's mqadmin and by ours; Apache's servers, asked by both tools, run in `./test --slow`.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ from mqadmin_conversation import is_dispatched, is_warm, talk
 from mqadmin_directions import APACHE_533, OURS_TO_533, OURS_TO_TIANZHOU, differs
 from raw_requests import BROKER, DIFFERENT, FILLED, NAMESRV, Raw, Shown
 from raw_requests import asked as ask
+from recorded import is_as_recorded, plain, recorded
 from servers import serve
 from toolchain import SERVERS, ToolchainMissingError
 
@@ -21,6 +26,8 @@ from tianzhou.wire.codes import RequestCode
 from waiting import until
 
 CODES = sorted({int(code) for code in RequestCode} | {4711})
+NAME = f"mqadmin-{SERVERS[0]}"
+QUESTIONS = [*map(str, CODES), *map(repr, FILLED), *map(repr, COMMANDS)]
 
 
 class Answers(NamedTuple):
@@ -32,7 +39,7 @@ class Answers(NamedTuple):
         mqadmin: to `mqadmin_commands.COMMANDS`, by name.
     """
 
-    bare: dict[tuple[str, int], int]
+    bare: dict[str, dict[str, int]]
     raw: list[Shown]
     mqadmin: dict[str, list[str]]
 
@@ -43,7 +50,9 @@ def answers(kind: str, folder: Path, version: str = SERVERS[0]) -> Answers:
         addresses = {BROKER: server.broker, NAMESRV: server.namesrv}
         is_warm(server)
         for _ in range(2):
-            bare = {(to, code): ask(Raw(code, to, only="code"), addresses)[0] for to in addresses for code in CODES}
+            bare = {
+                to: {str(code): ask(Raw(code, to, only="code"), addresses)[0] for code in CODES} for to in (BROKER, NAMESRV)
+            }
         raw = []
         for request in FILLED:
             raw.append(ask(request, addresses))
@@ -52,59 +61,79 @@ def answers(kind: str, folder: Path, version: str = SERVERS[0]) -> Answers:
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Answers, Answers]:
-    """Apache's answers and ours."""
-    kinds = ("apache", "tianzhou")
-    with ThreadPoolExecutor(2) as pool:
-        running = [pool.submit(answers, kind, tmp_path_factory.mktemp(kind) / "data") for kind in kinds]
-        try:
-            apache, ours = (one.result() for one in running)
-        except ToolchainMissingError as error:
-            pytest.skip(str(error))
-    return apache, ours
+def apache() -> Answers:
+    """The recorded answers of Apache's servers, the last part to its own mqadmin."""
+    return Answers(**recorded(NAME, QUESTIONS))
 
 
 @pytest.fixture(scope="module")
-def own(both: tuple[Answers, Answers], tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, list[str]]]:
-    """What our tool prints of Tianzhou and of Apache's 5.3.3, and Apache's tool of each."""
+def ours(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answers]:
+    """What our servers answer to Apache's mqadmin and to ours, by the version of the tool."""
+    tools = (SERVERS[0], OURS)
     with ThreadPoolExecutor(2) as pool:
-        running = {
-            direction: pool.submit(answers, kind, tmp_path_factory.mktemp(kind) / "data", OURS)
-            for direction, kind in ((OURS_TO_TIANZHOU, "tianzhou"), (OURS_TO_533, "apache"))
-        }
-        return {direction: one.result().mqadmin for direction, one in running.items()}
+        running = [pool.submit(answers, "tianzhou", tmp_path_factory.mktemp("ours") / "data", tool) for tool in tools]
+        try:
+            return {tool: Answers(**plain(one.result()._asdict())) for tool, one in zip(tools, running, strict=True)}
+        except ToolchainMissingError as error:
+            pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def ours_at_apache(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """What our mqadmin prints of Apache's servers."""
+    try:
+        return answers("apache", tmp_path_factory.mktemp("apache") / "data", OURS).mqadmin
+    except ToolchainMissingError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.slow
+def test_apaches_servers_answer_its_tools_as_recorded(tmp_path: Path) -> None:
+    try:
+        live = answers("apache", tmp_path / "data")
+    except ToolchainMissingError as error:
+        pytest.skip(str(error))
+    source = f"name server, broker and mqadmin {SERVERS[0]}"
+    is_as_recorded(NAME, live._asdict(), source=source, questions=QUESTIONS)
 
 
 @pytest.mark.parametrize("asked", COMMANDS, ids=lambda asked: asked.name)
-def test_the_answer_is_apaches(both: tuple[Answers, Answers], asked: Asked) -> None:
-    apache, ours = both[0].mqadmin[asked.name], both[1].mqadmin[asked.name]
+def test_the_answer_is_apaches(apache: Answers, ours: dict[str, Answers], asked: Asked) -> None:
+    theirs, own = apache.mqadmin[asked.name], ours[SERVERS[0]].mqadmin[asked.name]
     if asked.only == SETTINGS:
         # Paths nobody has set are shown here, too.
-        assert set(apache) - set(ours) == set()
+        assert set(theirs) - set(own) == set()
     else:
-        assert (ours != apache) == differs(APACHE_533, asked.name), (ours, apache)
-    assert bool(apache) is (asked.only != NOTHING), "an empty answer shows nothing"
+        assert (own != theirs) == differs(APACHE_533, asked.name), (own, theirs)
+    assert bool(theirs) is (asked.only != NOTHING), "an empty answer shows nothing"
 
 
-@pytest.mark.parametrize("direction", [OURS_TO_TIANZHOU, OURS_TO_533])
 @pytest.mark.parametrize("asked", COMMANDS, ids=lambda asked: asked.name)
-def test_our_tool_prints_what_apaches_prints(
-    both: tuple[Answers, Answers], own: dict[str, dict[str, list[str]]], asked: Asked, direction: str
+def test_our_tool_prints_what_apaches_prints(ours: dict[str, Answers], asked: Asked) -> None:
+    own, apaches = (ours[tool].mqadmin[asked.name] for tool in (OURS, SERVERS[0]))
+    assert (own != apaches) == differs(OURS_TO_TIANZHOU, asked.name), (own, apaches)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("asked", COMMANDS, ids=lambda asked: asked.name)
+def test_our_tool_prints_of_apaches_servers_what_apaches_prints(
+    apache: Answers, ours_at_apache: dict[str, list[str]], asked: Asked
 ) -> None:
-    apaches = both[direction == OURS_TO_TIANZHOU].mqadmin[asked.name]
-    ours = own[direction][asked.name]
-    assert (ours != apaches) == differs(direction, asked.name), (ours, apaches)
+    own, apaches = ours_at_apache[asked.name], apache.mqadmin[asked.name]
+    assert (own != apaches) == differs(OURS_TO_533, asked.name), (own, apaches)
 
 
 @pytest.mark.parametrize("number", range(len(FILLED)), ids=lambda number: f"{number}-{FILLED[number]}")
-def test_a_request_is_answered_as_by_apache(both: tuple[Answers, Answers], number: int) -> None:
-    assert both[1].raw[number] == both[0].raw[number]
+def test_a_request_is_answered_as_by_apache(apache: Answers, ours: dict[str, Answers], number: int) -> None:
+    assert ours[SERVERS[0]].raw[number] == apache.raw[number]
 
 
 @pytest.mark.parametrize("to", [BROKER, NAMESRV])
-def test_every_code_without_fields_is_answered_as_by_apache(both: tuple[Answers, Answers], to: str) -> None:
-    apache, ours = ({code: answer for (who, code), answer in one.bare.items() if who == to} for one in both)
-    differing = {code for code in CODES if apache[code] != ours[code]}
+def test_every_code_without_fields_is_answered_as_by_apache(
+    apache: Answers, ours: dict[str, Answers], to: str
+) -> None:
+    theirs, own = apache.bare[to], ours[SERVERS[0]].bare[to]
+    differing = {code for code in CODES if theirs[str(code)] != own[str(code)]}
     assert differing == (set(DIFFERENT) if to == BROKER else set())
     # Known to nobody is answered with 3, whoever is asked.
-    assert apache[4711] == ours[4711] == 3
+    assert theirs["4711"] == own["4711"] == 3
