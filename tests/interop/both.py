@@ -1,13 +1,11 @@
-"""Our broker and Apache's 5.3.3 side by side, to be asked the same."""
+"""Our broker, or Apache's, at Apache's name server, to be asked the same."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import frames
 import pytest
@@ -49,12 +47,6 @@ def broker_of(kind: str, folder: Path, conf: Mapping[str, object] | None = None)
             yield namesrv.address, broker.address
     except ToolchainMissingError as error:
         pytest.skip(str(error))
-
-
-def of_both(ask: Callable[[str, Path], dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
-    """What our broker and Apache's do, at the same time."""
-    with ThreadPoolExecutor(2) as both:
-        return list(both.map(lambda kind: ask(kind, folder / kind), ("tianzhou", "5.3.3")))
 
 
 def make_topic(broker: str, topic: str, perm: int, read: int = 1, write: int = 1) -> None:

@@ -35,7 +35,7 @@ def recorded(name: str, questions: Iterable[str] = ()) -> Any:
         AssertionError: the answers were recorded for other questions.
     """
     found = json.loads(file_of(name).read_text(encoding="utf-8"))
-    assert found["questions"] == _digest(questions), f"{name} was recorded for other questions: {how_to_record()}"
+    assert found["questions"] == digest(questions), f"{name} was recorded for other questions: {how_to_record()}"
     return found["answers"]
 
 
@@ -56,7 +56,7 @@ def is_as_recorded(name: str, answers: Any, *, source: str, questions: Iterable[
     live, asked = plain(answers), list(questions)
     if os.environ.get(RECORD):
         FOLDER.mkdir(exist_ok=True)
-        content = {"source": source, "questions": _digest(asked), "answers": live}
+        content = {"source": source, "questions": digest(asked), "answers": live}
         text = json.dumps(content, ensure_ascii=False, indent=1, sort_keys=True)
         file_of(name).write_text(text + "\n", encoding="utf-8")
     before = recorded(name, asked)
@@ -67,10 +67,11 @@ def is_as_recorded(name: str, answers: Any, *, source: str, questions: Iterable[
     assert live == before, f"{source} answers otherwise than recorded; {how_to_record()}"
 
 
+def digest(lines: Iterable[str]) -> str:
+    """Return what is recorded of answers that are too long to be kept: one number for all of them."""
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
 def how_to_record() -> str:
     """Return the advice of an error."""
     return f"run this file with {RECORD}=1 and -m slow to record anew"
-
-
-def _digest(questions: Iterable[str]) -> str:
-    return hashlib.sha256("\n".join(questions).encode()).hexdigest()[:16]

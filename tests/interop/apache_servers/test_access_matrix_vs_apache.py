@@ -1,4 +1,7 @@
-"""Apache's servers let in whom docs/reference/access-matrix.md says: 4.9.7 with accounts, 5.3.3 with users."""
+"""Apache's servers let in whom docs/reference/access-matrix.md says: 4.9.7 with accounts, 5.3.3 with users.
+
+What they answered is recorded; every run compares our servers with that (tests/scenario/test_access_matrix.py).
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from access_answers import Guarded, guarded
 from access_requests import ACCOUNTS, REQUESTS
 from apache import TlsConnection
 from frames import Connection
+from recorded import is_as_recorded, recorded
 from toolchain import ToolchainMissingError
 
 from tianzhou.wire.bodies.access import PLAIN_ACCOUNTS
@@ -28,11 +32,13 @@ def apache(request: pytest.FixtureRequest) -> Iterator[tuple[str, Guarded]]:
         pytest.skip(str(error))
 
 
+@pytest.mark.slow
 def test_what_was_recorded_is_what_they_do(apache: tuple[str, Guarded]) -> None:
     version, servers = apache
     assert servers.let_in() == access_matrix.recorded()[version]
 
 
+@pytest.mark.slow
 def test_tls_makes_no_difference(apache: tuple[str, Guarded]) -> None:
     version, servers = apache
 
@@ -44,10 +50,19 @@ def test_tls_makes_no_difference(apache: tuple[str, Guarded]) -> None:
     assert servers.let_in(asked, connect) == {code: recorded[code] for code in OVER_TLS}
 
 
-def test_accounts_are_shown_in_the_form_of_apaches(apache: tuple[str, Guarded]) -> None:
+SHOWN = "accounts-shown-4.9.7"
+
+
+@pytest.mark.slow
+def test_accounts_are_shown_as_recorded(apache: tuple[str, Guarded]) -> None:
     version, servers = apache
     if access_matrix.KINDS[version] != ACCOUNTS:
         return
     reply = servers.shown(next(one for one in REQUESTS if one.code == RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG))
     assert reply.code == 0
-    assert PLAIN_ACCOUNTS.dumps(PLAIN_ACCOUNTS.loads(reply.body)) == reply.body
+    is_as_recorded(SHOWN, reply.body.decode(), source=f"broker {version}")
+
+
+def test_accounts_are_shown_in_the_form_of_apaches() -> None:
+    body = recorded(SHOWN).encode()
+    assert PLAIN_ACCOUNTS.dumps(PLAIN_ACCOUNTS.loads(body)) == body

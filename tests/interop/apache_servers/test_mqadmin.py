@@ -1,7 +1,7 @@
 """Our servers answer tools as Apache's 5.3.3 do: every code, bare and with fields, and every command of mqadmin.
 
-Apache's answers, of its servers and of its mqadmin at them, are recorded (`recorded.py`). What runs in every run are our
-servers, asked by Apache's mqadmin and by ours; Apache's servers, asked by both tools, run in `./test --slow`.
+Apache's answers, of its servers and of its mqadmin at them, are recorded (`recorded.py`). Every run has our servers asked
+by Apache's mqadmin and by ours; Apache's servers, asked by both tools, run in `./test --slow`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def answers(kind: str, folder: Path, version: str = SERVERS[0]) -> Answers:
         is_warm(server)
         for _ in range(2):
             bare = {
-                to: {str(code): ask(Raw(code, to, only="code"), addresses)[0] for code in CODES} for to in (BROKER, NAMESRV)
+                to: {str(code): ask(Raw(code, to, only="code"), addresses)[0] for code in CODES}
+                for to in (BROKER, NAMESRV)
             }
         raw = []
         for request in FILLED:
@@ -129,9 +130,7 @@ def test_a_request_is_answered_as_by_apache(apache: Answers, ours: dict[str, Ans
 
 
 @pytest.mark.parametrize("to", [BROKER, NAMESRV])
-def test_every_code_without_fields_is_answered_as_by_apache(
-    apache: Answers, ours: dict[str, Answers], to: str
-) -> None:
+def test_every_code_without_fields_is_answered_as_by_apache(apache: Answers, ours: dict[str, Answers], to: str) -> None:
     theirs, own = apache.bare[to], ours[SERVERS[0]].bare[to]
     differing = {code for code in CODES if theirs[str(code)] != own[str(code)]}
     assert differing == (set(DIFFERENT) if to == BROKER else set())

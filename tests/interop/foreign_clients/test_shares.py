@@ -1,7 +1,11 @@
-"""Our allocation strategies and local offset files against those of Apache's Java client, and strategies of Go's."""
+"""Our allocation strategies and local offset files against those of Apache's Java client, and strategies of Go's.
+
+The number of Java's answers is recorded (`recorded.py`); its JVM is asked in `./test --slow`.
+"""
 
 from __future__ import annotations
 
+import functools
 import random
 import subprocess
 from pathlib import Path
@@ -9,6 +13,7 @@ from pathlib import Path
 import pytest
 import toolchain
 from jvm import ask_java
+from recorded import digest, is_as_recorded, recorded
 
 from tianzhou.client import Averagely, ByCircle, ByMachineRoom, ConsistentHash, FixedQueues, NearbyRoom
 from tianzhou.client.consumer.allocation import AllocateStrategy, sorted_client_ids, sorted_queues
@@ -62,18 +67,18 @@ def any_group(name: str, rng: random.Random) -> tuple[list[MessageQueue], list[s
     for _ in range(rng.randint(1, 12)):
         tail = rng.choice([str(rng.randrange(10**6)), "\uff5e\U0001f600"[rng.randrange(2)], "DEFAULT"])
         ids.add(f"{rng.choice(ROOMS[:2])}-10.0.{rng.randrange(20)}.{rng.randrange(256)}@{tail}#{rng.randrange(10**9)}")
-    members = list(ids)
+    members = sorted(ids)
     rng.shuffle(queues)
     rng.shuffle(members)
     return queues, members
 
 
-@pytest.mark.parametrize("version", toolchain.JAVA_CLIENTS)
-@pytest.mark.parametrize(
-    "name", ["AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH", "MACHINE_ROOM", "MACHINE_ROOM_NEARBY", "CONFIG"]
-)
-def test_members_of_both_kinds_decide_alike(name: str, version: str, tmp_path: Path) -> None:
-    """Whoever computes a member's share, Java or we, it is the same."""
+STRATEGIES = ("AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH", "MACHINE_ROOM", "MACHINE_ROOM_NEARBY", "CONFIG")
+
+
+@functools.cache
+def shares(name: str, version: str) -> tuple[list[str], list[str]]:
+    """Questions about a strategy, and what we decide."""
     rng = random.Random(f"{name} {version}")
     lines, ours = [], []
     for _ in range(CASES):
@@ -85,23 +90,54 @@ def test_members_of_both_kinds_decide_alike(name: str, version: str, tmp_path: P
             lines.append("\t".join(["share", name, extra, member, " ".join(members), text(queues)]))
             share = strategy.allocate(member, sorted_queues(queues), sorted_client_ids(members))
             ours.append("=" + text(share))
-    theirs = ask_java("Shares", version, lines, tmp_path)
-    different = [(line, a, b) for line, a, b in zip(lines, ours, theirs, strict=True) if a != b]
-    assert not different, f"{len(different)} of {len(lines)}: {different[0]}"
+    return lines, ours
+
+
+def questions(version: str) -> list[str]:
+    """Questions about all strategies."""
+    return [line for name in STRATEGIES for line in shares(name, version)[0]]
+
+
+TABLE = {
+    MessageQueue(topic, broker, i): i * 10**11
+    for topic in ("T", "天舟", "%RETRY%G")
+    for broker in ("broker-a", 'quo"te')
+    for i in range(3)
+}
+"""What a broadcasting consumer has in its file."""
+OFFSETS = [f"offsets\t{OFFSET_TABLE.dumps(TABLE).decode()}"]
 
 
 @pytest.mark.parametrize("version", toolchain.JAVA_CLIENTS)
-def test_offset_files_are_read_by_both(version: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_members_of_both_kinds_decide_alike(name: str, version: str) -> None:
+    """Whoever computes a member's share, Java or we, it is the same."""
+    _, ours = shares(name, version)
+    assert digest(ours) == recorded(f"shares-{version}", questions(version))[name], "./test --slow says which"
+
+
+@pytest.mark.parametrize("version", toolchain.JAVA_CLIENTS)
+def test_offset_files_are_read_by_both(version: str) -> None:
     """Apache's client reads the file a broadcasting consumer of ours has written, and we read what it writes."""
-    table = {
-        MessageQueue(topic, broker, i): i * 10**11
-        for topic in ("T", "天舟", "%RETRY%G")
-        for broker in ("broker-a", 'quo"te')
-        for i in range(3)
-    }
-    (answer,) = ask_java("Shares", version, [f"offsets\t{OFFSET_TABLE.dumps(table).decode()}"], tmp_path)
+    answer = recorded(f"offset-file-{version}", OFFSETS)
     assert not answer.startswith("error"), answer
-    assert OFFSET_TABLE.loads(answer.replace("\\n", "\n").encode()) == table
+    assert OFFSET_TABLE.loads(answer.replace("\\n", "\n").encode()) == TABLE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", toolchain.JAVA_CLIENTS)
+def test_java_decides_as_recorded(version: str, tmp_path: Path) -> None:
+    asked = questions(version)
+    *answers, offsets = ask_java("Shares", version, asked + OFFSETS, tmp_path)
+    found, source = {}, f"Java client {version}"
+    for name in STRATEGIES:
+        lines, ours = shares(name, version)
+        theirs, answers = answers[: len(lines)], answers[len(lines) :]
+        different = [one for one in zip(lines, ours, theirs, strict=True) if one[1] != one[2]]
+        assert not different, f"{len(different)} of {len(lines)}: {different[0]}"
+        found[name] = digest(theirs)
+    is_as_recorded(f"shares-{version}", found, source=source, questions=asked)
+    is_as_recorded(f"offset-file-{version}", offsets, source=source, questions=OFFSETS)
 
 
 def ask_go(lines: list[str]) -> list[str]:

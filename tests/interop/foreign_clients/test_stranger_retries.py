@@ -1,4 +1,7 @@
-"""Messages that consumers refuse again and again: the steps and the dead letter are those of Apache's broker."""
+"""Messages that consumers refuse again and again: the steps and the dead letter are those of Apache's broker.
+
+Apache's are recorded (`recorded.py`), with the same consumers at its running broker; that one runs in `./test --slow`.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import frames
-from both import broker_of, make_group, make_topic, of_both
+import pytest
+from both import broker_of, make_group, make_topic
 from frames import call
 from questions import Asker, Queue
+from recorded import is_as_recorded, plain, recorded
 from strangers import STRANGERS, Program, Stranger
+from toolchain import SERVERS
 
 from tianzhou.records.codec import decode_records
 from tianzhou.wire.properties import decode_properties
@@ -87,14 +93,18 @@ def outcome(asker: Asker, broker: str, case: Case, running: Program, place: Queu
     config = call(broker, 351, {"topic": place[0]}).json()
     return {
         "times": times,
-        "dead": (bytes(record.body), record.reconsume_times, record.queue_id, record.sys_flag, record.flag),
+        "dead": (bytes(record.body).decode(), record.reconsume_times, record.queue_id, record.sys_flag, record.flag),
         "properties": properties,
         "topic": {name: config[name] for name in ("perm", "readQueueNums", "writeQueueNums")},
     }
 
 
+REFUSED, SENT_BACK = f"refused-messages-{SERVERS[0]}", f"sent-back-forms-{SERVERS[0]}"
+QUESTIONS = [repr(case) for case in CASES]
+
+
 def test_refused_messages_end_as_at_apaches_broker(tmp_path: Path) -> None:
-    ours, theirs = of_both(outcomes, tmp_path)
+    ours, theirs = plain(outcomes("tianzhou", tmp_path)), recorded(REFUSED, QUESTIONS)
     for case in CASES:
         assert ours[case.name] == theirs[case.name], case
     for case in CASES:
@@ -164,6 +174,18 @@ def answers(kind: str, folder: Path) -> dict[str, Any]:
 
 
 def test_every_form_of_sending_back_is_answered_as_by_apaches_broker(tmp_path: Path) -> None:
-    ours, theirs = of_both(answers, tmp_path)
+    ours, theirs = plain(answers("tianzhou", tmp_path)), recorded(SENT_BACK, [repr(FORMS)])
     different = {name: (ours[name], theirs[name]) for name in ours if ours[name] != theirs[name]}
     assert not different, different
+
+
+@pytest.mark.slow
+def test_apaches_broker_ends_refused_messages_as_recorded(tmp_path: Path) -> None:
+    live = outcomes(SERVERS[0], tmp_path)
+    is_as_recorded(REFUSED, live, source=f"broker {SERVERS[0]}", questions=QUESTIONS)
+
+
+@pytest.mark.slow
+def test_apaches_broker_answers_forms_of_sending_back_as_recorded(tmp_path: Path) -> None:
+    live = answers(SERVERS[0], tmp_path)
+    is_as_recorded(SENT_BACK, live, source=f"broker {SERVERS[0]}", questions=[repr(FORMS)])
