@@ -1,13 +1,16 @@
 """Our client against Apache's name server and broker 5.3.3 and 4.9.7: the same checks as against our own server."""
 
-import asyncio
-from collections.abc import Iterator
-from pathlib import Path
+from __future__ import annotations
+
+from typing import NamedTuple
 
 import pytest
 from apache import serving
 from client_suite import CHECKS, DELAY_LEVELS, Check
 from consumer_suite import CHECKS as CONSUMER_CHECKS
+from producing_suite import CHECKS as PRODUCING_CHECKS
+from producing_suite import TRANSACTION_SETTINGS
+from side_by_side import Outcomes, outcomes, selected, tell
 from sql_suite import CHECKS as SQL_CHECKS
 
 ALL_CHECKS = [*CHECKS, *CONSUMER_CHECKS, *SQL_CHECKS]
@@ -22,18 +25,30 @@ MISSING_IN_4_9 = {
 """Checks that ask for more than 4.9.7 can, and what that is."""
 
 
+class Ran(NamedTuple):
+    """The checks at Apache's servers of a version."""
+
+    version: str
+    outcomes: Outcomes
+
+
 @pytest.fixture(scope="module", params=["5.3.3", "4.9.7"])
-def apache(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Address of Apache's name server of the wanted version, with a broker behind it."""
-    with serving(request.param, {"messageDelayLevel": DELAY_LEVELS}) as address:
-        yield address
+def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """What became of the checks at Apache's name server and broker of the wanted version."""
+    with serving(request.param, {"messageDelayLevel": DELAY_LEVELS, **TRANSACTION_SETTINGS}) as address:
+        checks = selected(request, ran=request.param)
+        return Ran(request.param, outcomes(checks, address, tmp_path_factory.mktemp("checks")))
 
 
 @pytest.mark.parametrize("check", ALL_CHECKS, ids=lambda check: check.__name__)
-async def test_client_with_apache(check: Check, apache: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_client_with_apache(check: Check, ran: Ran, request: pytest.FixtureRequest) -> None:
     missing = MISSING_IN_4_9.get(check.__name__)
-    if missing and "4.9.7" in request.node.name:
+    if missing and ran.version == "4.9.7":
         request.applymarker(pytest.mark.xfail(reason=missing, strict=True))
+    tell(ran.outcomes, check)
 
-    async with asyncio.timeout(120):
-        await check(apache, tmp_path)
+
+@pytest.mark.parametrize("check", PRODUCING_CHECKS, ids=lambda check: check.__name__)
+def test_producing_with_apache(check: Check, ran: Ran) -> None:
+    """Our producers' further promises."""
+    tell(ran.outcomes, check)

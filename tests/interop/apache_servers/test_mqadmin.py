@@ -1,7 +1,7 @@
 """Our servers answer tools as Apache's 5.3.3 do: every code, bare and with fields, and every command of mqadmin.
 
-Apache's answers, of its servers and of its mqadmin at them, are recorded (`recorded.py`). Every run has our servers asked
-by Apache's mqadmin and by ours; Apache's servers, asked by both tools, run in `./test --slow`.
+Apache's answers, of its servers and of its mqadmin at them, are recorded (`recorded.py`). Every run has our servers
+asked by Apache's mqadmin and by ours; Apache's servers, asked by both tools, run in `./test --slow`.
 """
 
 from __future__ import annotations
