@@ -355,13 +355,20 @@ class ApacheBroker(_JavaServer):
 
 
 @contextmanager
-def serving(version: str, conf: Mapping[str, object] | None = None, *, accounts: str | None = None) -> Iterator[str]:
+def serving(
+    version: str,
+    conf: Mapping[str, object] | None = None,
+    *,
+    accounts: str | None = None,
+    administrator: Account | None = None,
+) -> Iterator[str]:
     """Address of Apache's name server of a version, with a broker behind it; for tests that read no store afterwards.
 
     Args:
         version: of both.
         conf: settings of the broker.
         accounts: its `plain_acl.yml`.
+        administrator: who may change its settings, if it checks who asks.
     """
     namesrv = ApacheNamesrv(version=version)
     broker = None
@@ -372,6 +379,7 @@ def serving(version: str, conf: Mapping[str, object] | None = None, *, accounts:
             rules = broker.home / "conf" / "plain_acl.yml"
             rules.parent.mkdir(parents=True, exist_ok=True)
             rules.write_text(accounts)
+        broker.administrator = administrator
         broker.start()
         yield namesrv.address
     except ToolchainMissingError as error:

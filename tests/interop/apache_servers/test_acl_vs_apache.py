@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from apache import serving
 from client_suite import CHECKS, DELAY_LEVELS, FIRST, Check, fresh, make_topic
+from frames import Account
+from side_by_side import Outcomes, outcomes, selected, tell
 
 from tianzhou import Message, Producer, PullConsumer, PushConsumer, TransactionProducer, TransactionState
 from tianzhou.admin import Admin
@@ -17,6 +18,7 @@ from tianzhou.errors import BrokerError, TianzhouError
 from waiting import until_async
 
 ADMIN = {"access_key": "rocketmq2", "secret_key": "12345678"}
+ADMINISTRATOR = Account(ADMIN["access_key"], ADMIN["secret_key"])
 READER = {"access_key": "RocketMQ", "secret_key": "abcdefgh"}
 ACCOUNTS = f"""
 globalWhiteRemoteAddresses: []
@@ -65,14 +67,21 @@ SIGNED_BY_USERS = {
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[str]:
     """A name server whose broker has ACL 1.0, with rules by account."""
-    with serving("4.9.7", {"aclEnable": "true", "messageDelayLevel": DELAY_LEVELS}, accounts=ACCOUNTS) as address:
+    with serving(
+        "4.9.7",
+        {"aclEnable": "true", "messageDelayLevel": DELAY_LEVELS},
+        accounts=ACCOUNTS,
+        administrator=ADMINISTRATOR,
+    ) as address:
         yield address
 
 
 @pytest.fixture(scope="module")
 def guarded_by_users() -> Iterator[str]:
     """A name server whose broker knows one user."""
-    with serving("5.3.3", USERS | {"messageDelayLevel": DELAY_LEVELS}, accounts=ACCOUNTS) as address:
+    with serving(
+        "5.3.3", USERS | {"messageDelayLevel": DELAY_LEVELS}, accounts=ACCOUNTS, administrator=ADMINISTRATOR
+    ) as address:
         yield address
 
 
@@ -89,22 +98,40 @@ def signing_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ClientInstance, "__init__", lambda self, *args, **options: made(self, *args, **ADMIN | options))
 
 
+def signed_checks(
+    request: pytest.FixtureRequest, address: str, factory: pytest.TempPathFactory, names: set[str]
+) -> Outcomes:
+    """What became of the selected checks of some names, signed by default."""
+    checks = [check for check in selected(request) if check.__name__ in names]
+    with pytest.MonkeyPatch.context() as patch:
+        signing_by_default(patch)
+        return outcomes(checks, address, factory.mktemp("checks"))
+
+
+@pytest.fixture(scope="module")
+def ran(guarded: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+    """What became of the checks at a broker with ACL 1.0."""
+    return signed_checks(request, guarded, tmp_path_factory, SIGNED)
+
+
+@pytest.fixture(scope="module")
+def ran_by_users(
+    guarded_by_users: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Outcomes:
+    """What became of the checks at a broker with users."""
+    return signed_checks(request, guarded_by_users, tmp_path_factory, SIGNED_BY_USERS)
+
+
 @pytest.mark.parametrize("check", [one for one in CHECKS if one.__name__ in SIGNED], ids=lambda check: check.__name__)
-def test_checks_of_the_suite_hold_with_signed_requests(
-    check: Check, guarded: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    signing_by_default(monkeypatch)
-    run(check(guarded, tmp_path))
+def test_checks_of_the_suite_hold_with_signed_requests(check: Check, ran: Outcomes) -> None:
+    tell(ran, check)
 
 
 @pytest.mark.parametrize(
     "check", [one for one in CHECKS if one.__name__ in SIGNED_BY_USERS], ids=lambda check: check.__name__
 )
-def test_checks_of_the_suite_hold_with_a_user_of_the_newer_kind(
-    check: Check, guarded_by_users: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    signing_by_default(monkeypatch)
-    run(check(guarded_by_users, tmp_path))
+def test_checks_of_the_suite_hold_with_a_user_of_the_newer_kind(check: Check, ran_by_users: Outcomes) -> None:
+    tell(ran_by_users, check)
 
 
 def test_transactions_and_orderly_consumers_are_signed_too(guarded: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import pytest
 from apache import ApacheBroker, ApacheNamesrv
 from authority import Authority, certified, trusting
 from client_suite import CHECKS, DELAY_LEVELS, FIRST, Check, fresh
+from side_by_side import Outcomes, outcomes, selected, tell
 from toolchain import ToolchainMissingError
 
 from tianzhou import Message, Producer, PushConsumer, SendStatus
@@ -81,15 +82,18 @@ def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apache]:
         made.end()
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-async def test_everything_works_over_tls_with_apache(
-    check: Check, apache: Apache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(ENABLE_ENV, "true")
-    monkeypatch.setenv(CONFIG_FILE_ENV, str(apache.client_file))
+@pytest.fixture(scope="module")
+def ran(apache: Apache, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+    """What became of the checks of the suite, with TLS as everybody's default."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(ENABLE_ENV, "true")
+        patch.setenv(CONFIG_FILE_ENV, str(apache.client_file))
+        return outcomes(selected(request), apache.address, tmp_path_factory.mktemp("checks"))
 
-    async with asyncio.timeout(120):
-        await check(apache.address, tmp_path)
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_everything_works_over_tls_with_apache(check: Check, ran: Outcomes) -> None:
+    tell(ran, check)
 
 
 async def test_apache_refuses_who_is_plain_or_unknown(apache: Apache) -> None:
