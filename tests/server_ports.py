@@ -1,26 +1,35 @@
 """Ports for servers of tests that have to know them before they start.
 
 They are none that the kernel gives to outgoing connections, none that servers of ours choose for themselves
-(`tianzhou.free_ports`), and none that another worker of the test run gives away.
+(`tianzhou.free_ports`), and none that another worker of the test run gives away. Another run on this machine may share
+the range of a worker: whoever gives a port away holds a lock on it for some time, until its server listens.
 """
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import os
 import re
 import socket
+import tempfile
 import threading
+from collections import deque
+from pathlib import Path
 
 HOST = "127.0.0.1"
 FIRST, END = 61_000, 65_536
 WORKERS = 4
+HELD = 200
+"""So many ports that were given away last are locked; servers of those before them listen, or have ended."""
 
 _worker = int(re.sub(r"\D", "", os.environ.get("PYTEST_XDIST_WORKER", "")) or 0) % WORKERS
 _size = (END - FIRST) // WORKERS
 _first = FIRST + _worker * _size
 _next = itertools.count(os.getpid() % _size)
 _taking = threading.Lock()
+_locks = (Path(tempfile.gettempdir()) / f"tianzhou-test-ports-{os.getuid()}").open("a")
+_held: deque[int] = deque()
 
 
 def server_ports(count: int = 1) -> int:
@@ -32,11 +41,26 @@ def server_ports(count: int = 1) -> int:
             if offset + count > _size:
                 continue
             ports = range(_first + offset, _first + offset + count)
-            if all(map(_is_free, ports)):
+            if all(map(_is_free, ports)) and all(map(_locked, ports)):
                 for _ in range(count - 1):
                     next(_next)
                 return ports[0]
     raise RuntimeError(f"no {count} free ports in a row from {_first} to {_first + _size - 1}")
+
+
+def _locked(port: int) -> bool:
+    """Whether no other process has given the port away; it is locked for this one, then."""
+    try:
+        # A lock of one byte of the file, at the place that has the port's number.
+        fcntl.lockf(_locks, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError:
+        return False
+    if port in _held:
+        _held.remove(port)
+    _held.append(port)
+    if len(_held) > HELD:
+        fcntl.lockf(_locks, fcntl.LOCK_UN, 1, _held.popleft())
+    return True
 
 
 def _is_free(port: int) -> bool:

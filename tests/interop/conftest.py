@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import at_once
 import exchange as exchanges
 import pytest
 from servers import Server, serve
@@ -16,6 +17,9 @@ from toolchain import ToolchainMissingError
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the markers set below."""
     config.addinivalue_line("markers", "interop: foreign clients and brokers (Java, Go, C++), real processes")
+    config.addinivalue_line(
+        "markers", f"{at_once.MARKER}(fixtures): runs together with others of its file (at_once.py)"
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -24,6 +28,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.interop)
+
+
+_together = at_once.Together()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is marked `at_once` together with others."""
+    if pyfuncitem.get_closest_marker(at_once.MARKER) is None:
+        return None
+    return True if _together.run(pyfuncitem) else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Wait for tests that run together, before servers of their file end."""
+    _together.before(item, nextitem)
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,8 @@ from ways import PATIENCE
 from tianzhou import ConsumeFromWhere, Message, sync
 from waiting import until
 
+pytestmark = pytest.mark.at_once
+
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 JAVA, GO = STRANGERS["java-5.3.3"], STRANGERS["go-2.1.2"]
 CPP, NODE = STRANGERS["cpp-0.4.4"], STRANGERS["node-3.12.0"]

@@ -90,6 +90,7 @@ def stored(servers: Servers, topic: str, queues: int = QUEUES) -> int:
     return sum(int(reply.fields["offset"]) for reply in replies)
 
 
+@pytest.mark.at_once
 @pytest.mark.parametrize("name", [*JAVA, GO, NODE])
 def test_a_namespace_keeps_names_apart(servers: Servers, name: str) -> None:
     """The broker sees the names with the namespace; what handlers refuse comes again."""
@@ -141,6 +142,7 @@ def test_clients_use_the_fast_port(servers: Servers, name: str) -> None:
     assert sorted(line["i"] for line in lines if line["failed"]) == list(range(7, COUNT, 10))
 
 
+@pytest.mark.at_once
 @pytest.mark.parametrize("name", NAMES)
 def test_only_wanted_tags_come(servers: Servers, name: str) -> None:
     """What was stored before a member came, and what is stored while it is there; by whichever sender."""
@@ -158,6 +160,7 @@ def test_only_wanted_tags_come(servers: Servers, name: str) -> None:
     assert {line["tags"] for line in lines} == {"tag1", "tag3"}
 
 
+@pytest.mark.at_once
 def test_node_selects_with_sql(servers: Servers) -> None:
     """Of the other clients this is in `test_stranger_filters.py`."""
     topic = topic_for(NODE, servers, "sql")
@@ -170,6 +173,7 @@ def test_node_selects_with_sql(servers: Servers) -> None:
     assert Counter(line["i"] for line in got(taking.lines)) == Counter(wanted)
 
 
+@pytest.mark.at_once
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BEGINNING_AT_A_TIME)
 def test_a_new_group_begins_at_a_time(old: Servers, name: str) -> None:

@@ -18,6 +18,8 @@ from ways import COUNT, GO, QUEUES, Servers, got, program, send, topic_for, wait
 
 from waiting import until
 
+pytestmark = pytest.mark.at_once
+
 CONF = {"messageDelayLevel": " ".join(["1s"] * 18)}
 QUERY_OFFSET = 14
 

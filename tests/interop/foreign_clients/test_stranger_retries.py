@@ -25,6 +25,8 @@ from tianzhou.records.codec import decode_records
 from tianzhou.wire.properties import decode_properties
 from waiting import until
 
+pytestmark = pytest.mark.at_once
+
 STEPS = 16
 WITHIN_S = 120
 

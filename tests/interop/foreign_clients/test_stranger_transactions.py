@@ -19,6 +19,8 @@ from frames import create_topic
 from strangers import STRANGERS, Line, Program, Stranger, content
 from toolchain import ToolchainMissingError
 
+pytestmark = pytest.mark.at_once
+
 # Marks come soon: Apache asks again about what it has decided and not marked yet.
 CONF = {"transactionTimeOut": 1_000, "transactionCheckInterval": 3_000, "transactionOpBatchInterval": 300}
 NAMES = ["java-5.3.3", "java-4.9.7", "go-2.1.2"]

@@ -39,6 +39,8 @@ from ways import (
 from tianzhou.records.codec import decode_records
 from waiting import until
 
+pytestmark = pytest.mark.at_once
+
 # Retries wait for the levels from the third one on.
 CONF = {"messageDelayLevel": "1s 2s " + " ".join(["1s"] * 16), "useServerSideResetOffset": "false"}
 KEYS = 6

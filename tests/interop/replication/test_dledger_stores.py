@@ -25,6 +25,8 @@ from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.properties import get_property
 
+pytestmark = pytest.mark.at_once
+
 SEGMENT = 1 << 16
 TOPICS = ("orders", "bills")
 QUEUES = [(topic, queue_id) for topic in TOPICS for queue_id in range(2)]

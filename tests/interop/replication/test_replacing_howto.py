@@ -17,6 +17,8 @@ from toolchain import SERVERS, ToolchainMissingError
 
 from waiting import until
 
+pytestmark = pytest.mark.at_once
+
 PAGE = "replacing-apache.md"
 
 

@@ -17,6 +17,8 @@ from tianzhou.errors import TianzhouError
 from tianzhou.model import MessageExt
 from tianzhou.testing.ledger import Ledger
 
+pytestmark = pytest.mark.at_once
+
 TOPIC = "afterkill"
 QUEUES = 4
 LOAD_SECONDS = 2.0

@@ -28,6 +28,8 @@ from tianzhou.store.startup.proved_note import NOTE_NAME
 from tianzhou.wire.properties import decode_properties
 from waiting import until
 
+pytestmark = pytest.mark.at_once
+
 GOLDEN = Path(__file__).parents[1].parent / "golden" / "store"
 ALWAYS = ("basic-clean-4", "basic-killed-4", "basic-killed-5", "bcq", "timer")
 """Run every time; the others tell the same of more kinds and are marked slow."""

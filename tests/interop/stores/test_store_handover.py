@@ -17,6 +17,8 @@ from servers import Ports, Server, serve
 from strangers import STRANGERS, Line, Program, content, produce, received
 from toolchain import ToolchainMissingError
 
+pytestmark = pytest.mark.at_once
+
 STRANGER = STRANGERS["java-5.3.3"]
 TOPIC = "handover"
 QUEUES = 4

@@ -30,6 +30,8 @@ from questions import MOST, Answers, Asker, Queue, await_bodies, await_maximum, 
 from servers import Ports
 from toolchain import ToolchainMissingError
 
+pytestmark = pytest.mark.at_once
+
 SMALL = {
     "mappedFileSizeCommitLog": 32_768,
     "maxHashSlotNum": 100,

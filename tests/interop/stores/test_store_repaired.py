@@ -26,6 +26,8 @@ from tianzhou.records.codec import Record, decode_records, encode_record
 from tianzhou.store.offline.scan import StoreScan
 from tianzhou.wire.properties import decode_properties
 
+pytestmark = pytest.mark.at_once
+
 TOPIC, QUEUES, COUNT = "mended", 3, 240
 SEGMENT = 16_384
 CONF = {

@@ -21,6 +21,8 @@ from tianzhou.store.offline.scan import StoreScan
 from tianzhou.store.startup.proved_note import lock_time, read_note
 from tianzhou.testing.ledger import Ledger
 
+pytestmark = pytest.mark.at_once
+
 
 @pytest.mark.parametrize("other", ["apache", "apache-4.9.7"])
 def test_a_note_of_ours_is_not_believed_after_apache(other: str, server_kind: str, tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ from tianzhou import Message, MessageQueue, PullConsumer
 from tianzhou.client import TransactionProducer
 from tianzhou.model import MessageExt, TransactionState
 
+pytestmark = pytest.mark.at_once
+
 # Marks come soon: Apache asks again about what it has decided and not marked yet.
 CONF = {
     "transactionTimeOut": 1_000,

@@ -1,4 +1,5 @@
 import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
@@ -15,9 +16,9 @@ import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
 /**
- * A consumer with an SQL92 expression as a command: {@code Selecting NAMESRV MODE GROUP TOPIC EXPRESSION}.
+ * Consumers with SQL92 expressions, at the same time: {@code Selecting NAMESRV (MODE GROUP TOPIC EXPRESSION)+}.
  *
- * <p>Modes: push and lite read until the end of input, retry does and refuses each message once, pull reads all there is.
+ * <p>Each line says which group it is of. Modes: push and lite read until the end of input, retry does and refuses each message once, pull reads all there is.
  */
 public final class Selecting {
     private static volatile boolean over;
@@ -38,24 +39,37 @@ public final class Selecting {
         });
         input.setDaemon(true);
         input.start();
-        MessageSelector selector = MessageSelector.bySql(args[4]);
+        Thread[] consumers = new Thread[(args.length - 1) / 4];
+        for (int n = 0; n < consumers.length; n++) {
+            String[] wish = Arrays.copyOfRange(args, 1 + 4 * n, 5 + 4 * n);
+            consumers[n] = new Thread(() -> consume(args[0], wish[0], wish[1], wish[2], MessageSelector.bySql(wish[3])));
+            consumers[n].start();
+        }
+        for (Thread consumer : consumers) {
+            consumer.join();
+        }
+        emit("done", "", "");
+        System.exit(0);
+    }
+
+    private static void consume(String namesrv, String mode, String group, String topic, MessageSelector selector) {
         try {
-            switch (args[1]) {
+            switch (mode) {
                 case "lite":
-                    lite(args[0], args[2], args[3], selector);
+                    lite(namesrv, group, topic, selector);
                     break;
                 case "pull":
-                    pull(args[0], args[2], args[3], selector);
+                    pull(namesrv, group, topic, selector);
                     break;
                 default:
-                    push(args[0], args[1].equals("retry"), args[2], args[3], selector);
+                    push(namesrv, mode.equals("retry"), group, topic, selector);
             }
         } catch (MQClientException refused) {
-            emit("refused", ", \"code\": " + refused.getResponseCode() + ", \"error\": \""
+            emit("refused", group, ", \"code\": " + refused.getResponseCode() + ", \"error\": \""
                 + ("" + refused.getErrorMessage()).replaceAll("[\"\\\\\\x00-\\x1f]", " ") + "\"");
+        } catch (Exception error) {
+            error.printStackTrace();
         }
-        emit("done", "");
-        System.exit(0);
     }
 
     private static void push(String namesrv, boolean refuse, String group, String topic, MessageSelector selector)
@@ -69,7 +83,7 @@ public final class Selecting {
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             context.setDelayLevelWhenNextConsume(1);
             for (MessageExt message : messages) {
-                received(message);
+                received(group, message);
                 if (refuse && message.getReconsumeTimes() == 0) {
                     return ConsumeConcurrentlyStatus.RECONSUME_LATER;
                 }
@@ -77,7 +91,7 @@ public final class Selecting {
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         consumer.start();
-        emit("started", "");
+        emit("started", group, "");
         while (!over) {
             Thread.sleep(20);
         }
@@ -91,9 +105,9 @@ public final class Selecting {
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(topic, selector);
         consumer.start();
-        emit("started", "");
+        emit("started", group, "");
         while (!over) {
-            consumer.poll(100).forEach(Selecting::received);
+            consumer.poll(100).forEach(message -> received(group, message));
         }
         consumer.shutdown();
     }
@@ -101,16 +115,18 @@ public final class Selecting {
     private static void pull(String namesrv, String group, String topic, MessageSelector selector) throws Exception {
         DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(group);
         consumer.setNamesrvAddr(namesrv);
+        // At the first heartbeat it knows no broker, and it is told at the next one that the broker knows SQL.
+        consumer.setHeartbeatBrokerInterval(1_000);
         consumer.setInstanceName("selecting-" + System.nanoTime());
         consumer.start();
-        emit("started", "");
+        emit("started", group, "");
         for (MessageQueue queue : consumer.fetchSubscribeMessageQueues(topic)) {
             long offset = consumer.minOffset(queue);
             while (offset < consumer.maxOffset(queue)) {
                 PullResult result = pull(consumer, queue, selector, offset);
                 List<MessageExt> found = result.getPullStatus() == PullStatus.FOUND
                     ? result.getMsgFoundList() : Collections.emptyList();
-                found.forEach(Selecting::received);
+                found.forEach(message -> received(group, message));
                 offset = result.getNextBeginOffset();
             }
         }
@@ -132,13 +148,13 @@ public final class Selecting {
         }
     }
 
-    private static void received(MessageExt message) {
-        emit("received", ", \"i\": " + message.getUserProperty("index") + ", \"reconsumeTimes\": "
+    private static void received(String group, MessageExt message) {
+        emit("received", group, ", \"i\": " + message.getUserProperty("index") + ", \"reconsumeTimes\": "
             + message.getReconsumeTimes() + ", \"topic\": \"" + message.getTopic() + "\"");
     }
 
-    private static void emit(String event, String more) {
-        byte[] bytes = ("{\"event\": \"" + event + "\"" + more + "}\n").getBytes(StandardCharsets.UTF_8);
+    private static void emit(String event, String group, String more) {
+        byte[] bytes = ("{\"event\": \"" + event + "\", \"group\": \"" + group + "\"" + more + "}\n").getBytes(StandardCharsets.UTF_8);
         synchronized (Selecting.class) {
             System.out.write(bytes, 0, bytes.length);
             System.out.flush();
