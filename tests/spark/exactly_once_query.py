@@ -1,11 +1,12 @@
-"""A query as a process of its own, to be killed: topic to topic, transformed, exactly once.
+"""A query from topic to topic, transformed, exactly once; as a process of its own, a test can kill it.
 
-Prints `started` when the query is, and ends when everything that was in the topic then is written.
+The process prints `started` when the query runs, and ends when the query has written all messages of the topic.
 """
 
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from pyspark.sql import functions as f
 from quick_start import JAVA
@@ -13,10 +14,16 @@ from quick_start import JAVA
 from tianzhou.spark import session
 
 
-def main(address: str, source: str, target: str, checkpoint: str, master: str) -> int:
-    """Run the query to its end."""
-    spark = session("killed", "test", master=master, **JAVA)
-    spark.sparkContext.setLogLevel("OFF")
+def begin(spark: Any, address: str, source: str, target: str, checkpoint: str) -> Any:
+    """Start the query over the messages that are in the topic now.
+
+    Args:
+        spark: the session.
+        address: the name server.
+        source: the topic that is read.
+        target: the topic that is written.
+        checkpoint: the folder of the query's progress.
+    """
     rows = (
         spark.readStream.format("tianzhou")
         .options(namesrvAddr=address, subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger="40")
@@ -28,12 +35,27 @@ def main(address: str, source: str, target: str, checkpoint: str, master: str) -
         )
         .repartition(2)
     )
-    query = (
+    return (
         rows.writeStream.format("tianzhou")
         .options(namesrvAddr=address, topic=target, delivery="exactly-once", checkpointLocation=checkpoint)
         .trigger(availableNow=True)
         .start()
     )
+
+
+def main(address: str, source: str, target: str, checkpoint: str, master: str) -> int:
+    """Run the query to its end in a session of this process.
+
+    Args:
+        address: the name server.
+        source: the topic that is read.
+        target: the topic that is written.
+        checkpoint: the folder of the query's progress.
+        master: the master of the session.
+    """
+    spark = session("killed", "test", master=master, **JAVA)
+    spark.sparkContext.setLogLevel("OFF")
+    query = begin(spark, address, source, target, checkpoint)
     print("started", flush=True)
     query.awaitTermination()
     return 0 if query.exception() is None else 1
