@@ -15,6 +15,7 @@ import pytest
 from quick_start import JAVA, environment
 from spark_processes import CONF
 
+from tianzhou.clock import SystemClock
 from tianzhou.model import Message, MessageQueue
 from tianzhou.remoting.tls import TlsSettings
 
@@ -27,6 +28,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.spark)
+
+
+class ShiftedClock(SystemClock):
+    """A clock whose wall-clock time a test moves ahead.
+
+    Attributes:
+        ahead_ms: how far it is ahead of the machine's clock.
+    """
+
+    ahead_ms = 0
+
+    def now_ms(self) -> int:
+        """Return the time, in ms since the epoch."""
+        return super().now_ms() + self.ahead_ms
 
 
 class Server:
@@ -68,7 +83,8 @@ class Server:
         self._ports = (self._server.namesrv.port, self._server.broker.port)
         self.address = self._server.namesrv_address
         client = {"tls": self._tls is not None, **self._client}
-        self._producer = Producer("tests", self.address, **client)
+        self._clock = ShiftedClock()
+        self._producer = Producer("tests", self.address, clock=self._clock, **client)
         await self._producer.start()
         self.consumer = PullConsumer("tests", self.address, auto_commit=False, **client)
         await self.consumer.start()
@@ -101,8 +117,17 @@ class Server:
     def delete(self, topic: str) -> None:
         self.run(self.admin.topics.delete(topic))
 
-    def send(self, topic: str, bodies, *, queue: int | None = None, **attributes) -> None:
-        """Send bodies; each attribute is a value, or a function of the body's index."""
+    def send(self, topic: str, bodies, *, queue: int | None = None, after_s: float = 0, **attributes) -> None:
+        """Send one message per body.
+
+        Args:
+            topic: the topic.
+            bodies: bytes, or values whose text is the body.
+            queue: the number of the queue, None for any.
+            after_s: seconds by which the messages are born later than now.
+            **attributes: arguments of `Message`, each a value or a function of the body's index.
+        """
+        self._clock.ahead_ms = round(after_s * 1000)
 
         async def one(index, body):
             values = {name: value(index) if callable(value) else value for name, value in attributes.items()}
@@ -113,7 +138,10 @@ class Server:
         async def every():
             await asyncio.gather(*(one(index, body) for index, body in enumerate(bodies)))
 
-        self.run(every())
+        try:
+            self.run(every())
+        finally:
+            self._clock.ahead_ms = 0
 
     def maxima(self, topic: str) -> dict[int, int]:
         async def every():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import time
 
 import pytest
 
@@ -113,8 +112,7 @@ def test_rates_by_window_and_group(spark):
 def test_finished_windows_become_messages(server, topic, pipeline, tmp_path):
     to = server.create(f"{topic}-rates")
     server.send(topic, ['{"status": "ok"}', '{"status": "failed"}'] * 3)
-    time.sleep(1.1)
-    server.send(topic, ['{"status": "ok"}'])  # moves the time past the first windows
+    server.send(topic, ['{"status": "ok"}'], after_s=5)  # moves the time past the first windows
     args = ["--window", "1 second", "--late", "0 seconds", "--checkpoint", str(tmp_path / "c")]
     assert pipeline("rates", topic, "--to", to, *args)["read"] == 7
     rates = [json.loads(m.body) for m in server.messages(to)]
@@ -135,8 +133,7 @@ def test_orders_that_were_not_paid_in_time_are_reported(server, topic, pipeline,
     assert (first["read"], first["sent"]) == (5, 1)
     assert [(m.keys, m.tags) for m in server.messages(to)] == [("a", "paid")]
 
-    time.sleep(1.2)
-    server.send(payments, ['{"order": "c"}'])  # too late, and it moves the time on
+    server.send(payments, ['{"order": "c"}'], after_s=5)  # too late, and it moves the time on
     pipeline(*args)
     outcomes = {m.keys: (m.tags, json.loads(m.body)) for m in server.messages(to)}
     assert {key: tag for key, (tag, _) in outcomes.items()} == {

@@ -7,7 +7,6 @@ import json
 import re
 import shlex
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -85,8 +84,8 @@ def payments(server) -> None:
     server.create("payments", queues=4)
     bodies = [json.dumps({"status": "ok" if n % 5 else "no", "merchant": f"m{n % 2}", "order": n}) for n in range(40)]
     server.send("payments", bodies[:20])
-    time.sleep(7)  # a window of five seconds, and a message behind it
-    server.send("payments", bodies[20:])
+    # A window lasts five seconds; these messages come behind its end and behind what is late.
+    server.send("payments", bodies[20:], after_s=7)
 
 
 def outcomes(server) -> None:
@@ -94,8 +93,8 @@ def outcomes(server) -> None:
         server.create(topic, queues=4)
     server.send("orders", [json.dumps({"order": str(n)}) for n in range(5)])
     server.send("payments", [json.dumps({"order": str(n)}) for n in (0, 1, 3)])
-    time.sleep(5)  # an order times out when a message is younger by three seconds and one
-    server.send("orders", [json.dumps({"order": "5"})])
+    # An order times out when a message is younger than the order by three seconds and one.
+    server.send("orders", [json.dumps({"order": "5"})], after_s=5)
 
 
 def traced(server) -> None:
