@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
+from forked_commands import Forked, Forker
 from waiting import WITHIN_S, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,6 +27,39 @@ def environment(**more: str) -> dict[str, str]:
     return kept | {"PYTHONPATH": str(ROOT / "src")} | more
 
 
+def forked(
+    args: list[str], folder: Path, environ: dict[str, str], stdin: int | None, stdout: int, stderr: int
+) -> Forked:
+    """Start `tianzhou ARGS…` in a child of an interpreter that has imported the package.
+
+    Args:
+        args: the command line.
+        folder: the working directory.
+        environ: the environment.
+        stdin: a descriptor, or PIPE or DEVNULL of `subprocess`.
+        stdout: a descriptor, or PIPE of `subprocess`.
+        stderr: a descriptor.
+    """
+    with contextlib.ExitStack() as stack:
+        ours: list[IO[bytes] | None] = [None, None]
+
+        def theirs(given: int | None, number: int) -> int:
+            if given == subprocess.PIPE:
+                read, write = os.pipe()
+                ours[number] = os.fdopen(read, "rb") if number else os.fdopen(write, "wb")
+                end = write if number else read
+                stack.callback(os.close, end)
+                return end
+            if given == subprocess.DEVNULL:
+                return stack.enter_context(open(os.devnull, "r+b", buffering=0)).fileno()
+            return number if given is None else given
+
+        descriptors = theirs(stdin, 0), theirs(stdout, 1), stderr
+        process = Forker.for_environment(environ).fork(args, folder, environ, descriptors)
+    process.stdin, process.stdout = ours
+    return process
+
+
 class Tianzhou:
     """One `tianzhou ARGS…` process; a context manager that leaves no process behind.
 
@@ -35,6 +69,8 @@ class Tianzhou:
         stdin: as for Popen; nothing by default.
         stdout: as for Popen; a file by default, see `out`.
         namesrv: the address in its environment.
+        fresh: whether an interpreter of its own runs it, where the start or the memory of the process is what is
+            tested; others are forked from an interpreter that has imported the package.
     """
 
     def __init__(
@@ -44,18 +80,22 @@ class Tianzhou:
         stdin: int | None = subprocess.DEVNULL,
         stdout: int | None = None,
         namesrv: str = "",
+        fresh: bool = False,
     ) -> None:
         number = len(list(folder.glob("*.err")))
         self._files = [folder / f"{number}.out", folder / f"{number}.err"]
+        words = [str(arg) for arg in args]
+        environ = environment(**({"NAMESRV_ADDR": namesrv} if namesrv else {}))
         with self._files[0].open("wb") as out, self._files[1].open("wb") as err:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "tianzhou", *map(str, args)],
-                cwd=folder,
-                env=environment(**({"NAMESRV_ADDR": namesrv} if namesrv else {})),
-                stdin=stdin,
-                stdout=out if stdout is None else stdout,
-                stderr=err,
-            )
+            to = out.fileno() if stdout is None else stdout
+            self.process: Forked | subprocess.Popen[bytes]
+            if fresh:
+                self.process = subprocess.Popen(
+                    [sys.executable, "-m", "tianzhou", *words], cwd=folder, env=environ, stdin=stdin, stdout=to,
+                    stderr=err,
+                )  # fmt: skip
+            else:
+                self.process = forked(words, folder, environ, stdin, to, err.fileno())
 
     def __enter__(self) -> Self:
         return self
@@ -130,7 +170,14 @@ class Tianzhou:
             assert "tianzhou/" not in trace, self.err
 
 
-def serve(folder: Path, *args: object, data: str = "data") -> Tianzhou:
-    """`tianzhou serve` on free ports, its ready line as JSON."""
+def serve(folder: Path, *args: object, data: str = "data", fresh: bool = False) -> Tianzhou:
+    """Start `tianzhou serve` on free ports, its ready line as JSON.
+
+    Args:
+        folder: its working directory.
+        args: further words of the command line.
+        data: the folder of the server's data.
+        fresh: see `Tianzhou`.
+    """
     ports = [] if "--namesrv-port" in args else ["--namesrv-port", 0, "--broker-port", 0]
-    return Tianzhou(folder, "serve", "--data", data, "-o", "json", *ports, *args)
+    return Tianzhou(folder, "serve", "--data", data, "-o", "json", *ports, *args, fresh=fresh)

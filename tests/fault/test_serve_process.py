@@ -34,8 +34,10 @@ class Place:
     server: Tianzhou
     namesrv: str
 
-    def start(self, *args: object, **options: int) -> Tianzhou:
-        return Tianzhou(self.folder, *args, namesrv=self.namesrv, **options)
+    def start(
+        self, *args: object, stdin: int = subprocess.DEVNULL, stdout: int | None = None, fresh: bool = False
+    ) -> Tianzhou:
+        return Tianzhou(self.folder, *args, namesrv=self.namesrv, stdin=stdin, stdout=stdout, fresh=fresh)
 
     def bodies(self, topic: str) -> list[bytes]:
         with sync.PullConsumer("tests", self.namesrv, auto_commit=False) as consumer:
@@ -77,7 +79,7 @@ def send(namesrv: str, topic: str, *bodies: bytes) -> None:
 
 def test_a_server_that_says_ready_takes_a_message_at_once_and_is_small(tmp_path: Path) -> None:
     began = time.monotonic()
-    with serve(tmp_path) as server:
+    with serve(tmp_path, fresh=True) as server:
         address = server.ready()["namesrv"]
         ready_s = time.monotonic() - began
         send(address, "orders", b"first")
@@ -209,7 +211,7 @@ def test_a_broker_that_waits_for_its_name_server_can_be_interrupted(tmp_path: Pa
 
 def test_a_server_can_be_interrupted_at_any_moment_of_its_start_and_started_again(tmp_path: Path) -> None:
     for step in range(9):
-        with serve(tmp_path) as server:
+        with serve(tmp_path, fresh=True) as server:
             time.sleep(0.06 * step)
             code, took = server.interrupt(times=1 + step % 2)
             # Before our own first line the interpreter ends in its own way; after it a second Ctrl-C ends at once.
@@ -226,7 +228,7 @@ def test_a_server_can_be_interrupted_at_any_moment_of_its_start_and_started_agai
 def test_the_main_job_can_be_interrupted_and_leaves_no_process(tmp_path: Path, after_s: float, number: int) -> None:
     pytest.importorskip("pyspark")
     out = tmp_path / "flights"
-    with Tianzhou(tmp_path, "flights", "--rows", 50_000, "--out", out) as job:
+    with Tianzhou(tmp_path, "flights", "--rows", 50_000, "--out", out, fresh=True) as job:
         time.sleep(after_s)
         code, took = job.interrupt(number)
         assert code in {130, 143}
@@ -262,7 +264,7 @@ def test_lines_are_sent_as_they_come(place: Place) -> None:
 
 
 def test_a_hundred_thousand_lines_cost_bounded_memory(place: Place) -> None:
-    with place.start("produce", "many", stdin=subprocess.PIPE) as producing:
+    with place.start("produce", "many", stdin=subprocess.PIPE, fresh=True) as producing:
         producing.stdin.write(b"".join(b"%d\n" % number for number in range(LINES)))
         # By now all but what a pipe holds has been taken. ru_maxrss would tell of this process, before the exec.
         most = producing.figure("VmHWM")

@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
-from processes import environment
+from processes import Tianzhou
 
 from waiting import until
 
 
-def configured(folder: Path, name: str, log: Path) -> list[str | Path]:
+def broker(folder: Path, name: str, log: Path) -> Tianzhou:
+    """Start a broker whose log is in a folder.
+
+    Args:
+        folder: of the broker's own files.
+        name: of the broker.
+        log: the folder of the log.
+    """
     path = folder / f"{name}.conf"
     path.write_text(
         f"brokerName={name}\nstorePathRootDir={folder / name}\nstorePathCommitLog={log}\nbrokerIP1=127.0.0.1\n"
         "bindAddress=127.0.0.1\nlistenPort=0\nnamesrvAddr=127.0.0.1:1\n"
     )
-    return [sys.executable, "-m", "tianzhou", "broker", "-c", path]
+    return Tianzhou(folder, "broker", "-c", path)
 
 
 def test_the_second_broker_on_a_log_folder_learns_who_has_it(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    with subprocess.Popen(
-        configured(tmp_path, "broker-a", log), env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as first:
-        try:
-            until((tmp_path / "broker-a" / "abort").exists)
-            second = subprocess.run(
-                configured(tmp_path, "broker-b", log), env=environment(), capture_output=True, text=True, timeout=60
-            )
-            assert second.returncode == 2
-            assert f"the commit-log folder {log} is in use by process {first.pid}" in second.stdout + second.stderr
-            assert "storePathCommitLog" in second.stdout + second.stderr
-            assert list(log.iterdir()) == []
-        finally:
-            first.terminate()
-            first.wait(30)
+    with broker(tmp_path, "broker-a", log) as first:
+        until((tmp_path / "broker-a" / "abort").exists)
+        with broker(tmp_path, "broker-b", log) as second:
+            assert second.wait() == 2
+        said = second.out + second.err
+        assert f"the commit-log folder {log} is in use by process {first.pid}" in said
+        assert "storePathCommitLog" in said
+        assert list(log.iterdir()) == []

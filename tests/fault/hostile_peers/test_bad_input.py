@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
 import re
 import signal
 import socket
@@ -19,6 +18,7 @@ from pathlib import Path
 
 import bad_input_rows as rows
 import pytest
+from processes import Tianzhou, environment
 
 from tianzhou import sync
 from tianzhou.cli import main as cli
@@ -57,12 +57,6 @@ FILES: dict[str, bytes] = {
     "grown/tianzhou.json": b'{"layout": 2}\n',
     "grown/broker-b/store/lock": b"",
 }
-
-
-def environment() -> dict[str, str]:
-    """What a `tianzhou` process of these tests runs with."""
-    kept = {name: value for name, value in os.environ.items() if not name.endswith(("NAMESRV", "NAMESRV_ADDR"))}
-    return kept | {"PYTHONPATH": str(ROOT / "src")}
 
 
 @dataclass
@@ -200,18 +194,10 @@ def test_a_wrong_command_is_answered_with_the_fix(
 
 @pytest.mark.parametrize("row", rows.SERVERS, ids=lambda row: row.what)
 def test_a_server_that_cannot_start_says_why(row: rows.Command, server: Server, places: dict[str, object]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tianzhou", *row.argv(places)],
-        cwd=server.folder,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PROCESS_LIMIT_S,
-        check=False,
-    )
-    assert_answer(row, done.stderr)
-    assert (done.returncode, done.stdout) == (row.code, "")
+    with Tianzhou(server.folder, *row.argv(places)) as started:
+        code = started.wait(PROCESS_LIMIT_S)
+    assert_answer(row, started.err)
+    assert (code, started.out) == (row.code, "")
     server.check()
 
 
