@@ -1,5 +1,11 @@
 """`python -m tianzhou`."""
 
-from tianzhou.cli.main import main
+import sys
 
-main()
+try:
+    from tianzhou.cli.main import main
+
+    main()
+except KeyboardInterrupt:
+    # Ctrl-C while the first module is imported: main() ends with the same code when it is pressed later.
+    sys.exit(130)
