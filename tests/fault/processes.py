@@ -164,6 +164,11 @@ class Tianzhou:
         assert found is not None
         return int(found[1]) * 1024
 
+    def cpu_s(self) -> float:
+        """Return the processor time that the process has taken, in seconds."""
+        figures = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        return sum(map(int, figures[11:13])) / os.sysconf("SC_CLK_TCK")
+
     def assert_no_traceback(self) -> None:
         """Nothing of ours shows in a traceback; one of the interpreter's own first moments is not ours to stop."""
         for trace in self.err.split("Traceback")[1:]:

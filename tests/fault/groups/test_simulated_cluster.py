@@ -21,7 +21,7 @@ from tianzhou.testing.simulation.scenarios import SCENARIOS
 SOURCES = Path(__file__).resolve().parents[3] / "src"
 CHUNK = 10
 """Seeds of one test: few enough for two workers to share them well."""
-SHARES = {"standalone": 30, "bit-rot": 20, "master-slave": 80, "two-masters": 30, "dledger": 40}
+SHARES = {"standalone": 20, "bit-rot": 10, "master-slave": 40, "two-masters": 20, "dledger": 30}
 SLOW_CHUNK = 100
 SLOW_SHARES = {"standalone": 2_000, "bit-rot": 1_000, "master-slave": 3_000, "two-masters": 2_000, "dledger": 2_000}
 

@@ -34,9 +34,10 @@ AIM_S = 0.05
 MOST_WAIT_S = 1.0
 """So long nobody waits, twice in a row for the same code."""
 MOST_MEMORY = 100 << 20
-PATIENCE_S = 0.05
-"""What is not answered by then waits for something, as pulls do."""
-MOST_S = 240.0
+PATIENCE_S = 0.02
+"""A request without an answer by then waits for something, as pulls do."""
+MOST_CPU_S = 120.0
+"""Seconds of a processor that servers and test may take together; they take a tenth. Others may make it last longer."""
 KEPT = "kept-topic"
 READER = "kept-reader"
 SAMPLE = 12
@@ -215,7 +216,7 @@ def test_nothing_a_stranger_sends_breaks_the_servers(tmp_path: Path) -> None:
     place.mkdir()
     before = census(outside)
     bodies = [b"kept %d" % number for number in range(50)]
-    began = time.monotonic()
+    began = time.process_time()
     with running(place) as (server, broker, namesrv):
         send_kept(namesrv, bodies[:25])
         assert read_kept(namesrv) == sorted(bodies[:25])
@@ -226,7 +227,7 @@ def test_nothing_a_stranger_sends_breaks_the_servers(tmp_path: Path) -> None:
                 for where, address in (("broker", broker), ("name server", namesrv)):
                     waits[f"{where} {code.name}"] = attack(address, code, str(outside), seed, others)
                     assert server.process.poll() is None, f"{where}: {code.name}; {server.err[-2000:]}"
-                    assert time.monotonic() - began < MOST_S
+                    assert server.cpu_s() + time.process_time() - began < MOST_CPU_S, f"{where}: {code.name}"
             mixed(broker, namesrv, str(outside), seed)
             waits["everything, mixed"] = others.longest_s()
         send_kept(namesrv, bodies[25:])
@@ -248,7 +249,7 @@ def test_nothing_a_stranger_sends_breaks_the_servers(tmp_path: Path) -> None:
         assert server.interrupt(signal.SIGINT)[0] == 0
         server.assert_no_traceback()
     assert census(outside) == before
-    print(f"{time.monotonic() - began:.1f} s")
+    print(f"{time.process_time() - began:.1f} s of the test's own processor time")
 
 
 def attack(address: str, code: RequestCode, outside: str, seed: int, others: Others) -> float:
