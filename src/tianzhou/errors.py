@@ -100,6 +100,14 @@ class ClientError(TianzhouError):
     response_code = 13
 
 
+class CallbackExit(ClientError):
+    """A callback of the user raised an exception that would end the program or a task; `__cause__` is that exception.
+
+    `SystemExit`, `KeyboardInterrupt`, `GeneratorExit` and `asyncio.CancelledError` are such exceptions. The callback
+    counts as failed, as after any other exception.
+    """
+
+
 class UnknownTopic(ClientError):
     """No name server knows the topic."""
 

@@ -178,6 +178,31 @@ async def test_an_answer_to_a_check_says_what_javas_does(cluster, broker) -> Non
     assert "returned 'COMMIT'" in remarks[2]
 
 
+@pytest.mark.parametrize("asks_in", ["thread", "loop"])
+@pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError("mine")], ids=["exit", "cancelled"])
+async def test_a_check_that_exits_leaves_the_state_unknown_and_the_next_one_is_answered(
+    cluster, broker, error, asks_in
+):
+    broker.answers[37] = lambda command: None
+
+    def state(message):
+        if message.msg_id == "U1":
+            raise error
+        return TransactionState.COMMIT
+
+    async def state_async(message):
+        return state(message)
+
+    async with producer_of(cluster, check=state if asks_in == "thread" else state_async) as producer:
+        connection = await connected(cluster, producer)
+        for key in ("U1", "U2"):
+            connection.invoke_oneway(question(key=key))
+        await until_async(lambda: len(broker.asked(37)) == 2, "two answers")
+    assert [answer.commit_or_rollback for answer in broker.asked(37)] == [0, 8]
+    remarks = [command.remark for command in broker.requests if command.code == 37]
+    assert type(error).__name__ in remarks[0]
+
+
 async def test_checks_run_side_by_side_within_limits_and_too_many_are_dropped() -> None:
     async with one_broker() as (cluster, broker):
         broker.answers[37] = lambda command: None

@@ -105,12 +105,22 @@ class Away:
 
 
 class Gone(BaseException):
-    """No handler's failure."""
+    """An exception that is no `Exception`."""
 
 
 STEPS = st.sampled_from(
-    ["none", "none", "none", "none", "later", "success", "text", "raise", "sleep", "turn", "nap-raise", "caught"]
+    ["none", "none", "none", "none", "later", "success", "text", "raise", "sleep", "turn", "nap-raise", "caught",
+     "exit", "nap-exit", "own-cancel", "generator-exit", "gone"]
 )  # fmt: skip
+
+
+EXITS: dict[str, type[BaseException]] = {
+    "exit": SystemExit,
+    "nap-exit": SystemExit,
+    "own-cancel": asyncio.CancelledError,
+    "generator-exit": GeneratorExit,
+    "gone": Gone,
+}
 
 
 async def behave(step: str) -> Any:
@@ -122,6 +132,10 @@ async def behave(step: str) -> Any:
         return "no answer"
     if step == "raise":
         raise ValueError("no")
+    if step in EXITS:
+        if step == "nap-exit":
+            await asyncio.sleep(0.001)
+        raise EXITS[step]
     if step == "sleep":
         await asyncio.sleep(0.01)
     if step == "turn":
@@ -197,6 +211,7 @@ def consumed(module: Any, steps: list[str], workers: int, pulls: int, turn: int 
        st.integers(1, 3), st.sampled_from([2, 100]))  # fmt: skip
 @example(["none"] * 8, 2, 2, 100)
 @example(["sleep", "none", "none", "raise"], 2, 1, 100)
+@example(["none", *EXITS, "none"], 1, 1, 100)
 def test_handlers_are_called_alike(steps: list[str], workers: int, pulls: int, turn: int) -> None:
     mine, others = (consumed(module, steps, workers, pulls, turn) for module in (compiled, deliveries))
     assert mine[-1] == others[-1]
@@ -273,7 +288,7 @@ def test_other_messages_are_left() -> None:
     assert [message.topic for message in line.lot.rest] == ["other"]
 
 
-def test_what_is_no_failure_of_a_handler_goes_through() -> None:
+def test_any_exception_of_a_handler_is_handed_to_the_caller() -> None:
     async def gone(message: Any) -> None:
         raise Gone
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from tianzhou.callbacks import failure_of
 from tianzhou.errors import ClientError, ConfigError, UndecodableBody
 from tianzhou.model import Message, MessageExt, names
 
@@ -137,8 +138,8 @@ class BodyDecoder:
                 reason = f"its {names.CONTENT_TYPE} is {told}, and JSON is expected"
             else:
                 return self.decode(bytes(message.body))
-        except Exception as error:  # noqa: BLE001 - bytes of strangers, and a decoder that may be the user's
-            reason = _reason(error)
+        except BaseException as error:  # noqa: BLE001 - bytes of strangers, and a decoder that may be the user's
+            reason = _reason(failure_of(error))
         raise UndecodableBody(
             f"message {message.msg_id} of topic {message.topic} at offset {message.queue_offset} of queue "
             f"{message.queue_id}: its body is no {self.name}: {reason}",

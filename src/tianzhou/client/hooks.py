@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from tianzhou.callbacks import failure_of
 from tianzhou.errors import ClientError, TianzhouError
 from tianzhou.model import ConsumeResult, Message, MessageExt, MessageQueue, SendResult, TransactionState, names
 
@@ -188,8 +189,8 @@ def _guarded(hook: Callable[..., T], *arguments: Any) -> T | None:
     """The result of a hook; None when it fails, which is logged."""
     try:
         return hook(*arguments)
-    except Exception:  # noqa: BLE001 - whatever a hook raises, it must not disturb what it looks at
-        _log.warning("hook %r failed", hook, exc_info=True)
+    except BaseException as error:  # noqa: BLE001 - whatever a hook raises, it must not disturb what it looks at
+        _log.warning("hook %r failed", hook, exc_info=failure_of(error))
         return None
 
 
@@ -241,5 +242,8 @@ def check_forbidden(hooks: Iterable[ForbiddenHook], context: SendContext) -> Non
             hook(context)
         except TianzhouError:
             raise
-        except Exception as error:
-            raise ClientError(f"check_forbidden_hooks: {hook!r} refused to send to {context.queue}: {error}") from error
+        except BaseException as error:  # noqa: BLE001 - `SystemExit` of a hook must not end the event loop
+            failure = failure_of(error)
+            raise ClientError(
+                f"check_forbidden_hooks: {hook!r} refused to send to {context.queue}: {failure}"
+            ) from failure

@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from tianzhou.callbacks import failure_of
 from tianzhou.clock import Clock
 from tianzhou.errors import ClientError, ConfigError, ConnectFailed, ConnectionLost, RequestTimeout
 from tianzhou.remoting.connection import Connection, Processor
@@ -26,6 +27,8 @@ from tianzhou.wire.command import Command, decode, encode
 
 if TYPE_CHECKING:
     from tianzhou.remoting.socks import SocksProxies, SocksProxy
+
+T = TypeVar("T")
 
 REPLACE_INTERVAL_S = 1.0
 """Minimum seconds between two replacements of a connection over which the server replied GO_AWAY."""
@@ -78,8 +81,19 @@ class Exchange:
 RpcHook = Callable[[Exchange], "Callable[[Exchange], Any] | None"]
 """Called with each request before it is encoded; what it returns is called when the reply is there.
 
-What hooks raise goes to the caller.
+An exception of a hook goes to the caller of the request; one that is no `Exception`, as `SystemExit`, as the cause of
+a `CallbackExit`.
 """
+
+
+def _call_hook(hook: Callable[[Exchange], T], exchange: Exchange) -> T:
+    # A task of the client sends many requests, as heartbeats; `SystemExit` in one would end the event loop.
+    try:
+        return hook(exchange)
+    except Exception:
+        raise
+    except BaseException as error:
+        raise failure_of(error) from error
 
 
 class RemotingClient:
@@ -170,12 +184,12 @@ class RemotingClient:
         afters = self._before(exchange, self._command_hooks)
         exchange.reply = await self._invoke(address, exchange.request, timeout_ms)
         for after in afters:
-            after(exchange)
+            _call_hook(after, exchange)
         return exchange.reply
 
     @staticmethod
     def _before(exchange: Exchange, hooks: list[RpcHook]) -> list[Callable[[Exchange], Any]]:
-        return [after for hook in hooks if (after := hook(exchange)) is not None]
+        return [after for hook in hooks if (after := _call_hook(hook, exchange)) is not None]
 
     def prepare(self, address: str, command: Command) -> Command:
         """A request as the hooks want it, for who sends it himself; what they do with replies is left out."""
@@ -269,7 +283,7 @@ class RemotingClient:
             return reply
         exchange.reply = reply
         for after in afters:
-            after(exchange)
+            _call_hook(after, exchange)
         return exchange.reply
 
     async def invoke_oneway(self, address: str, command: Command) -> None:

@@ -1,13 +1,16 @@
-"""One event loop per process, in a thread, for everybody who cannot await."""
+"""One event loop per process, in a thread, for callers that cannot await."""
 
 from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
+import logging
 import os
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from concurrent.futures import Future, InvalidStateError
+from typing import Any, TypeVar, cast
 
 from tianzhou.errors import ClientError
 from tianzhou.remoting.loop import loop_factory
@@ -16,19 +19,77 @@ T = TypeVar("T")
 
 STOP_WITHIN_S = 5.0
 
+_log = logging.getLogger(__name__)
+
 
 class Background:
-    """An event loop in a daemon thread of this process."""
+    """An event loop in a daemon thread of this process.
 
-    def __init__(self) -> None:
+    Args:
+        loop: the event loop; by default a new one of the fastest kind.
+        name: the name of the thread.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop | None = None, name: str = "tianzhou-loop") -> None:
         self.pid = os.getpid()
-        self.loop = loop_factory()()
-        self._thread = threading.Thread(target=self._serve, name="tianzhou-loop", daemon=True)
+        self.loop = loop or loop_factory()()
+        self._lock = threading.Lock()
+        self._pending: set[Future[Any]] = set()
+        self._stopping = False
+        self._ended_by = ""
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the loop has ended, so that each call fails."""
+        return bool(self._ended_by)
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
+        cause = "its event loop was stopped by a callback"
+        try:
+            while not self._run_once():
+                pass
+            if self._stopping:
+                cause = "it was stopped, as it is when the process ends"
+        except BaseException as error:  # noqa: BLE001 - whatever it is, calls that wait have to learn of it
+            cause = f"its event loop failed: {type(error).__name__}: {error}"
+            _log.exception("the event loop of the blocking clients failed; each of their calls fails from now on")
+        finally:
+            self._end(cause)
+
+    def _run_once(self) -> bool:
+        """Run the loop until it is stopped, or until a task raises an exception that asyncio does not keep in the task.
+
+        Returns:
+            Whether the loop was stopped. False when a task raised.
+        """
+        try:
+            self.loop.run_forever()
+        except (SystemExit, KeyboardInterrupt) as error:
+            # The exception is that of one task or callback. It ends a main thread; here it would end the calls of all
+            # clients of the process.
+            _log.exception(
+                "a task of the blocking clients' event loop raised %s; the loop goes on", type(error).__name__
+            )
+            return False
+        return True
+
+    def _end(self, cause: str) -> None:
+        """Fail each pending call, and have each later one fail."""
+        with self._lock:
+            self._ended_by = cause
+            pending = list(self._pending)
+        for future in pending:
+            with contextlib.suppress(InvalidStateError):  # cancelled, or done, in the same moment
+                future.set_exception(self._error())
+
+    def _error(self) -> ClientError:
+        return ClientError(
+            f"the background thread of tianzhou.sync has ended, because {self._ended_by}; whether this call was "
+            "carried out is unknown. Clients made before do not work any more: make new ones"
+        )
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Have the loop do the work, and wait for its result.
@@ -36,23 +97,43 @@ class Background:
         An interrupted wait, as by Ctrl-C, cancels the work.
 
         Raises:
-            ClientError: called from the loop's own thread, which would wait for itself; use the async classes there.
+            ClientError: called from the loop's own thread, which would wait for itself; use the async classes there. Or
+                the loop has ended, or ends before the work does.
         """
         if threading.current_thread() is self._thread:
             work.close()
             raise ClientError("a blocking call inside an event loop would wait for itself; use tianzhou.client there")
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        with self._lock:
+            if self._ended_by:
+                work.close()
+                raise self._error()
+            future = asyncio.run_coroutine_threadsafe(_kept(work), self.loop)
+            self._pending.add(future)
         try:
-            return future.result()
+            result, error = future.result()
         except BaseException:
             future.cancel()
             raise
+        finally:
+            self._pending.discard(future)
+        if error is not None:
+            raise error
+        return cast("T", result)
 
     def stop(self) -> None:
         """End loop and thread."""
         if self.pid == os.getpid() and self._thread.is_alive():
+            self._stopping = True
             self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join(STOP_WITHIN_S)
+
+
+async def _kept(work: Coroutine[Any, Any, T]) -> tuple[T | None, BaseException | None]:
+    """Await the work, and return an exception of it that would end the loop; the calling thread raises it."""
+    try:
+        return await work, None
+    except (SystemExit, KeyboardInterrupt) as error:
+        return None, error
 
 
 _lock = threading.Lock()
@@ -60,10 +141,13 @@ _current: Background | None = None
 
 
 def background() -> Background:
-    """The background of this process; a forked child gets its own, because threads do not survive a fork."""
+    """Return the background of this process.
+
+    A forked child gets its own, because threads do not survive a fork; a new one replaces one that has ended.
+    """
     global _current
     with _lock:
-        if _current is None or _current.pid != os.getpid():
+        if _current is None or _current.pid != os.getpid() or _current.ended:
             _current = Background()
             atexit.register(_current.stop)
         return _current

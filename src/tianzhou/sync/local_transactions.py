@@ -8,6 +8,7 @@ from collections.abc import Awaitable
 from typing import Any
 
 from tianzhou import client
+from tianzhou.callbacks import failure_of
 from tianzhou.client.producer.transactions import LocalTransaction, as_state
 from tianzhou.model import Message, TransactionSendResult, TransactionState
 from tianzhou.sync.producer import Producer
@@ -43,14 +44,18 @@ class LocalTransactions(Producer):
             RemotingError: no broker answered in time; the local transaction did not run.
         """
         half = self._run(self._async.prepare(message))
-        state, failure = TransactionState.ROLLBACK, None
+        state: TransactionState = TransactionState.ROLLBACK
+        failure: Exception | None = None
         if half.is_safe:
             try:
                 outcome: Any = execute(half.message, arg)
                 if inspect.isawaitable(outcome):
                     outcome = self._run(_awaited(outcome))
                 state = as_state(outcome, execute)
-            except Exception as error:  # noqa: BLE001 - whatever the user's code raises, the broker asks later
-                _log.warning("the local transaction %s failed; its state is unknown", half.result.msg_id, exc_info=True)
-                state, failure = TransactionState.UNKNOWN, error
+            except BaseException as error:  # noqa: BLE001 - whatever the user's code raises, the broker asks later
+                failure = failure_of(error)
+                _log.warning(
+                    "the local transaction %s failed; its state is unknown", half.result.msg_id, exc_info=failure
+                )
+                state = TransactionState.UNKNOWN
         return self._run(self._async.conclude(half, state, failure))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -51,10 +50,7 @@ class ClusterThread(Background):
     """
 
     def __init__(self, *, virtual: bool) -> None:
-        self.pid = os.getpid()
-        self.loop = VirtualLoop(spends=False) if virtual else loop_factory()()
-        self._thread = threading.Thread(target=self._serve, name="tianzhou-test-cluster", daemon=True)
-        self._thread.start()
+        super().__init__(VirtualLoop(spends=False) if virtual else loop_factory()(), "tianzhou-test-cluster")
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """A call of a blocking client: see `Background.run`."""

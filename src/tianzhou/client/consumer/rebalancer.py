@@ -8,6 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from typing import NamedTuple, TypeVar
 
+from tianzhou.callbacks import failure_of
 from tianzhou.client.cluster import rpc
 from tianzhou.client.consumer.allocation import changes, sorted_client_ids
 from tianzhou.client.consumer.options import ConsumerOptions
@@ -127,13 +128,15 @@ class Rebalancer:
         return balanced
 
     async def _guarded(self, topic: str, work: Awaitable[T]) -> T | None:
-        """The result of the work; None when it fails, which is logged."""
+        """Return the result of the work; None when it fails, which is logged."""
+        task = asyncio.current_task()
         try:
             return await work
         except TianzhouError as error:
             _log.info("queues of %s cannot be shared in group %s now: %s", topic, self._group, error)
-        except Exception:  # noqa: BLE001 - strategies and listeners may be the user's; the sharing goes on
-            _log.exception("queues of %s cannot be shared in group %s now", topic, self._group)
+        except BaseException as error:  # noqa: BLE001 - strategies and listeners may be the user's; the sharing goes on
+            failure = failure_of(error, task)
+            _log.error("queues of %s cannot be shared in group %s now", topic, self._group, exc_info=failure)
         return None
 
     async def _look(self, topic: str) -> _Share | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from tianzhou.callbacks import failure_of
 from tianzhou.client.producer.latency_faults import LatencyFaults
 from tianzhou.errors import ClientError
 from tianzhou.model import Message, MessageQueue
@@ -128,11 +129,12 @@ def choose_queue(
         selector = select_by_hash
     try:
         queue = selector(queues, message, selector_arg)
-    except Exception as error:
+    except BaseException as error:  # noqa: BLE001 - `SystemExit` of a selector must not end the event loop
+        failure = failure_of(error)
         raise ClientError(
-            f"the queue selector failed for a message of topic {message.topic}: {type(error).__name__}: {error}; it is "
-            "called with the list of queues, the message and selector_arg"
-        ) from error
+            f"the queue selector failed for a message of topic {message.topic}: {type(failure).__name__}: {failure}; "
+            "it is called with the list of queues, the message and selector_arg"
+        ) from failure
     if not isinstance(queue, MessageQueue):
         raise ClientError(f"the queue selector returned {queue!r}; it has to return one of the queues it was given")
     return queue

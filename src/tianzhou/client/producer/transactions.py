@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias, Unpack
 
+from tianzhou.callbacks import call_in_thread, failure_of
 from tianzhou.client.cluster import rpc
 from tianzhou.client.cluster.member import StateQuestion
 from tianzhou.client.hooks import EndTransactionContext, EndTransactionHook, begin, end
@@ -258,14 +259,20 @@ class TransactionProducer(Producer):
 
     async def _call(self, function: Callable[..., Any], *arguments: Any) -> TransactionState:
         outcome: Any
-        if inspect.iscoroutinefunction(function):
-            outcome = await function(*arguments)
-        else:
-            if self._executor is None:
-                self._executor = ThreadPoolExecutor(thread_name_prefix=f"transactions-{self._group}")
-            outcome = await asyncio.get_running_loop().run_in_executor(self._executor, function, *arguments)
-            if inspect.isawaitable(outcome):
-                outcome = await outcome
+        task = asyncio.current_task()
+        try:
+            if inspect.iscoroutinefunction(function):
+                outcome = await function(*arguments)
+            else:
+                if self._executor is None:
+                    self._executor = ThreadPoolExecutor(thread_name_prefix=f"transactions-{self._group}")
+                outcome = await call_in_thread(self._executor, function, *arguments)
+                if inspect.isawaitable(outcome):
+                    outcome = await outcome
+        except Exception:
+            raise
+        except BaseException as error:
+            raise failure_of(error, task) from error
         return as_state(outcome, function)
 
 

@@ -128,6 +128,108 @@ async def test_what_is_not_consumed_is_sent_back(answer):
         assert pq.at_work == 0
 
 
+EXITS = [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError("mine"), StopIteration(1)]
+NO_CTRL_C = [error for error in EXITS if not isinstance(error, KeyboardInterrupt)]
+
+
+def fails_once(error, *, sync=False, waits=False):
+    """Return a handler that raises the error for the message at offset 1."""
+
+    def consume(found):
+        if (found[0] if isinstance(found, list) else found).queue_offset == 1:
+            raise error
+
+    async def consume_async(found):
+        if waits:
+            await asyncio.sleep(0)
+        consume(found)
+
+    return consume if sync else consume_async
+
+
+@pytest.mark.parametrize("hooks", [(), (lambda call: None,)], ids=["plain", "hooked"])
+@pytest.mark.parametrize("waits", [False, True], ids=["at-once", "waits"])
+@pytest.mark.parametrize("error", NO_CTRL_C, ids=lambda error: type(error).__name__)
+async def test_any_exception_of_a_handler_is_a_failed_message_and_its_worker_goes_on(error, waits, hooks, caplog):
+    async with Bench(fails_once(error, waits=waits), hooks=hooks).running(1) as bench:
+        pq = bench.queue()
+        bench.put(pq, 0, 1, 2)
+        await turns()
+        assert bench.away.given == [(1, 0)]
+        assert (bench.rates.consumed, bench.rates.failed, pq.tracker.committable) == (2, 1, 3)
+        assert pq.at_work == 0
+    said = [record for record in caplog.records if "not consumed" in record.message]
+    assert len(said) == 1
+    assert "in consume_async" in said[0].exc_text
+    assert type(error).__name__ in said[0].exc_text
+
+
+@pytest.mark.parametrize("batch_size", [1, 2])
+@pytest.mark.parametrize("error", EXITS, ids=lambda error: type(error).__name__)
+def test_any_exception_of_a_handler_in_a_thread_is_a_failed_message(error, batch_size):
+    async def main():
+        async with Bench(fails_once(error, sync=True), batch_size=batch_size).running(1) as bench:
+            pq = bench.queue()
+            bench.put(pq, 1)
+            bench.put(pq, 2)
+            async with asyncio.timeout(20):
+                while pq.tracker.committable < 3:
+                    await asyncio.sleep(0.001)
+            assert bench.away.given == [(1, 0)]
+
+    asyncio.run(main())
+
+
+async def test_a_hook_sees_the_exit_of_a_handler_and_may_exit_itself():
+    calls = []
+
+    def look(call):
+        calls.append(call)
+        raise SystemExit(5)
+
+    async with Bench(fails_once(SystemExit(3)), hooks=[look]).running(1) as bench:
+        pq = bench.queue()
+        bench.put(pq, 0, 1, 2)
+        await turns()
+        assert pq.tracker.committable == 3
+    assert [call.outcome.name for call in calls] == ["SUCCESS", "EXCEPTION", "SUCCESS"]
+    assert calls[1].error.__cause__.code == 3
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["at-once", "waits"])
+def test_ctrl_c_in_the_main_thread_ends_the_program_in_order(waits):
+    left = []
+
+    async def main():
+        try:
+            async with Bench(fails_once(KeyboardInterrupt(), waits=waits)).running(1) as bench:
+                bench.put(bench.queue(), 0, 1, 2)
+                await asyncio.sleep(10)
+        finally:
+            left.append(bench.away.given)
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(main())
+    assert left == [[]]
+
+
+async def test_a_worker_that_is_cancelled_while_a_handler_runs_ends():
+    began = asyncio.Event()
+
+    async def handler(_):
+        began.set()
+        await asyncio.Event().wait()
+
+    async with Bench(handler).running(1) as bench:
+        bench.put(bench.queue(), 0)
+        await began.wait()
+        [worker] = [slot.task for slot in bench.consuming._workers.slots]
+        worker.cancel()
+        await asyncio.wait([worker])
+        assert worker.cancelled()
+        assert bench.away.given == []
+
+
 async def test_a_handler_that_takes_too_long_is_cut_short_and_its_worker_goes_on():
     ended = []
 

@@ -291,3 +291,21 @@ async def test_the_number_of_workers_changes():
         gate.set()
         await asyncio.sleep(1)
         assert running == 0
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit(), asyncio.CancelledError("mine")])
+async def test_any_exception_of_a_handler_has_its_message_again_before_the_others(error, caplog):
+    seen = []
+
+    async def consume(found):
+        seen.append(found.queue_offset)
+        if seen == [0, 1]:
+            raise error
+
+    async with Bench(consume).running(1) as bench:
+        pq = bench.queue()
+        bench.put(pq, 0, 1, 2)
+        await asyncio.sleep(60)
+        assert seen == [0, 1, 1, 2]
+        assert pq.tracker.committable == 3
+    assert len([record for record in caplog.records if record.exc_info]) == 1

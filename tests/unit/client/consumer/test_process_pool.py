@@ -8,7 +8,7 @@ import pytest
 
 from tianzhou.client import in_processes
 from tianzhou.client.consumer.push.handlers import ConsumeContext, Handlers
-from tianzhou.errors import ClientError, ConfigError
+from tianzhou.errors import CallbackExit, ClientError, ConfigError
 from tianzhou.model import ConsumeResult, MessageQueue
 from tianzhou.records.codec import Record, encode_record
 from tianzhou.wire.pulled import decode_messages
@@ -31,6 +31,14 @@ def act(message):
         os.kill(os.getpid(), signal.SIGKILL)
     if message.body == b"odd":
         raise Odd(4, 2)
+    if message.body == b"exit":
+        raise SystemExit(3)
+    if message.body == b"interrupt":
+        raise KeyboardInterrupt
+    if message.body == b"stop":
+        next(iter(()))
+    if message.body == b"leave":
+        os._exit(3)
     if message.body == b"bad":
         raise ValueError("bad")
 
@@ -82,8 +90,16 @@ async def test_errors_come_back_and_a_process_that_dies_is_followed_by_another(f
             await handler(message(b"bad"))
         with pytest.raises(RuntimeError, match="Odd: 42"):
             await handler(message(b"odd"))
-        with pytest.raises(ClientError, match=r"ran the handler act died: killed.*__main__.*delivered again"):
-            await handler(message(b"die"))
+        with pytest.raises(CallbackExit, match="SystemExit: 3") as caught:
+            await handler(message(b"exit"))
+        assert "in act" in str(caught.value.__cause__), "the traceback of the process"
+        with pytest.raises(CallbackExit, match="KeyboardInterrupt"):
+            await handler(message(b"interrupt"))
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await handler(message(b"stop"))
+        for end in (b"die", b"leave"):
+            with pytest.raises(ClientError, match=r"ran the handler act died: killed.*__main__.*delivered again"):
+                await handler(message(end))
         assert await handler(message(b"good")) is None
     finally:
         handler.close()

@@ -357,3 +357,16 @@ async def test_a_policy_in_order_when_broadcasting():
         await asyncio.sleep(1)
         assert pq.tracker.committable == 1
         assert bench.away.given == []
+
+
+def exits(body):
+    raise SystemExit(3)
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+async def test_a_decoder_that_exits_makes_a_dead_letter_as_one_that_raises(orderly):
+    async with Bench(lambda value: None, body=exits, orderly=orderly).running(1) as bench:
+        pq = bench.bring(b"1")
+        await asyncio.sleep(1)
+        assert pq.tracker.committable == 1
+        assert len(bench.away.given) == 1

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from tianzhou.client.producer.latency_faults import LatencyFaults, pause_ms
-from tianzhou.client.producer.selector import RoundRobin, select_at_random, select_by_hash
+from tianzhou.client.producer.selector import RoundRobin, choose_queue, select_at_random, select_by_hash
 from tianzhou.errors import ClientError
 from tianzhou.model import Message, MessageQueue
 
@@ -93,3 +93,12 @@ def test_the_sharding_key_is_used_by_default():
 def test_at_random_every_queue_is_met():
     select = select_at_random(random.Random(1))
     assert {select(QUEUES, MESSAGE, None) for _ in range(100)} == set(QUEUES)
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit()])
+def test_a_selector_that_exits_has_failed(error):
+    def select(queues, message, key):
+        raise error
+
+    with pytest.raises(ClientError, match=f"queue selector failed.*{type(error).__name__}"):
+        choose_queue(QUEUES, Message("T", b""), select, None)

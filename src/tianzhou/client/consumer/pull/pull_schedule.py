@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, Unpack
 
+from tianzhou.callbacks import failure_of
 from tianzhou.client.cluster.tasks import Tasks
 from tianzhou.client.consumer.pull.pull_consumer import PullConsumer
 from tianzhou.client.group_client import Startable
@@ -126,7 +127,9 @@ class PullSchedule(Startable):
             async with self._room:
                 try:
                     await callback(queue, turn)
-                except Exception:  # noqa: BLE001 - the callback is the user's; the queue goes on
-                    _log.exception("a pull callback of group %s failed for %s", self._group, queue)
+                except BaseException as error:  # noqa: BLE001 - the callback is the user's; the queue goes on
+                    failure = failure_of(error, me)
+                    _log.error("a pull callback of group %s failed for %s", self._group, queue, exc_info=failure)
+                    del failure  # its traceback would keep what the callback had in hand alive
                     turn.next_delay_ms = ERROR_DELAY_MS
             await asyncio.sleep(turn.next_delay_ms / 1000)

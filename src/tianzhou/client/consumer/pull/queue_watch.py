@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import TypeAlias
 
+from tianzhou.callbacks import failure_of
 from tianzhou.client.instance import ClientInstance
 from tianzhou.errors import TianzhouError
 from tianzhou.model import MessageQueue
@@ -37,14 +38,15 @@ class QueueWatch:
 
     async def run(self) -> None:
         """Compare until cancelled."""
+        task = asyncio.current_task()
         while True:
             for topic in list(self._listeners):
                 try:
                     await self._look(topic)
                 except TianzhouError as error:
                     _log.info("the queues of %s are not known now: %s", topic, error)
-                except Exception:  # noqa: BLE001 - a listener may raise anything; the others are called all the same
-                    _log.exception("a listener of the queues of %s failed", topic)
+                except BaseException as error:  # noqa: BLE001 - a listener may raise anything; the others are called
+                    _log.error("a listener of the queues of %s failed", topic, exc_info=failure_of(error, task))
             await asyncio.sleep(self._interval_s)
 
     async def _look(self, topic: str) -> None:

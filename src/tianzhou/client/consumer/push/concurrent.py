@@ -11,6 +11,7 @@ from typing import Any
 
 from tianzhou._hot import HandlerCalls
 from tianzhou._hot.deliveries import Unfinished
+from tianzhou.callbacks import failure_of
 from tianzhou.client.consumer.push.consume_rates import TopicRates
 from tianzhou.client.consumer.push.dispatcher import TURN_MESSAGES, HandlerDispatcher, Work
 from tianzhou.client.consumer.push.handlers import ConsumeContext
@@ -216,7 +217,7 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
                     result = await handler(message)
                     if result is not None:
                         result = self._handlers.answer(topic, result)
-                except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - as in `_consume`
+                except BaseException as error:  # noqa: BLE001 - `_follow` raises what is not the handler's
                     failure = error
                 finally:
                     slot.since_s = None
@@ -238,8 +239,6 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
     async def _finish_call(self, pq: ProcessQueue, call: Unfinished, rates: TopicRates, slot: Slot) -> None:
         """Wait for a handler that has begun, and act on its answer."""
         message, failure, result = call.message, call.failure, call.wanted
-        if failure is not None and not isinstance(failure, (Exception, asyncio.CancelledError)):
-            raise failure
         pq.at_work += 1
         try:
             if failure is None:
@@ -249,7 +248,7 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
                         result = await go_on(call.waiting, call.wanted)
                     if result is not None:
                         result = self._handlers.answer(message.topic, result)
-                except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - as in `_consume`
+                except BaseException as error:  # noqa: BLE001 - `_follow` raises what is not the handler's
                     failure = error
                 finally:
                     slot.since_s = None
@@ -306,21 +305,16 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
         slot: Slot,
     ) -> None:
         """Act on a handler's answer."""
-        expired = False
-        if isinstance(failure, asyncio.CancelledError):
-            if not slot.expired or slot.task is None:
-                raise failure
-            slot.expired = False
-            slot.task.uncancel()
-            expired = True
+        expired = isinstance(failure, asyncio.CancelledError) and _is_cut_short(slot)
+        reason = None if failure is None or expired else failure_of(failure, slot.task)
         if work.pq.dropped:
             return
         if expired:
             await self.expire(work)
-        elif isinstance(failure, NotCalled):
-            await self._set_aside(work, failure)
-        elif isinstance(failure, Exception) or result is ConsumeResult.RECONSUME_LATER:
-            await self.fail(work, failure if isinstance(failure, Exception) else None, context)
+        elif isinstance(reason, NotCalled):
+            await self._set_aside(work, reason)
+        elif reason is not None or result is ConsumeResult.RECONSUME_LATER:
+            await self.fail(work, reason, context)
         elif context.ack_index is None:
             self.finish(work)
         else:
@@ -403,6 +397,14 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
         await asyncio.sleep(SEND_BACK_RETRY_MS / 1000)
         self._line.append(PulledMessages(work.pq, work.messages.copy() if self._single else [work.messages]))
         self._call_one()
+
+
+def _is_cut_short(slot: Slot) -> bool:
+    """Whether a cancellation that reached a handler is the one of `_sweep` alone; takes that one back."""
+    if not slot.expired or slot.task is None:
+        return False
+    slot.expired = False
+    return slot.task.uncancel() == 0
 
 
 def _began_at(now_ms: int) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import functools
 import inspect
 import logging
@@ -12,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
+from tianzhou.callbacks import call_in_thread, failure_of
 from tianzhou.client.consumer.push.process_pool import ProcessPool
 from tianzhou.client.consumer.push.retry_policy import NextStep, RetryPolicy, check_policy, next_step
 from tianzhou.client.consumer.push.typed_bodies import AT_ONCE, NotCalled, TypedBody, Undecodable, typed_body
@@ -24,8 +24,9 @@ Handler: TypeAlias = Callable[..., "ConsumeResult | Awaitable[ConsumeResult | No
 
 It takes a `ConsumeContext` as its second argument when it has one, or one called `context`; with `body=` it takes the
 body's value first, and what it calls `message` and `context`. Returning nothing or
-SUCCESS means consumed; so does any other value, with a warning. Raising means: deliver it again, later and after
-others; in an orderly consumer after a moment and before any other of its queue. `ConsumeResult` has the other answers.
+SUCCESS means consumed; so does any other value, with a warning. Raising any exception, `SystemExit` too, means: deliver
+the message again, later and after others; in an orderly consumer after a moment and before any other of its queue. Only
+Ctrl-C in the main thread is no failure of the handler: it ends the program. `ConsumeResult` has the other answers.
 """
 
 H = TypeVar("H", bound=Handler)
@@ -200,7 +201,8 @@ class Handlers:
         """Call the topic's handler, with the hooks around it; sync ones in a thread.
 
         Raises:
-            Exception: what the handler raises.
+            Exception: raised by the handler.
+            CallbackExit: the handler raised `SystemExit` or another exception that is no `Exception`.
             ClientError: there is no handler, or it answered what this consumer cannot do.
             NotCalled: a body has no value of the kind that the handler wants.
         """
@@ -211,11 +213,11 @@ class Handlers:
         try:
             around.result = await self._call(topic, messages, context)
             around.outcome = outcome_of(around.result)
-        except asyncio.CancelledError:
-            around.outcome = ConsumeOutcome.TIME_OUT
-            raise
         except Exception as error:
             around.outcome, around.error = ConsumeOutcome.EXCEPTION, error
+            raise
+        except asyncio.CancelledError:
+            around.outcome = ConsumeOutcome.TIME_OUT
             raise
         finally:
             end(afters, around)
@@ -237,16 +239,21 @@ class Handlers:
             argument = messages if self.batch_size > 1 else messages[0]
         arguments = (argument, context) if wants_context else (argument,)
         outcome: Any
-        if is_async:
-            outcome = await handler(*arguments, **named)  # type: ignore[misc]
-        else:
-            if self._executor is None:
-                self._executor = ThreadPoolExecutor(self.threads, f"consume-{self._group}")
-            run = contextvars.copy_context().run  # so that handlers see what hooks have set, as a trace's context
-            call = functools.partial(handler, *arguments, **named)
-            outcome = await asyncio.get_running_loop().run_in_executor(self._executor, run, call)
-            if inspect.isawaitable(outcome):
-                outcome = await outcome
+        task = asyncio.current_task()
+        try:
+            if is_async:
+                outcome = await handler(*arguments, **named)  # type: ignore[misc]
+            else:
+                if self._executor is None:
+                    self._executor = ThreadPoolExecutor(self.threads, f"consume-{self._group}")
+                # In the present context, because hooks may have set a trace's context for the handler.
+                outcome = await call_in_thread(self._executor, functools.partial(handler, *arguments, **named))
+                if inspect.isawaitable(outcome):
+                    outcome = await outcome
+        except Exception:
+            raise
+        except BaseException as error:
+            raise failure_of(error, task) from error
         return self.answer(topic, outcome)
 
     def answer(self, topic: str, outcome: Any) -> ConsumeResult | None:

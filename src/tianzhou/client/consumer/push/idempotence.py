@@ -24,7 +24,6 @@ What it promises, and what not:
 
 from __future__ import annotations
 
-import asyncio
 import enum
 import functools
 import inspect
@@ -32,6 +31,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
+from tianzhou.callbacks import call_in_thread
 from tianzhou.clock import Clock, SystemClock
 from tianzhou.errors import ConfigError, DuplicateInProgress
 from tianzhou.model import ConsumeResult, MessageExt
@@ -257,7 +257,7 @@ class _Guard:
     async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call one of the methods below, in a thread when the store may block."""
         if self._ids.blocking:
-            return await asyncio.to_thread(function, *arguments)
+            return await call_in_thread(None, function, *arguments)
         return function(*arguments)
 
     def claim(self, argument: Any, named: Mapping[str, Any]) -> _Claimed:

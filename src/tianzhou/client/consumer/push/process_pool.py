@@ -9,11 +9,11 @@ import pickle
 import signal
 import threading
 from collections.abc import Callable
-from concurrent.futures import BrokenExecutor
+from concurrent.futures import BrokenExecutor, CancelledError
 from typing import TYPE_CHECKING, Any
 
 from tianzhou.client.validation import check_number
-from tianzhou.errors import ClientError
+from tianzhou.errors import CallbackExit, ClientError
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
@@ -115,12 +115,17 @@ def _fresh_pool(processes: int) -> ProcessPoolExecutor:
 def _consume(function: Callable[[Any], Any], message: Any) -> Any:
     try:
         return function(message)
-    except Exception as error:
+    except BaseException as error:
+        # The pool would have `SystemExit` raised in the event loop of the consumer.
+        failure = error if isinstance(error, Exception) else CallbackExit(f"{type(error).__name__}: {error}")
+        travels = not isinstance(failure, (StopIteration, CancelledError))  # asyncio cannot carry these
         try:
-            pickle.loads(pickle.dumps(error))
+            pickle.loads(pickle.dumps(failure))
         except Exception:  # noqa: BLE001 - one that cannot travel would end the processes instead
-            raise RuntimeError(f"{type(error).__name__}: {error}") from None
-        raise
+            travels = False
+        if travels:
+            raise failure  # noqa: B904 - the pool sends the traceback, with the cause, as text
+        raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
 
 def _settle_in() -> None:

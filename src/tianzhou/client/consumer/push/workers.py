@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
+from tianzhou.callbacks import failure_of
+
 PAUSE_S: Final = 1.0
 """Before a worker that failed is followed by another."""
 
@@ -67,8 +69,10 @@ class Workers:
         while True:
             try:
                 await self._work(slot)
-            except Exception:  # noqa: BLE001 - no handler's: without a successor there would be a worker less for good
-                _log.exception("a worker failed; another takes its place")
+            except BaseException as error:  # noqa: BLE001 - no handler's: without a successor a worker would be missing
+                failure = failure_of(error, slot.task)
+                _log.error("a worker failed; another takes its place", exc_info=failure)
+                del failure  # its traceback keeps alive what the worker had in hand
                 slot.since_s, slot.idle = None, False
                 await asyncio.sleep(PAUSE_S)
             else:
