@@ -25,7 +25,14 @@ HOT = SOURCE / "tianzhou" / "_hot"
 ROWS = SOURCE / "tianzhou" / "spark" / "rows" / "_rows"
 FOLDERS = (HOT, ROWS)
 """Where a `_compiled.pyx` is."""
-DEBUG = os.environ.get("TIANZHOU_DEBUG", "0") not in {"", "0"}
+
+
+def is_set(name: str) -> bool:
+    """Whether an environment variable is set to something other than an empty text or 0."""
+    return os.environ.get(name, "0") not in {"", "0"}
+
+
+DEBUG = is_set("TIANZHOU_DEBUG")
 """Whether what is compiled checks its invariants (`assert`) while it runs; for tests, as it takes time."""
 _CHECKS = [] if DEBUG else [("CYTHON_WITHOUT_ASSERTIONS", None)]
 
@@ -72,18 +79,30 @@ def compile_in(folder: Path, target: Path) -> Path:
         return target / built.name
 
 
+class NotCompiledError(Exception):
+    """A build that must have the compiled extensions (`TIANZHOU_REQUIRE_COMPILED`) does not."""
+
+
 class CompileHot(BuildHookInterface):
     """Adds the extensions to wheels, and to the source tree of an editable installation."""
 
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile, or say why not: without the extensions the package works as well, only slower."""
+        """Compile the extensions, or warn why not: without them the package works as well, only slower.
+
+        Raises:
+            NotCompiledError: `TIANZHOU_REQUIRE_COMPILED` is set and an extension could not be compiled.
+        """
         if version == "editable":
             for folder in FOLDERS:
                 for stale in folder.glob("_compiled" + sysconfig.get_config_var("EXT_SUFFIX")):
                     stale.unlink(missing_ok=True)
-        if os.environ.get("TIANZHOU_PURE", "0") not in {"", "0"}:
+        if is_set("TIANZHOU_PURE"):
+            if is_set("TIANZHOU_REQUIRE_COMPILED"):
+                raise NotCompiledError(
+                    "tianzhou: TIANZHOU_REQUIRE_COMPILED and TIANZHOU_PURE are both set; unset one of them"
+                )
             self.app.display_info("tianzhou: TIANZHOU_PURE is set, the hot functions stay pure Python")
             return
         for folder in FOLDERS:
@@ -93,7 +112,13 @@ class CompileHot(BuildHookInterface):
         place = folder.relative_to(SOURCE).as_posix()
         try:
             built = compile_in(folder, folder if version == "editable" else Path(tempfile.mkdtemp()))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the pure twin serves
+        except (Exception, SystemExit) as error:
+            if is_set("TIANZHOU_REQUIRE_COMPILED"):
+                raise NotCompiledError(
+                    f"tianzhou: the hot functions could not be compiled ({place}: {error}), and "
+                    "TIANZHOU_REQUIRE_COMPILED is set; install a C compiler and the headers of Python (on Debian: gcc, "
+                    "libc6-dev, python3-dev)"
+                ) from error
             self.app.display_warning(
                 f"tianzhou: the hot functions stay pure Python, they could not be compiled ({place}: {error}); "
                 "a C compiler and the headers of Python (on Debian: gcc, python3-dev) make servers and Spark faster"

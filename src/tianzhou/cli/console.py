@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from tianzhou.cli.brokers.console_process import HOW_TO_INSTALL
 from tianzhou.cli.output import (
     DEFAULT_NAMESRV,
     NamesrvOption,
@@ -118,7 +119,7 @@ def _missing(error: ModuleNotFoundError) -> Exception:
     """What to say of a package that is not there; of one of ours, the error itself."""
     if (error.name or "").startswith("tianzhou"):
         return error
-    return ConfigError(f"the console needs {error.name}: pip install 'tianzhou[console]'")
+    return ConfigError(f"the console needs {error.name}: {HOW_TO_INSTALL}")
 
 
 @users_app.command("list")

@@ -48,7 +48,8 @@ def test_without_its_packages_nothing_is_started(installed: set[str], tmp_path: 
     installed.clear()
     result = CliRunner().invoke(whole_app(), ["serve", "--data", str(tmp_path / "data"), "--console"])
     assert isinstance(result.exception, ConfigError)
-    assert str(result.exception) == "--console needs nicegui and argon2: pip install 'tianzhou[console]'"
+    remedy = "pip install 'tianzhou[console]'; an image with it is built by --target console"
+    assert str(result.exception) == f"--console needs nicegui and argon2: {remedy}"
     assert not (tmp_path / "data").exists()
 
 

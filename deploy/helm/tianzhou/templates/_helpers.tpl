@@ -18,6 +18,16 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{- define "tianzhou.image" -}}
 image: {{ printf "%s:%s" .Values.image.repository (toString .Values.image.tag) | quote }}
+{{ include "tianzhou.container" . }}
+{{- end -}}
+
+{{- define "tianzhou.console.image" -}}
+image: {{ printf "%s:%s" .Values.console.repository (toString .Values.image.tag) | quote }}
+{{ include "tianzhou.container" . }}
+{{- end -}}
+
+{{/* Fields of each container of ours. */}}
+{{- define "tianzhou.container" -}}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
 {{- end -}}

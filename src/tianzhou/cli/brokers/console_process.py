@@ -25,6 +25,8 @@ READY_LIMIT_S: Final = 60.0
 STOP_LIMIT_S: Final = 3.0
 NEEDED: Final = ("nicegui", "argon2")
 """Packages of the extra `console` without which it does not start."""
+HOW_TO_INSTALL: Final = "pip install 'tianzhou[console]'; an image with it is built by --target console"
+"""The remedy where a package of the extra `console` is missing."""
 _log = logging.getLogger(__name__)
 
 
@@ -36,7 +38,7 @@ def check_installed() -> None:
     """
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        raise ConfigError(f"--console needs {' and '.join(missing)}: pip install 'tianzhou[console]'")
+        raise ConfigError(f"--console needs {' and '.join(missing)}: {HOW_TO_INSTALL}")
 
 
 def port_of(console: bool, port: int | None) -> int | None:

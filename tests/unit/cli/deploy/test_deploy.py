@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ DEPLOY = ROOT / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yml").read_text(encoding="utf-8"))
 SERVICES: dict[str, Any] = COMPOSE["services"]
-OURS = {name: service for name, service in SERVICES.items() if service["image"].startswith("tianzhou:")}
+OURS = {name: service for name, service in SERVICES.items() if service["image"].startswith("tianzhou")}
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
 
 
@@ -67,6 +68,8 @@ def test_units_are_what_systemd_takes(tmp_path: Path) -> None:
 
 
 def test_the_image_copies_what_is_there_and_runs_as_nobody_special() -> None:
+    bases = re.findall(r"^FROM (\S+) AS (\S+)$", DOCKERFILE, re.MULTILINE)
+    assert bases[-1][1] == "server", "the stage that is built without --target has no console"
     for sources in re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE, re.MULTILINE):
         for source in sources.split():
             assert (ROOT / source).exists(), source
@@ -86,6 +89,31 @@ def test_a_service_runs_a_command_that_there_is(name: str) -> None:
     assert service["healthcheck"].get("disable") or service["healthcheck"]["test"][0] == "CMD"
     for test in [service["healthcheck"].get("test", ["CMD", "python", "-c", ""])]:
         compile(test[3], name, "exec")
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_the_image_of_a_service_is_the_target_with_its_libraries(name: str) -> None:
+    service = OURS[name]
+    of_console = service["command"][0].startswith("console")
+    image, target = ("tianzhou-console", "console") if of_console else ("tianzhou", "server")
+    assert (service["image"].split(":")[0], service["build"]["target"]) == (image, target)
+    stage = DOCKERFILE[DOCKERFILE.index(f"AS {target}\n") :].partition("\nFROM ")[0]
+    assert f"COPY --from={target}-environment /opt/tianzhou /opt/tianzhou" in stage
+
+
+LOCKS = {"server": "fast", "console": "console"}
+"""The extra whose packages the lock of each image pins."""
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_the_lock_of_an_image_pins_what_the_package_needs_and_no_more(lock: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needed = [*project["dependencies"], *project["optional-dependencies"][LOCKS[lock]]]
+    pins = re.findall(r"^(\S+)==(\S+)", (ROOT / "locks" / f"{lock}.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {re.split(r"[\[<>=;]", one)[0] for one in needed} - {"tianzhou"} <= {name for name, _ in pins}
+    assert not {"pyspark", "pytest", "pandas"} & {name for name, _ in pins}
+    developed = re.findall(r"^(\S+)==(\S+)", (ROOT / "locks" / "dev.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    assert set(pins) <= set(developed), "images run the versions that are tested; scripts/lock makes the locks again"
 
 
 @pytest.mark.parametrize("name", SERVICES)

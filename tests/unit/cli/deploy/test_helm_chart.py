@@ -108,7 +108,9 @@ def test_there_are_name_servers_brokers_with_their_slaves_and_the_console(
 def test_what_pods_run_and_read_is_there(rendered: Callable[..., list[dict[str, Any]]], more: tuple[str, ...]) -> None:
     objects = rendered(*more)
     maps = of_kind(objects, "ConfigMap")
-    for pod in pods(objects).values():
+    for name, pod in pods(objects).items():
+        image = "tianzhou-console:0.1.0" if name == "mq-tianzhou-console" else "tianzhou:0.1.0"
+        assert {each["image"] for each in pod["containers"] + pod.get("initContainers", [])} == {image}
         volumes = {volume["name"]: volume for volume in pod["volumes"]} | {"data": {}}
         assert pod["securityContext"]["runAsNonRoot"] is True
         for container in pod["containers"] + pod.get("initContainers", []):
