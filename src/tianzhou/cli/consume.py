@@ -50,9 +50,15 @@ def consume(
         typer.Option(help="SQL92 expression over properties, \"price > 10 AND TAGS = 'A'\", instead of --tags."),
     ] = None,
     from_beginning: Annotated[
-        bool,
-        typer.Option("--from-beginning", help="Start at the oldest message, where the group has no offset yet."),
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--from-beginning/--from-end",
+            help="Start at the oldest message, or behind the newest, where the group has no offset yet. Without either "
+            "a group starts at the end of a queue, but at the beginning of one whose first message is still in the "
+            "broker's memory.",
+            show_default=False,
+        ),
+    ] = None,
     since: Annotated[
         str | None, typer.Option(help="Only what was stored since then: 10m ago, or 2026-01-31T08:00:00.")
     ] = None,
@@ -81,7 +87,9 @@ def consume(
 
     Example: tianzhou consume orders --since 10m --max 10
     """
-    span = span_of(queue or (), since, until, offset, from_beginning, int(time.time() * 1000))
+    if from_beginning is False and (since, until, offset) != (None, None, None):
+        raise ConfigError("--from-end begins behind the newest message; leave --since, --until and --offset out")
+    span = span_of(queue or (), since, until, offset, bool(from_beginning), int(time.time() * 1000))
     if group is not None and (queue or (since, until, offset) != (None, None, None)):
         raise ConfigError(
             "--since, --until, --offset and --queue are for looking; members of a group continue at its offsets, "
@@ -145,12 +153,13 @@ class _Printer:
 
 
 async def _join(
-    topic: str, group: str, tags: str, sql: str | None, from_beginning: bool, servers: Servers, printer: _Printer
+    topic: str, group: str, tags: str, sql: str | None, from_beginning: bool | None, servers: Servers, printer: _Printer
 ) -> None:
     from tianzhou.client import PushConsumer
     from tianzhou.model import ConsumeFromWhere
 
-    where = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET if from_beginning else ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+    places = {True: ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, False: ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET}
+    where = None if from_beginning is None else places[from_beginning]
     consumer = PushConsumer(group, **servers, consume_from_where=where)
     consumer.subscribe(topic, tags, sql=sql)
 

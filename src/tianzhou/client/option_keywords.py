@@ -88,7 +88,7 @@ class ConsumerKeywords(ClientKeywords, total=False):
     trace_msg_batch_num: int
     access_channel: str
     message_model: MessageModel
-    consume_from_where: ConsumeFromWhere
+    consume_from_where: ConsumeFromWhere | None
     consume_timestamp_ms: int | None
     allocate_message_queue_strategy: AllocateStrategy | None
     pull_batch_size: int

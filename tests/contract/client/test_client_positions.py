@@ -10,10 +10,10 @@ from tianzhou.errors import ClientError
 from tianzhou.model import MessageQueue
 from tianzhou.wire.bodies.clients import RUNNING_INFO
 from tianzhou.wire.bodies.heartbeat import HEARTBEAT
-from tianzhou.wire.bodies.offsets import OFFSET_TABLE
-from tianzhou.wire.codes import RequestCode
+from tianzhou.wire.bodies.offsets import CONSUMER_OFFSETS, OFFSET_TABLE, ConsumerOffsets
+from tianzhou.wire.codes import V5_0_0, RequestCode
 from tianzhou.wire.command import Command
-from tianzhou.wire.fields import read_header, write_header
+from tianzhou.wire.fields import read_header, write_header, write_reply
 from waiting import until_async
 
 pytestmark = pytest.mark.runner.with_args(within(20))
@@ -211,3 +211,55 @@ async def test_a_polling_member_answers_and_is_moved_too():
                 await consumer.seek(queue, outside)
     with pytest.raises(ClientError, match="is stopped"):
         await consumer.poll()
+
+
+def _answer_0_as_before_5_0(broker, committed: dict[str, dict[int, int]], *, shown: bool = True) -> None:
+    """Answer as RocketMQ 4.9: 0 for what the group never committed; the whole table on demand."""
+
+    def query(command):
+        reply = command.reply(0, fields=write_reply(14, offset=0))
+        reply.version = V5_0_0 - 1
+        return reply
+
+    broker.answers[14] = query
+    broker.answers[43] = lambda command: (
+        command.reply(0, body=CONSUMER_OFFSETS.dumps(ConsumerOffsets(committed)))
+        if shown
+        else command.reply(16, "no permission")
+    )
+
+
+@pytest.mark.parametrize(
+    ("committed", "shown", "held", "start"),
+    [
+        ({}, True, 9, 9),
+        ({"T@G": {1: 0}, "T@other": {0: 0}}, True, 9, 9),
+        ({"T@G": {0: 0}}, True, 9, 0),
+        ({}, False, 9, 0),  # no message is skipped where it is not sure
+        ({}, True, 0, 0),
+    ],
+)
+async def test_a_0_of_a_broker_before_5_0_is_looked_into(cluster, broker, caplog, committed, shown, held, start):
+    broker.max_offset = held
+    _answer_0_as_before_5_0(broker, committed, shown=shown)
+    consumer, _ = noting(cluster, consume_from_where=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET)
+    async with consumer:
+        await until_async(lambda: broker.pulls(), "it pulls")
+    assert broker.pulls()[0].queue_offset == start
+    asked = {header.topic: header.set_zero_if_not_found for header in broker.asked(14)}
+    assert asked == {"T": False, "%RETRY%G": None}
+    assert len(broker.asked(43)) == (held > 0)
+    warned = [one.message for one in caplog.records if "older than 5.0 and does not show" in one.message]
+    assert bool(warned) == (not shown)
+
+
+async def test_what_the_user_did_not_write_is_left_to_the_broker(cluster, broker):
+    broker.max_offset = 9
+    _answer_0_as_before_5_0(broker, {})
+    consumer, _ = noting(cluster)
+    async with consumer:
+        await until_async(lambda: broker.pulls(), "it pulls")
+    assert broker.pulls()[0].queue_offset == 0
+    assert [header.set_zero_if_not_found for header in broker.asked(14) if header.topic == "T"] == [None]
+    (data,) = HEARTBEAT.loads(broker.bodies_of(34)[-1]).consumers
+    assert data.consume_from_where is ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET

@@ -8,12 +8,13 @@ import pytest
 from apache import serving
 from client_suite import CHECKS, DELAY_LEVELS, Check
 from consumer_suite import CHECKS as CONSUMER_CHECKS
+from positions_suite import CHECKS as POSITION_CHECKS
 from producing_suite import CHECKS as PRODUCING_CHECKS
 from producing_suite import TRANSACTION_SETTINGS
 from side_by_side import Outcomes, outcomes, selected, tell
 from sql_suite import CHECKS as SQL_CHECKS
 
-ALL_CHECKS = [*CHECKS, *CONSUMER_CHECKS, *SQL_CHECKS]
+ALL_CHECKS = [*CHECKS, *CONSUMER_CHECKS, *POSITION_CHECKS, *SQL_CHECKS]
 MISSING_IN_4_9 = {
     "offsets_tell_the_ends_and_times_of_a_queue": "a search by time knows no upper bound",
     "topics_are_made_changed_and_deleted": "topic statistics leave queues out that can be read and not written",

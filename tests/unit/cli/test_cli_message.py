@@ -146,6 +146,7 @@ def test_a_part_of_a_topic_is_shown_and_the_end_is_not_waited_for(
     ("line", "code", "words"),
     [
         ("consume orders -g billing --since 1m", 2, "tianzhou group reset billing -t orders --to ..."),
+        ("consume orders --from-end --since 1m", 2, "leave --since, --until and --offset out"),
         ("consume orders --offset 99 --queue 0", 1, "offset 99 is outside of"),
         ("consume orders --queue 7", 1, "it has broker-a:0, broker-a:1"),
         ("consume ordres --since 1m", 1, "did you mean orders?"),
@@ -222,3 +223,14 @@ def test_a_trace_says_who_sent(ask: Run, sent: list[Any]) -> None:
     [record] = json.loads(ask("message", "trace", sent[0].msg_id, "-o", "json")[1])
     assert (record["group"], record["topic"], record["success"]) == ("shop", "orders", True)
     assert "no trace of nothing" in ask("message", "trace", "nothing")[2]
+
+
+@pytest.mark.parametrize(("option", "expected"), [("--from-end", 0), ("--from-beginning", 4), ("", 4)])
+def test_a_new_group_begins_where_the_option_says(
+    ask: Run, option: str, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tianzhou.cli.consume.output_closed", lambda: False)  # the test's stdout is no file
+    group = f"begin{option or '-by-default'}"
+    code, out, err = ask("consume", "orders", "-g", group, *option.split(), "--timeout", "1.5", "-o", "json")
+    assert (code, err) == (0, "")
+    assert len(bodies(out)) == expected

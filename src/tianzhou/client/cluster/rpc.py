@@ -15,7 +15,8 @@ from tianzhou.limits import MEMBERS_OF_ANSWER
 from tianzhou.model import HeartbeatData, MessageExt, MessageQueue, SubscriptionData
 from tianzhou.records.codec import decode_records
 from tianzhou.remoting.client import RemotingClient
-from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.bodies.offsets import CONSUMER_OFFSETS
+from tianzhou.wire.codes import V5_0_0, RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_reply, write_header
 from tianzhou.wire.pulled import to_message
@@ -55,14 +56,45 @@ def _named(queue: MessageQueue) -> dict[str, Any]:
 
 
 async def query_offset(remoting: RemotingClient, address: str, group: str, queue: MessageQueue) -> int | None:
-    """The group's committed offset of a queue, None when it has none (wire.md §7.3)."""
+    """Return the group's offset of a queue as the broker answers it, None when the group has none (wire.md §7.3).
+
+    Without a committed offset RocketMQ's broker answers 0 while message 0 of the queue is in its memory.
+    """
+    return (await _query_offset(remoting, address, group, queue, None))[0]
+
+
+async def query_committed(
+    remoting: RemotingClient, address: str, group: str, queue: MessageQueue
+) -> tuple[int | None, bool]:
+    """Return the offset that the group committed for a queue, None when it committed none.
+
+    Returns:
+        The offset, and whether it is sure that the group committed it. It is not sure when the broker answers 0 and is
+        older than 5.0: such a broker ignores the request for committed offsets only.
+    """
+    offset, version = await _query_offset(remoting, address, group, queue, False)
+    return offset, offset != 0 or version >= V5_0_0
+
+
+async def _query_offset(
+    remoting: RemotingClient, address: str, group: str, queue: MessageQueue, zero_if_not_found: bool | None
+) -> tuple[int | None, int]:
     code = RequestCode.QUERY_CONSUMER_OFFSET
-    command = request(code, consumer_group=group, **_named(queue))
+    command = request(code, consumer_group=group, set_zero_if_not_found=zero_if_not_found, **_named(queue))
     reply = await remoting.invoke(address, command, OFFSET_TIMEOUT_MS)
     if reply.code == ResponseCode.QUERY_NOT_FOUND:
-        return None
+        return None, reply.version
     offset = int(read_reply(code, check(reply, address)).offset)
-    return offset if offset >= 0 else None
+    return offset if offset >= 0 else None, reply.version
+
+
+async def all_committed(remoting: RemotingClient, address: str) -> dict[str, dict[int, int]]:
+    """Return all offsets that groups committed at a broker: `topic@group` to queue id to next offset (wire.md §7.10).
+
+    Topics and groups have the names that the broker knows. Offsets of light queues are left out.
+    """
+    reply = await call(remoting, address, RequestCode.GET_ALL_CONSUMER_OFFSET, timeout_ms=OFFSET_TIMEOUT_MS)
+    return CONSUMER_OFFSETS.loads(reply.body).offset_table
 
 
 def update_offset_request(group: str, queue: MessageQueue, offset: int) -> Command:

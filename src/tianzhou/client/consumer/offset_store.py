@@ -15,9 +15,9 @@ from tianzhou.client.consumer.options import ConsumerOptions
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.namespaces.namespaces import wrap
 from tianzhou.client.namespaces.request_names import offsets_inside, offsets_outside
-from tianzhou.errors import ClientError, ProtocolError, TianzhouError
+from tianzhou.errors import BrokerError, ClientError, ProtocolError, TianzhouError
 from tianzhou.file_modes import make_folders, write_file
-from tianzhou.model import MessageQueue
+from tianzhou.model import ConsumeFromWhere, MessageQueue, names
 from tianzhou.wire.bodies.offsets import OFFSET_TABLE
 
 _log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class OffsetStore(Protocol):
 def offset_store(instance: ClientInstance, group: str, options: ConsumerOptions) -> OffsetStore:
     """The store of a consumer: of its own when each member gets all messages, else one for its group."""
     if not options.is_broadcast:
-        return RemoteOffsets(instance, group)
+        return RemoteOffsets(instance, group, options.consume_from_where)
     # A client that goes by the same name after a restart, and a group under the name the servers know, as of RocketMQ's
     # own client, so that namespaces do not share a file.
     client_id = make_client_id(
@@ -74,11 +74,14 @@ class RemoteOffsets:
     Args:
         instance: reaches the brokers.
         group: the consumer group.
+        wish: where the user wants the group to begin on queues that it has no offset of; None leaves that to the
+            broker, which answers 0 for young queues.
     """
 
-    def __init__(self, instance: ClientInstance, group: str) -> None:
+    def __init__(self, instance: ClientInstance, group: str, wish: ConsumeFromWhere | None = None) -> None:
         self._instance = instance
         self._group = group
+        self._wish = wish
         self._begun: set[tuple[str, str]] = set()
 
     async def load(self) -> None:
@@ -87,7 +90,45 @@ class RemoteOffsets:
     async def read(self, queue: MessageQueue) -> int | None:
         """See `OffsetStore.read`."""
         address = self._instance.send_address(await self._instance.reader(queue))
-        return await rpc.query_offset(self._instance.remoting, address, self._group, queue)
+        remoting = self._instance.remoting
+        # A message may be sent back before the member takes over the retry topic's queue, so retry topics are read
+        # from their beginning, wherever the group wants to begin on others.
+        if self._wish is None or queue.topic.startswith(names.RETRY_PREFIX):
+            return await rpc.query_offset(remoting, address, self._group, queue)
+        offset, sure = await rpc.query_committed(remoting, address, self._group, queue)
+        if (
+            sure
+            or self._wish is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+            or await self._has_committed(address, queue)
+        ):
+            return offset
+        return None
+
+    async def _has_committed(self, address: str, queue: MessageQueue) -> bool:
+        """Whether a broker before 5.0 that answers 0 for a queue holds a committed offset of the group.
+
+        Messages are skipped when the answer is wrongly no, so any doubt counts as yes.
+        """
+        if queue.topic.startswith(names.LMQ_PREFIX):
+            return True
+        limit_ms = self._instance.api_timeout_ms
+        if await rpc.max_offset(self._instance.remoting, address, queue, limit_ms) == 0:
+            return True  # an empty queue begins at 0 in any case
+        try:
+            table = await rpc.all_committed(self._instance.remoting, address)
+        except (BrokerError, ProtocolError) as error:
+            _log.warning(
+                "group %s begins %s at offset 0: broker %s is older than 5.0 and does not show whether the group has "
+                "an offset there (%s); to begin elsewhere, reset the group's offsets before it starts",
+                self._group,
+                queue,
+                address,
+                error,
+            )
+            return True
+        namespace = self._instance.namespace
+        key = f"{wrap(namespace, queue.topic)}@{wrap(namespace, self._group)}"
+        return queue.queue_id in table.get(key, {})
 
     async def persist(self, offsets: Mapping[MessageQueue, int], *, confirm: bool = False) -> set[MessageQueue]:
         """See `OffsetStore.persist`."""

@@ -12,6 +12,9 @@ from tianzhou.client.tracing.options import TraceOptions
 from tianzhou.client.validation import check_choice, check_number
 from tianzhou.model import ConsumeFromWhere, MessageModel
 
+DEFAULT_HISTORY_MS = 30 * 60_000
+"""CONSUME_FROM_TIMESTAMP without a time begins this many milliseconds before the consumer was made."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions(TraceOptions):
@@ -19,8 +22,11 @@ class ConsumerOptions(TraceOptions):
 
     Args:
         message_model: whether members that subscribe share the messages, or each gets all.
-        consume_from_where: where a group begins on queues it has no offset of.
-        consume_timestamp_ms: the time for CONSUME_FROM_TIMESTAMP, milliseconds since the epoch.
+        consume_from_where: where a group begins on queues that it has no offset of. A value that is written here
+            counts. None is RocketMQ's default: the end of the queue, unless the broker answers 0 because the queue's
+            first message is still in its memory.
+        consume_timestamp_ms: the time for CONSUME_FROM_TIMESTAMP, milliseconds since the epoch; by default 30 minutes
+            before the consumer was made.
         allocate_message_queue_strategy: how members share the queues, by default `Averagely()`; all have to use the
             same.
         pull_batch_size: most messages of a pull.
@@ -35,7 +41,7 @@ class ConsumerOptions(TraceOptions):
     """
 
     message_model: MessageModel = MessageModel.CLUSTERING
-    consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+    consume_from_where: ConsumeFromWhere | None = None
     consume_timestamp_ms: int | None = None
     allocate_message_queue_strategy: AllocateStrategy | None = None
     pull_batch_size: int = 32
@@ -48,7 +54,8 @@ class ConsumerOptions(TraceOptions):
     def __post_init__(self) -> None:
         TraceOptions.__post_init__(self)
         check_choice("message_model", self.message_model, MessageModel)
-        check_choice("consume_from_where", self.consume_from_where, ConsumeFromWhere)
+        if self.consume_from_where is not None:
+            check_choice("consume_from_where", self.consume_from_where, ConsumeFromWhere)
         check_number("pull_batch_size", self.pull_batch_size, 1, 1_024)
         check_strategy(self.strategy)
         for hooks in ("filter_hooks", "consume_hooks"):
@@ -58,6 +65,19 @@ class ConsumerOptions(TraceOptions):
     def is_broadcast(self) -> bool:
         """Whether each member gets all messages."""
         return self.message_model is MessageModel.BROADCASTING
+
+    @property
+    def begin_where(self) -> ConsumeFromWhere:
+        """Place where a group begins on queues that it has no offset of: `consume_from_where` or its default."""
+        return self.consume_from_where or ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+
+    def begin_ms(self, made_ms: int) -> int:
+        """Return the time for CONSUME_FROM_TIMESTAMP, milliseconds since the epoch.
+
+        Args:
+            made_ms: when the consumer was made, milliseconds since the epoch.
+        """
+        return made_ms - DEFAULT_HISTORY_MS if self.consume_timestamp_ms is None else self.consume_timestamp_ms
 
     @property
     def strategy(self) -> AllocateStrategy:

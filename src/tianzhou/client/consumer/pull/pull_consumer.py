@@ -77,6 +77,7 @@ class PullConsumer(QueueReader, Startable):
         options, own = options_and_instance(type(self), PullOptions, keywords, instance, namesrv_addr)
         self._options = options
         self._owns_instance = instance is None
+        self._made_ms = own.clock.now_ms()
         super().__init__(group, own, offset_store(own, group, options), options.pull_timeout_ms, options.filter_hooks)
         self._trace = trace_dispatcher(own, group, "CONSUME", options)
         self._hooks = [*options.consume_hooks, *([self._trace.on_consume] if self._trace is not None else [])]
@@ -378,12 +379,11 @@ class PullConsumer(QueueReader, Startable):
 
     async def _first_offset(self, queue: MessageQueue) -> int:
         stored = await self._commits.stored(queue)
-        begin = first_offset(self._options.consume_from_where, stored, queue.topic)
+        begin = first_offset(self._options.begin_where, stored, queue.topic)
         if begin is Begin.MAX_OFFSET:
             return await self.max_offset(queue)
         if begin is Begin.AT_TIMESTAMP:
-            timestamp_ms = self._options.consume_timestamp_ms or self._instance.clock.now_ms()
-            return await self.offset_by_time(queue, timestamp_ms)
+            return await self.offset_by_time(queue, self._options.begin_ms(self._made_ms))
         assert isinstance(begin, int)
         return begin
 

@@ -216,7 +216,7 @@ class AssignedQueues:
         self._unpaused.set()
 
     async def _first_offset(self, queue: MessageQueue, stored: int | None) -> int:
-        begin = first_offset(self._options.consume_from_where, stored, queue.topic)
+        begin = first_offset(self._options.begin_where, stored, queue.topic)
         if isinstance(begin, int):
             return begin
         address = self._instance.send_address(await self._instance.reader(queue))

@@ -11,16 +11,13 @@ from tianzhou.client.validation import check_number
 MIB = 1024 * 1024
 ANY_SPAN = 2**62
 BROKER_SUSPEND_MS = 15_000
-DEFAULT_HISTORY_MS = 30 * 60_000
-"""CONSUME_FROM_TIMESTAMP without a time begins this long before the consumer was made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushOptions(ConsumerOptions):
     """The options of a push consumer, besides those of `ConsumerOptions`.
 
-    `consume_timestamp_ms` is half an hour ago by default. The `consume_hooks` are called around each call of a
-    handler, or around each message that iteration gives out.
+    The `consume_hooks` are called around each call of a handler, or around each message that iteration gives out.
 
     Args:
         orderly: whether queues are consumed in order; all members of a group should agree.
@@ -78,10 +75,6 @@ class PushOptions(ConsumerOptions):
         check_number("consume_timeout_ms", self.consume_timeout_ms, 1)
         check_number("max_reconsume_times", self.max_reconsume_times, -1)
         check_number("await_termination_ms", self.await_termination_ms, 0)
-
-    def begin_ms(self, made_ms: int) -> int:
-        """The time for CONSUME_FROM_TIMESTAMP of a consumer that was made at a time; milliseconds since the epoch."""
-        return made_ms - DEFAULT_HISTORY_MS if self.consume_timestamp_ms is None else self.consume_timestamp_ms
 
     @property
     def limits(self) -> PullLimits:

@@ -61,7 +61,7 @@ class PushMember:
         return ConsumerData(
             self._group,
             message_model=self._options.message_model,
-            consume_from_where=self._options.consume_from_where,
+            consume_from_where=self._options.begin_where,
             subscription_data_set=[self._subscriptions[topic] for topic in sorted(self._subscriptions)],
         )
 
@@ -111,7 +111,7 @@ class PushMember:
             "allocateMessageQueueStrategy": options.strategy.name,
             "awaitTerminationMillisWhenShutdown": options.await_termination_ms,
             "consumeConcurrentlyMaxSpan": options.consume_concurrently_max_span,
-            "consumeFromWhere": options.consume_from_where.value,
+            "consumeFromWhere": options.begin_where.value,
             "consumeMessageBatchMaxSize": options.consume_message_batch_max_size,
             "consumeThreadMax": threads,
             "consumeThreadMin": threads,
