@@ -104,7 +104,7 @@ async def a_new_group_on_a_young_topic_begins_at_the_end_when_told_so(namesrv: s
             await producer.send(Message(topic, b"later"))
 
         found = await _all_ways(namesrv, folder, topic, send_later, b"later", consume_from_where=LAST)
-    assert found == dict.fromkeys(found, [b"later"])
+    assert found == {key: [b"later"] for key in found}
 
 
 @check
@@ -122,9 +122,9 @@ async def a_new_group_on_a_young_topic_begins_at_a_time_when_told_so(namesrv: st
 
     at = {"consume_from_where": AT_TIME, "consume_timestamp_ms": between_ms}
     found = await _all_ways(namesrv, folder, topic, do_nothing, b"5", **at)
-    assert found == dict.fromkeys(found, [b"3", b"4", b"5"])
+    assert found == {key: [b"3", b"4", b"5"] for key in found}
     history = await _all_ways(namesrv, folder, topic, do_nothing, b"5", consume_from_where=AT_TIME)
-    assert history == dict.fromkeys(history, [b"%d" % number for number in range(6)])
+    assert history == {key: [b"%d" % number for number in range(6)] for key in history}
 
 
 @check
