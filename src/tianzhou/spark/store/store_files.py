@@ -31,6 +31,7 @@ from tianzhou.wire.hashing import index_hash
 UNNAMED: Final = "store"
 """Stands for the broker's name in positions and messages when no name is set: a store does not say whose it is."""
 _BACK: Final = 64
+_BLANKS: Final = 4096
 _PLAIN, _BATCHED = "consumequeue", "batchconsumequeue"
 
 
@@ -164,7 +165,7 @@ class StoreFiles:
         files = self.files(queue.topic, queue.queue_id)
         more = self.more.get((queue.topic, queue.queue_id))
         end = more[0] if more is not None else self.proved(queue, files, files.written())
-        begin = self.first(files, files.begin, end, self.log.begin)
+        begin = self._behind_blanks(files, self.first(files, files.begin, end, self.log.begin), end)
         return begin, files.end(end) if more is not None else end
 
     def proved(self, queue: MessageQueue, files: QueueFiles, end: int) -> int:
@@ -213,6 +214,16 @@ class StoreFiles:
             return unit is not None and bool(unit.physical[0] >= physical)
 
         return begin + bisect_left(range(begin, end), True, key=reaches)
+
+    def _behind_blanks(self, files: QueueFiles, begin: int, end: int) -> int:
+        """Return the first slot of a range whose unit does more than keep a place; `end` without one."""
+        if files.batched:
+            return begin
+        for units in files.units(begin, end, _BLANKS):
+            written = np.flatnonzero(~units.blank)
+            if len(written):
+                return int(units.base[written[0]])
+        return end
 
     def slot_of(self, queue: MessageQueue, offset: int, begin: int, end: int) -> int:
         """The first slot of a range whose unit ends behind a queue offset; `end` without one."""

@@ -25,6 +25,17 @@ def is_hole(physical_offset: int, size: int, tags_code: int) -> bool:
     return tags_code == HOLE or (size == BLANK_SIZE and physical_offset == 0)
 
 
+def leading(units: memoryview) -> int:
+    """Return how many units at the beginning of some only keep a place, and are all the same."""
+    unit = bytes(units[: UNIT.size])
+    if not is_hole(*UNIT.unpack(unit)):
+        return 0
+    count = len(units) // UNIT.size
+    if units == unit * count:
+        return count
+    return next(number for number in range(count) if units[number * UNIT.size : (number + 1) * UNIT.size] != unit)
+
+
 def before(physical_offset: int, size: int, log_file_size: int) -> bytes:
     """The unit for a place before a record of the queue.
 

@@ -11,7 +11,8 @@ from tianzhou.model import names
 from tianzhou.records.walk import LogEntry
 from tianzhou.store.files.lookup_steps import Range, Steps, at_once
 from tianzhou.store.files.segments import Segment
-from tianzhou.store.queues.consumequeue import ConsumeQueue, first_wrong
+from tianzhou.store.queues.consumequeue import ConsumeQueue
+from tianzhou.store.queues.unit_search import first_wrong
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.properties import get_property
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import mmap
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -18,6 +18,7 @@ from tianzhou.store.files.retention import expired_queue_segments
 from tianzhou.store.files.retired import RetiredSegment
 from tianzhou.store.files.segments import Segment, SegmentQueue
 from tianzhou.store.log import holes
+from tianzhou.store.queues.unit_search import first_wrong
 from tianzhou.watermark import Watermark
 
 logger = logging.getLogger(__name__)
@@ -27,6 +28,8 @@ _PAGE: Final = 4096
 _MORE_PAGES: Final = 3
 _NO_LIMIT: Final = 1 << 63
 _BEFORE: Final = 2
+_HOLE_BYTES: Final = 200 * UNIT_SIZE
+"""Bytes of units that are compared at once while a queue's first record is searched for."""
 
 
 class ConsumeQueue(QueueCursor):
@@ -373,12 +376,14 @@ class ConsumeQueue(QueueCursor):
         segments = self.files.segments
         if not segments or self.min_offset >= self.max_offset:
             return
-        low = self.min_offset = max(self.min_offset, segments[0].start // UNIT_SIZE)
-        high = end = self.max_offset
-        _, first = yield from self._pointing_steps(low, end)
+        end = self.max_offset
+        # A queue may begin late: its first file is filled up to its first record.
+        low = yield from self._behind_holes_steps(max(self.min_offset, segments[0].start // UNIT_SIZE), end)
+        first = yield from self.unit_steps(low)
         if first is not None and (first[0] >= smallest_physical or first[0] < 0):
-            return  # or damaged, which whoever reads finds out
-        first_low = low
+            self._raise_min_offset(low, end)  # or damaged, which whoever reads finds out
+            return
+        first_low, high = low, end
         while low < high:
             middle = (low + high) // 2
             at, unit = yield from self._pointing_steps(middle, high)
@@ -391,8 +396,30 @@ class ConsumeQueue(QueueCursor):
                 _, unit = yield from self._pointing_steps(low - _BEFORE, low - 1)
                 if unit is not None and unit[0] >= smallest_physical:
                     low, high = first_low, low - 1
-        if self.max_offset >= end:  # not restarted meanwhile
+        low = yield from self._behind_holes_steps(low, end)
+        self._raise_min_offset(low, end)
+
+    def _raise_min_offset(self, low: int, end: int) -> None:
+        """Raise the min offset to `low`, unless the queue ends before `end` because it was restarted meanwhile."""
+        if self.max_offset >= end:
             self.min_offset = max(self.min_offset, low)
+
+    def _behind_holes_steps(self, queue_offset: int, end: int) -> Steps[int]:
+        """Return the first queue offset from `queue_offset` on whose unit does more than keep a place, at most `end`."""
+        at = queue_offset
+        while at < end:
+            segment = self.files.find(at * UNIT_SIZE)
+            if segment is None:
+                break
+            start = at * UNIT_SIZE - segment.start
+            stop = min(start + _HOLE_BYTES, segment.size, end * UNIT_SIZE - segment.start)
+            view = segment.view[start:stop]
+            yield segment, start, stop
+            count = holes.leading(view)
+            if count == 0:
+                break
+            at += count
+        return at
 
     def doubt(self, physical: int) -> None:
         """Count units that point at or behind a commit-log offset as not known to be on the disk."""
@@ -474,22 +501,3 @@ class ConsumeQueue(QueueCursor):
         self.files.close()
         self._map = None
         self._segment = None
-
-
-def first_wrong(count: int, right: Callable[[int], bool]) -> int:
-    """The first of `count` units that is not right, before which all are and behind which none is; `count` if all are.
-
-    Looked for from the beginning in growing steps, because little of most queues' files was ever written.
-    """
-    low, step = 0, 1
-    while low + step <= count and right(low + step - 1):
-        low += step
-        step *= 2
-    high = min(low + step - 1, count)
-    while low < high:
-        middle = (low + high) // 2
-        if right(middle):
-            low = middle + 1
-        else:
-            high = middle
-    return low

@@ -11,7 +11,7 @@ from store_probe import StoreProbe
 from tianzhou._hot.records import NewRecord
 from tianzhou.store import MessageStore
 from tianzhou.store.files.pages import PAGE
-from tianzhou.store.queues.consumequeue import first_wrong
+from tianzhou.store.queues.unit_search import first_wrong
 from tianzhou.store.settings import StoreSettings
 
 
