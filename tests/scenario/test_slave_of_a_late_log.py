@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -85,7 +86,8 @@ async def test_its_queues_begin_with_their_first_record(tmp_path: Path) -> None:
                 stats = await ask(client, slave.address, RequestCode.GET_TOPIC_STATS_INFO, topic="T")
                 row = TOPIC_STATS.loads(stats.body).offset_table[queue]
                 assert (row.min_offset, row.max_offset) == (begins[0], MESSAGES)
-                await until_async(lambda: slave.tables.offsets.committed(group, "T", 0), "the slave has the commit")
+                stored = partial(slave.tables.offsets.committed, group, "T", 0)
+                await until_async(stored, "the slave has the commit")
                 lag = await ask(client, slave.address, RequestCode.GET_CONSUME_STATS, consumer_group=group, topic="T")
                 progress = CONSUME_STATS.loads(lag.body).offset_table[queue]
                 assert begins[0] <= progress.consumer_offset <= progress.broker_offset == MESSAGES

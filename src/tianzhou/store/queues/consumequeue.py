@@ -405,7 +405,7 @@ class ConsumeQueue(QueueCursor):
             self.min_offset = max(self.min_offset, low)
 
     def _behind_holes_steps(self, queue_offset: int, end: int) -> Steps[int]:
-        """Return the first queue offset from `queue_offset` on whose unit does more than keep a place, at most `end`."""
+        """Return the first queue offset from `queue_offset` to `end` whose unit does more than keep a place."""
         at = queue_offset
         while at < end:
             segment = self.files.find(at * UNIT_SIZE)
