@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import enum
 import re
 import select
@@ -21,6 +20,7 @@ from tianzhou.cli.writing import print_line as print_line
 from tianzhou.cli.writing import print_note as print_note
 from tianzhou.cli.writing import print_text as print_text
 from tianzhou.escaping import escaped
+from tianzhou.model.timestamps import local_date
 
 T = TypeVar("T")
 WATCH_EVERY_S: Final = 2.0
@@ -194,19 +194,21 @@ def counted(number: int, noun: str) -> str:
 
 
 def local_time(timestamp_ms: int) -> str | None:
-    """A time for people, in the machine's zone, to the second; None for 0 or less."""
+    """Return a time for people, in the machine's zone, to the second; None for 0 or less."""
     if timestamp_ms <= 0:
         return None
-    return _local(timestamp_ms).strftime("%Y-%m-%d %H:%M:%S")
+    at = local_date(timestamp_ms)
+    return _no_date(timestamp_ms) if at is None else at.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def local_time_ms(timestamp_ms: int) -> str:
-    """A time for people, in the machine's zone, to the millisecond."""
-    return _local(timestamp_ms).isoformat(" ", "milliseconds")[:23]
+    """Return a time for people, in the machine's zone, to the millisecond."""
+    at = local_date(timestamp_ms)
+    return _no_date(timestamp_ms) if at is None else at.isoformat(" ", "milliseconds")[:23]
 
 
-def _local(timestamp_ms: int) -> dt.datetime:
-    return dt.datetime.fromtimestamp(timestamp_ms / 1000).astimezone()
+def _no_date(timestamp_ms: int) -> str:
+    return f"{timestamp_ms} ms"
 
 
 def body_text(body: bytes) -> str:

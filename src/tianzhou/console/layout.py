@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import datetime as dt
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -24,6 +23,7 @@ from tianzhou.console.snapshot import Point
 from tianzhou.console.style import PRIMARY, SCRIPT, STYLE
 from tianzhou.doctor.chinese.failures import failure_in_chinese
 from tianzhou.errors import TianzhouError
+from tianzhou.model.timestamps import is_date, local_date
 
 T = TypeVar("T")
 _ADDRESS: Final = "/?&=%:+,;@~"
@@ -213,10 +213,17 @@ def preformatted(text: str) -> ui.element:
 
 
 def local_time(timestamp_ms: int) -> str:
-    """A time in the console's zone, to the second; empty for 0 or less."""
+    """Return a time in the console's zone, to the second; empty for 0 or less, its number if it is no date."""
     if timestamp_ms <= 0:
         return ""
-    return dt.datetime.fromtimestamp(timestamp_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    at = local_date(timestamp_ms)
+    return f"{timestamp_ms} ms" if at is None else at.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def local_time_ms(timestamp_ms: int) -> str:
+    """Return a time in the console's zone, to the millisecond; as `local_time` for what is no date, or 0 or less."""
+    shown = local_time(timestamp_ms)
+    return f"{shown}.{timestamp_ms % 1000:03d}" if timestamp_ms > 0 and is_date(timestamp_ms) else shown
 
 
 def chart_options(title: str, lines: Mapping[str, Sequence[Point]]) -> dict[str, Any]:

@@ -37,6 +37,9 @@ _DICTIONARIES: Final = [
     for path in (("properties.key_value.key", "properties.key_value.value") if name == "properties" else (name,))
 ]
 _DAY_US: Final = 86_400_000_000
+NO_DAY: Final = "__HIVE_DEFAULT_PARTITION__"
+"""The day of rows whose storeTimestamp is null, as Spark names the folder of null."""
+_NO_DAY_NUMBER: Final = -(1 << 62)
 _ParquetWriter: Any = pq.ParquetWriter  # its stubs know fewer arguments
 
 
@@ -45,12 +48,19 @@ def days(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
 
     Args:
         batch: with the column `storeTimestamp`.
+
+    Returns:
+        Days and rows; `NO_DAY` for rows whose time is null.
     """
     column: Any = batch.column("storeTimestamp")
     values = np.frombuffer(column.buffers()[1], np.int64, len(column), column.offset * 8) // _DAY_US
+    if column.null_count:
+        values = np.where(column.is_valid().to_numpy(zero_copy_only=False), values, _NO_DAY_NUMBER)
     edges = [0, *(np.flatnonzero(np.diff(values)) + 1).tolist(), len(values)]
     for first, last in itertools.pairwise(edges):
-        yield str(np.datetime64(int(values[first]), "D")), batch.slice(first, last - first)
+        day = int(values[first])
+        name = NO_DAY if day == _NO_DAY_NUMBER else str(np.datetime64(day, "D"))
+        yield name, batch.slice(first, last - first)
 
 
 def body_bytes(batch: pa.RecordBatch) -> int:

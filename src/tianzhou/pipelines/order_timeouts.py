@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from tianzhou.pipelines.topics import Topics, text_body
+from tianzhou.pipelines.topics import Topics, made_at, text_body
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -98,8 +98,8 @@ def outcomes(rows: DataFrame, orders: str, *, key: str, timeout_s: int, late: st
         rows.select(
             f.get_json_object(text_body(), key).alias("order"),
             (f.col("topic") == orders).alias("isOrder"),
-            f.unix_millis("bornTimestamp").alias("ms"),
-            "bornTimestamp",
+            f.unix_millis(made_at()).alias("ms"),
+            made_at(),
         )
         .where("`order` IS NOT NULL")
         .withWatermark("bornTimestamp", late)

@@ -11,7 +11,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tianzhou.errors import ConfigError
-from tianzhou.pipelines.topics import Topics, text_body
+from tianzhou.pipelines.topics import Topics, made_at, text_body
 
 
 def success_rates(rows: DataFrame, *, status: str, good: str, by: str | None, window: str, late: str) -> DataFrame:
@@ -34,7 +34,7 @@ def success_rates(rows: DataFrame, *, status: str, good: str, by: str | None, wi
     outcome = f.get_json_object(text_body(), status)
     key = f.get_json_object(text_body(), by) if by is not None else f.lit(None).cast("string")
     return (
-        rows.select("bornTimestamp", key.alias("group"), outcome.alias("outcome"))
+        rows.select(made_at(), key.alias("group"), outcome.alias("outcome"))
         .withWatermark("bornTimestamp", late)
         .groupBy(f.window("bornTimestamp", window).alias("window"), "group")
         .agg(

@@ -11,6 +11,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tianzhou.model.dead_letters import ORIGIN_ID, ORIGIN_KIND, ORIGIN_PLACE, ORIGIN_PREFIX, ORIGIN_TOPIC
 from tianzhou.model.names import RESERVED, SHARDING_KEY
+from tianzhou.model.timestamps import RAW_TIMES
 from tianzhou.pipelines.queries import SENT
 from tianzhou.spark.sink.options import EXACTLY_ONCE
 
@@ -121,11 +122,16 @@ def text_body() -> Column:
     return f.col("body").cast("string")
 
 
+def made_at() -> Column:
+    """Return when a message was made, as `bornTimestamp`: when it was stored where its producer's time is no date."""
+    return f.coalesce("bornTimestamp", "storeTimestamp").alias("bornTimestamp")
+
+
 def user_properties() -> Column:
-    """The properties a message's sender had set, without those of the system, which no sender may set."""
+    """Return the properties that a message's sender set, without those of the system, which no sender may set."""
     return f.map_filter(
         f.coalesce("properties", f.create_map().cast("map<string,string>")),
-        lambda name, _: ~name.isin(*sorted(RESERVED)),
+        lambda name, _: ~name.isin(*sorted(RESERVED | RAW_TIMES)),
     )
 
 

@@ -13,6 +13,7 @@ from tianzhou.cli.progress import Advance, progress
 from tianzhou.cli.store.export_files import Format, target
 from tianzhou.model.dead_letters import origin_id, origin_topic
 from tianzhou.model.names import dead_letter_topic
+from tianzhou.model.timestamps import raw_times
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -141,7 +142,9 @@ def _parquet_lines(file: BinaryIO, group: str) -> Iterator[Write]:
 
         def write(letters: Sequence[MessageExt]) -> None:
             for letter in letters:
-                own = {"body": letter.body, "properties": list(letter.user_properties.items())}
+                odd = raw_times(letter.born_timestamp, letter.store_timestamp)
+                own = {"body": letter.body, "properties": list((letter.user_properties | odd).items())}
+                own |= {name.removesuffix("_MS").lower(): None for name in odd}
                 rows.append(document(letter) | own | _row(group, letter))
             if len(rows) >= ROWS_AT_ONCE:
                 flush()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from tianzhou.errors import TianzhouError
+from tianzhou.model.timestamps import local_date
 
 
 class Answer(NamedTuple):
@@ -90,8 +90,10 @@ def cut(text: str, length: int) -> str:
 
 
 def moment(timestamp_ms: int, *, milliseconds: bool = False) -> str:
-    """A time in the machine's zone, `2026-11-25 21:43:28` or with `,422` behind it."""
-    at = dt.datetime.fromtimestamp(timestamp_ms / 1000).astimezone()
+    """Return a time in the machine's zone, `2026-11-25 21:43:28` or with `,422` behind it; or its number."""
+    at = local_date(timestamp_ms)
+    if at is None:
+        return str(timestamp_ms)
     text = at.strftime("%Y-%m-%d %H:%M:%S")
     return f"{text},{timestamp_ms % 1000:03d}" if milliseconds else text
 

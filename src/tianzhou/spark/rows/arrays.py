@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow  # noqa: ICN001 - `pa` is its untyped alias below
 
+from tianzhou.model.timestamps import MAX_TIME_MS, MIN_TIME_MS
+
 # The stubs of PyArrow and NumPy know neither each other's arrays nor buffers, so both are untyped in here.
 pa: Any = pyarrow
 Ints = Any
@@ -115,6 +117,15 @@ def text(array: Array) -> Array:
         return filled.take(slots(np.arange(len(values)), valid))
 
 
+def are_dates(millis: Ints) -> Ints:
+    """Return which milliseconds since the epoch lie in the years 1 to 9999 of every time zone, as NumPy booleans."""
+    return (millis >= MIN_TIME_MS) & (millis <= MAX_TIME_MS)
+
+
 def times(millis: Ints) -> Array:
-    """Milliseconds since the epoch as Spark's TIMESTAMP."""
-    return integers(millis.astype(np.int64) * 1000, pa.timestamp("us", "UTC"))
+    """Return milliseconds since the epoch as Spark's TIMESTAMP; null for what lies outside the years 1 to 9999."""
+    millis = millis.astype(np.int64)
+    valid = are_dates(millis)
+    if valid.all():
+        return integers(millis * 1000, pa.timestamp("us", "UTC"))
+    return integers(np.where(valid, millis, 0) * 1000, pa.timestamp("us", "UTC"), valid)

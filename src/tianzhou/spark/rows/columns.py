@@ -8,6 +8,7 @@ are made.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, Final
@@ -17,6 +18,7 @@ from pyarrow import RecordBatch, Schema
 
 from tianzhou.errors import CorruptRecord, ProtocolError
 from tianzhou.model import MessageQueue, names
+from tianzhou.model.timestamps import BORN_TIMESTAMP_MS, STORE_TIMESTAMP_MS, raw_times
 from tianzhou.records.codec import decode_record, encode_record, record_edges
 from tianzhou.records.layout import (
     BORN_HOST_V6,
@@ -28,6 +30,7 @@ from tianzhou.records.layout import (
     STORE_HOST_V6,
     numpy_type,
 )
+from tianzhou.repeats import Once
 from tianzhou.spark.rows import arrays
 from tianzhou.spark.rows.arrays import Array, DataType, Ints, pa
 from tianzhou.spark.rows.compiled_columns import CompiledColumns
@@ -36,6 +39,10 @@ from tianzhou.store.queues.multi_dispatch import is_light, offset_in
 from tianzhou.wire.batch import decode_batch
 from tianzhou.wire.compression import COMPRESSED, decompress
 from tianzhou.wire.ids import host_text, offset_msg_id
+from tianzhou.wire.properties import encode_properties
+
+_log = logging.getLogger(__name__)
+_odd_times_said = Once()
 
 BODY_LIMIT: Final = 64 << 20
 """Most bytes a compressed body may unpack to."""
@@ -173,7 +180,8 @@ class Records:
         for name in ("_starts", "_head", "_tail", "_ends", "_born", "_stored_at", "_store", "_body", "_body_end",
                      "_topic", "_properties"):  # fmt: skip
             setattr(self, name, getattr(self, name)[mask])
-        self.__dict__.pop("pairs", None)
+        for name in ("pairs", "odd_times"):
+            self.__dict__.pop(name, None)
 
     def renumber(self, offsets: Ints) -> None:
         """Give the records other queue offsets than they say: those of a further queue they are in (store.md §7)."""
@@ -221,6 +229,41 @@ class Records:
         """The properties."""
         return PropertyColumns(self.pairs_as_stored())
 
+    def born_times(self) -> Array:
+        """Return when the producers made the messages; null for times that are no dates."""
+        self.odd_times  # noqa: B018 - logs them
+        return arrays.times(self.fixed("born_timestamp"))
+
+    @cached_property
+    def odd_times(self) -> Ints:
+        """Rows of messages with a time that is no date. The first batch of a queue with such rows is logged."""
+        born, stored = self.fixed("born_timestamp"), self.store_stamps()
+        odd = np.flatnonzero(~(arrays.are_dates(born) & arrays.are_dates(stored)))
+        if len(odd) and _odd_times_said.first(self.queue):
+            first = int(odd[0])
+            _log.warning(
+                "%s, offset %d: bornTimestamp=%d and storeTimestamp=%d are not both in the years 1 to 9999, as of %d "
+                "messages of this batch; a time outside of them is null in rows, and its number is in properties as "
+                "%s or %s; set the clock of the producer (bornHost) or of the broker (storeHost); this is logged once "
+                "for each queue in a process",
+                self.queue, int(self.fixed("queue_offset")[first]), int(born[first]), int(stored[first]), len(odd),
+                BORN_TIMESTAMP_MS, STORE_TIMESTAMP_MS,
+            )  # fmt: skip
+        return odd
+
+    def properties(self, kind: DataType) -> Array:
+        """Return all properties as one map a message, with the numbers of times that are no dates."""
+        odd = self.odd_times
+        if not len(odd):
+            return self.pairs.maps(kind)
+        born, stored, strings = self.fixed("born_timestamp"), self.store_stamps(), self.pairs_as_stored()
+        longer = [
+            # The last pair of old brokers has no separator behind it; an empty pair does no harm.
+            strings[row].as_py() + b"\x02" + encode_properties(raw_times(int(born[row]), int(stored[row])))
+            for row in odd.tolist()
+        ]
+        return PropertyColumns(arrays.replaced(strings, odd, arrays.strings(longer, pa.binary()))).maps(kind)
+
     def bodies(self) -> Array:
         """The bodies, unpacked.
 
@@ -236,7 +279,8 @@ class Records:
         return arrays.replaced(bodies, packed, arrays.strings(unpacked, pa.binary()))
 
     def store_times(self) -> Array:
-        """When the broker stored them."""
+        """Return when the broker stored the messages; null for times that are no dates."""
+        self.odd_times  # noqa: B018 - logs them
         return arrays.times(self.store_stamps())
 
     def born_hosts(self) -> Array:
@@ -301,7 +345,7 @@ def _key(records: Records, kind: DataType) -> Array:
 
 
 def _headers(records: Records, kind: DataType) -> Array:
-    pairs = records.pairs.maps(pa.map_(pa.string(), pa.string()))
+    pairs = records.properties(pa.map_(pa.string(), pa.string()))
     shape = kind.value_type
     made = pa.StructArray.from_arrays(
         [pairs.keys.cast(shape.field(0).type), pairs.items.cast(shape.field(1).type)], fields=list(shape)
@@ -326,8 +370,8 @@ MAKERS: Final[Mapping[str, Maker]] = {
     "tags": lambda records, kind: records.pairs.column(names.TAGS),
     "keys": lambda records, kind: records.pairs.column(names.KEYS),
     "body": _body,
-    "properties": lambda records, kind: records.pairs.maps(kind),
-    "bornTimestamp": lambda records, kind: arrays.times(records.fixed("born_timestamp")),
+    "properties": lambda records, kind: records.properties(kind),
+    "bornTimestamp": lambda records, kind: records.born_times(),
     "storeTimestamp": lambda records, kind: records.store_times(),
     "bornHost": lambda records, kind: records.born_hosts(),
     "storeHost": lambda records, kind: records.store_hosts(),

@@ -9,6 +9,7 @@ from typing import Final
 from tianzhou.client.staging import Origin
 from tianzhou.errors import ClientError, TianzhouError
 from tianzhou.model import Message, names
+from tianzhou.model.timestamps import RAW_TIMES
 
 STORED_BY: Final = frozenset({names.UNIQ_KEY, names.MSG_REGION})
 """Properties that no user sets: where one is, the properties are those of a message that was read."""
@@ -78,7 +79,7 @@ def message_of(
     own = {
         name: value
         for name, value in properties.items()
-        if name not in columns and not (read and name in names.RESERVED)
+        if name not in columns and not (read and (name in names.RESERVED or name in RAW_TIMES))
     }
     return Message(
         topic,

@@ -78,11 +78,11 @@ def _batch(topic: str, queue_id: int, buffer: bytes) -> Any:
         "topic": arrays.repeated(topic.encode(), count, pa.string()),
         "queueId": arrays.integers(np.full(count, queue_id, np.int32), pa.int32()),
         "sysFlag": arrays.integers(records.fixed("sys_flag") & np.int32(KEPT_FLAGS), pa.int32()),
-        "bornTimestamp": arrays.times(records.fixed("born_timestamp")),
+        "bornTimestamp": records.born_times(),
         "bornHost": records.born_hosts(),
         "storeTimestamp": records.store_times(),
         "storeHost": records.store_hosts(),
-        "properties": records.pairs.maps(kinds["properties"]),
+        "properties": records.properties(kinds["properties"]),
         "body": records.bodies(),
     }
     return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)

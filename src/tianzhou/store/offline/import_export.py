@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 from tianzhou.clock import Clock, SystemClock
 from tianzhou.errors import ConfigError, ProtocolError, StoreError, StoreUnreadable
 from tianzhou.model import MessageExt, names
+from tianzhou.model.timestamps import BORN_TIMESTAMP_MS, STORE_TIMESTAMP_MS
 from tianzhou.records.codec import decode_record
 from tianzhou.records.layout import PREPARED, ROLLBACK, TRANSACTION_BITS
 from tianzhou.records.walk import LogEntry, LogItem
@@ -154,6 +155,11 @@ def record_of(row: dict[str, Any]) -> NewRecord:
     try:
         body = base64.b64decode(row["bodyBase64"]) if "bodyBase64" in row else row["body"]
         properties = {str(k): str(v) for k, v in dict(row.get("properties") or {}).items() if k not in _PLACED}
+        born, stored = row.get("bornTimestamp"), row.get("storeTimestamp")
+        if born is None:  # no date could stand for the time
+            born = properties.pop(BORN_TIMESTAMP_MS, 0)
+        if stored is None:
+            properties.pop(STORE_TIMESTAMP_MS, None)
         host, _, port = str(row.get("bornHost") or "127.0.0.1:0").rpartition(":")
         return NewRecord(
             str(row["topic"]),
@@ -162,7 +168,7 @@ def record_of(row: dict[str, Any]) -> NewRecord:
             encode_properties(properties),
             flag=int(row.get("flag", 0)),
             sys_flag=int(row.get("sysFlag", 0)) & KEPT_FLAGS,
-            born_timestamp=int(row.get("bornTimestamp", 0)),
+            born_timestamp=int(born),
             born_host=address_bytes(host),
             born_port=int(port),
             reconsume_times=int(row.get("reconsumeTimes", 0)),

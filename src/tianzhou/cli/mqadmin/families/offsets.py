@@ -13,6 +13,7 @@ from tianzhou.cli.mqadmin.answers import Answer, NotFoundError, Table, cut, done
 from tianzhou.cli.mqadmin.own_files import write_own
 from tianzhou.cli.mqadmin.subcommand import Option, Subcommand, Values
 from tianzhou.errors import ConfigError, TianzhouError
+from tianzhou.model.timestamps import local_date
 
 if TYPE_CHECKING:
     from tianzhou.admin import Admin, GroupLag
@@ -195,9 +196,8 @@ def _process_queue(one: Any) -> str:
         )
         value = getattr(one, field.name)
         if name.endswith("Timestamp"):
-            value = (
-                dt.datetime.fromtimestamp(value / 1000).astimezone().strftime("%Y%m%d%H%M%S") + f"{value % 1000:03d}"
-            )
+            at = local_date(value)
+            value = value if at is None else at.strftime("%Y%m%d%H%M%S") + f"{value % 1000:03d}"
         parts.append(f"{name}={java_text.truth(value) if isinstance(value, bool) else value}")
     return f"ProcessQueueInfo [{', '.join(parts)}]"
 

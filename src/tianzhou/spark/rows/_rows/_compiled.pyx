@@ -3,7 +3,7 @@
 
 What `tianzhou.spark.rows.columns` makes of the same bytes with NumPy and Arrow is what this makes, or nothing: with the first
 record that is not plain `fill` gives up, and the batch is made there. Not plain are inner batches, packed bodies,
-IPv6 addresses, properties that are no UTF-8 or have a name twice, whatever is damaged, and what a queue says otherwise.
+IPv6 addresses, times outside the years 1 to 9999, properties that are no UTF-8 or have a name twice, whatever is damaged, and what a queue says otherwise.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -17,6 +17,7 @@ cdef extern from "rows.h":
     uint16_t tz_get16(const uint8_t *) nogil
     uint32_t tz_get32(const uint8_t *) nogil
     uint64_t tz_get64(const uint8_t *) nogil
+    int64_t MIN_TIME "TZ_MIN_TIME_MS", MAX_TIME "TZ_MAX_TIME_MS"
     bint tz_ascii(const uint8_t *, size_t) nogil
     object PyUnicode_DecodeUTF8(const char *, Py_ssize_t, const char *)
     Py_ssize_t Py_REFCNT(object)
@@ -46,6 +47,7 @@ cdef enum:
     C_ID, C_TAGS, C_KEYS, C_BORN_HOST, C_STORE_HOST, C_BODY, C_PROPERTIES
     COLUMNS
     TEXTS = C_BODY - C_ID + 1
+    TIMED = 1 << C_BORN | 1 << C_STORED | 1 << C_PROPERTIES
 
 NAMES = ("queueOffset", "physicalOffset", "bornTimestamp", "storeTimestamp", "reconsumeTimes", "sysFlag",
          "msgId", "tags", "keys", "bornHost", "storeHost", "body", "properties")
@@ -53,6 +55,12 @@ NAMES = ("queueOffset", "physicalOffset", "bornTimestamp", "storeTimestamp", "re
 cdef struct Row:
     Place start, properties
     int32_t body_size, properties_size
+
+
+cdef inline bint is_date(Place p) noexcept nogil:
+    """Whether the time at a place, in ms, lies in the years 1 to 9999 of every time zone."""
+    cdef int64_t time = <int64_t>tz_get64(p)
+    return MIN_TIME <= time <= MAX_TIME
 
 
 cdef Place locate(Place p, int64_t size, uint32_t wanted, Row *row) noexcept nogil:
@@ -66,6 +74,8 @@ cdef Place locate(Place p, int64_t size, uint32_t wanted, Row *row) noexcept nog
     if (magic != MAGIC_V1 and not wide) or <int32_t>tz_get32(p) != size:
         return NULL
     if flags & (HOST_BITS | INNER_BATCH_BITS) or (flags & COMPRESSED and wanted >> C_BODY & 1):
+        return NULL
+    if wanted & TIMED and not (is_date(p + BORN_TIME) and is_date(p + STORE_TIME)):
         return NULL
     if body_size < 0 or body_size > size - SMALLEST - wide:
         return NULL
