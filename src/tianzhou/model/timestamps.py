@@ -9,11 +9,13 @@ from __future__ import annotations
 import datetime as dt
 from typing import Final
 
-_DAY_MS: Final = 86_400_000
-MIN_TIME_MS: Final = -62_135_596_800_000 + _DAY_MS
-"""The second day of the year 1, UTC: earlier times are before the year 1 in some time zone."""
-MAX_TIME_MS: Final = 253_402_300_799_999 - _DAY_MS
-"""The last but one day of the year 9999, UTC: later times are after the year 9999 in some time zone."""
+_MARGIN_MS: Final = 2 * 86_400_000
+"""Milliseconds by which Python looks beyond a time to find the time in another zone: zones differ by up to 14 hours,
+and Python looks for changes of the clock in the 24 hours around."""
+MIN_TIME_MS: Final = -62_135_596_800_000 + _MARGIN_MS
+"""The earliest time that is a date in every time zone: the third day of the year 1, UTC."""
+MAX_TIME_MS: Final = 253_402_300_799_999 - _MARGIN_MS
+"""The latest time that is a date in every time zone: the end of 29 December 9999, UTC."""
 BORN_TIMESTAMP_MS: Final = "BORN_TIMESTAMP_MS"
 """Property of a row that has the producer's time as a number, where no date can stand for it."""
 STORE_TIMESTAMP_MS: Final = "STORE_TIMESTAMP_MS"

@@ -14,8 +14,8 @@ static inline uint32_t tz_get32(const uint8_t *p) {
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 /* tianzhou.model.timestamps.MIN_TIME_MS and MAX_TIME_MS */
-#define TZ_MIN_TIME_MS (-62135510400000LL)
-#define TZ_MAX_TIME_MS 253402214399999LL
+#define TZ_MIN_TIME_MS (-62135424000000LL)
+#define TZ_MAX_TIME_MS 253402127999999LL
 
 static inline uint64_t tz_get64(const uint8_t *p) { return (uint64_t)tz_get32(p) << 32 | tz_get32(p + 4); }
 static inline int tz_ascii(const uint8_t *p, size_t size) {

@@ -1,0 +1,163 @@
+"""Times outside the years 1 to 9999: null in rows, with the number in the properties, whichever way rows are made."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import time
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("pyspark")
+
+from records import QUEUE, record
+
+from tianzhou.model import MessageQueue
+from tianzhou.model.timestamps import MAX_TIME_MS, MIN_TIME_MS, is_date, local_date, raw_times
+from tianzhou.pipelines.archive_parts import NO_DAY, days
+from tianzhou.records.codec import encode_record
+from tianzhou.records.walk import read_item
+from tianzhou.spark.rows import _rows
+from tianzhou.spark.rows.columns import to_batch
+from tianzhou.spark.rows.compiled_columns import CompiledColumns
+from tianzhou.spark.rows.schema import COLUMNS, arrow_schema, kafka_schema, row_schema
+from tianzhou.spark.sink.outgoing import message_of
+from tianzhou.spark.store.store_tables import tables
+from tianzhou.store.offline.import_export import record_of
+
+SCHEMA = arrow_schema(row_schema(True, True))
+NO_DATES = (
+    253_402_300_800_000,  # the first millisecond of the year 10000
+    1_700_000_000_123_456,  # microseconds: the year 55840
+    2**62,
+    2**63 - 1,  # times 1000 it overflows to 1969
+    -(2**63),
+    -62_135_596_800_001,
+    MAX_TIME_MS + 1,
+    MIN_TIME_MS - 1,
+)
+DATES = (0, -1, -62_000_000_000_000, MIN_TIME_MS, MAX_TIME_MS, 1_700_000_000_123)
+
+
+@pytest.fixture(params=["pure", "compiled"])
+def rows_of(request: pytest.FixtureRequest) -> Any:
+    """Make rows of records by one of the twins."""
+    if request.param == "compiled" and _rows.fill is None:
+        pytest.skip("rows were not compiled here")
+
+    def make(*records: Any, schema: Any = SCHEMA, columns: tuple[str, ...] = COLUMNS) -> list[dict[str, Any]]:
+        way = CompiledColumns(schema, columns) if request.param == "compiled" else None
+        parts = [memoryview(b"".join(map(encode_record, records)))]
+        batch = to_batch(parts, QUEUE, schema, columns, compiled=way)
+        batch.validate(full=True)
+        return batch.to_pylist(maps_as_pydicts="strict")
+
+    return make
+
+
+@pytest.mark.parametrize("number", NO_DATES)
+def test_a_time_that_is_no_date_is_null_and_its_number_is_kept(rows_of: Any, number: int) -> None:
+    odd = record(1, properties=b"TAGS\x01A\x02a\x01b", born_timestamp=number)
+    before, row, behind = rows_of(record(0), odd, record(2))
+    assert row["bornTimestamp"] is None
+    assert row["storeTimestamp"] == before["storeTimestamp"]
+    assert row["properties"] == {"TAGS": "A", "a": "b", "BORN_TIMESTAMP_MS": str(number)}
+    assert before["properties"] == behind["properties"] == {"TAGS": "A"}
+    assert before["bornTimestamp"].year == 2023
+
+
+@pytest.mark.parametrize("number", NO_DATES)
+def test_the_brokers_time_likewise(rows_of: Any, number: int) -> None:
+    (row,) = rows_of(record(properties=b"", store_timestamp=number, born_timestamp=number))
+    assert (row["bornTimestamp"], row["storeTimestamp"]) == (None, None)
+    assert row["properties"] == {"BORN_TIMESTAMP_MS": str(number), "STORE_TIMESTAMP_MS": str(number)}
+
+
+@pytest.mark.parametrize("number", DATES)
+def test_a_time_that_is_a_date_is_one(rows_of: Any, number: int) -> None:
+    (row,) = rows_of(record(born_timestamp=number))
+    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    assert row["bornTimestamp"].astimezone(dt.UTC) == epoch + dt.timedelta(milliseconds=number)
+    assert row["properties"] == {"TAGS": "A"}
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "Etc/GMT+12", "Asia/Shanghai", "America/New_York"])
+@pytest.mark.parametrize("number", DATES)
+def test_a_date_is_one_in_every_time_zone(monkeypatch: pytest.MonkeyPatch, zone: str, number: int) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        # As PySpark's TimestampType makes a date of microseconds, and as our pages do.
+        assert dt.datetime.fromtimestamp(number * 1000 // 1_000_000).astimezone() is not None
+        found = local_date(number)
+        assert found is not None
+        assert round(found.timestamp() * 1000) == number
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+@given(st.integers(-(2**70), 2**70))
+def test_there_is_a_date_or_a_number(number: int) -> None:
+    found = local_date(number)
+    assert (found is None) == (not is_date(number)) == bool(raw_times(number, 0))
+
+
+def test_kafkas_headers_have_the_number_too(rows_of: Any) -> None:
+    schema = arrow_schema(kafka_schema(True))
+    columns = ("key", "body", "topic", "queueId", "queueOffset", "storeTimestamp", "timestampType", "headers")
+    (row,) = rows_of(record(store_timestamp=2**62), schema=schema, columns=columns)
+    assert row["timestamp"] is None
+    assert {"key": "STORE_TIMESTAMP_MS", "value": b"%d" % 2**62} in row["headers"]
+
+
+def test_columns_without_a_time_stay_with_the_compiled_twin() -> None:
+    if _rows.fill is None:
+        pytest.skip("rows were not compiled here")
+    body = [encode_record(record(born_timestamp=2**62))]
+    lean = pa.schema([SCHEMA.field(name) for name in ("queueOffset", "body", "tags")])
+    assert CompiledColumns(lean, tuple(lean.names)).walked(body, QUEUE, 0, None) is not None
+    for name in ("bornTimestamp", "storeTimestamp", "properties"):
+        one = pa.schema([SCHEMA.field(name)])
+        assert CompiledColumns(one, (name,)).walked(body, QUEUE, 0, None) is None
+
+
+def test_the_first_message_of_a_queue_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    queue = MessageQueue("odd", "broker-b", 7)
+    body = b"".join(
+        encode_record(record(offset, topic="odd", queue_id=7, born_timestamp=2**62 if offset > 1 else 0))
+        for offset in range(5)
+    )
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            to_batch(body, queue, SCHEMA, COLUMNS)
+    (line,) = [one.getMessage() for one in caplog.records]
+    assert line.startswith("odd@broker-b:7, offset 2: bornTimestamp=4611686018427387904 and storeTimestamp=17000000")
+    assert "as of 3 messages of this batch" in line
+
+
+def test_an_export_keeps_the_number_for_the_import() -> None:
+    raw = encode_record(record(born_timestamp=2**62, store_timestamp=-(2**63)))
+    entry = read_item(memoryview(raw + bytes(8)), 0, 1000, check_crc=False).entry
+    assert entry is not None
+    (table,) = tables([(entry, memoryview(raw))])
+    (row,) = table.to_pylist(maps_as_pydicts="strict")
+    assert (row["bornTimestamp"], row["storeTimestamp"]) == (None, None)
+    made = record_of(row)
+    assert made.born_timestamp == 2**62
+    assert made.properties == b"TAGS\x01A\x02"
+
+
+def test_a_copy_of_a_row_is_sent_without_the_numbers() -> None:
+    properties = {"UNIQ_KEY": "0A", "BORN_TIMESTAMP_MS": "1", "STORE_TIMESTAMP_MS": "2", "mine": "3"}
+    assert message_of("t", b"x", properties=properties).properties == {"mine": "3"}
+
+
+def test_rows_without_a_day_have_a_folder() -> None:
+    body = [encode_record(record(n, store_timestamp=2**62 if n in (1, 2) else 0)) for n in range(4)]
+    batch = to_batch(b"".join(body), QUEUE, SCHEMA, COLUMNS)
+    assert [(day, rows.num_rows) for day, rows in days(batch)] == [("1970-01-01", 1), (NO_DAY, 2), ("1970-01-01", 1)]
