@@ -109,9 +109,19 @@ def plain(value: Any) -> Any:
 
 
 def cells(column: Any) -> list[Any]:
-    """The values of an Arrow column as JSON can hold them; maps become objects."""
+    """Return the values of an Arrow column as JSON can hold them; maps become objects."""
+    if pa.types.is_timestamp(column.type):
+        return [_moment(value, column.type.unit) for value in column]
     values = column.to_pylist(maps_as_pydicts="lossy") if pa.types.is_map(column.type) else column.to_pylist()
     return [plain(value) for value in values]
+
+
+def _moment(value: Any, unit: str) -> Any:
+    """Return a time as ISO 8601, or as a number outside of the years 1 to 9999."""
+    try:
+        return plain(value.as_py())
+    except (OverflowError, ValueError):
+        return f"{value.value} {unit}"
 
 
 def rows_of(batches: Iterable[Any], most_bytes: int) -> Iterator[list[Any] | None]:

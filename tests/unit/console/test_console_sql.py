@@ -200,3 +200,23 @@ def test_questions_that_are_too_large_are_refused_before_anything_is_read() -> N
     ):
         with pytest.raises(ClientError, match=words):
             asyncio.run(queries.run(query, many, each))
+
+
+@pytest.mark.parametrize("born_ms", [253_402_300_800_000, 2**62, -(2**63)])
+def test_times_that_are_no_dates_are_null_and_properties_have_their_numbers(born_ms: int) -> None:
+    host = b"\x7f\0\0\1"
+    odd = encode_record(Record("T", 3, 1, 500, 0, 0, born_ms, host, 1, 2_000, host, 2, 0, 0, b"x", b"colour\x01red"))
+    tables: sql.Tables = {"t": [(MessageQueue("T", "b", 3), 0, 2, [record(0, b"before") + odd])]}
+    query = (
+        "SELECT queueOffset, bornTimestamp, storeTimestamp, properties['BORN_TIMESTAMP_MS'], properties['colour']"
+        " FROM t ORDER BY bornTimestamp NULLS LAST"
+    )
+    assert asyncio.run(sql.ask(query, tables, seconds=PATIENT_S))["rows"] == [
+        [0, "1970-01-01T00:00:01", "1970-01-01T00:00:02", None, "red"],
+        [1, None, "1970-01-01T00:00:02", str(born_ms), "red"],
+    ]
+
+
+def test_a_date_that_no_json_can_hold_is_shown_as_a_number() -> None:
+    found = reply("SELECT make_timestamp(253402300800000000) AS late, TIMESTAMP '2026-01-02' AS fine")
+    assert found["rows"] == [["253402300800000000 us", "2026-01-02T00:00:00"]]

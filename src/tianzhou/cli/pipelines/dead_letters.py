@@ -232,8 +232,8 @@ def _show(group: str, causes: Rows, letters: Rows, output: Output) -> None:
         print_rows(SAMPLES, letters, output)
 
 
-def _time(value: Any) -> str:
-    return str(value)[:19]
+def _time(value: Any) -> str | None:
+    return None if value is None else str(value)[:19]
 
 
 def _show_chosen(rows: Sequence[tuple[Any, ...]], applied: bool, output: Output) -> None:
