@@ -313,6 +313,7 @@ def _broker_settings(one: EmbeddedSettings, namesrv: str, advertised: str) -> tu
         broker_config_path=str(home / "broker.conf"),
         # Off by default as in RocketMQ, where operators decide; here nobody else is there to turn it on.
         enable_property_filter=True,
+        slave_read_enable=one.values.get("enableDLegerCommitLog") == "true",
         linger_micros=one.linger_micros,
         acl_config_path=str(one.data / ACCOUNTS),
         metrics_prom_exporter_host=PAGE_HOST,

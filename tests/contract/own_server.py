@@ -87,7 +87,7 @@ class OwnServer:
             listen_port=0,
             namesrv_addr=self.address,
             broker_config_path=str(self._folder / f"broker-{broker_id}.properties"),
-            **{"enable_property_filter": True} | self._broker_options,
+            **{"enable_property_filter": True, "slave_read_enable": role == "SLAVE"} | self._broker_options,
         )
         store_settings = replace(
             StoreSettings(),

@@ -33,7 +33,7 @@ def small_broker(
     **settings: Any,
 ) -> Broker:
     """A broker on any free port with its store in `folder/name`; without a name server but by `namesrv_addr`."""
-    values = {
+    values: dict[str, Any] = {
         "broker_name": name, "broker_ip1": "127.0.0.1", "bind_address": "127.0.0.1", "listen_port": 0,
         "namesrv_addr": "", "broker_config_path": str(folder / "broker.conf"),
     }  # fmt: skip
@@ -41,7 +41,9 @@ def small_broker(
         "mapped_file_size_commit_log": 1 << 20, "mapped_file_size_consume_queue": 20_000, "max_hash_slot_num": 100,
         "max_index_num": 400, "store_path_root_dir": str(folder / name),
     }  # fmt: skip
-    return Broker(BrokerSettings(**values | settings), StoreSettings(**small | (store or {})), tls=tls)
+    store_settings = StoreSettings(**small | (store or {}))
+    values["slave_read_enable"] = store_settings.may_follow  # as `tianzhou broker` starts it
+    return Broker(BrokerSettings(**values | settings), store_settings, tls=tls)
 
 
 def name_server(folder: Path, tls: TlsSettings | None = None, **more: Any) -> NameServer:

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from small_broker import ask, name_server, run, small_broker
+from small_broker import ask, name_server, run, send, small_broker
 
 from tianzhou.admin import Admin
 from tianzhou.admin.replicas import Lag
@@ -435,3 +435,80 @@ async def test_a_slave_that_becomes_master_lets_no_group_pass_over_what_comes_ne
             while len(found) < 3:
                 found += [message.body for message in await consumer.poll(timeout_ms=1000)]
             assert found == [b"one", b"two", b"three"]
+
+
+@pytest.mark.parametrize("role", ["SLAVE", "ASYNC_MASTER"])
+async def test_slave_read_enable_is_applied_at_once(tmp_path: Path, role: str) -> None:
+    """Apache 5.3.3's slaves answer pulls with code 2 while the key is false; a master serves them in any case."""
+    async with AsyncExitStack() as stack:
+        names = await stack.enter_async_context(name_server(tmp_path))
+        namesrv = f"127.0.0.1:{names.port}"
+        client = await stack.enter_async_context(RemotingClient())
+        master = await stack.enter_async_context(broker(tmp_path, namesrv, "ASYNC_MASTER", 0))
+        await master.ready()
+        slave = await stack.enter_async_context(broker(tmp_path, namesrv, "SLAVE", 1))
+        await slave.ready()
+        async with Producer("p", namesrv) as producer:
+            queue = (await producer.queues("TBW102"))[0]
+            await producer.send(Message("orders", b"one"), queue=MessageQueue("orders", queue.broker_name, 0))
+        await until_async(lambda: slave.store.max_offset("orders", 0) == 1, "copied")
+        await until_async(lambda: "orders" in slave.tables.topics, "the topic is known to the slave")
+        changed = slave if role == "SLAVE" else master
+
+        async def set_reading(value: str) -> None:
+            change = Command(RequestCode.UPDATE_BROKER_CONFIG, body=f"slaveReadEnable={value}\n".encode())
+            assert (await client.invoke(changed.address, change, 5000)).code == ResponseCode.SUCCESS
+
+        async def codes(code: RequestCode = RequestCode.PULL_MESSAGE) -> set[tuple[int, str]]:
+            """Codes and remarks of pulls that the handler serves, and of those that are served as a run."""
+            pulls = [
+                ask(
+                    client, changed.address, code, consumer_group="g", topic="orders", queue_id=0, queue_offset=0,
+                    max_msg_nums=32, sys_flag=4, commit_offset=0, suspend_timeout_millis=0, subscription="*",
+                    sub_version=0,
+                )
+                for _ in range(4)
+            ]  # fmt: skip
+            return {(reply.code, reply.remark or "") for reply in await asyncio.gather(*pulls)}
+
+        found = {(ResponseCode.SUCCESS, "FOUND")}
+        assert await codes() == await codes() == found
+        await set_reading("false")
+        for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
+            ((answer, remark),) = await codes(code)
+            if role == "SLAVE":
+                assert answer == ResponseCode.SYSTEM_BUSY
+                assert "slaveReadEnable=false" in remark
+            else:
+                assert (answer, remark) == (ResponseCode.SUCCESS, "FOUND")
+        await set_reading("true")
+        assert await codes() == await codes() == found
+
+
+async def test_a_configured_ha_address_goes_before_what_name_servers_answer(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        names = await stack.enter_async_context(name_server(tmp_path))
+        namesrv = f"127.0.0.1:{names.port}"
+        # A master that no name server knows.
+        master = await stack.enter_async_context(broker(tmp_path, "", "ASYNC_MASTER", 0))
+        client = await stack.enter_async_context(RemotingClient())
+        await send(client, master.address, b"before", topic="orders")
+        fixed = master.replication.ha_address
+        slave = await stack.enter_async_context(broker(tmp_path, namesrv, "SLAVE", 1, ha_master_address=fixed))
+        await slave.ready()
+        await until_async(lambda: slave.store.end_offset == master.store.end_offset > 0, "copied")
+        other = tmp_path / "other"
+        async with broker(other, namesrv, "ASYNC_MASTER", 0) as named:
+            await named.ready()
+            told = {"master_ha_address": named.replication.ha_address, "master_address": named.address}
+            await ask(client, slave.address, RequestCode.EXCHANGE_BROKER_HA_INFO, **told)
+            await until_async(lambda: slave.replication.master == named.address, "the slave is told of another master")
+            await send(client, master.address, b"after", topic="orders")
+            await until_async(lambda: slave.store.end_offset == master.store.end_offset, "copied from the same master")
+            status = slave.replication.status().ha_client_runtime_info
+            assert status is not None
+            assert status.master_addr == fixed
+            assert named.replication.status().ha_connection_info == []
+        change = Command(RequestCode.UPDATE_BROKER_CONFIG, body=b"haMasterAddress=127.0.0.1:1\n")
+        refused = await client.invoke(slave.address, change, 5000)
+        assert (refused.code, "haMasterAddress" in str(refused.remark)) == (ResponseCode.NO_PERMISSION, True)

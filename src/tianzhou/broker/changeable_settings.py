@@ -58,7 +58,7 @@ FIXED: Final[dict[str, tuple[str, ...]]] = {
         """
         enableRemoteAdmin proxyProtocolTrusted configBlackList useTLS socksProxyConfig
         fetchNamesrvAddrByAddressServer rocketmq.namesrv.domain rocketmq.namesrv.domain.subgroup storeFileMode
-        controllerAddr fetchControllerAddrByDnsLookup replicationAllowedAddresses
+        controllerAddr fetchControllerAddrByDnsLookup replicationAllowedAddresses haMasterAddress
         """
     )
     + FIXED_OF_ACCESS,

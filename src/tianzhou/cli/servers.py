@@ -433,6 +433,9 @@ def broker_settings(config: Path | None, namesrv_addr: str) -> tuple[BrokerSetti
         values.setdefault("haListenPort", str(settings.listen_port + 1))
     store_settings = bind(StoreSettings, values, source=source)
     check(RULES, settings, store_settings, source=source)
+    # RocketMQ 4.9's slaves serve pulls whatever the key says, and 5.3.3's only with `true`: consumers go on by default.
+    if "slaveReadEnable" not in values:
+        settings.slave_read_enable = store_settings.may_follow
     if not store_settings.store_path_commit_log:
         store_settings.store_path_commit_log = str(store_settings.root / "commitlog")
     if not settings.broker_config_path:
@@ -441,7 +444,14 @@ def broker_settings(config: Path | None, namesrv_addr: str) -> tuple[BrokerSetti
         if settings.broker_id <= 0:
             raise ConfigError(f"{source}: brokerRole=SLAVE with brokerId={settings.broker_id}: a slave's is 1 or more")
         if not settings.namesrv_addr and not settings.fetch_namesrv_addr_by_address_server:
-            raise ConfigError(f"{source}: brokerRole=SLAVE without namesrvAddr: a slave learns its master from there")
+            if not store_settings.ha_master_address:
+                raise ConfigError(
+                    f"{source}: brokerRole=SLAVE without namesrvAddr: a slave learns its master from there"
+                )
+            print_note(
+                f"warning: {source}: haMasterAddress without namesrvAddr: this slave copies the log only. It learns from "
+                "name servers where its master serves topics, groups and offsets"
+            )
     elif settings.broker_id:
         print_note(f"warning: {source}: brokerId={settings.broker_id}: a master's is 0, and 0 is used")
         settings.broker_id = 0

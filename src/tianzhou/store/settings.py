@@ -65,6 +65,17 @@ def parse_peers(text: str) -> dict[str, str]:
     return peers
 
 
+def _check_address(key: str, text: str) -> None:
+    """Refuse a value that is no `host:port`.
+
+    Raises:
+        ValueError: it is none; the text names key and value.
+    """
+    host, _, port = text.rpartition(":")
+    if not host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65_536:
+        raise ValueError(f"{key}={text}: expected host:port, as in 10.0.0.1:10912")
+
+
 def is_member_id(text: str) -> bool:
     """Whether a text can be the id of a member of a DLedger group: `n` and a number, which makes its brokerId."""
     return re.fullmatch("[a-zA-Z][0-9]{1,9}", text) is not None
@@ -243,6 +254,7 @@ class StoreSettings:
 
     # Replication
     ha_listen_port: int = 10_912
+    ha_master_address: str = ""  # host:port of the master's HA port; a slave with it ignores what name servers answer
     broker_role: str = "ASYNC_MASTER"  # or SYNC_MASTER, SLAVE
     ha_send_heartbeat_interval: int = 5000
     ha_housekeeping_interval: int = 20_000
@@ -296,6 +308,8 @@ class StoreSettings:
         ):
             if value < least:
                 raise ValueError(f"{key}={value}: must be at least {least}")
+        if self.ha_master_address:
+            _check_address("haMasterAddress", self.ha_master_address)
         parse_delay_levels(self.message_delay_level)
         parse_hours(self.delete_when)
         parse_mode(self.store_file_mode)
@@ -326,6 +340,11 @@ class StoreSettings:
             raise ValueError(
                 "brokerRole=SLAVE, enableDLegerCommitLog=true: the group decides who is master; leave brokerRole out"
             )
+
+    @property
+    def may_follow(self) -> bool:
+        """Whether this store may copy another broker's log: a slave's store, or the store of a group's member."""
+        return self.broker_role == "SLAVE" or self.enable_d_leger_commit_log
 
     @property
     def preferred_leaders(self) -> tuple[str, ...]:

@@ -88,6 +88,8 @@ def test_unknown_keys_are_named_with_the_nearest(conf, capsys) -> None:
     [
         ("brokerRole=SLAVE", "brokerRole=SLAVE with brokerId=0: a slave's is 1 or more"),
         ("brokerRole=SLAVE\nbrokerId=1", "brokerRole=SLAVE without namesrvAddr"),
+        ("haMasterAddress=10.0.0.1", "haMasterAddress=10.0.0.1: expected host:port, as in 10.0.0.1:10912"),
+        ("haMasterAddress=10.0.0.1:99999", "haMasterAddress=10.0.0.1:99999: expected host:port"),
         ("enableDLegerCommitLog = TRUE", "dLegerGroup is not set"),
         ("enableControllerMode=true", "no controller"),
         ("authorizationEnabled=true", "authorizationEnabled=true: needs authenticationEnabled=true"),
@@ -123,6 +125,27 @@ def test_values_that_are_corrected_are_logged(conf, capsys) -> None:
     broker, _, _ = broker_settings(conf("brokerId=3\nbrokerRole=SYNC_MASTER\n"), "")
     assert broker.broker_id == 0
     assert "brokerId=3: a master's is 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("lines", "reads"),
+    [
+        ("", False),
+        ("brokerRole=SLAVE\nbrokerId=1\n", True),
+        ("brokerRole=SLAVE\nbrokerId=1\nslaveReadEnable=false\n", False),
+        ("enableDLegerCommitLog=true\ndLegerGroup=g\ndLegerPeers=n0-h:1\ndLegerSelfId=n0\n", True),
+        ("slaveReadEnable=true\n", True),
+    ],
+)
+def test_a_slave_serves_pulls_until_its_file_says_otherwise(conf, lines: str, reads: bool) -> None:
+    broker, _, _ = broker_settings(conf(f"namesrvAddr=127.0.0.1:9876\n{lines}"), "")
+    assert broker.slave_read_enable is reads
+
+
+def test_a_slave_with_its_masters_ha_address_needs_no_name_server(conf, capsys) -> None:
+    _, store, _ = broker_settings(conf("brokerId=1\nbrokerRole=SLAVE\nhaMasterAddress=[::1]:10912\n"), "")
+    assert store.ha_master_address == "[::1]:10912"
+    assert "haMasterAddress without namesrvAddr: this slave copies the log only" in capsys.readouterr().err
 
 
 def test_a_slave_keeps_its_number(conf) -> None:

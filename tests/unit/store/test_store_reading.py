@@ -107,6 +107,20 @@ def test_messages_that_have_left_memory_come_in_small_portions(store: MessageSto
     assert (near.count, near.suggest_slave) == (2, False)
 
 
+def test_limits_of_reads_follow_settings_that_are_changed_while_the_store_runs(store: MessageStore) -> None:
+    put(store, 18, size=100)
+    assert read_now(store, "T", 0, 0, 32).count == 18
+    store.settings.access_message_in_memory_max_ratio = 0
+    store.settings_changed()
+    far = read_now(store, "T", 0, 0, 32)
+    assert (far.count, far.suggest_slave) == (8, True)
+    store.settings.access_message_in_memory_max_ratio = 40
+    store.settings.max_filter_message_size = 3 * 20
+    store.settings_changed()
+    nothing = read_now(store, "T", 0, 0, 1, tag_codes=frozenset({5}))
+    assert (nothing.status, nothing.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 3)
+
+
 def test_a_read_can_look_into_the_record(store: MessageStore) -> None:
     for number in range(10):
         put(store, size=number)

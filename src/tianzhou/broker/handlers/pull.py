@@ -223,6 +223,12 @@ class PullHandler(Handler):
     def _check(self, connection: Connection, command: Command, header: Any) -> PullRequest:
         tables = self._tables
         settings = tables.settings
+        if self._replication.refuses_pulls:
+            raise BrokerError(
+                ResponseCode.SYSTEM_BUSY,
+                f"the broker[{settings.broker_ip1}] is a slave and serves no pulls (slaveReadEnable=false): pull from its"
+                " master, or set slaveReadEnable=true at the slave",
+            )
         if not settings.readable:
             raise _Forbidden(
                 _FORBIDDEN_BROKER, f"the broker[{settings.broker_ip1}] pulling message is forbidden (brokerPermission)"

@@ -83,7 +83,7 @@ class PullRuns:
 
     def __init__(self, services: Services, hold: Callable[[Connection, PullRequest, GetResult], bool]) -> None:
         self._tables, self._store, self._stats = services.tables, services.store, services.stats
-        self._clock, self._access = services.clock, services.access
+        self._clock, self._access, self._replication = services.clock, services.access, services.replication
         tables = services.tables
         self._run = PullRun(
             tables.groups.all(),
@@ -227,6 +227,7 @@ class PullRuns:
         settings = tables.settings
         return bool(
             not settings.readable
+            or self._replication.refuses_pulls
             or settings.reject_pull_consumer_enable
             or settings.disable_consume_if_consumer_read_slowly
             or tables.groups.forbidden

@@ -88,10 +88,12 @@ class Replication:
         self._stack = AsyncExitStack()
         self._server: HaServer | None = None
         self._follower = HaClient(store, clock, lambda: self._ha_master, reopen, protection.context)
-        self._ha_master = self.master = ""
+        self.is_slave = store.settings.broker_role == "SLAVE"
+        self._ha_master_is_fixed = self.is_slave and store.settings.ha_master_address != ""
+        self._ha_master = store.settings.ha_master_address if self._ha_master_is_fixed else ""
+        self.master = ""
         self.master_flush_offset = 0
         self._look_for_master: Callable[[], None] = lambda: None
-        self.is_slave = store.settings.broker_role == "SLAVE"
 
     async def __aenter__(self) -> Self:
         if not self.is_slave:
@@ -147,6 +149,11 @@ class Replication:
             await duties.begin()
             return
 
+        if self.refuses_pulls:
+            _log.info(
+                "slaveReadEnable=false: this slave serves no pulls, not even while its master is away; "
+                "set slaveReadEnable=true to have consumers read from it then"
+            )
         self._look_for_master = register
         broken: asyncio.Queue[LogEntry] = asyncio.Queue()
         self._follower.broken_at_master = broken.put_nowait
@@ -209,12 +216,14 @@ class Replication:
         self._store.copy.on_new_queue = know
 
     def master_named(self, address: str, ha_address: str) -> None:
-        """Take note of the master that a name server names in the answer to a registration.
+        """Note the master that a name server names in the answer to a registration.
 
         Args:
             address: the master's.
-            ha_address: where it serves slaves.
+            ha_address: where it serves slaves; ignored where `haMasterAddress` is set.
         """
+        if self._ha_master_is_fixed:
+            ha_address = self._ha_master
         if self.is_slave and (address, ha_address) != (self.master, self._ha_master):
             if address:
                 _log.info("the master is %s, its HA port %s", address, ha_address)
@@ -234,6 +243,11 @@ class Replication:
         if self.is_slave:
             self.master_flush_offset = self.master_flush_offset or flush_offset or 0
             self._look_for_master()
+
+    @property
+    def refuses_pulls(self) -> bool:
+        """Whether this is a slave that serves no pulls, because of `slaveReadEnable` (broker.md §17.4)."""
+        return self.is_slave and not self._settings.slave_read_enable
 
     @property
     def holders(self) -> list[str]:

@@ -18,18 +18,21 @@ class ReadLimits:
     Args:
         settings: the limits.
         memory: bytes of main memory; None for this machine's.
+
+    Attributes:
+        memory_bound: bytes behind the end of the log that count as being in memory.
+        units: queue units that one read may scan.
+        segments: queue segments that one read may scan.
     """
 
-    __slots__ = ("_made", "_settings", "memory_bound", "segments", "units")
+    __slots__ = ("_made", "_memory", "_settings", "memory_bound", "segments", "units")
 
     def __init__(self, settings: StoreSettings, memory: int | None = None) -> None:
         if memory is None:
             memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        self._settings = settings
+        self._settings, self._memory = settings, memory
         self._made: dict[tuple[int, int], GatherLimits] = {}
-        self.memory_bound = memory * settings.access_message_in_memory_max_ratio // 100
-        self.units = -(-settings.max_filter_message_size // UNIT_SIZE)
-        self.segments = max(1, settings.travel_cq_file_num_when_get_message)
+        self.settings_changed()
 
     def of(self, max_messages: int, max_bytes: int) -> GatherLimits:
         """The limits of a read with these wishes of its own."""
@@ -37,8 +40,12 @@ class ReadLimits:
         return self._make(max_messages, max_bytes) if made is None else made
 
     def settings_changed(self) -> None:
-        """Take over limits that were changed while running."""
+        """Apply settings that were changed while the store runs."""
+        settings = self._settings
         self._made.clear()
+        self.memory_bound = self._memory * settings.access_message_in_memory_max_ratio // 100
+        self.units = -(-settings.max_filter_message_size // UNIT_SIZE)
+        self.segments = max(1, settings.travel_cq_file_num_when_get_message)
 
     def _make(self, max_messages: int, max_bytes: int) -> GatherLimits:
         settings = self._settings

@@ -163,6 +163,7 @@ class BrokerOn:
                 "linger_micros": 0,
                 "default_topic_queue_nums": 4,
                 "register_name_server_period": 10_000,
+                "slave_read_enable": StoreSettings(**self.store_settings).may_follow,
                 **self.broker_settings,
             },
         )
