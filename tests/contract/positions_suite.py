@@ -7,12 +7,11 @@ proves for them as well that a wish is honoured and that a committed offset 0 is
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from client_suite import Checks, fresh, make_topic, send_numbers
+from client_suite import CLOCK, Checks, fresh, make_topic, send_numbers
 
 from tianzhou import ConsumeFromWhere, Message, MessageModel, MessageQueue, Producer, PullConsumer, PushConsumer, sync
 from tianzhou.admin import Admin
@@ -113,7 +112,7 @@ async def a_new_group_on_a_young_topic_begins_at_a_time_when_told_so(namesrv: st
     async with Producer(fresh("P"), namesrv) as producer:
         await send_numbers(producer, topic, 3)
         await asyncio.sleep(0.5)  # 4.9.7 answers the message whose store time is nearer
-        between_ms = int(time.time() * 1000)
+        between_ms = CLOCK.now_ms()
         await asyncio.sleep(0.01)  # store times are whole milliseconds
         await send_numbers(producer, topic, 3, 6)
 
