@@ -39,12 +39,8 @@ class StoreProbe:
         return self._store._index
 
     def queue(self, topic: str, number: int) -> Any:
-        """Return an open queue of a topic.
-
-        Raises:
-            KeyError: the store has no such queue.
-        """
-        return self._store._queues.table[topic][number]
+        """Return an open queue of a topic; None where the store has no such queue."""
+        return self._store._queues.find(topic, number)
 
     def queues(self, topic: str | None = None) -> list[Any]:
         """Return the open queues of a topic, or of all topics, in the order of topics and numbers."""

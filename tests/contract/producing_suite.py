@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from client_suite import CLOCK, FIRST, Checks, fresh, make_topic, read_all, send_numbers
 
+from client_probe import ClientProbe
 from tianzhou import (
     Message,
     Producer,
@@ -470,7 +471,7 @@ async def slow_brokers_are_remembered_and_options_checked(namesrv: str, folder: 
     ) as producer:
         assert producer.instance.client_id.endswith("@unit")
         await send_numbers(producer, topic, 4)
-        await producer._detector.detect()
+        await ClientProbe(producer).look_for_brokers()
     assert await bodies(namesrv, topic, 4) == [b"0", b"1", b"2", b"3"]
 
 
@@ -607,9 +608,8 @@ async def traces_that_cannot_be_sent_disturb_nothing(namesrv: str, folder: Path)
     async with Producer(fresh("P"), namesrv, trace=True, trace_topic="SCHEDULE_TOPIC_XXXX") as producer:
         for i in range(30):
             assert (await producer.send(Message(topic, b"%d" % i))).status is SendStatus.SEND_OK
-        assert producer._trace is not None
-        await until_async(lambda: producer._trace.dropped >= 30, "the records are given up")
-        assert producer._trace.sent == 0
+        await until_async(lambda: ClientProbe(producer).trace.dropped >= 30, "the records are given up")
+        assert ClientProbe(producer).trace.sent == 0
 
 
 # --- at most once ----------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import threading
 import pytest
 from scripted import ScriptedCluster, noting, one_broker, record, within
 
+from client_probe import ClientProbe
 from tianzhou import Message, Producer, SendStatus, TransactionProducer, TransactionState
 from tianzhou.client import ClientInstance
 from tianzhou.client.cluster.address_server import lookup_url
@@ -332,11 +333,11 @@ async def test_a_broker_that_did_not_answer_is_avoided_until_it_does() -> None:
                 await producer.send(Message("T", b"x"))
             assert len(slow.asked(310)) == 1
             assert len(fine.asked(310)) == 6
-            await producer._detector.detect()
-            assert not producer._faults.is_reachable("broker-0")
+            await ClientProbe(producer).look_for_brokers()
+            assert not ClientProbe(producer).is_reachable("broker-0")
             del slow.answers[30], slow.answers[310]
-            await producer._detector.detect()
-            assert producer._faults.is_reachable("broker-0")
+            await ClientProbe(producer).look_for_brokers()
+            assert ClientProbe(producer).is_reachable("broker-0")
 
 
 async def test_hooks_see_failures_and_backpressure_ends_in_time(cluster, broker) -> None:

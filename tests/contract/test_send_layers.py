@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from scripted import ScriptedCluster
 
+from client_probe import ClientProbe
 from tianzhou import Message, MessageQueue, Producer
 
 HOOKS = {"send_hooks": [lambda context: None]}
@@ -64,4 +65,4 @@ def test_a_send_goes_through_the_layers_that_are_wanted(name: str, tmp_path: Pat
 
 
 def test_a_plain_send_has_no_layers() -> None:
-    assert Producer("P", "127.0.0.1:1")._stack.is_bare
+    assert ClientProbe(Producer("P", "127.0.0.1:1")).has_bare_stack

@@ -17,10 +17,13 @@ BY_NAME = frozenset({"setattr", "getattr", "delattr", "object"})
 
 
 def uses(tests: Path = ROOT / "tests", sources: Path = ROOT / "src") -> dict[str, Counter[str]]:
-    """Return the private names of `sources` that each file of `tests` uses, and how often, by path below `tests`."""
+    """Return the private names of `sources` that each file of `tests` uses, and how often, by path below `tests`.
+
+    The probes (`tests/*_probe.py`) are left out: naming private attributes is their purpose.
+    """
     private = {name for path in sources.rglob("*.py") for name in defined(ast.parse(path.read_text()))}
     found: dict[str, Counter[str]] = {}
-    for path in sorted(tests.rglob("*.py")):
+    for path in sorted(set(tests.rglob("*.py")) - set(tests.glob("*_probe.py"))):
         tree = ast.parse(path.read_text())
         if names := Counter(name for name in used(tree) if name in private):
             found[str(path.relative_to(tests))] = names

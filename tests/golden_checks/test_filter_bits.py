@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from golden_stores import settings_of, unpacked
 
+from store_probe import StoreProbe
 from store_reads import read_now
 from tianzhou.broker.messages.message_filter import bitmap_of, by_entry
 from tianzhou.broker.settings import BrokerSettings
@@ -47,7 +48,7 @@ def test_every_record_has_the_bits_we_would_give_it_and_is_selected_by_them(root
     store.open()
     judged = 0
     try:
-        for number, queue in store._queues.table[TOPIC].items():
+        for number, queue in enumerate(StoreProbe(store).queues(TOPIC)):
             assert isinstance(queue, ExtendedQueue)
             for offset in range(queue.min_offset, queue.max_offset):
                 found = queue.unit(offset)

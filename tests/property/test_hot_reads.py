@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker_probe import ConnectionProbe
 from tianzhou._hot import client_sends, frames, identifiers, reads, sources
 from tianzhou.client.producer.publish_plan import Target
 from tianzhou.model import MessageQueue, SendResult
@@ -57,14 +58,13 @@ def connection_of(twin: Any) -> tuple[Any, list[Any]]:
 
     shared.monotonic = monotonic
     path = Path()
-    path._awaited, path._backlog, path._group, path._reserved, path.closed = {}, [], shared, 0, False
-    path.last_read = path.last_write = path.silent_since = 0.0
-    path._transport = SimpleNamespace(write=lambda piece: seen.append(("sent", piece)))
+    ConnectionProbe(path).connect(shared, SimpleNamespace(write=lambda piece: seen.append(("sent", piece))))
     return path, seen
 
 
 def go_through(twin: Any, steps: list[tuple[str, Any]]) -> list[Any]:
     path, seen = connection_of(twin)
+    group, awaited = ConnectionProbe(path).group, ConnectionProbe(path).awaited
     for name, value in steps:
         if name == "read":
             count, after, replies, closes = value
@@ -73,12 +73,12 @@ def go_through(twin: Any, steps: list[tuple[str, Any]]) -> list[Any]:
                 peer: Any, buffer: bytearray, start: int, end: int, *, after: int = after, replies: Any = replies,
                 closes: bool = closes,
             ) -> tuple[int, list[bytes]]:  # fmt: skip
-                seen.append(("run", peer is path, buffer is path._group.scratch, start, end))
+                seen.append(("run", peer is path, buffer is group.scratch, start, end))
                 peer.closed = peer.closed or closes
                 return min(after, end), list(replies)
 
-            if path._group.runs is not None:
-                path._group.runs = runs
+            if group.runs is not None:
+                group.runs = runs
             seen.append(len(path.get_buffer(-1)))
             path.buffer_updated(count)
         elif name == "sends":
@@ -87,19 +87,19 @@ def go_through(twin: Any, steps: list[tuple[str, Any]]) -> list[Any]:
                 sent = module_of(twin, client_sends).Sent(1.0, SimpleNamespace(), 1.0)
                 sent.target, sent.unique_key = TARGET, "K"
                 sent.waiter.done, sent.waiter.set_result = (lambda: False), seen.append
-                path._awaited[number] = sent
-                path._group.opaques.in_flight += 1
-            path._group.scratch[: len(b"".join(REPLIES))] = b"".join(REPLIES)
+                awaited[number] = sent
+                group.opaques.in_flight += 1
+            group.scratch[: len(b"".join(REPLIES))] = b"".join(REPLIES)
         elif name == "runs":
-            path._group.runs = (lambda *_: (0, [])) if value else None
+            group.runs = (lambda *_: (0, [])) if value else None
         elif name == "read_size":
-            path._group.budget.read_size = value
-        elif hasattr(path._group, name):
-            setattr(path._group, name, value)
+            group.budget.read_size = value
+        elif hasattr(group, name):
+            setattr(group, name, value)
         else:
             setattr(path, name, value)
         seen.append((path.closed, path.last_read, path.last_write, path.silent_since))
-        seen.append((list(path._awaited), path._group.opaques.in_flight))
+        seen.append((list(awaited), group.opaques.in_flight))
     return seen
 
 

@@ -16,6 +16,7 @@ from group_of_one import GROUP, all_entries, commit, entries_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker_probe import BrokerProbe
 from property_examples import costly
 from store_probe import StoreProbe
 from tianzhou import _hot
@@ -241,10 +242,7 @@ async def stored(root: Path, reads: list[bytes], run: Any, *, signed: bool = Fal
     )  # type: ignore[arg-type]
     group = ConnectionGroup(parts.router.serve, idle_timeout_s=0, clock=clock)
     if run is not None:
-        parts.send._run = run(
-            send_handler._SPECIAL, parts.send._tail, send_handler.tags_code, parts.send._id_head, parts.send._region,
-            parts.send._trace_on,
-        )  # fmt: skip
+        BrokerProbe(parts).serve_runs_by(run, send_handler._SPECIAL, send_handler.tags_code)
         group.runs = parts.send.serve_run
     group.start()
     answering = asyncio.ensure_future(parts.acks.run())
@@ -264,7 +262,7 @@ async def stored(root: Path, reads: list[bytes], run: Any, *, signed: bool = Fal
     if held.settings.sync_flush:
         StoreProbe(held).dispatcher.limit = None
     StoreProbe(held).dispatch_all()
-    queues = [queue for topic in sorted(held._queues.table) for _, queue in sorted(held._queues.table[topic].items())]
+    queues = StoreProbe(held).queues()
     left = (
         sorted(encode(reply) for reply in split(transport.written, 0, len(transport.written), MAX_FRAME)[0]),
         [bytes(segment.view) for segment in StoreProbe(held).log.files.segments],

@@ -10,6 +10,7 @@ import pytest
 from own_server import own_server
 from scripted import within
 
+from client_probe import ClientProbe
 from tianzhou import Message, MessageQueue, Producer, PullConsumer, PushConsumer, sync
 from tianzhou.client import ClientInstance, TransactionProducer
 from tianzhou.errors import ClientError, ConfigError, RemotingError, TianzhouError
@@ -216,6 +217,6 @@ def test_the_blocking_face_says_the_same() -> None:
                 producer.send(Message("T", b"x"))
 
             with pytest.raises(ClientError, match=r"use tianzhou.client there"):
-                producer._run(from_within())
+                ClientProbe(producer).run(from_within())
         with pytest.raises(TianzhouError, match="is stopped; make a new one"):
             producer.send(Message("T", b"x"))

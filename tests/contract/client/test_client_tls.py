@@ -18,6 +18,7 @@ from client_suite import CHECKS, FIRST, Check, fresh, make_topic
 from consumer_suite import CHECKS as CONSUMER_CHECKS
 from own_server import own_server
 
+from broker_probe import ConnectionProbe
 from shared_loop import SharedLoop
 from tianzhou import Message, Producer, PullConsumer, PushConsumer, SendStatus, TransactionProducer, sync
 from tianzhou.admin import Admin
@@ -246,4 +247,4 @@ async def test_plain_and_tls_clients_of_one_process_have_connections_of_their_ow
                 address = producer.instance.routes.master(sent.queue.broker_name)
                 connection = producer.instance.remoting.connected(address)
                 assert connection is not None
-                assert (connection._transport.get_extra_info("cipher") is not None) is encrypted
+                assert (ConnectionProbe(connection).cipher is not None) is encrypted

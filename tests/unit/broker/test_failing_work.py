@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from broker_bench import Bench, OpenBench, Peer
 
+from broker_probe import BrokerProbe
 from tianzhou.broker.messages.timer_heap import TimerHeap
 from tianzhou.broker.transactions.transactions import Half
 from tianzhou.supervision import Supervisor
@@ -18,12 +19,11 @@ pytestmark = pytest.mark.runner.with_args(run)
 
 
 async def test_sends_that_waited_for_the_disk_are_answered_after_the_answering_failed(
-    broker: OpenBench, monkeypatch: pytest.MonkeyPatch
+    broker: OpenBench,
 ) -> None:
     async with broker(store={"flush_disk_type": "SYNC_FLUSH"}) as bench:
         bench.answering.cancel()
         acks = bench.parts.acks
-        answer = acks._answer
         failures = [ValueError("a defect")]
 
         def fails_once() -> None:
@@ -31,7 +31,7 @@ async def test_sends_that_waited_for_the_disk_are_answered_after_the_answering_f
                 raise failures.pop()
             answer()
 
-        monkeypatch.setattr(acks, "_answer", fails_once)
+        answer = BrokerProbe(bench.parts).replace_answer(fails_once)
         supervisor = Supervisor("broker", bench.clock)
         supervisor.own("acknowledgements", acks.run)
         peer = bench.peer()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from name_server_desk import BROKER, Desk
 
+from broker_probe import NamesrvProbe
 from tianzhou.errors import ConnectFailed
 
 
@@ -35,8 +36,7 @@ async def test_environments_that_ask_each_other_come_to_an_end(tmp_path: Path, m
     async with Desk(tmp_path, cluster_test=True) as desk:
         monkeypatch.setenv("NAMESRV_ADDR", desk.address)
         asked = []
-        serve = desk.server._server.group.processor
-        desk.server._server.group.processor = lambda *given: asked.append(given[1].code) or serve(*given)
+        NamesrvProbe(desk.server).note_requests(asked)
         assert await asyncio.gather(*(desk.route("T") for _ in range(5))) == [17] * 5
         assert asked == [105] * 6, "five questions, and one to itself for all of them"
 

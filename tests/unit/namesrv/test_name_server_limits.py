@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from name_server_desk import Desk
 
+from broker_probe import NamesrvProbe
 from tianzhou.model import DataVersion, QueueData, TopicConfig, TopicRoute
 from tianzhou.remoting.side_thread import WeightedSemaphore
 from tianzhou.wire.bodies.register import REGISTER_BODY, RegisterBody, RegisterCodec
@@ -51,7 +52,7 @@ def put(desk: Desk, key: str, value: str, namespace: str = "ORDER_TOPIC_CONFIG")
 
 
 def refused(desk: Desk) -> dict[str, int]:
-    return dict(desk.server._handlers._bounds.refusals.counts)
+    return NamesrvProbe(desk.server).refusals
 
 
 @pytest.mark.over_limit("maxQueuesPerTopic")
@@ -169,7 +170,7 @@ async def test_large_registrations_wait_for_each_other_and_are_not_all_remembere
         replies = await asyncio.gather(*(register(desk, *topics, broker=f"broker-{n}") for n in range(6)))
         assert [reply.code for reply in replies] == [0] * 6
         assert len((await desk.route("topic-01999")).queue_datas) == 6
-        remembered = desk.server._handlers.registrations.remembered
+        remembered = NamesrvProbe(desk.server).remembered_registrations
         assert 0 < remembered < 6
         assert refused(desk) == {"maxRegistrationsBytes": 6 - remembered}
         # Who is not remembered is read again, and stays.

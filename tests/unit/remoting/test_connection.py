@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from connection_bench import Bench, echo, requests, run_bench, turns
 
+from broker_probe import ConnectionProbe
 from tianzhou.errors import BrokerError, ConnectionLost, FilterSyntaxError
 from tianzhou.remoting.connection import FLUSH_BYTES, Connection, Reply
 from tianzhou.remoting.unread import HIGH_BYTES
@@ -38,13 +39,13 @@ async def test_the_peer_is_known() -> None:
     assert (connection.remote_ip, connection.remote_port) == ("10.1.2.3", 4567)
     assert connection.remote_address == "10.1.2.3:4567"
     assert connection.remote_host_bytes == b"\x0a\x01\x02\x03"
-    mapped = Connection(connection._group)
+    mapped = Connection(ConnectionProbe(connection).group)
     MemoryTransport(mapped, ("::ffff:10.1.2.3", 1))
     assert mapped.remote_host_bytes == b"\x0a\x01\x02\x03"
-    six = Connection(connection._group)
+    six = Connection(ConnectionProbe(connection).group)
     MemoryTransport(six, ("2001:db8::1", 1))
     assert len(six.remote_host_bytes) == 16
-    await connection._group.close()
+    await ConnectionProbe(connection).group.close()
 
 
 def test_a_processor_may_answer_with_a_frame_a_command_nothing_or_later() -> None:

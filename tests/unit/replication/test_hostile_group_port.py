@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from lone_node import HOST, node
 
+from broker_probe import NodeProbe
 from tianzhou.clock import SystemClock
 from tianzhou.errors import StoreError, TianzhouError
 from tianzhou.records.codec import Record, encode_record
@@ -108,7 +109,7 @@ def test_nothing_a_stranger_sends_ends_a_node(tmp_path: Path, caplog: pytest.Log
             await one_of(send)
             tracemalloc.start()
             codes: dict[int, int] = {}
-            entries = one._store.entries
+            entries = NodeProbe(one).entries
             assert entries is not None
             for number in range(REQUESTS):
                 end, position = entries.end_index, entries.end_position
@@ -144,7 +145,7 @@ def test_where_brokers_are_is_learned_from_nodes_of_the_group_only(
 ) -> None:
     async def main() -> None:
         async with node(tmp_path) as (one, address, _), RemotingClient(clock=SystemClock()) as stranger:
-            await until_async(lambda: one._member is not None, "it takes part")
+            await until_async(lambda: NodeProbe(one).member is not None, "it takes part")
             vote = {"group": group, "remoteId": "n0", "localId": "n1", "leaderId": "n1", "term": 1,
                     "ledgerEndIndex": -1, "ledgerEndTerm": -1}  # fmt: skip
             command = Command(Code.VOTE, fields={"brokerAddr": "10.0.0.7:10911"}, body=json.dumps(vote).encode())
@@ -159,8 +160,8 @@ def test_a_node_that_cannot_read_its_log_begins_again(tmp_path: Path, monkeypatc
 
     async def main() -> None:
         async with node(tmp_path) as (one, _, supervisor):
-            await until_async(lambda: one._member is not None, "it takes part")
-            first, refusing = one._member, iter([True])
+            await until_async(lambda: NodeProbe(one).member is not None, "it takes part")
+            first, refusing = NodeProbe(one).member, iter([True])
 
             def end_index(entries: EntryLog) -> int:
                 if next(refusing, False):
@@ -168,7 +169,7 @@ def test_a_node_that_cannot_read_its_log_begins_again(tmp_path: Path, monkeypatc
                 return -1
 
             monkeypatch.setattr(EntryLog, "end_index", property(end_index))
-            await until_async(lambda: one._member not in (None, first), "it begins again")
+            await until_async(lambda: NodeProbe(one).member not in (None, first), "it begins again")
             assert [trouble.why for trouble in supervisor.troubles.present()] != []
 
     asyncio.run(main())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 from group_of_one import group_store
 from member_desk import Desk
 
+from broker_probe import NodeProbe
 from tianzhou.broker.replication.group import GroupReplication
 from tianzhou.replication.dledger.ready import Role
 from tianzhou.replication.group_node import GroupNode
@@ -28,8 +28,7 @@ async def late(folder: Path) -> None:
     assert desk.member.standing.serving
     async with group_store(folder, d_leger_peers=PEERS) as store:
         node = GroupNode(store, clock, "127.0.0.1", "127.0.0.1:9")
-        node._member, node.standing = desk.member, desk.member.standing
-        node._failed = asyncio.get_running_loop().create_future()
+        NodeProbe(node).take_part_as(desk.member)
         assert node.still_leads()
         clock.advance(60)
         # Nothing has run since.

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from broker_bench import Bench, OpenBench, Peer
 
+from broker_probe import BrokerProbe
 from tianzhou.broker.stats.stats import BrokerStats
 from tianzhou.limits import FIGURES, Bounds
 from tianzhou.wire.codes import RequestCode, ResponseCode
@@ -52,7 +53,7 @@ async def test_a_reply_no_frame_can_carry_is_refused_and_the_connection_stays(
     def huge(_connection: Any, command: Command) -> Command:
         return command.reply(0, body=b"x" * (16 << 20))
 
-    bench.parts.router._table[RequestCode.GET_ALL_TOPIC_CONFIG] = huge
+    BrokerProbe(bench.parts).answer_with(RequestCode.GET_ALL_TOPIC_CONFIG, huge)
     with caplog.at_level(logging.WARNING):
         replies = [await peer.ask(RequestCode.GET_ALL_TOPIC_CONFIG) for _ in range(2)]
     assert [reply.code for reply in replies] == [REFUSED, REFUSED]

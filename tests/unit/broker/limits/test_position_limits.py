@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from broker_bench import Bench, OpenBench, Peer
 
+from broker_probe import BrokerProbe
 from tianzhou.model import MessageQueue
 from tianzhou.wire.bodies.clients import LOCK_REQUEST, LOCKED_QUEUES, LockRequest
 from tianzhou.wire.codes import RequestCode, ResponseCode
@@ -106,10 +107,10 @@ async def test_locks_of_who_never_registered_come_to_an_end_and_go_with_time(
         assert await peer.refused() == {name: "1"}
         bench.clock.advance(61)
         bench.parts.housekeeping.sweep()
-        assert not bench.tables.locks._groups
+        assert not BrokerProbe(tables=bench.tables).locked_groups
 
 
 async def test_groups_that_lock_nothing_leave_nothing(bench: Bench, peer: Peer) -> None:
     for n in range(5):
         assert (await lock(peer, f"G{n}")).code == 0
-    assert not bench.tables.locks._groups
+    assert not BrokerProbe(tables=bench.tables).locked_groups

@@ -15,6 +15,7 @@ from broker_bench import Bench, OpenBench, Peer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker_probe import BrokerProbe, ConnectionProbe
 from store_probe import StoreProbe
 from tianzhou import _hot
 from tianzhou._hot import pulls
@@ -205,16 +206,16 @@ async def left_by(folder: Path, steps: list[Any], *, runs: bool, accounts: tuple
         await asyncio.sleep(0.01)
         written = peer.transport.written
         replies, _ = split(written, 0, len(written), MAX_FRAME)
-        tables, gets = bench.tables, bench.stats.gets
+        tables, gets, probe = bench.tables, bench.stats.gets, BrokerProbe(tables=bench.tables)
         return (
             # What is deferred is sent when its turn comes.
             sorted(encode(reply) for reply in replies),
             tables.offsets.snapshot()["offsetTable"],
-            tables.offsets._pulled,
+            probe.pulled_offsets,
             {key: (got.count, got.bytes, got.calls, got.queues) for key, got in gets.items()},
             (bench.stats.found, bench.stats.missed, bench.parts.pulls.waiting, peer.connection.deferred_replies),
             sorted(tables.groups.all()),
-            Counter(kind.expression for topics in tables.clients._pulled.values() for kind in topics.values()),
+            Counter(kind.expression for topics in probe.pulled_subscriptions.values() for kind in topics.values()),
         ), served
 
 
@@ -358,7 +359,7 @@ async def test_who_takes_what_is_written_is_served_run_after_run(broker: OpenBen
         before = len(peer.transport.written)
         after, replies = runs(peer.connection, buffer, 0, len(buffer))
         assert 0 < after < len(buffer), "the rest is for when it reads again"
-        most = peer.connection._group.write_high_bytes + 2 * pull_runs.FLUSH_BYTES
+        most = ConnectionProbe(peer.connection).group.write_high_bytes + 2 * pull_runs.FLUSH_BYTES
         assert len(peer.transport.written) - before + sum(map(len, replies)) < most
 
 

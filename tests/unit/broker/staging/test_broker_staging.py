@@ -29,6 +29,7 @@ from staging_talk import (
     waiting,
 )
 
+from broker_probe import BrokerProbe
 from store_reads import read_now
 from tianzhou.broker.staging.log_entries import Decided, Refused
 from tianzhou.store.files.lookup_steps import at_once
@@ -151,10 +152,10 @@ async def test_others_are_served_while_a_long_unit_is_checked(bench: Bench) -> N
     def problem(staged: StagedMessage, limit: int) -> str | None:
         if staged.body == b"1000" and met[-1:] != ["given up"]:
             met.append("given up")
-            bench.parts.staging._note(Refused(AttemptList("W", 0, HERE, ["a"])))
+            BrokerProbe(bench.parts).note_attempt(Refused(AttemptList("W", 0, HERE, ["a"])))
         if staged.body == b"2000" and met[-1:] != ["decided"]:
             met.append("decided")
-            bench.parts.staging._note(Decided(decision(b=1), HERE))
+            BrokerProbe(bench.parts).note_attempt(Decided(decision(b=1), HERE))
         return real(staged, limit)
 
     handler.records.problem = problem

@@ -26,6 +26,7 @@ from staging_talk import (
     waiting,
 )
 
+from broker_probe import BrokerProbe
 from tianzhou.broker.staging import recovery, staging_publisher
 from tianzhou.broker.staging.recovery import still_there
 from tianzhou.store.results import PutResult, PutStatus
@@ -162,7 +163,7 @@ async def test_a_snapshot_keeps_to_the_limits_of_the_store(broker: OpenBench) ->
         count = len(bench.records(NOTES))
         await bench.parts.staging.load()
         assert set(bench.tables.staging.get("W").refused) == set(refused)
-        bench.parts.staging._snapshot_place = -1
+        BrokerProbe(bench.parts).forget_staging_snapshot()
         await bench.parts.staging.round()
         await bench.parts.staging.round()
         await asyncio.sleep(1)

@@ -1,0 +1,163 @@
+"""Questions that tests ask about the inside of servers: brokers, name servers, their connections and tables.
+
+As `store_probe`: tests do not name private attributes, so that a change of a server's inside changes this file only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+
+class BrokerProbe:
+    """The inside of a broker's parts.
+
+    Args:
+        parts: the parts of `make_parts`; None where a test asks about tables only.
+        tables: the tables of the broker; None where a test asks about parts only.
+    """
+
+    def __init__(self, parts: Any = None, tables: Any = None) -> None:
+        self._parts, self._tables = parts, tables
+
+    @property
+    def locked_groups(self) -> int:
+        """Number of groups of which the lock table knows a queue."""
+        return len(self._tables.locks._groups)
+
+    @property
+    def complained_groups(self) -> int:
+        """Number of groups whose wrong filters the broker remembers to have reported."""
+        return len(self._tables.filters._complained)
+
+    @property
+    def pulled_offsets(self) -> Any:
+        """The offset that each group has pulled last, by queue."""
+        return self._tables.offsets._pulled
+
+    @property
+    def pulled_subscriptions(self) -> Any:
+        """The subscription that each group has pulled with last, by topic."""
+        return self._tables.clients._pulled
+
+    def answer_with(self, code: int, handler: Callable[..., Any]) -> None:
+        """Have the router serve the requests of a code by another handler."""
+        self._parts.router._table[code] = handler
+
+    def serve_runs_by(self, run: Callable[..., Any], special: Any, tags_code: Callable[..., int]) -> None:
+        """Have runs of sends served by another twin of `SendRun`.
+
+        Args:
+            run: the class of that twin.
+            special: properties that a run does not take.
+            tags_code: hash of tags.
+        """
+        send = self._parts.send
+        send._run = run(special, send._tail, tags_code, send._id_head, send._region, send._trace_on)
+
+    def replace_answer(self, answer: Callable[..., Any]) -> Callable[..., Any]:
+        """Have acknowledgements answered by another function; return the former function."""
+        former: Callable[..., Any] = self._parts.acks._answer
+        self._parts.acks._answer = answer
+        return former
+
+    def note_attempt(self, decided: Any) -> None:
+        """Have the staging part note what another broker has decided about an attempt."""
+        self._parts.staging._note(decided)
+
+    def forget_staging_snapshot(self) -> None:
+        """Have the staging part take no snapshot of its ledger for written."""
+        self._parts.staging._snapshot_place = -1
+
+
+class NamesrvProbe:
+    """The inside of a name server.
+
+    Args:
+        server: the server.
+    """
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+
+    @property
+    def refusals(self) -> dict[Any, int]:
+        """Number of refused requests by the limit that refused them."""
+        return dict(self._server._handlers._bounds.refusals.counts)
+
+    @property
+    def remembered_registrations(self) -> Any:
+        """Registrations whose bodies the server remembers."""
+        return self._server._handlers.registrations.remembered
+
+    def note_requests(self, codes: list[int]) -> None:
+        """Have the code of each request appended to `codes` before the server serves the request."""
+        group = self._server._server.group
+        serve = group.processor
+        group.processor = lambda *given: codes.append(given[1].code) or serve(*given)
+
+
+class NodeProbe:
+    """The inside of a node of a DLedger group.
+
+    Args:
+        node: the node.
+    """
+
+    def __init__(self, node: Any) -> None:
+        self._node = node
+
+    @property
+    def member(self) -> Any:
+        """The member of the group that the node carries out; None before it takes part."""
+        return self._node._member
+
+    @property
+    def entries(self) -> Any:
+        """The entries of the node's store."""
+        return self._node._store.entries
+
+    def take_part_as(self, member: Any) -> None:
+        """Have the node carry out a member; call it on the running loop."""
+        self._node._member, self._node.standing = member, member.standing
+        self._node._failed = asyncio.get_running_loop().create_future()
+
+
+class ConnectionProbe:
+    """The inside of a connection, or of a twin of its read path.
+
+    Args:
+        connection: the connection.
+    """
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    @property
+    def group(self) -> Any:
+        """What the connections of one server or client share."""
+        return self._connection._group
+
+    @property
+    def cipher(self) -> Any:
+        """The cipher of the connection; None without TLS."""
+        return self._connection._transport.get_extra_info("cipher")
+
+    @property
+    def awaited(self) -> dict[int, Any]:
+        """The requests that await a reply, by their number."""
+        awaited: dict[int, Any] = self._connection._awaited
+        return awaited
+
+    def connect(self, group: Any, transport: Any) -> None:
+        """Give a read path all that a connection has when it is made."""
+        path = self._connection
+        path._awaited, path._backlog, path._group, path._reserved, path.closed = {}, [], group, 0, False
+        path.last_read = path.last_write = path.silent_since = 0.0
+        path._transport = transport
+
+
+def reserved_bytes(connections: Iterable[Any]) -> int:
+    """Return the bytes that the sessions of connections hold for frames that are not whole."""
+    return sum(connection._session.reserved for connection in connections)
