@@ -20,7 +20,7 @@ from pathlib import Path
 HOST = "127.0.0.1"
 FIRST, END = 61_000, 65_536
 WORKERS = 4
-HELD = 200
+HELD = 400
 """So many ports that were given away last are locked; servers of those before them listen, or have ended."""
 
 _worker = int(re.sub(r"\D", "", os.environ.get("PYTEST_XDIST_WORKER", "")) or 0) % WORKERS
