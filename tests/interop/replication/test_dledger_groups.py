@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from group_load import Load, create_topic, equal_logs, stored
-from groups import OURS, Group, group
+from groups import OURS, group
 from own import OwnBroker
 from toolchain import SERVERS, ToolchainMissingError
 
@@ -24,39 +23,39 @@ SLOW_MIXTURES = {
 }
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
+@pytest.mark.at_once
+@pytest.mark.parametrize(
+    "kinds",
+    [
         *(pytest.param(kinds, id=name) for name, kinds in MIXTURES.items()),
         *(pytest.param(kinds, id=name, marks=pytest.mark.slow) for name, kinds in SLOW_MIXTURES.items()),
     ],
 )
-def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
-    folder: Path = tmp_path_factory.mktemp("group")
+def test_each_leader_in_turn_dies_and_nothing_acknowledged_is_lost(kinds: tuple[str, ...], tmp_path: Path) -> None:
+    """Everyone who becomes the leader is killed under load and comes back; ours and Apache's get their turn."""
     try:
-        with group(folder, request.param) as found:
-            yield found
+        with group(tmp_path, kinds) as running:
+            create_topic(running)
+            with Load(running.namesrv) as load:
+                until(lambda: len(load.acknowledged) > 100, "messages are acknowledged", within_s=60)
+                for _ in range(3):
+                    leader = running.leader()
+                    running.members[leader].kill()
+                    before = len(load.acknowledged)
+                    running.leader(other_than=leader)
+                    until(lambda n=before: len(load.acknowledged) > n + 100, "it goes on", within_s=60)
+                    running.members[leader] = running.member(leader, running.kinds[leader])
+                    running.members[leader].launch()
+                    until(
+                        lambda n=leader: running.members[n].address in running.registered().values(),
+                        "it is back",
+                        within_s=90,
+                    )
+            until(lambda: equal_logs(running), "all members have the same log", within_s=60)
+            for member in running.members:
+                if isinstance(member, OwnBroker):
+                    until(
+                        lambda a=member.address: set(load.acknowledged) <= set(stored(a)), "all is served", within_s=60
+                    )
     except ToolchainMissingError as error:
         pytest.skip(str(error))
-
-
-def test_each_leader_in_turn_dies_and_nothing_acknowledged_is_lost(running: Group) -> None:
-    """Everyone who becomes the leader is killed under load and comes back; ours and Apache's get their turn."""
-    create_topic(running)
-    with Load(running.namesrv) as load:
-        until(lambda: len(load.acknowledged) > 100, "messages are acknowledged", within_s=60)
-        for _ in range(3):
-            leader = running.leader()
-            running.members[leader].kill()
-            before = len(load.acknowledged)
-            running.leader(other_than=leader)
-            until(lambda n=before: len(load.acknowledged) > n + 100, "it goes on", within_s=60)
-            running.members[leader] = running.member(leader, running.kinds[leader])
-            running.members[leader].launch()
-            until(
-                lambda n=leader: running.members[n].address in running.registered().values(), "it is back", within_s=90
-            )
-    until(lambda: equal_logs(running), "all members have the same log", within_s=60)
-    for member in running.members:
-        if isinstance(member, OwnBroker):
-            until(lambda a=member.address: set(load.acknowledged) <= set(stored(a)), "all is served", within_s=60)
