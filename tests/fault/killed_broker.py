@@ -7,7 +7,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from processes import Tianzhou
 
 from tianzhou.admin import Admin
+from waiting import until_async
 
 
 class KilledBroker:
@@ -71,10 +72,20 @@ class KilledBroker:
         """One life; ends with `kill`."""
         raise NotImplementedError
 
-    async def kill(self, broker: Tianzhou, after_s: float, writers: Iterable[Coroutine[Any, Any, None]]) -> None:
-        """Kill the broker after a while of writing, and wait for the writers, which notice."""
+    async def kill(
+        self, broker: Tianzhou, after: int, written: Callable[[], int], writers: Iterable[Coroutine[Any, Any, None]]
+    ) -> None:
+        """Kill the broker under load, and wait for the writers, which notice.
+
+        Args:
+            broker: its present process.
+            after: how many messages are to be acknowledged in this life before the kill.
+            written: counts the acknowledged messages of all lives.
+            writers: write until the broker is gone.
+        """
+        wanted = written() + after
         writing = [asyncio.create_task(writer) for writer in writers]
-        await asyncio.sleep(after_s)
+        await until_async(lambda: written() >= wanted, f"{after} messages are acknowledged", every_s=0.001)
         os.kill(broker.pid, signal.SIGKILL)
         broker.process.wait()
         await asyncio.gather(*writing)

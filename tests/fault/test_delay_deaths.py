@@ -23,9 +23,13 @@ from tianzhou.errors import TianzhouError
 from tianzhou.model import MessageExt
 from tianzhou.testing.disk import ForgetfulDisk
 from tianzhou.wire.properties import decode_properties
+from waiting import WITHIN_S
 
 LEVELS = "1s 2s 3s 5s"
 DELAYS_MS = (1_000, 2_000, 3_000, 5_000)
+SHORT_LEVELS = "1s 2s"
+SHORT_DELAYS_MS = (1_000, 2_000)
+"""The same of a broker that is a process, whose time does not fly."""
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 TOPIC = "Later"
 
@@ -125,25 +129,27 @@ class Attack(KilledBroker):
     """One broker with delayed messages that is killed while it takes and delivers them."""
 
     def __init__(self, folder: Path, seed: int) -> None:
-        super().__init__(folder, seed, messageDelayLevel=LEVELS, flushDelayOffsetInterval=300)
+        super().__init__(folder, seed, messageDelayLevel=SHORT_LEVELS, flushDelayOffsetInterval=300)
         self.sent: dict[str, int] = {}
         self.acknowledged: set[str] = set()
 
     async def run(self, kills: int) -> list[MessageExt]:
         async with self.killed(kills, 1, TOPIC):
             with self.start():
-                await asyncio.sleep(DELAYS_MS[-1] / 1000 + 1)
+                async with asyncio.timeout(WITHIN_S):
+                    while not self.acknowledged <= {message.body.decode() for message in await self.read()}:
+                        await asyncio.sleep(0.1)
                 return await self.read()
 
     async def under_load(self, broker: Tianzhou) -> None:
         async with Producer("P", self.namesrv, retry_times_when_send_failed=0, send_msg_timeout_ms=2_000) as producer:
             writers = (self.write(producer, f"{self.round}.{n}") for n in range(4))
-            await self.kill(broker, self.rng.uniform(0.5, 2.5), writers)
+            await self.kill(broker, self.rng.randint(100, 1_000), lambda: len(self.acknowledged), writers)
 
     async def write(self, producer: Producer, name: str) -> None:
         with contextlib.suppress(TianzhouError):
             for n in range(1_000_000):
-                level = self.rng.randint(1, 4)
+                level = self.rng.randint(1, len(SHORT_DELAYS_MS))
                 body = f"{name}.{n}"
                 self.sent[body] = level
                 result = await producer.send(Message(TOPIC, body.encode(), delay_level=level))
@@ -165,7 +171,9 @@ def attack(folder: Path, kills: int, seed: int) -> None:
     attacker = Attack(folder, seed)
     found = asyncio.run(attacker.run(kills))
     seen = [message.body.decode() for message in found]
-    early = [m for m in found if m.store_timestamp - m.born_timestamp < DELAYS_MS[attacker.sent[m.body.decode()] - 1]]
+    early = [
+        m for m in found if m.store_timestamp - m.born_timestamp < SHORT_DELAYS_MS[attacker.sent[m.body.decode()] - 1]
+    ]
     print(
         f"{kills} kills: {len(attacker.acknowledged)} acknowledged, {len(seen)} delivered, {len(set(seen))} different"
     )

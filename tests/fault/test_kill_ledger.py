@@ -59,7 +59,8 @@ class Attack(KilledBroker):
             ]
             reading = asyncio.create_task(self.read())
             writers = [self.write(producers[n % CONNECTIONS], n) for n in range(WRITERS)]
-            await self.kill(broker, self.rng.uniform(0.05, 0.6), writers)
+            written = lambda: self.ledger.counts["acknowledged"]  # noqa: E731
+            await self.kill(broker, self.rng.randint(30, 1_500), written, writers)
             with contextlib.suppress(TianzhouError):
                 await reading
 

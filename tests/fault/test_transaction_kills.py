@@ -26,6 +26,7 @@ from waiting import WITHIN_S
 TOPIC = "Ledger"
 QUEUES = 2
 WRITERS = 4
+CHECK_EVERY_MS = 250
 COMMIT, ROLLBACK, UNKNOWN = TransactionState.COMMIT, TransactionState.ROLLBACK, TransactionState.UNKNOWN
 
 
@@ -38,7 +39,7 @@ class Attack(KilledBroker):
     """One broker that is killed, and those who send transactions to it."""
 
     def __init__(self, folder: Path, flush: str, seed: int) -> None:
-        checks = {"transactionTimeOut": 300, "transactionCheckInterval": 700, "transactionCheckMax": 1_000}
+        checks = {"transactionTimeOut": 200, "transactionCheckInterval": CHECK_EVERY_MS, "transactionCheckMax": 1_000}
         super().__init__(folder, seed, flushDiskType=flush, flushConsumerOffsetInterval=300, **checks)
         self.sent: set[bytes] = set()
         self.acknowledged: set[bytes] = set()
@@ -64,7 +65,7 @@ class Attack(KilledBroker):
     async def under_load(self, broker: Tianzhou) -> None:
         async with self.producer() as producer:
             writers = (self.write(producer, f"{self.round}.{n}") for n in range(WRITERS))
-            await self.kill(broker, self.rng.uniform(0.3, 2.5), writers)
+            await self.kill(broker, self.rng.randint(30, 600), lambda: len(self.acknowledged), writers)
 
     async def write(self, producer: TransactionProducer, name: str) -> None:
         async def execute(message: Message, _: object) -> TransactionState:
@@ -86,7 +87,8 @@ class Attack(KilledBroker):
                 await producer.send_in_transaction(Message(TOPIC, b"last.0"), lambda *_: ROLLBACK)
                 while not wanted <= set(await self.read()):
                     await asyncio.sleep(0.3)
-            await asyncio.sleep(3)
+            # Some more rounds of checks: nothing comes twice, and nothing that was rolled back.
+            await asyncio.sleep(5 * CHECK_EVERY_MS / 1000)
             return await self.read()
 
     async def read(self) -> list[bytes]:

@@ -52,13 +52,3 @@ def test_what_is_left_of_a_group_becomes_one_of_three_again_as_the_page_says(tmp
         typist.type(f"{third}\n")
         typist.type(proof)
         typist.type(missing.replace("--copies 1", "--copies 3"))
-
-
-def test_a_group_on_a_laptop_begins_as_the_page_says(tmp_path: Path) -> None:
-    with ExitStack() as stack:
-        typist = Typist(tmp_path, stack)
-        (command,) = (block for block in blocks("zero-loss.md") if "--replicas" in block)
-        words = command.removeprefix("$ tianzhou ").split()
-        server = typist.start([*words, "--namesrv-port", "0", "--broker-port", "0"])
-        assert server.interrupt(signal.SIGTERM)[0] == 0
-        assert (tmp_path / "group").is_dir()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 sys.path += [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2])]
 
-from processes import Tianzhou
+from processes import ROOT, Tianzhou
 from test_several_brokers import child, pids, served
 
 from waiting import until
@@ -29,8 +30,15 @@ def ids(folder: Path, namesrv: str) -> dict[int, str]:
     return {one["id"]: one["address"] for one in asked(folder, namesrv, "status")[1]["brokers"]}
 
 
+def of_the_page() -> list[str]:
+    """Return the options of the command that starts a group on a laptop, as the page about zero loss prints it."""
+    text = (ROOT / "docs" / "howto" / "zero-loss.md").read_text(encoding="utf-8")
+    (options,) = re.findall(r"^\$ tianzhou serve (.*--replicas.*)$", text, re.MULTILINE)
+    return str(options).split()
+
+
 def test_three_members_are_one_broker_and_every_message_is_on_all_of_them(tmp_path: Path) -> None:
-    with served(tmp_path, "--replicas", 3, "--set", "durability=zero-loss") as (server, ready):
+    with served(tmp_path, *of_the_page()) as (server, ready):
         assert [one["name"] for one in ready["brokers"]] == ["n0", "n1", "n2"]
         assert "durability=zero-loss: flushDiskType=SYNC_FLUSH" in server.err
         assert 0 in ids(tmp_path, ready["namesrv"])
@@ -38,7 +46,8 @@ def test_three_members_are_one_broker_and_every_message_is_on_all_of_them(tmp_pa
         assert (code, found["proven"], found["on_majority"]) == (0, True, 500)
         assert {one["messages"] for one in found["replicas"]} == {500}
         assert server.interrupt(signal.SIGTERM)[0] == 0
-    with served(tmp_path) as (_, again):
+    assert (tmp_path / "group").is_dir()
+    with served(tmp_path, "--data", "./group") as (_, again):
         # The folder says how many members it has.
         assert [one["name"] for one in again["brokers"]] == ["n0", "n1", "n2"]
 
@@ -47,7 +56,7 @@ def test_a_killed_leader_costs_no_message_and_comes_back(tmp_path: Path) -> None
     with served(tmp_path, "--replicas", 3, "--set", "durability=zero-loss") as (server, ready):
         namesrv = ready["namesrv"]
         ledger = tmp_path / "ledger"
-        prove = ("prove", "orders", "--seconds", 12, "--rate", 300, "--copies", 3, "--ledger", ledger, "-o", "json")
+        prove = ("prove", "orders", "--seconds", 6, "--rate", 300, "--copies", 3, "--ledger", ledger, "-o", "json")
         with Tianzhou(tmp_path, *prove, namesrv=namesrv) as proving:
             until(lambda: ledger.exists() and ledger.read_text().count("\n") > 200, "some are acknowledged")
             leader = ids(tmp_path, namesrv)[0]
