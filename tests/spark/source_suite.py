@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from quick_start import QUERY_LIMIT_S
 
 from tianzhou import Message, sync
 from tianzhou.model import MessageQueue
 from tianzhou.spark import lag
-
-WITHIN_S = 60
 
 _serial = itertools.count()
 
@@ -70,9 +69,9 @@ class Peer:
 
 
 def until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + WITHIN_S
+    deadline = time.monotonic() + QUERY_LIMIT_S
     while not condition():
-        assert time.monotonic() < deadline, f"not within {WITHIN_S} s: {what}"
+        assert time.monotonic() < deadline, f"not within {QUERY_LIMIT_S} s: {what}"
         time.sleep(0.02)
 
 
@@ -145,7 +144,7 @@ class Stream:
         """All there is now."""
         query = self.start(availableNow=True)
         try:
-            assert query.awaitTermination(WITHIN_S)
+            assert query.awaitTermination(QUERY_LIMIT_S)
         finally:
             query.stop()
         return query
@@ -153,11 +152,18 @@ class Stream:
 
 Check = Callable[[Any, Peer, Path], None]
 CHECKS: list[Check] = []
+OF_SPARK: list[Check] = []
+"""Those of the checks whose outcome is Spark's and the source's, whichever server answers."""
 
 
 def check(function: Check) -> Check:
     CHECKS.append(function)
     return function
+
+
+def of_spark(function: Check) -> Check:
+    OF_SPARK.append(function)
+    return check(function)
 
 
 # --- batches
@@ -246,7 +252,7 @@ def tags_and_sql_select_at_the_broker(spark: Any, peer: Peer, folder: Path) -> N
     assert read(sql="missing IS NOT NULL") == []
 
 
-@check
+@of_spark
 def conditions_of_the_query_narrow_what_is_read(spark: Any, peer: Peer, folder: Path) -> None:
     topic = peer.create(2)
     for queue in (0, 1):
@@ -285,7 +291,7 @@ def conditions_of_the_query_narrow_what_is_read(spark: Any, peer: Peer, folder: 
 # --- streams
 
 
-@check
+@of_spark
 def streams_go_on_where_they_were_and_repeat_what_failed(spark: Any, peer: Peer, folder: Path) -> None:
     topic = peer.create(2)
     for queue in (0, 1):
@@ -304,7 +310,7 @@ def streams_go_on_where_they_were_and_repeat_what_failed(spark: Any, peer: Peer,
     assert len(stream.rows) == 110
 
 
-@check
+@of_spark
 def a_first_batch_from_the_latest_offset_that_fails_loses_nothing(spark: Any, peer: Peer, folder: Path) -> None:
     topic = peer.create(1)
     peer.send(topic, 5)
@@ -315,7 +321,7 @@ def a_first_batch_from_the_latest_offset_that_fails_loses_nothing(spark: Any, pe
         until(lambda: query.lastProgress is not None or not query.isActive, "the stream knows where it begins")
         peer.send(topic, 5, first=5)
         with pytest.raises(Exception, match="the sink is broken"):
-            query.awaitTermination(WITHIN_S)
+            query.awaitTermination(QUERY_LIMIT_S)
     finally:
         query.stop()
     peer.send(topic, 5, first=10)
@@ -361,7 +367,7 @@ def a_deleted_topic_is_reported_and_the_others_go_on(spark: Any, peer: Peer, fol
         # Brokers are changed before name servers: who looks in between finds the queue there, and nothing in it.
         empty = f"5 messages of {deleted}@{peer.broker}:0 from offset 0 to 4 are lost: the queue now ends at 0"
         with pytest.raises(Exception, match=f"{gone}|{empty}"):
-            query.awaitTermination(WITHIN_S)
+            query.awaitTermination(QUERY_LIMIT_S)
     finally:
         query.stop()
     peer.send(kept, 5, first=5)
@@ -401,7 +407,7 @@ def progress_tells_the_lag_and_the_group_what_was_done(spark: Any, peer: Peer, f
         assert consumer.committed(queue) == 8  # Spark tells a source of a batch only when the next one begins
 
 
-@check
+@of_spark
 def little_is_waited_for_to_become_more(spark: Any, peer: Peer, folder: Path) -> None:
     topic = peer.create(1)
     options = peer.options(subscribe=topic, startingOffsets="earliest", minOffsetsPerTrigger=10)

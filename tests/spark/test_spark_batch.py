@@ -4,6 +4,7 @@ import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from quick_start import QUERY_LIMIT_S
 from source_suite import partitions_of
 
 
@@ -69,7 +70,7 @@ def test_tasks_of_so_many_records_at_most(spark, server, source, topic, kind, tm
         .trigger(availableNow=True)
         .start(str(tmp_path / "rows"))
     )
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(QUERY_LIMIT_S)
     tasks = spark.read.parquet(str(tmp_path / "rows")).groupBy("task").count().collect()
     assert sorted(row["count"] for row in tasks) == [100, 100]
 

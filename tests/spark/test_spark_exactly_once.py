@@ -2,6 +2,7 @@
 
 import pytest
 from pyspark.sql import functions as f
+from quick_start import QUERY_LIMIT_S
 
 from tianzhou.wire.codes import RequestCode
 
@@ -34,7 +35,7 @@ class Copy:
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(QUERY_LIMIT_S)
         return query
 
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from pyspark.sql import functions as sql
+from quick_start import QUERY_LIMIT_S
 
 FORMATS = ["delta", "iceberg", "parquet"]
 ROUNDS = {
@@ -112,10 +113,10 @@ def test_exactly_once_whatever_fails(spark, server, source, topic, lake, tasks_a
             .start()
         )
         if place is None or (place == "task" and tasks_are_run_again):
-            assert query.awaitTermination(120)
+            assert query.awaitTermination(QUERY_LIMIT_S)
         else:
             with pytest.raises(Exception, match=f"injected: {place}"):
-                query.awaitTermination(120)
+                query.awaitTermination(QUERY_LIMIT_S)
         failures += place is not None and not plan.exists()
         assert not query.isActive
     assert failures == len(rounds)
@@ -137,7 +138,7 @@ def test_small_files_are_merged_under_way(spark, server, source, topic, lake, tm
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination(120)
+    query.awaitTermination(QUERY_LIMIT_S)
     assert len(open_table(parse_lake(lake)).files()) == 1
     assert read(spark, lake).count() == 400
 
@@ -241,7 +242,7 @@ def test_a_stream_takes_no_batch_of_its_own(spark, tmp_path):
     with pytest.raises(Exception, match="txnAppId=a: a stream's batches are known by the query's own id"):
         stream.writeStream.format("tianzhou_lake").options(path=str(tmp_path / "t"), txnAppId="a", txnVersion=1).option(
             "checkpointLocation", str(tmp_path / "c")
-        ).trigger(availableNow=True).start().awaitTermination(60)
+        ).trigger(availableNow=True).start().awaitTermination(QUERY_LIMIT_S)
 
 
 def test_partitions_as_spark_has_them(spark, lake, tmp_path):
@@ -251,7 +252,7 @@ def test_partitions_as_spark_has_them(spark, lake, tmp_path):
     stream = stream.selectExpr("value AS id", "CAST(value % 3 AS INT) AS queueId")
     stream.writeStream.partitionBy("queueId").format("tianzhou_lake").options(**lake).option(
         "checkpointLocation", str(tmp_path / "checkpoint")
-    ).trigger(once=True).start().awaitTermination(120)
+    ).trigger(once=True).start().awaitTermination(QUERY_LIMIT_S)
     assert read(spark, lake).count() >= 20
     by_queue = {path.parent.name for path in tmp_path.rglob("*.parquet")}
     assert {f"queueId={n}" for n in range(3)} <= by_queue
@@ -274,7 +275,7 @@ def test_what_there_is_no_way_for_says_which_way_there_is(spark, tmp_path):
     stream = spark.readStream.format("tianzhou_lake").load(lake["path"])
     query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start()
     with pytest.raises(Exception, match=r"reads tables in batches only; take spark\.read for what is there"):
-        query.awaitTermination(120)
+        query.awaitTermination(QUERY_LIMIT_S)
     writer = spark.range(3).write.format("tianzhou_lake").options(**lake)
     with pytest.raises(Exception, match=r"saveAsTable\('orders'\): Spark gives Python sources none of the options"):
         writer.mode("append").saveAsTable("orders")

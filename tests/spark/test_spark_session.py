@@ -7,12 +7,11 @@ import threading
 from pathlib import Path
 
 import pytest
+from quick_start import QUERY_LIMIT_S
 
 import tianzhou
 
 SOURCE = str(Path(tianzhou.__file__).resolve().parents[1])
-LIMIT_S = 600
-"""A process of Spark takes ten seconds; others may want the same core."""
 
 
 def test_an_active_session_is_returned(spark):
@@ -40,7 +39,7 @@ def in_a_thread(work):
 
     thread = threading.Thread(target=run)
     thread.start()
-    thread.join(120)
+    thread.join(QUERY_LIMIT_S)
     return raised
 
 
@@ -63,7 +62,7 @@ def test_writers_are_found_from_every_thread(spark, server, topic, tmp_path):
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(QUERY_LIMIT_S)
 
     assert in_a_thread(save) == []
     assert in_a_thread(start) == []
@@ -77,7 +76,7 @@ def test_the_processes_of_a_first_query_are_started_beforehand(spark, server, to
     thread = warming.begin(spark)
     frame = spark.read.format("tianzhou").options(namesrvAddr=server.address, subscribe=topic).load()
     assert frame.count() == 3
-    thread.join(60)
+    thread.join(QUERY_LIMIT_S)
     assert not thread.is_alive()
     assert spark.read.format("tianzhou_warm_up").load().count() == 0
 
@@ -113,7 +112,7 @@ def test_the_packaged_java_runs_spark_and_the_source_without_a_word_too_many(ser
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=LIMIT_S,
+        timeout=QUERY_LIMIT_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]

@@ -2,6 +2,7 @@
 
 import pytest
 from pyspark.sql import functions as f
+from quick_start import QUERY_LIMIT_S
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ def test_a_stream_from_topic_to_topic(spark, server, topic, sink, source, tmp_pa
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(QUERY_LIMIT_S)
     assert sorted(int(m.body) for m in server.messages(copy)) == list(range(300))
 
 
@@ -125,7 +126,7 @@ def test_a_topic_is_copied_by_a_stream_that_changes_nothing(spark, server, topic
             "headers",
         ]
     query = sink(rows.writeStream, topic=copy, checkpointLocation=str(tmp_path)).trigger(availableNow=True).start()
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(QUERY_LIMIT_S)
 
     def content(name):
         return [
@@ -154,5 +155,5 @@ def test_a_copy_that_would_lose_properties_is_refused(spark, server, topic, sink
     rows = source(spark.readStream, startingOffsets="earliest").load()
     writer = sink(rows.writeStream, topic=copy, checkpointLocation=str(tmp_path)).trigger(availableNow=True)
     with pytest.raises(Exception, match="Read them with includeProperties=true"):
-        writer.start().awaitTermination(60)
+        writer.start().awaitTermination(QUERY_LIMIT_S)
     assert server.messages(copy) == []

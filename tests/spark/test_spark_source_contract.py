@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from apache import ApacheBroker, ApacheNamesrv
-from source_suite import CHECKS, Check, Peer
+from source_suite import CHECKS, OF_SPARK, Check, Peer
 from toolchain import ToolchainMissingError
 
 
@@ -42,7 +42,10 @@ def test_the_source_with_our_server(check: Check, spark, own: Peer, tmp_path: Pa
     check(spark, own, tmp_path)
 
 
+WITH_APACHE = [pytest.param(check, marks=pytest.mark.slow) if check in OF_SPARK else check for check in CHECKS]
+
+
 @pytest.mark.interop
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", WITH_APACHE, ids=lambda check: check.__name__)
 def test_the_source_with_apache(check: Check, spark, apache: Peer, tmp_path: Path) -> None:
     check(spark, apache, tmp_path)

@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+from quick_start import QUERY_LIMIT_S
 from source_suite import Stream, partitions_of
 
 from tianzhou.errors import StoreUnreadable
@@ -71,7 +72,7 @@ def test_the_end_a_stream_reports_is_where_other_reads_begin_and_end(spark, serv
     stream = source(spark.readStream, startingOffsets="earliest").load()
     query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
     query = query.start()
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(QUERY_LIMIT_S)
     assert description(query.lastProgress) == f"{topic} (broker-a: 2 queues)"
     assert metrics(query.lastProgress)["maxOffsetsBehindLatest"] == "0"
     reported = query.lastProgress["sources"][0]["endOffset"]

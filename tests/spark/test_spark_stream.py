@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from quick_start import QUERY_LIMIT_S
 
 from tianzhou.model import MessageQueue
 
@@ -32,7 +33,7 @@ class Runs:
             .trigger(availableNow=True)
             .start()
         )
-        query.awaitTermination(60)
+        query.awaitTermination(QUERY_LIMIT_S)
         assert not query.isActive
         self.query = query
         return [row for batch in self.batches[first:] for row in batch]
@@ -66,7 +67,7 @@ def test_a_checkpoint_of_a_query_with_all_columns_goes_on_with_the_lean_row(spar
         rows = source(spark.readStream, startingOffsets="earliest", **options).load()
         writer = rows.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
         query = writer.trigger(availableNow=True).start(str(tmp_path / "rows"))
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(QUERY_LIMIT_S)
 
     server.send(topic, range(50), queue=0, properties={"n": "1"})
     run(includeProperties=True, includeMetadata=True)
@@ -98,12 +99,12 @@ def test_a_first_batch_that_fails_loses_nothing(spark, server, topic, source, tm
         )
 
     query = start()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + QUERY_LIMIT_S
     while not query.recentProgress and query.lastProgress is None and time.monotonic() < deadline:
         query.awaitTermination(0.1)
     server.send(topic, [f"first-{n}" for n in range(5)])
     with pytest.raises(Exception, match="the sink is broken"):
-        query.awaitTermination(30)
+        query.awaitTermination(QUERY_LIMIT_S)
     server.send(topic, [f"second-{n}" for n in range(5)])
     broken[0] = False
     query = start()
@@ -209,7 +210,7 @@ def test_a_query_outlives_a_restart_of_the_broker(spark, own_server, tmp_path):
         query.processAllAvailable()
         own_server.restart()
         own_server.send("orders", range(50, 100))
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + QUERY_LIMIT_S
         while len(got) < 100 and time.monotonic() < deadline:  # the topic may still be away at first
             query.processAllAvailable()
             query.awaitTermination(0.1)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from authority import Authority, certified
+from quick_start import QUERY_LIMIT_S
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def test_rows_go_and_come_by_certificates_that_are_verified(spark, secure, autho
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(QUERY_LIMIT_S)
     assert sorted(int(message.body) for message in secure.messages("copy")) == list(range(200))
 
 

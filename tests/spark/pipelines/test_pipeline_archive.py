@@ -14,6 +14,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from quick_start import QUERY_LIMIT_S
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
@@ -320,7 +321,7 @@ def test_a_checkpoint_of_something_else_is_refused(spark, server, topic, cli, tm
     """A folder that holds the progress of another kind of source is no place to go on from."""
     rate = spark.readStream.format("rate").load().writeStream.format("noop")
     query = rate.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
-    query.awaitTermination(30)
+    query.awaitTermination(QUERY_LIMIT_S)
     server.send(topic, range(3))
     code, _, err = cli("pipeline", "archive", topic, "--to", str(tmp_path / "a"), "--checkpoint", str(tmp_path / "c"))
     assert code != 0

@@ -12,6 +12,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from quick_start import QUERY_LIMIT_S
 
 import tianzhou
 from tianzhou.spark.sessions.sessions import _prepare_processes
@@ -106,7 +107,7 @@ def test_the_definitions_of_the_documentation(spark, server, topic, tmp_path):
     messages = definitions.functions["messages"]()
     assert messages.isStreaming
     query = messages.writeStream.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
-    assert query.format("parquet").start(str(tmp_path / "messages")).awaitTermination(60)
+    assert query.format("parquet").start(str(tmp_path / "messages")).awaitTermination(QUERY_LIMIT_S)
     spark.read.parquet(str(tmp_path / "messages")).createOrReplaceTempView("messages")
     try:
         found = {row["tags"]: row["messages"] for row in definitions.functions["by_tag"]().collect()}

@@ -5,36 +5,23 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from collections import defaultdict
 from pathlib import Path
 
-import tianzhou
+from processes import Tianzhou
 
-SOURCE = str(Path(tianzhou.__file__).resolve().parents[1])
+from waiting import until
 
 
-def collector(server, folder: Path, topic: str, *more: str) -> subprocess.Popen:
-    return subprocess.Popen(
-        [
-            sys.executable, "-m", "tianzhou", "pipeline", "logs", str(folder / "*.log"), "--to", topic,
-            "--positions", str(folder / "positions"), "--poll", "0.05", "-n", server.address, *more,
-        ],
-        env={**os.environ, "PYTHONPATH": SOURCE},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )  # fmt: skip
+def collector(server, folder: Path, topic: str, *more: str) -> Tianzhou:
+    """Start the command on the log files of a folder."""
+    args = ["pipeline", "logs", folder / "*.log", "--to", topic, "--positions", folder / "positions", "--poll", "0.05"]
+    return Tianzhou(folder, *args, "-n", server.address, *more)
 
 
 def until_sent(server, topic: str, lines: set[str]) -> None:
-    deadline = time.monotonic() + 60
-    while not lines <= {m.body.decode() for m in server.messages(topic)}:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: lines <= {m.body.decode() for m in server.messages(topic)}, "the lines are sent", every_s=0.05)
 
 
 def test_killed_again_and_again_while_files_are_rotated(server, topic, tmp_path):
@@ -52,8 +39,7 @@ def test_killed_again_and_again_while_files_are_rotated(server, topic, tmp_path)
                 written[name].append(f"{name} {number}")
 
     for turn in range(4):
-        process = collector(server, tmp_path, topic)
-        try:
+        with collector(server, tmp_path, topic) as process:
             for name in ("a", "b"):
                 write(name)
             until_sent(server, topic, {lines[-1] for lines in written.values()})
@@ -67,13 +53,10 @@ def test_killed_again_and_again_while_files_are_rotated(server, topic, tmp_path)
                         shutil.copy(log, tmp_path / f"b.log.{turn}")
                         os.truncate(log, 0)
                 time.sleep(0.12)
-        finally:
-            process.send_signal(signal.SIGKILL)
-            process.communicate()
-    last = collector(server, tmp_path, topic, "--once", "-o", "json")
-    out, err = last.communicate(timeout=60)
-    assert last.returncode == 0, err
-    assert '"lines": ' in out
+            process.process.kill()
+    with collector(server, tmp_path, topic, "--once", "-o", "json") as last:
+        assert last.wait() == 0, last.err
+        assert '"lines": ' in last.out
 
     found = server.messages(topic)
     for name, lines in written.items():
@@ -90,18 +73,14 @@ def test_killed_again_and_again_while_files_are_rotated(server, topic, tmp_path)
 def test_the_broker_may_be_away_for_a_while(own_server, tmp_path):
     topic = own_server.create("logs")
     (tmp_path / "a.log").write_text("one\n")
-    process = collector(own_server, tmp_path, topic)
-    try:
+    with collector(own_server, tmp_path, topic) as process:
         until_sent(own_server, topic, {"one"})
         own_server.restart()
         with (tmp_path / "a.log").open("a") as file:
             file.write("two\n")
         until_sent(own_server, topic, {"two"})
         assert {m.body for m in own_server.messages(topic)} == {b"one", b"two"}
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
-    assert process.returncode == 130
+        assert process.interrupt()[0] == 130
 
 
 def test_mistakes_are_explained(topic, cli, tmp_path):

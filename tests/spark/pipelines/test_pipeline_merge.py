@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from quick_start import environment
+from quick_start import QUERY_LIMIT_S, environment
 
 from tianzhou.errors import ConfigError
 from tianzhou.pipelines.merged_table import CURRENT, PARTS, merge, merged
@@ -36,7 +36,7 @@ def table(spark, server, topic, tmp_path):
         to = str(tmp_path / "merged")
         server.send(topic, list(changes))
         query = merge(Topics(spark, server.address), topic, to, **{"table": "shop.items", "schema": SCHEMA, **options})
-        query.awaitTermination(120)
+        query.awaitTermination(QUERY_LIMIT_S)
         return rows(spark, to)
 
     return run

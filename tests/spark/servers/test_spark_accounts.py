@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
+from quick_start import QUERY_LIMIT_S
 
 from tianzhou.pipelines.topics import Topics, started
 
@@ -44,7 +45,7 @@ def copied(spark, source, sink, checkpoint):
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(240)
+    assert query.awaitTermination(QUERY_LIMIT_S)
     return query.lastProgress
 
 
@@ -103,5 +104,5 @@ def test_topics_of_a_namespace_go_by_their_own_names(spark, server, tmp_path):
         .options(**given, topic="orders-copy"),
         str(tmp_path / "c"),
     )
-    assert query.awaitTermination(240)
+    assert query.awaitTermination(QUERY_LIMIT_S)
     assert len(server.messages("tenant%orders-copy")) == 20
