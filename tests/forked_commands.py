@@ -71,19 +71,27 @@ class Forker:
         return found
 
     def fork(
-        self, args: Sequence[str], cwd: Path, environ: Mapping[str, str], descriptors: tuple[int, int, int]
+        self,
+        args: Sequence[str],
+        cwd: Path,
+        environ: Mapping[str, str],
+        descriptors: tuple[int, int, int],
+        program: str = "",
     ) -> Forked:
-        """Start `tianzhou ARGS…` in a child.
+        """Start `tianzhou ARGS…`, or a program, in a child.
 
         Args:
             args: the command line.
             cwd: the working directory.
             environ: the environment.
             descriptors: stdin, stdout and stderr.
+            program: Python code that is run in the place of the command.
         """
         status, write_end = os.pipe()
         try:
-            request = json.dumps({"args": list(args), "cwd": str(cwd), "environ": dict(environ)}).encode()
+            request = json.dumps(
+                {"args": list(args), "cwd": str(cwd), "environ": dict(environ), "program": program}
+            ).encode()
             socket.send_fds(self._control, [request], [*descriptors, write_end])
         finally:
             os.close(write_end)
@@ -219,5 +227,9 @@ def _become(request: dict[str, Any]) -> None:
 if __name__ == "__main__":
     for _name in IMPORTED:
         import_module(_name)
-    _become(_serve(socket.socket(fileno=int(sys.argv[1]))))
+    _request = _serve(socket.socket(fileno=int(sys.argv[1])))
+    _become(_request)
+    if _request["program"]:
+        exec(_request["program"], {"__name__": "__main__"})
+        sys.exit()
     runpy.run_module("tianzhou", run_name="__main__", alter_sys=True)

@@ -28,9 +28,15 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def forked(
-    args: list[str], folder: Path, environ: dict[str, str], stdin: int | None, stdout: int, stderr: int
+    args: list[str],
+    folder: Path,
+    environ: dict[str, str],
+    stdin: int | None,
+    stdout: int,
+    stderr: int,
+    program: str = "",
 ) -> Forked:
-    """Start `tianzhou ARGS…` in a child of an interpreter that has imported the package.
+    """Start `tianzhou ARGS…`, or a program, in a child of an interpreter that has imported the package.
 
     Args:
         args: the command line.
@@ -39,6 +45,7 @@ def forked(
         stdin: a descriptor, or PIPE or DEVNULL of `subprocess`.
         stdout: a descriptor, or PIPE of `subprocess`.
         stderr: a descriptor.
+        program: Python code that is run in the place of the command.
     """
     with contextlib.ExitStack() as stack:
         ours: list[IO[bytes] | None] = [None, None]
@@ -55,7 +62,7 @@ def forked(
             return number if given is None else given
 
         descriptors = theirs(stdin, 0), theirs(stdout, 1), stderr
-        process = Forker.for_environment(environ).fork(args, folder, environ, descriptors)
+        process = Forker.for_environment(environ).fork(args, folder, environ, descriptors, program)
     process.stdin, process.stdout = ours
     return process
 
@@ -69,6 +76,7 @@ class Tianzhou:
         stdin: as for Popen; nothing by default.
         stdout: as for Popen; a file by default, see `out`.
         namesrv: the address in its environment.
+        program: Python code that is run in the place of the command, with `args` as its command line.
         fresh: whether an interpreter of its own runs it, where the start or the memory of the process is what is
             tested; others are forked from an interpreter that has imported the package.
     """
@@ -80,6 +88,7 @@ class Tianzhou:
         stdin: int | None = subprocess.DEVNULL,
         stdout: int | None = None,
         namesrv: str = "",
+        program: str = "",
         fresh: bool = False,
     ) -> None:
         number = len(list(folder.glob("*.err")))
@@ -90,12 +99,13 @@ class Tianzhou:
             to = out.fileno() if stdout is None else stdout
             self.process: Forked | subprocess.Popen[bytes]
             if fresh:
+                what = ["-c", program] if program else ["-m", "tianzhou"]
                 self.process = subprocess.Popen(
-                    [sys.executable, "-m", "tianzhou", *words], cwd=folder, env=environ, stdin=stdin, stdout=to,
+                    [sys.executable, *what, *words], cwd=folder, env=environ, stdin=stdin, stdout=to,
                     stderr=err,
                 )  # fmt: skip
             else:
-                self.process = forked(words, folder, environ, stdin, to, err.fileno())
+                self.process = forked(words, folder, environ, stdin, to, err.fileno(), program)
 
     def __enter__(self) -> Self:
         return self

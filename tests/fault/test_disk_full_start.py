@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from processes import Tianzhou
 from small_disk import KINDS, small_disk
 
 from store_reads import read_now
@@ -18,14 +19,12 @@ from tianzhou.store.files.lookup_steps import at_once
 KIBIBYTE = 1 << 10
 COUNT, QUEUES = 300, 20
 PROGRAM = """
-import sys
-from pathlib import Path
+import json, sys
 from tianzhou.errors import DiskFull
-from test_disk_full_start import settings
-from tianzhou.store import MessageStore, NewRecord, ReadRequest
+from tianzhou.store import MessageStore, NewRecord, ReadRequest, StoreSettings
 from tianzhou.store.files.lookup_steps import at_once
 
-store = MessageStore(settings(Path(sys.argv[1])))
+store = MessageStore(StoreSettings(**json.loads(sys.argv[1])))
 try:
     store.open()
 except DiskFull as error:
@@ -77,7 +76,7 @@ def fill(disk: Path, leave: int) -> Path:
 
 @pytest.mark.parametrize("stop", ["clean", "killed", "lost power"])
 @pytest.mark.parametrize("leave", [0, 12, 40])
-def test_a_start_on_a_full_disk_ends_with_words(disk: Path, stop: str, leave: int) -> None:
+def test_a_start_on_a_full_disk_ends_with_words(disk: Path, tmp_path: Path, stop: str, leave: int) -> None:
     folder = disk / "store"
     store = MessageStore(settings(folder))
     store.open()
@@ -92,19 +91,13 @@ def test_a_start_on_a_full_disk_ends_with_words(disk: Path, stop: str, leave: in
         (folder / "running.json").write_bytes(running)
     ballast = fill(disk, leave * KIBIBYTE)
 
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
-    child = subprocess.run(
-        [sys.executable, "-c", PROGRAM, folder, str(QUEUES)],
-        capture_output=True,
-        text=True,
-        env=environment,
-        timeout=60,
-    )
-    assert child.returncode == 0, child.stderr
-    if child.stdout.startswith("refused"):
-        assert "free space" in child.stdout
+    given = json.dumps(dataclasses.asdict(settings(folder)))
+    with Tianzhou(tmp_path, given, QUEUES, program=PROGRAM) as child:
+        assert child.wait() == 0, child.err
+    if child.out.startswith("refused"):
+        assert "free space" in child.out
     else:
-        assert child.stdout == f"served {COUNT}\n"
+        assert child.out == f"served {COUNT}\n"
 
     ballast.unlink()
     again = MessageStore(settings(folder))
