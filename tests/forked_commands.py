@@ -1,9 +1,9 @@
 """`tianzhou` commands as children of an interpreter that has imported the package.
 
-A command takes half a second of a processor to import the package, and a server does little more until it is ready.
-Tests start hundreds of both. Here an interpreter imports the package once and forks a child per command. The child has
+The import of the package takes half a second of a processor, most of a server's start. Tests start hundreds of servers
+and commands. Here an interpreter imports the package once and forks a child per command. The child has
 its own process id, descriptors, memory, working directory, environment and exit code, and may be killed like any other.
-Tests of a start, and of what a process imports, start a new interpreter (`processes.Tianzhou(…, fresh=True)`).
+Tests of a start, of imports and of memory start a new interpreter (`processes.Tianzhou(…, fresh=True)`).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Forker:
 
     @classmethod
     def for_environment(cls, environ: Mapping[str, str]) -> Forker:
-        """Return the interpreter whose variables of `_kept` are those of an environment; start the first."""
+        """Return the interpreter for an environment; start one when there is none with these variables of `_kept`."""
         kept = _kept(environ)
         found = cls._running.get(kept)
         if found is None or found._process.poll() is not None:
@@ -116,7 +116,7 @@ class Forked:
         pid: its process id.
         stdin: the pipe to its stdin, if there is one.
         stdout: the pipe from its stdout, if there is one.
-        returncode: None while it runs; its exit code, or the negative number of the signal that ended it.
+        returncode: None while the process runs; then its exit code, or the negative number of the signal that ended it.
     """
 
     def __init__(self, pid: int, status: int) -> None:
@@ -167,12 +167,12 @@ class Forked:
 
 
 def _serve(control: socket.socket) -> dict[str, Any]:
-    """Fork a child per request; return the request in the child. End the process when nobody asks any more."""
+    """Fork a child per request; return the request in the child. End this process when the tests have ended."""
     ends: dict[int, int] = {}
     reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(writer)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    # Ctrl-C reaches this process as well; it is for the tests.
+    # Ctrl-C reaches this process as well as the tests, which handle it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
         ready = select.select([control, reader], [], [])[0]
@@ -209,7 +209,7 @@ def _tell_ends(ends: dict[int, int]) -> None:
         if pid == 0:
             return
         descriptor = ends.pop(pid)
-        with contextlib.suppress(BrokenPipeError):  # the test does not wait for it any more
+        with contextlib.suppress(BrokenPipeError):  # the test does not wait for the child any more
             os.write(descriptor, array.array("i", [status]).tobytes())
         os.close(descriptor)
 

@@ -77,8 +77,8 @@ class Tianzhou:
         stdout: as for Popen; a file by default, see `out`.
         namesrv: the address in its environment.
         program: Python code that is run in the place of the command, with `args` as its command line.
-        fresh: whether an interpreter of its own runs it, where the start or the memory of the process is what is
-            tested; others are forked from an interpreter that has imported the package.
+        fresh: whether a new interpreter runs it: for tests of a start and of memory. Other processes are forked from an
+            interpreter that has imported the package.
     """
 
     def __init__(
@@ -128,12 +128,12 @@ class Tianzhou:
 
     @property
     def out(self) -> str:
-        """What it wrote to stdout so far."""
+        """The text that the process has written to stdout so far."""
         return self._files[0].read_text(encoding="utf-8", errors="replace")
 
     @property
     def err(self) -> str:
-        """What it wrote to stderr so far."""
+        """The text that the process has written to stderr so far."""
         return self._files[1].read_text(encoding="utf-8", errors="replace")
 
     @property
