@@ -304,6 +304,10 @@ UNPACKED_BODY = Limit(
     "max_unpacked_body_bytes", 67_108_864, "bytes", "a compressed message body, unpacked",
     "looking at the body raises a `ProtocolError`: the message counts as not consumed", server="client",
 )
+UNPACKED_BODIES = Limit(
+    "max_unpacked_bytes", 67_108_864, "bytes", "unpacked bodies of 1 MiB and less that the messages of a client keep",
+    "a further body is unpacked at each look, and not kept", server="client",
+)
 ENTRIES_OF_ANSWER = Limit(
     "maxBatchedPerAnswer", 65_536, "messages", "messages out of batches in the answer to a pull",
     "the batch above it comes as one message whose body cannot be looked at, and so again later", server="client",

@@ -196,6 +196,7 @@ class Messages:
             queue.broker_name,
             namespace=instance.namespace,
             limit_bytes=instance.max_unpacked_body_bytes,
+            unpacked=instance.unpacked_bodies,
         )
         chosen = [message for message in found if not wanted or message.tags in wanted]
         return PullResult(raw.status, raw.next_offset, raw.min_offset, raw.max_offset, chosen)
@@ -225,7 +226,7 @@ class Messages:
     ) -> list[MessageExt]:
         """The newest messages of a topic within a time, the newest first.
 
-        At most 64 MiB of records and unpacked bodies are read for it; there may be fewer messages than `limit` then.
+        At most 64 MiB of records and bodies are read for it; there may be fewer messages than `limit` then.
         For those before them, ask again up to the last one's store time.
 
         Args:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from tianzhou.admin.reach import Reach
 from tianzhou.errors import ClientError
 from tianzhou.model import MessageExt, MessageQueue, PullStatus
+from tianzhou.wire.delivered import body_sizes
 
 TOOLS_GROUP = "TOOLS_CONSUMER"
 CHUNK = 32
@@ -16,7 +17,8 @@ MOST_AT_ONCE = 1_024
 """Messages asked for at once; brokers give as many as they are set to."""
 CHUNK_BYTES = 1 << 20
 MOST_BYTES = 64 << 20
-"""Records and unpacked bodies that one question may bring; what it finds is cut there."""
+"""Maximum bytes of records, and of bodies in them, that one question reads; its answer is cut there. A compressed body
+counts as it is stored, because it is unpacked at a look."""
 AT_ONCE = 16
 """Queues read at the same time."""
 _GOES_ON = frozenset({PullStatus.FOUND, PullStatus.NO_MATCHED_MSG, PullStatus.OFFSET_ILLEGAL})
@@ -95,9 +97,10 @@ async def read_range(
             queue.broker_name,
             namespace=instance.namespace,
             limit_bytes=instance.max_unpacked_body_bytes,
+            unpacked=instance.unpacked_bodies,
         )
     ]
-    allowance.left -= sum(len(message.body) for message in found)
+    allowance.left -= sum(body_sizes(found))
     return [message for message in found if begin <= message.queue_offset < end]
 
 

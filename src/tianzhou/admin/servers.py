@@ -221,7 +221,11 @@ class Servers:
         if raw.status is not PullStatus.FOUND:
             return []
         return pulling.messages_of(
-            raw.body, queue.broker_name, namespace=instance.namespace, limit_bytes=instance.max_unpacked_body_bytes
+            raw.body,
+            queue.broker_name,
+            namespace=instance.namespace,
+            limit_bytes=instance.max_unpacked_body_bytes,
+            unpacked=instance.unpacked_bodies,
         )
 
     # --- more of brokers' tables ------------------------------------------------------------------------------

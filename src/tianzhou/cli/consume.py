@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import sys
 import time
 from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tianzhou.cli.messages.body_pieces import document_pieces, text_pieces
 from tianzhou.cli.messages.looking import Batches, look, span_of
 from tianzhou.cli.output import (
     DEFAULT_NAMESRV,
@@ -18,12 +19,11 @@ from tianzhou.cli.output import (
     Output,
     OutputOption,
     TlsOption,
-    body_text,
     counted,
     local_time_ms,
     output_closed,
-    print_json,
-    print_line,
+    print_json_pieces,
+    print_line_pieces,
     print_note,
 )
 from tianzhou.cli.signals import run_client
@@ -145,11 +145,12 @@ class _Printer:
 
     def _show(self, message: MessageExt) -> None:
         if self._output is Output.json:
-            print_json(document(message))
+            print_json_pieces(document_pieces(message))
             return
         mark = "".join(f" {name}={value}" for name, value in (("tags", message.tags), ("keys", message.keys)) if value)
         place = f"{message.broker_name}:{message.queue_id}@{message.queue_offset}"
-        print_line(f"{local_time_ms(message.store_timestamp)} {place}{mark} {body_text(message.body)}")
+        head = f"{local_time_ms(message.store_timestamp)} {place}{mark} "
+        print_line_pieces(chain([head], text_pieces(message.body)))
 
 
 async def _join(
@@ -188,26 +189,3 @@ class _NotShownError(BaseException):
     def __init__(self, error: OSError) -> None:
         self.error = error
         super().__init__(error)
-
-
-def document(message: MessageExt) -> dict[str, Any]:
-    """A message as a JSON object; a body that is no UTF-8 text is in `body_base64`."""
-    try:
-        body = {"body": message.body.decode("utf-8")}
-    except UnicodeDecodeError:
-        body = {"body_base64": base64.b64encode(message.body).decode("ascii")}
-    return {
-        "topic": message.topic,
-        "broker": message.broker_name,
-        "queue_id": message.queue_id,
-        "queue_offset": message.queue_offset,
-        "msg_id": message.msg_id,
-        "offset_msg_id": message.offset_msg_id,
-        "tags": message.tags,
-        "keys": message.keys,
-        "properties": message.user_properties,
-        **body,
-        "born_timestamp": message.born_timestamp,
-        "store_timestamp": message.store_timestamp,
-        "reconsume_times": message.reconsume_times,
-    }

@@ -16,7 +16,9 @@ from typer.core import TyperCommand
 from tianzhou.cli.writing import Tone as Tone
 from tianzhou.cli.writing import clear_screen
 from tianzhou.cli.writing import print_json as print_json
+from tianzhou.cli.writing import print_json_pieces as print_json_pieces
 from tianzhou.cli.writing import print_line as print_line
+from tianzhou.cli.writing import print_line_pieces as print_line_pieces
 from tianzhou.cli.writing import print_note as print_note
 from tianzhou.cli.writing import print_text as print_text
 from tianzhou.escaping import escaped

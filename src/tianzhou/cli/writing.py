@@ -6,7 +6,7 @@ import enum
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TextIO
 
 from tianzhou.escaping import escaped, escaped_json
@@ -54,10 +54,27 @@ def print_text(text: str) -> None:
     _write(escaped(text, keep="\t\n"))
 
 
+def print_json_pieces(pieces: Iterable[str]) -> None:
+    """Write one JSON document, which comes in pieces, and a newline to stdout."""
+    _write_pieces(map(escaped_json, pieces))
+
+
+def print_line_pieces(pieces: Iterable[str]) -> None:
+    """Write one line, which comes in pieces, to stdout; see `print_line`."""
+    _write_pieces(escaped(piece, keep="\t") for piece in pieces)
+
+
 def _write(text: str) -> None:
+    _write_pieces((text,))
+
+
+def _write_pieces(pieces: Iterable[str]) -> None:
+    encoding = sys.stdout.encoding
     try:
-        # What a terminal or file of another encoding cannot show is escaped, not an error.
-        sys.stdout.write(text.encode(sys.stdout.encoding, "backslashreplace").decode(sys.stdout.encoding) + "\n")
+        for text in pieces:
+            # What a terminal or file of another encoding cannot show is escaped, not an error.
+            sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stdout.write("\n")
         sys.stdout.flush()
     except OSError as error:
         error.filename = "standard output"

@@ -35,6 +35,7 @@ from tianzhou.remoting.client import Exchange, RemotingClient, RpcHook
 from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.signing import signing
 from tianzhou.remoting.tls import TlsSettings, client_context
+from tianzhou.unpacked_bodies import UnpackedBodies
 from tianzhou.wire.bodies.route import ROUTE
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
@@ -77,6 +78,7 @@ class ClientInstance:
         self.ids = UniqueIdGenerator(address_bytes(ip), os.getpid(), self.rng.getrandbits(32))
         self.routes = RouteTable()
         self.max_unpacked_body_bytes = options.max_unpacked_body_bytes
+        self.unpacked_bodies = UnpackedBodies(options.max_unpacked_bytes)
         self.api_timeout_ms = options.mq_client_api_timeout_ms
         self.remoting = RemotingClient(
             self._answer,

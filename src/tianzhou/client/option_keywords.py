@@ -33,6 +33,7 @@ class ClientKeywords(TypedDict, total=False):
     mq_client_api_timeout_ms: int
     connect_timeout_ms: int
     max_unpacked_body_bytes: int
+    max_unpacked_bytes: int
     tls: Tls
     socks_proxy_config: str | Mapping[str, Mapping[str, str]] | None
     access_key: str | None

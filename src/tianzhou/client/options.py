@@ -17,7 +17,7 @@ from tianzhou.client.cluster.tls import Tls
 from tianzhou.client.validation import check_number
 from tianzhou.clock import Clock
 from tianzhou.errors import ConfigError
-from tianzhou.limits import UNPACKED_BODY
+from tianzhou.limits import UNPACKED_BODIES, UNPACKED_BODY
 from tianzhou.remoting.client import RpcHook
 
 _PASSED_ON = frozenset({inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL})
@@ -46,6 +46,8 @@ class ClientOptions:
         connect_timeout_ms: limit of connection attempts.
         max_unpacked_body_bytes: most bytes a compressed message body may have unpacked, as it is when it is looked at;
             looking at a larger one raises, which in a handler means that the message is not consumed.
+        max_unpacked_bytes: maximum sum in bytes of the unpacked bodies, of 1 MiB and less each, that the messages of
+            this client keep. Any other compressed body is unpacked at each look; with 0 each one is.
         tls: speak TLS: True by RocketMQ's rules, **which trust any server** unless `tls.client.authServer` says
             otherwise; or an `ssl.SSLContext`, or `TlsSettings`. None asks the environment's `TIANZHOU_TLS_ENABLE`, see
             `tianzhou.client.cluster.tls.context_of`.
@@ -79,6 +81,7 @@ class ClientOptions:
     mq_client_api_timeout_ms: int = 3_000
     connect_timeout_ms: int = 3_000
     max_unpacked_body_bytes: int = UNPACKED_BODY.default
+    max_unpacked_bytes: int = UNPACKED_BODIES.default
     tls: Tls = None
     socks_proxy_config: str | Mapping[str, Mapping[str, str]] | None = field(default=None, repr=False)
     access_key: str | None = None
@@ -89,6 +92,7 @@ class ClientOptions:
 
     def __post_init__(self) -> None:
         check_number("max_unpacked_body_bytes", self.max_unpacked_body_bytes, 1)
+        check_number("max_unpacked_bytes", self.max_unpacked_bytes, 0)
 
 
 def option_names(kind: Any) -> set[str]:

@@ -8,11 +8,15 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final
 
+from tianzhou.errors import ClientError
 from tianzhou.model import MessageExt
 
 SHOWN_BYTES: Final = 64 << 10
 """Most of a body that a page shows."""
 SHOWN_CELL: Final = 200
+MAX_EXPORT_BYTES: Final = 64 << 20
+"""Maximum size of an export, which is in memory as a whole. Compressed bodies can unpack to a thousand times their
+size."""
 HEX_WIDTH: Final = 16
 HEX_BYTES: Final = 4 << 10
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -112,6 +116,22 @@ def to_json_line(message: MessageExt) -> str:
     return json.dumps(found, ensure_ascii=False)
 
 
-def to_json_lines(messages: Iterable[MessageExt]) -> bytes:
-    """Messages as JSON lines, the form in which they are exported."""
-    return "".join(to_json_line(message) + "\n" for message in messages).encode(errors="replace")
+def to_json_lines(messages: Iterable[MessageExt], limit_bytes: int = MAX_EXPORT_BYTES) -> bytes:
+    """Messages as JSON lines, the form in which they are exported.
+
+    Args:
+        messages: the messages.
+        limit_bytes: maximum size of the lines.
+
+    Raises:
+        ClientError: the lines are larger.
+    """
+    lines = bytearray()
+    for message in messages:
+        lines += (to_json_line(message) + "\n").encode(errors="replace")
+        if len(lines) > limit_bytes:
+            raise ClientError(
+                f"the messages take more than {limit_bytes >> 20} MiB as JSON; choose fewer, or export them with: "
+                "tianzhou dlq export"
+            )
+    return bytes(lines)

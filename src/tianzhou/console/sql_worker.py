@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from tianzhou.errors import TianzhouError
 from tianzhou.model import MessageQueue
-from tianzhou.spark.rows.columns import to_batch
+from tianzhou.spark.rows.columns import to_batches
 
 ARCHIVE: Final = "archive"
 MARGIN_BYTES: Final = 3 << 30
@@ -207,10 +207,13 @@ def table_of(source: IO[bytes], parts: Iterable[tuple[str, str, int, int, int, l
     for topic, broker_name, queue_id, begin, end, sizes in parts:
         queue = MessageQueue(topic, broker_name, queue_id)
         for size in sizes:
-            batches.append(to_batch(source.read(size), queue, read, tuple(COLUMNS), start=begin, end=end))
-            most_bytes -= batches[-1].nbytes
-            if most_bytes < 0:
-                raise Refused(f"the messages of {topic} unpack to more than a query may take; read fewer of each queue")
+            for batch in to_batches(source.read(size), queue, read, tuple(COLUMNS), start=begin, end=end):
+                batches.append(batch)
+                most_bytes -= batch.nbytes
+                if most_bytes < 0:
+                    raise Refused(
+                        f"the messages of {topic} unpack to more than a query may take; read fewer of each queue"
+                    )
     return pa.Table.from_batches(batches, schema=read).cast(shown)
 
 

@@ -18,7 +18,7 @@ from tianzhou.pipelines.archive_log import Logged, Step, next_step
 from tianzhou.pipelines.archive_parts import ROWS, PartFiles, body_bytes
 from tianzhou.pipelines.few_messages import FEW
 from tianzhou.spark.option_values import STREAM, with_credentials
-from tianzhou.spark.rows.columns import to_batch
+from tianzhou.spark.rows.columns import to_batches
 from tianzhou.spark.rows.compiled_columns import CompiledColumns
 from tianzhou.spark.source.offsets import Positions, from_json
 from tianzhou.spark.source.queue_watch import Connect
@@ -96,7 +96,7 @@ class FewArchived:
     def __init__(self, options: ReadOptions, connect: Connect, folders: ArchiveFolders) -> None:
         self._options, self._connect, self._folders = options, connect, folders
         self._plan = StreamPlan(options, connect)
-        self._decode = partial(to_batch, compiled=CompiledColumns(ROWS, COLUMNS))
+        self._decode = partial(to_batches, compiled=CompiledColumns(ROWS, COLUMNS))
         self.done = Done()
         self._step = Step(0)
         self._last: Logged | None = None

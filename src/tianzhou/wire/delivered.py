@@ -11,6 +11,7 @@ from tianzhou.errors import BodyTooLarge, ProtocolError
 from tianzhou.limits import UNPACKED_BODY
 from tianzhou.model import MessageExt
 from tianzhou.records import layout
+from tianzhou.unpacked_bodies import UnpackedBodies
 from tianzhou.wire import ids
 from tianzhou.wire.compression import decompress
 from tianzhou.wire.properties import decode_properties
@@ -23,7 +24,10 @@ _FIELDS_OF_HEAD: Final = {field.name: field for field in layout.FIELDS}
 _unpack_host: Final = Struct(">4si").unpack_from
 
 MAX_CACHED_BYTES: Final = 1 << 20
-"""Largest body that stays unpacked once it was looked at."""
+"""Largest body that a message keeps unpacked after the first look, in bytes."""
+
+OF_PROCESS: Final = UnpackedBodies()
+"""The bodies of messages that no client has pulled, as those of tools."""
 
 
 def _late(name: str, make: Callable[[DeliveredMessage], Any]) -> Any:
@@ -116,42 +120,58 @@ class DeliveredMessage(MessageExt):
 
 
 class PackedMessage(DeliveredMessage):
-    """A message whose body is unpacked when it is looked at: what waits takes no more than it took to send.
+    """A message whose body is unpacked at a look: a message that waits takes no more memory than it took to send.
 
-    Bodies up to `MAX_CACHED_BYTES` stay unpacked then; larger ones are unpacked at each look, so that who holds many
-    messages does not hold what their bodies unpack to.
+    The message keeps an unpacked body of up to `MAX_CACHED_BYTES` while the sum of its client's unpacked bodies has
+    room for the body (`UnpackedBodies`). Any other body is unpacked at each look, so that a program that holds many
+    messages does not hold the unpacked bodies of all of them.
 
     A body that cannot be unpacked raises a `ProtocolError` at each look, which in a handler means: not consumed.
 
     Attributes:
-        packed: the body as stored; empty once it was unpacked.
-        packed_flag: what of the stored flags says how it is packed.
-        limit_bytes: most bytes it may unpack to.
-        failure: why it cannot be looked at, when that is known already.
+        packed: the body as stored; empty while the message keeps the unpacked one.
+        packed_flag: the bits of the stored flags that say how the body is packed.
+        limit_bytes: maximum size of the unpacked body in bytes.
+        unpacked: counts the unpacked body.
+        kept_bytes: bytes of the unpacked body that `unpacked` counts.
+        failure: why the body cannot be unpacked, once that is known.
     """
 
-    __slots__ = ("failure", "limit_bytes", "packed", "packed_flag")
+    __slots__ = ("failure", "kept_bytes", "limit_bytes", "packed", "packed_flag", "unpacked")
     packed: bytes
     packed_flag: int
     limit_bytes: int
+    unpacked: UnpackedBodies
+    kept_bytes: int
     failure: ProtocolError | None
 
     @classmethod
     def of(
-        cls, message: DeliveredMessage, packed_flag: int, limit_bytes: int, failure: ProtocolError | None = None
+        cls,
+        message: DeliveredMessage,
+        packed_flag: int,
+        limit_bytes: int,
+        failure: ProtocolError | None = None,
+        unpacked: UnpackedBodies | None = None,
     ) -> PackedMessage:
-        """The message, whose body is packed.
+        """Return the message with a packed body.
 
         Args:
-            message: it, with the body as stored.
+            message: the message, with the body as stored.
             packed_flag: how the body is packed.
-            limit_bytes: most bytes it may unpack to.
-            failure: why it cannot be looked at, when that is known already.
+            limit_bytes: maximum size of the unpacked body in bytes.
+            failure: why the body cannot be unpacked, when that is known already.
+            unpacked: counts the unpacked body; by default that of the process.
         """
         made = cls(*(getattr(message, name) for name in _FIELDS))
         made.packed, made.packed_flag, made.limit_bytes, made.failure = message.body, packed_flag, limit_bytes, failure
+        made.unpacked = unpacked or OF_PROCESS
         _body_slot.__delete__(made)
         return made
+
+    def __del__(self) -> None:
+        if self.kept_bytes:
+            self.unpacked.release(self.kept_bytes)
 
     @property
     def body(self) -> bytes:
@@ -166,8 +186,9 @@ class PackedMessage(DeliveredMessage):
             except ProtocolError as error:
                 self.failure = error.with_traceback(None)
             else:
-                if len(found) <= MAX_CACHED_BYTES:
+                if len(found) <= MAX_CACHED_BYTES and self.unpacked.keep(len(found)):
                     self.body = found
+                    self.kept_bytes = len(found)
                 return found
         where = f"{self.topic}@{self.broker_name}:{self.queue_id} offset {self.queue_offset}"
         fix = f"; the client's {UNPACKED_BODY.name} raises it" if isinstance(self.failure, BodyTooLarge) else ""
@@ -175,6 +196,10 @@ class PackedMessage(DeliveredMessage):
 
     @body.setter
     def body(self, value: bytes) -> None:
+        # The dataclass's `__init__` sets the body first, when there is no count yet.
+        if kept_bytes := getattr(self, "kept_bytes", 0):
+            self.unpacked.release(kept_bytes)
+        self.kept_bytes = 0
         self.packed = b""
         _body_slot.__set__(self, value)
 

@@ -12,6 +12,7 @@ from tianzhou.model import MessageExt
 from tianzhou.records.checksum import Octets
 from tianzhou.records.codec import Record, decode_record
 from tianzhou.records.layout import INNER_BATCH_BITS, OVERHEAD
+from tianzhou.unpacked_bodies import UnpackedBodies
 from tianzhou.wire.batch import decode_batch
 from tianzhou.wire.compression import COMPRESSED, decompress
 from tianzhou.wire.delivered import DeliveredMessage, PackedMessage
@@ -43,6 +44,7 @@ def to_message(
     limit_bytes: int = MAX_UNPACKED,
     added: bytes = b"",
     allowance: Allowance | None = None,
+    unpacked: UnpackedBodies | None = None,
 ) -> list[MessageExt]:
     """The messages a record delivers: one, or those of an inner batch (wire.md §5).
 
@@ -55,6 +57,7 @@ def to_message(
         limit_bytes: largest unpacked body that is accepted.
         added: further properties, each by `pair_behind`.
         allowance: what batches may take, when several records share it.
+        unpacked: counts the bodies that messages keep unpacked; by default that of the process.
     """
     sys_flag = record.sys_flag & ~COMPRESSED
     message = DeliveredMessage(
@@ -78,7 +81,9 @@ def to_message(
         offset_msg_id(record.store_host, record.store_port, record.physical_offset),
     )
     if sys_flag & INNER_BATCH_BITS != INNER_BATCH_BITS:
-        return [PackedMessage.of(message, record.sys_flag, limit_bytes)] if record.sys_flag & COMPRESSED else [message]
+        if record.sys_flag & COMPRESSED:
+            return [PackedMessage.of(message, record.sys_flag, limit_bytes, unpacked=unpacked)]
+        return [message]
     try:
         entries = _entries(record, allowance or Allowance(limit_bytes))
     except ProtocolError as error:
@@ -107,7 +112,11 @@ def _entries(record: Record, allowance: Allowance) -> list[tuple[int, memoryview
 
 
 def decode_messages(
-    buffer: Octets, broker_name: str, limit_bytes: int = MAX_UNPACKED, added: bytes = b""
+    buffer: Octets,
+    broker_name: str,
+    limit_bytes: int = MAX_UNPACKED,
+    added: bytes = b"",
+    unpacked: UnpackedBodies | None = None,
 ) -> list[MessageExt]:
     """All messages of a reply body: `decode_records` and `to_message` in one, at half their cost.
 
@@ -118,6 +127,7 @@ def decode_messages(
         broker_name: the broker that sent it.
         limit_bytes: largest unpacked body that is accepted, and all batches of the reply together.
         added: further properties of all messages, each by `pair_behind`.
+        unpacked: counts the bodies that messages keep unpacked; by default that of the process.
     """
     data = buffer if type(buffer) is bytes else bytes(buffer)
     messages: list[MessageExt] = []
@@ -133,6 +143,6 @@ def decode_messages(
             break
         if allowance is None:
             allowance = Allowance(limit_bytes)
-        messages += to_message(record, broker_name, limit_bytes, added, allowance)
+        messages += to_message(record, broker_name, limit_bytes, added, allowance, unpacked)
         at += record.size
     return messages

@@ -185,3 +185,11 @@ def test_what_could_not_be_sent_again_is_said() -> None:
     view: Any = SimpleNamespace(console=console)
     with pytest.raises(ClientError, match="2 sent, 1 not: no such topic"):
         asyncio.run(dead_letters.Resending().run(view, [], ""))
+
+
+def test_an_export_has_a_bound():
+    letters = [stored(n) for n in range(3)]
+    size = len(values.to_json_lines(letters))
+    assert values.to_json_lines(letters, size)
+    with pytest.raises(ClientError, match=r"more than \d+ MiB as JSON; choose fewer.*tianzhou dlq export"):
+        values.to_json_lines(letters, size - 1)

@@ -13,7 +13,8 @@ from records import QUEUE, record
 
 from tianzhou.errors import ConfigError, CorruptRecord
 from tianzhou.records.codec import Record, decode_record, encode_record
-from tianzhou.spark.rows.columns import to_batch
+from tianzhou.spark.rows import columns as columns_module
+from tianzhou.spark.rows.columns import to_batch, to_batches
 from tianzhou.spark.rows.compiled_columns import CompiledColumns
 from tianzhou.spark.rows.schema import COLUMNS, DEFAULT_COLUMNS, arrow_schema, columns_of, kafka_schema, row_schema
 from tianzhou.spark.rows.whole_row import WHOLE_ROW
@@ -241,3 +242,25 @@ def test_kafkas_names_and_the_messages_own_go_together_in_a_schema():
 
 def test_the_whole_row_needs_no_pyspark():
     assert WHOLE_ROW.equals(arrow_schema(row_schema(include_properties=True, include_metadata=True)))
+
+
+@pytest.mark.parametrize("tags", [frozenset(), frozenset({"even"})])
+def test_bodies_that_unpack_to_more_than_a_batch_may_hold_come_in_several(monkeypatch, tags):
+    monkeypatch.setattr(columns_module, "BODIES_LIMIT", 2_500)
+    bodies = [bytes([n]) * 1_000 for n in range(7)] + [bytes(4_000)]
+    found = [
+        record(
+            n, compress(body, ZLIB), sys_flag=COMPRESSED, properties=encode_properties({"TAGS": ("even", "odd")[n % 2]})
+        )
+        for n, body in enumerate(bodies)
+    ]
+    buffer = [b"".join(map(encode_record, found))]
+    compiled = CompiledColumns(ARROW, COLUMNS, tags)
+    batches = to_batches(buffer, QUEUE, ARROW, COLUMNS, start=0, tags=tags, compiled=compiled)
+    buffer.clear()
+    rows = [batch.to_pylist() for batch in batches]
+    wanted = [n for n in range(8) if not tags or n % 2 == 0]
+    assert [row["queueOffset"] for batch in rows for row in batch] == wanted
+    assert [row["body"] for batch in rows for row in batch] == [bodies[n] for n in wanted]
+    assert len(rows) > 1
+    assert all(len(batch) == 1 or sum(len(row["body"]) for row in batch) <= 2_500 for batch in rows)

@@ -7,6 +7,7 @@ import dataclasses
 import pickle
 import struct
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from tianzhou.model import MessageExt
 from tianzhou.records import codec
 from tianzhou.records.codec import Record
 from tianzhou.records.layout import BLANK_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, STORE_HOST_V6
+from tianzhou.unpacked_bodies import UnpackedBodies
 from tianzhou.wire import pulled
 from tianzhou.wire.batch import encode_batch
 from tianzhou.wire.compression import LZ4, compress
@@ -238,6 +240,42 @@ def test_what_waits_to_be_looked_at_takes_no_more_than_was_sent() -> None:
     (small,) = pulled.decode_messages(codec.encode_record(made(sys_flag=0x1, body=compress(bytes(1 << 20)))), "b-a")
     assert small.body is small.body
     assert body_sizes([small]) == [1 << 20]
+
+
+def packed_messages(count: int, size: int, unpacked: UnpackedBodies) -> list[MessageExt]:
+    record = codec.encode_record(made(sys_flag=0x1, body=compress(bytes(size))))
+    return pulled.decode_messages(record * count, "b-a", unpacked=unpacked)
+
+
+@pytest.mark.over_limit("max_unpacked_bytes")
+def test_messages_keep_unpacked_bodies_up_to_a_sum_and_give_the_room_back() -> None:
+    messages = packed_messages(4, 1_000, UnpackedBodies(2_500))
+    kept = [one.body is one.body for one in messages]
+    assert kept == [True, True, False, False]
+    assert body_sizes(messages)[:2] == [1_000, 1_000]
+    assert messages[3].body == bytes(1_000)
+    messages[0].body = b"changed"
+    assert [one.body is one.body for one in messages] == [True, True, True, False]
+    del messages[1], messages[0]
+    assert messages[1].body is messages[1].body
+
+
+def test_the_memory_of_messages_that_were_looked_at_is_bounded() -> None:
+    record = codec.encode_record(made(sys_flag=0x1, body=compress(bytes(1 << 20))))
+    tracemalloc.start()
+    messages = pulled.decode_messages(record * 200, "b-a", unpacked=UnpackedBodies(8 << 20))
+    assert sum(len(message.body) for message in messages) == 200 << 20
+    assert tracemalloc.get_traced_memory()[0] < 12 << 20
+    tracemalloc.stop()
+
+
+def test_threads_may_look_at_bodies_that_share_a_bound() -> None:
+    unpacked = UnpackedBodies(10_000)
+    with ThreadPoolExecutor(4) as threads:
+        for _ in range(20):
+            looked = threads.map(lambda message: len(message.body), packed_messages(40, 1_000, unpacked))
+            assert list(looked) == [1_000] * 40
+    assert [one.body is one.body for one in packed_messages(10, 1_000, unpacked)] == [True] * 10
 
 
 def test_an_unpacked_message_can_be_copied_changed_and_sent_to_other_processes() -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tianzhou.cli.consume import document
 from tianzhou.cli.groups import check_group
+from tianzhou.cli.messages.body_pieces import document_pieces
 from tianzhou.cli.messages.message import (
     IdArgument,
     LimitOption,
@@ -29,6 +29,7 @@ from tianzhou.cli.output import (
     WatchOption,
     counted,
     print_json,
+    print_json_pieces,
     print_line,
     print_note,
     print_rows,
@@ -133,7 +134,7 @@ def show(
     letter = with_admin(namesrv, tls, work)
     origin = {"group": group, "origin_topic": origin_topic(letter.properties), "origin_id": origin_id(letter)}
     if output is Output.json:
-        print_json(document(letter) | origin)
+        print_json_pieces(document_pieces(letter, origin))
     else:
         print_message(letter, output, {name.replace("_", " "): text for name, text in origin.items()})
 

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
-from tianzhou.cli.consume import document
+from tianzhou.cli.messages.body_pieces import document
 from tianzhou.cli.progress import Advance, progress
 from tianzhou.cli.store.export_files import Format, target
 from tianzhou.model.dead_letters import origin_id, origin_topic

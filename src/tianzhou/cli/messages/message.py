@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tianzhou.cli.consume import document
+from tianzhou.cli.messages.body_pieces import body_start, document_pieces, text_pieces
 from tianzhou.cli.messages.moments import span_ms
 from tianzhou.cli.output import (
     DEFAULT_NAMESRV,
@@ -17,12 +17,13 @@ from tianzhou.cli.output import (
     Output,
     OutputOption,
     TlsOption,
-    body_text,
     local_time_ms,
     objects,
     print_fields,
     print_json,
+    print_json_pieces,
     print_line,
+    print_line_pieces,
     print_note,
     print_rows,
 )
@@ -71,7 +72,7 @@ def get(
     message, tracks = with_admin(namesrv, tls, work, topic=topic)
     if output is Output.json:
         groups = [{"group": one.group, "status": one.kind, "why": one.why or None} for one in tracks]
-        print_json(document(message) | {"groups": groups})
+        print_json_pieces(document_pieces(message, {"groups": groups}))
         return
     print_message(message, output)
     if tracks:
@@ -175,7 +176,7 @@ def print_message(message: MessageExt, output: Output, more: Mapping[str, str] |
         output,
     )
     print_line("")
-    print_line(body_text(message.body))
+    print_line_pieces(text_pieces(message.body))
 
 
 def times_of(since: str | None, until: str | None) -> dict[str, int]:
@@ -187,13 +188,22 @@ def times_of(since: str | None, until: str | None) -> dict[str, int]:
 def print_messages(messages: Sequence[MessageExt], output: Output) -> None:
     """Write messages: a line each with the body's beginning, or whole in a JSON array."""
     if output is Output.json:
-        print_json([document(message) for message in messages])
+        print_json_pieces(_list_pieces(messages))
         return
     rows = [
-        (local_time_ms(m.store_timestamp), _place(m), m.msg_id, m.tags or None, m.keys or None, body_text(m.body)[:40])
+        (local_time_ms(m.store_timestamp), _place(m), m.msg_id, m.tags or None, m.keys or None, body_start(m.body, 40))
         for m in messages
     ]
     print_rows(("stored", "place", "id", "tags", "keys", "body"), rows, output)
+
+
+def _list_pieces(messages: Sequence[MessageExt]) -> Iterator[str]:
+    yield "["
+    for n, message in enumerate(messages):
+        if n:
+            yield ", "
+        yield from document_pieces(message)
+    yield "]"
 
 
 async def found_message(admin: Admin, topic: str, msg_id: str) -> MessageExt:

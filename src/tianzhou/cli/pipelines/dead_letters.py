@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tianzhou.cli.messages.body_pieces import body_start
 from tianzhou.cli.output import (
     Output,
     OutputOption,
@@ -177,7 +178,7 @@ def _rows_counted(counted_letters: Causes) -> tuple[Rows, Rows]:
                 local_time(letter.message.store_timestamp),
                 letter.message.msg_id,
                 letter.message.keys or None,
-                body_text(letter.message.body)[:80],
+                body_start(letter.message.body, 80),
             )
             for letter in one.newest
         ]

@@ -13,6 +13,7 @@ from tianzhou.client.namespaces.request_names import message_inside
 from tianzhou.errors import ProtocolError
 from tianzhou.model import MessageExt, MessageQueue, PullStatus, SubscriptionData, names
 from tianzhou.remoting.client import RemotingClient
+from tianzhou.unpacked_bodies import UnpackedBodies
 from tianzhou.wire.codes import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.delivered import pair_behind
@@ -233,6 +234,7 @@ def messages_of(
     namespace: str | None = None,
     bounds: tuple[int, int] | None = None,
     limit_bytes: int = MAX_UNPACKED,
+    unpacked: UnpackedBodies | None = None,
 ) -> list[MessageExt]:
     """The messages in a pull's body, without those whose tag only has the hash of a wanted one.
 
@@ -244,11 +246,12 @@ def messages_of(
         bounds: the queue's first offset, and the one its next message gets; they become the properties MIN_OFFSET and
             MAX_OFFSET.
         limit_bytes: most bytes a compressed body may have unpacked.
+        unpacked: counts the bodies that messages keep unpacked; by default that of the process.
     """
     added = b""
     if bounds is not None:
         added = pair_behind(names.MIN_OFFSET, str(bounds[0])) + pair_behind(names.MAX_OFFSET, str(bounds[1]))
-    result = decode_messages(body, broker_name, limit_bytes, added)
+    result = decode_messages(body, broker_name, limit_bytes, added, unpacked)
     if tags:
         result = [message for message in result if tag_wanted(tags, message.tags)]
     if namespace:

@@ -15,10 +15,11 @@ from tianzhou.admin.messages import FOREVER_MS
 from tianzhou.console.layout import View, local_time, page, section, table
 from tianzhou.console.message_values import cell, form_time, time_ms, to_json_lines
 from tianzhou.console.pages.messages import older
-from tianzhou.errors import ClientError
+from tianzhou.errors import ClientError, TianzhouError
 from tianzhou.model import MessageExt
 from tianzhou.model.dead_letters import origin_id, origin_topic
 from tianzhou.model.names import DLQ_PREFIX, dead_letter_topic
+from tianzhou.wire.delivered import body_sizes
 
 SHOWN: Final = 200
 
@@ -40,7 +41,7 @@ def letter_rows(letters: Iterable[MessageExt]) -> list[dict[str, Any]]:
             "tags": cell(one.tags or ""),
             "keys": cell(one.keys),
             "retries": one.reconsume_times,
-            "size": len(one.body),
+            "size": body_sizes([one])[0],
         }
         for one in letters
     ]
@@ -163,7 +164,12 @@ def _form(view: View, group: str) -> None:
 
 def _exports(view: View, group: str, chosen: Any, everything: Any) -> None:
     def download(letters: list[MessageExt]) -> None:
-        ui.download.content(to_json_lines(letters), f"dead-letters-{group}.jsonl", "application/x-ndjson")
+        try:
+            lines = to_json_lines(letters)
+        except TianzhouError as error:
+            ui.notify(view.text("failed", why=error), type="negative")
+        else:
+            ui.download.content(lines, f"dead-letters-{group}.jsonl", "application/x-ndjson")
 
     def some() -> None:
         if letters := chosen():

@@ -12,6 +12,7 @@ from tianzhou.admin.messages import FOREVER_MS
 from tianzhou.console.layout import View, local_time, page, section, table
 from tianzhou.console.message_values import cell, form_time, number, time_ms
 from tianzhou.model import MessageExt
+from tianzhou.wire.delivered import body_sizes
 
 WAYS: Final = ("time", "key", "id")
 MOST: Final = 500
@@ -29,7 +30,7 @@ def message_rows(messages: Iterable[MessageExt]) -> list[dict[str, Any]]:
             "offset": one.queue_offset,
             "tags": cell(one.tags or ""),
             "keys": cell(one.keys),
-            "size": len(one.body),
+            "size": body_sizes([one])[0],
             "id": one.msg_id,
         }
         for one in messages

@@ -9,7 +9,8 @@ are made.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from functools import cached_property
 from typing import Any, Final
 
@@ -46,9 +47,16 @@ _odd_times_said = Once()
 
 BODY_LIMIT: Final = 64 << 20
 """Most bytes a compressed body may unpack to."""
+BODIES_LIMIT: Final = 64 << 20
+"""Maximum bytes that the compressed bodies of one batch of rows unpack to, unless the batch has one row. Messages of
+more bytes come in several batches."""
 
 _HEAD: Final = numpy_type("size", "born_timestamp")
 _TAIL: Final = numpy_type("reconsume_times", "body_size")
+
+
+class BodiesTooLarge(CorruptRecord):
+    """The compressed bodies of several records unpack to more than one batch may hold; fewer records fit."""
 
 
 class Records:
@@ -183,6 +191,15 @@ class Records:
         for name in ("pairs", "odd_times"):
             self.__dict__.pop(name, None)
 
+    def halves(self) -> tuple[Records, Records]:
+        """The first half of the records and the second, of one buffer."""
+        middle = len(self) // 2
+        before = np.arange(len(self)) < middle
+        first, second = copy(self), copy(self)
+        first.keep(before)
+        second.keep(~before)
+        return first, second
+
     def renumber(self, offsets: Ints) -> None:
         """Give the records other queue offsets than they say: those of a further queue they are in (store.md §7)."""
         head = self._head.copy()
@@ -269,13 +286,23 @@ class Records:
 
         Raises:
             CorruptRecord: one cannot be unpacked.
+            BodiesTooLarge: several bodies unpack to more than a batch of rows may hold.
         """
         bodies = self.stored_bodies()
         packed = np.flatnonzero(self._head["sys_flag"] & COMPRESSED)
         if not len(packed):
             return bodies
         flags, offsets = self._head["sys_flag"].tolist(), self._head["queue_offset"].tolist()
-        unpacked = [self._unpack(bodies[row].as_py(), flags[row], offsets[row]) for row in packed.tolist()]
+        unpacked: list[bytes] = []
+        room_bytes = BODIES_LIMIT
+        for row in packed.tolist():
+            unpacked.append(self._unpack(bodies[row].as_py(), flags[row], offsets[row]))
+            room_bytes -= len(unpacked[-1])
+            if room_bytes < 0 and len(self) > 1:
+                raise BodiesTooLarge(
+                    f"{self.queue}: the bodies of {len(self)} messages from offset {offsets[0]} on unpack to more than "
+                    f"{BODIES_LIMIT} bytes"
+                )
         return arrays.replaced(bodies, packed, arrays.strings(unpacked, pa.binary()))
 
     def store_times(self) -> Array:
@@ -410,11 +437,17 @@ def to_batch(
 
     Raises:
         CorruptRecord: the bytes are no records, or a body cannot be unpacked.
+        BodiesTooLarge: the bodies unpack to more than `BODIES_LIMIT`; `to_batches` makes several batches.
     """
     if compiled is not None and not is_light(queue.topic):
         made = compiled.walked(buffer if isinstance(buffer, list) else [buffer], queue, start, end)
         if made is not None:
             return made
+    return made_of(_within(buffer, queue, start, end), schema, columns, tags)
+
+
+def _within(buffer: bytes | list[bytes | memoryview], queue: MessageQueue, start: int, end: int | None) -> Records:
+    """The records of a buffer whose offsets are in a range."""
     records = Records(b"".join(buffer) if isinstance(buffer, list) else buffer, queue)
     if is_light(queue.topic):
         records.renumber(records.light_offsets())
@@ -422,7 +455,40 @@ def to_batch(
     inside = offsets >= start if end is None else (offsets >= start) & (offsets < end)
     if not inside.all():
         records.keep(inside)
-    return made_of(records, schema, columns, tags)
+    return records
+
+
+def to_batches(
+    buffer: bytes | list[bytes | memoryview],
+    queue: MessageQueue,
+    schema: Schema,
+    columns: tuple[str, ...],
+    *,
+    start: int = 0,
+    end: int | None = None,
+    tags: frozenset[str] = frozenset(),
+    compiled: CompiledColumns | None = None,
+) -> Iterable[RecordBatch]:
+    """The records of a buffer as one batch, or as several when their bodies unpack to more than `BODIES_LIMIT`.
+
+    Arguments and errors as of `to_batch`; the buffer is not read after the return.
+    """
+    try:
+        return (to_batch(buffer, queue, schema, columns, start=start, end=end, tags=tags, compiled=compiled),)
+    except BodiesTooLarge:
+        return _in_parts(_within(buffer, queue, start, end), schema, columns, tags)
+
+
+def _in_parts(
+    records: Records, schema: Schema, columns: tuple[str, ...], tags: frozenset[str]
+) -> Iterator[RecordBatch]:
+    try:
+        batch = made_of(records, schema, columns, tags)
+    except BodiesTooLarge:
+        for half in records.halves():
+            yield from _in_parts(half, schema, columns, tags)
+    else:
+        yield batch
 
 
 def made_of(

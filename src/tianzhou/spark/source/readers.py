@@ -71,11 +71,11 @@ class _SpanReader(Pickled):
         """The rows of a range; see `span_reader.read_span`."""
         if not isinstance(partition, SpanPartition):  # Spark's stand-in for "no partitions"
             return
-        from tianzhou.spark.rows.columns import to_batch
+        from tianzhou.spark.rows.columns import to_batches
         from tianzhou.spark.rows.compiled_columns import CompiledColumns
 
         reader = self._connect(self._options)
-        decode = partial(to_batch, compiled=CompiledColumns(self._schema, self._columns, self._options.wanted_tags))
+        decode = partial(to_batches, compiled=CompiledColumns(self._schema, self._columns, self._options.wanted_tags))
         for span in partition.spans:
             yield from read_span(reader, span, self._options, self._schema, self._columns, decode)
 

@@ -341,7 +341,7 @@ def read_span(
     options: ReadOptions,
     schema: pa.Schema,
     columns: tuple[str, ...],
-    decode: Callable[..., pa.RecordBatch],
+    decode: Callable[..., Iterable[pa.RecordBatch]],
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a range as Arrow batches.
 
@@ -351,7 +351,7 @@ def read_span(
         options: tags and waits.
         schema: schema of the batches.
         columns: the column of the row schema behind each field.
-        decode: `columns.to_batch`.
+        decode: `columns.to_batches`.
 
     Raises:
         DataLoss: messages of the range are gone, and that is not to be skipped.
@@ -360,7 +360,8 @@ def read_span(
     """
     tags = options.wanted_tags
     for chunk in SpanReader(reader, span, options).chunks():
-        batch = decode(chunk, span.queue, schema, columns, start=span.start, end=span.end, tags=tags)
+        batches = decode(chunk, span.queue, schema, columns, start=span.start, end=span.end, tags=tags)
         chunk.clear()  # what comes next takes its place in memory
-        if batch.num_rows:
-            yield batch
+        for batch in batches:
+            if batch.num_rows:
+                yield batch

@@ -11,7 +11,7 @@ from tianzhou.model import MessageQueue
 from tianzhou.records.walk import LogEntry
 from tianzhou.spark.rows import arrays
 from tianzhou.spark.rows.arrays import pa
-from tianzhou.spark.rows.columns import Records
+from tianzhou.spark.rows.columns import BODIES_LIMIT, BodiesTooLarge, Records
 from tianzhou.store.offline.import_export import KEPT_FLAGS
 
 _BYTES: Final = 32 << 20
@@ -52,18 +52,38 @@ def tables(records: Iterable[tuple[LogEntry, memoryview]]) -> Iterator[Any]:
         waiting.setdefault((entry.topic, entry.queue_id), []).append(view)
         size += len(view)
         if size >= _BYTES:
-            yield _table(waiting)
+            yield from _tables(waiting)
             waiting, size = {}, 0
     if waiting:
-        yield _table(waiting)
+        yield from _tables(waiting)
 
 
-def _table(waiting: dict[tuple[str, int], list[memoryview]]) -> Any:
-    return pa.Table.from_batches([_batch(*queue, b"".join(views)) for queue, views in sorted(waiting.items())], SCHEMA)
+def _tables(waiting: dict[tuple[str, int], list[memoryview]]) -> Iterator[Any]:
+    """One table, or several when compressed bodies make it large."""
+    batches: list[Any] = []
+    size = 0
+    for (topic, queue_id), views in sorted(waiting.items()):
+        for batch in _batches(Records(b"".join(views), MessageQueue(topic, "", queue_id))):
+            batches.append(batch)
+            size += batch.nbytes
+            if size > BODIES_LIMIT:
+                yield pa.Table.from_batches(batches, SCHEMA)
+                batches, size = [], 0
+    if batches:
+        yield pa.Table.from_batches(batches, SCHEMA)
 
 
-def _batch(topic: str, queue_id: int, buffer: bytes) -> Any:
-    records = Records(buffer, MessageQueue(topic, "", queue_id))
+def _batches(records: Records) -> Iterator[Any]:
+    try:
+        batch = _batch(records, records.queue.topic, records.queue.queue_id)
+    except BodiesTooLarge:
+        for half in records.halves():
+            yield from _batches(half)
+    else:
+        yield batch
+
+
+def _batch(records: Records, topic: str, queue_id: int) -> Any:
     count = len(records)
     kinds = {field.name: field.type for field in SCHEMA}
     fixed = {

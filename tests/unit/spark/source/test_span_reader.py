@@ -7,7 +7,7 @@ pytest.importorskip("pyspark")
 from tianzhou.errors import BrokerError, ConfigError, ConnectionLost
 from tianzhou.model import MessageQueue, PullStatus
 from tianzhou.spark.option_values import BATCH
-from tianzhou.spark.rows.columns import to_batch
+from tianzhou.spark.rows.columns import to_batches
 from tianzhou.spark.rows.schema import COLUMNS, arrow_schema, row_schema
 from tianzhou.spark.source.offsets import Bounds, DataLoss, Span
 from tianzhou.spark.source.read_options import parse_read
@@ -24,7 +24,7 @@ def options(**given):
 
 
 def read(queues, span, **given):
-    batches = list(read_span(queues, span, options(**given), ALL, COLUMNS, to_batch))
+    batches = list(read_span(queues, span, options(**given), ALL, COLUMNS, to_batches))
     return [row for batch in batches for row in batch.to_pylist()]
 
 
@@ -78,7 +78,7 @@ def test_pulls_are_sent_ahead_once_the_brokers_limit_is_known(queues):
 
 def test_the_next_pulls_are_under_way_while_rows_are_taken(queues):
     queues.add(A, 12_000)
-    chunks = read_span(queues, Span(A, 0, 12_000), options(), ALL, COLUMNS, to_batch)
+    chunks = read_span(queues, Span(A, 0, 12_000), options(), ALL, COLUMNS, to_batches)
     next(chunks)
     taken = len(queues.rounds)
     [(queue, asks)] = queues.sent_ahead
@@ -108,7 +108,7 @@ def test_little_is_pulled_twice_when_the_limit_is_one_of_bytes(queues):
 
 def test_batches_are_bounded_in_rows_and_bytes(queues):
     queues.add(A, 10_000)
-    batches = list(read_span(queues, Span(A, 0, 10_000), options(), ALL, COLUMNS, to_batch))
+    batches = list(read_span(queues, Span(A, 0, 10_000), options(), ALL, COLUMNS, to_batches))
     assert all(batch.num_rows < 5000 for batch in batches)
     assert len(batches) <= 4
 

@@ -149,8 +149,10 @@ class QueueReader(GroupClient):
         if raw.body:
             wanted = self._subscription(queue.topic, tags, sql).tags_set
             bounds, limit_bytes = (raw.min_offset, raw.max_offset), self._instance.max_unpacked_body_bytes
-            namespace = self._instance.namespace
-            messages = pulling.messages_of(raw.body, queue.broker_name, wanted, namespace, bounds, limit_bytes)
+            namespace, unpacked = self._instance.namespace, self._instance.unpacked_bodies
+            messages = pulling.messages_of(
+                raw.body, queue.broker_name, wanted, namespace, bounds, limit_bytes, unpacked
+            )
             if self._filters:
                 context = FilterContext(self._group, queue, messages, self._instance.unit_mode)
                 messages = let_through(self._filters, context)

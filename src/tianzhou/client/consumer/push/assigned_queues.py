@@ -400,9 +400,9 @@ class AssignedQueues:
         self, raw: pulling.RawPull, queue: MessageQueue, subscription: SubscriptionData
     ) -> list[MessageExt]:
         namespace, bounds = self._instance.namespace, (raw.min_offset, raw.max_offset)
-        limit_bytes = self._instance.max_unpacked_body_bytes
+        limit_bytes, unpacked = self._instance.max_unpacked_body_bytes, self._instance.unpacked_bodies
         messages = pulling.messages_of(
-            raw.body, queue.broker_name, subscription.tags_set, namespace, bounds, limit_bytes
+            raw.body, queue.broker_name, subscription.tags_set, namespace, bounds, limit_bytes, unpacked
         )
         if not self._filters:
             return messages
