@@ -21,6 +21,7 @@ from tianzhou.clock import Clock, SystemClock
 from tianzhou.data_folder import FIRST_BROKER, claim
 from tianzhou.errors import ConfigError, StoreLocked
 from tianzhou.escaping import shown
+from tianzhou.faults import Faults
 from tianzhou.limits import Bounds
 from tianzhou.metrics.settings import MetricsSettings
 from tianzhou.namesrv.changeable_settings import RULES as NAME_SERVER_RULES
@@ -338,15 +339,17 @@ def check_values(values: Mapping[str, str]) -> None:
     """Refuse keys that an embedded server sets itself.
 
     Raises:
-        ConfigError: the text says what to give instead.
+        ConfigError: the text says of each key what to give instead.
     """
+    faults = Faults()
     for keys, instead in DECIDED.items():
         for key in keys:
             if key in values:
-                raise ConfigError(
+                faults.note(
                     f"{key}={shown(values[key])}: `tianzhou serve` decides that itself: {instead}; `tianzhou broker` "
                     "and `tianzhou namesrv` take the key"
                 )
+    faults.check()
 
 
 def configured(rules: Rules, values: Mapping[str, str], settings: tuple[Any, ...], file: Path) -> tuple[Any, ...]:
@@ -376,8 +379,10 @@ def configured(rules: Rules, values: Mapping[str, str], settings: tuple[Any, ...
     settings, left_out = with_saved(rules, {k: v for k, v in written.values.items() if k in changed}, settings)
     for text in left_out:
         log.warning("%s: %s", file, text)
-    settings = tuple(apply(one, values, source="settings") for one in settings)
-    check(rules, *settings, source="settings")
+    faults = Faults()
+    settings = tuple(apply(one, values, source="settings", faults=faults) for one in settings)
+    check(rules, *settings, source="settings", faults=faults)
+    faults.check()
     return settings
 
 

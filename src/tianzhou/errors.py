@@ -22,7 +22,20 @@ class TianzhouError(Exception):
 
 
 class ConfigError(TianzhouError):
-    """A setting, flag or file cannot be used; the text names it, its value and what would be accepted."""
+    """Settings, flags or files cannot be used; the text names each, its value and what would be accepted.
+
+    Args:
+        texts: a sentence for each fault. Several are printed as a list, one a line.
+    """
+
+    def __init__(self, *texts: str) -> None:
+        self.texts = texts
+        super().__init__(*texts)
+
+    def __str__(self) -> str:
+        if len(self.texts) < 2:
+            return "".join(self.texts)
+        return f"{len(self.texts)} faults:" + "".join(f"\n  {text}" for text in self.texts)
 
 
 class SettingFixed(ConfigError):

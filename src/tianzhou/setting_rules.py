@@ -13,6 +13,7 @@ from typing import Final
 
 from tianzhou.errors import ConfigError
 from tianzhou.escaping import shown
+from tianzhou.faults import Faults
 from tianzhou.log_levels import KEY, parse_levels
 from tianzhou.settings import dump, keyed_fields
 
@@ -68,14 +69,27 @@ class Rules:
         return next((reason for reason, keys in self.fixed.items() if key in keys), "it is read at the start only")
 
 
-def check(rules: Rules, *settings: object, source: str) -> None:
+def check(rules: Rules, *settings: object, source: str, faults: Faults | None = None) -> None:
     """Refuse invalid settings at a server's start.
 
+    Args:
+        rules: the rules of the server's settings.
+        settings: the settings objects of one server.
+        source: where the values are from, for messages.
+        faults: collects invalid values, but for consequences of faults it has already; None raises them.
+
     Raises:
-        ConfigError: of the first invalid value; names key, value and what is valid.
+        ConfigError: values are invalid; names key, value and what is valid of each.
     """
+    found = Faults.of(faults)
+    invalid: set[str] = set()
     for problem in problems(rules, *settings):
-        raise ConfigError(f"{source}: {problem}")
+        if not found.mentioned(str(problem)):
+            found.note(f"{source}: {problem}")
+            invalid.add(problem.key)
+    found.keys |= invalid
+    if faults is None:
+        found.check()
 
 
 def problems(rules: Rules, *settings: object) -> Iterator[Problem]:

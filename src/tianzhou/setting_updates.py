@@ -8,6 +8,7 @@ from typing import Any
 
 from tianzhou.errors import ConfigError, SettingFixed
 from tianzhou.escaping import escaped, shown
+from tianzhou.faults import Faults
 from tianzhou.limits import CONFIG_UPDATE_BYTES, CONFIG_UPDATE_KEYS, CONFIG_VALUE_LENGTH, Refusals
 from tianzhou.setting_rules import Rules, problems
 from tianzhou.settings import MASK, apply, dump, parse_properties, unknown_keys
@@ -86,7 +87,9 @@ def judge(
     if any(value.strip() == MASK for value in values.values()):
         masked = dump(*present, hide_secrets=True)
         wanted = {key: value for key, value in values.items() if not value.strip() == masked.get(key) == MASK}
-    updated = tuple(apply(one, wanted, source=REQUEST) for one in present)
+    faults = Faults()
+    updated = tuple(apply(one, wanted, source=REQUEST, faults=faults) for one in present)
+    faults.check()
     after = dump(*updated)
     changed = frozenset(key for key in after if after[key] != before[key])
     for key in sorted(changed - rules.changeable):
@@ -97,7 +100,8 @@ def judge(
         )
     for problem in problems(rules, *updated) if changed else ():
         if problem.key in changed:
-            raise ConfigError(f"{REQUEST}: {problem}")
+            faults.note(f"{REQUEST}: {problem}")
+    faults.check()
     return Update(updated, changed, unknown_keys(values, *map(type, present)))
 
 

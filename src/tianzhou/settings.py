@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar, get_type_hints
 
 from tianzhou.errors import ConfigError
 from tianzhou.escaping import shown
+from tianzhou.faults import Faults
 
 S = TypeVar("S")
 MASK: Final = "******"
@@ -70,17 +71,19 @@ def secret(default: str) -> Any:
     return dataclasses.field(default=default, repr=False, metadata={"secret": True})
 
 
-def parse_properties(text: str, *, source: str = "properties") -> dict[str, str]:
+def parse_properties(text: str, *, source: str = "properties", faults: Faults | None = None) -> dict[str, str]:
     r"""Read Java-properties text: `key=value` lines, `#` and `!` comments, `\` escapes and continuations.
 
     Args:
         text: the whole text.
         source: file name for error messages.
+        faults: collects the faults of lines, which are then left out; None raises them.
 
     Raises:
-        ConfigError: a line has no key.
+        ConfigError: lines have no key; names all of them.
     """
     result: dict[str, str] = {}
+    found = Faults.of(faults)
     logical = re.sub(r"(?<!\\)((?:\\\\)*)\\(?:\r\n|\r|\n)[ \t\f]*", r"\1", text)
     for number, raw in enumerate(_LINE_END.split(logical), 1):
         line = raw.strip()
@@ -88,11 +91,15 @@ def parse_properties(text: str, *, source: str = "properties") -> dict[str, str]
             continue
         match = re.match(r"((?:\\.|[^\\=:\s])+)\s*[=:\s]?\s*(.*)", line, re.DOTALL)
         if match is None:
-            raise ConfigError(f"{source}, line {number}: no key in {shown(repr(raw))}; write key=value")
+            found.note(f"{source}, line {number}: no key in {shown(repr(raw))}; write key=value")
+            continue
         key, value = _unescape(match[1]), _unescape(match[2])
         if _HALF_CHARACTER.search(key + "\0" + value):
-            raise ConfigError(f"{source}, line {number}: {shown(key)} holds half a character; write it whole")
+            found.note(f"{source}, line {number}: {shown(key)} holds half a character; write it whole")
+            continue
         result[key] = value
+    if faults is None:
+        found.check()
     return result
 
 
@@ -120,34 +127,47 @@ def _escape(text: str, special: re.Pattern[str]) -> str:
     return special.sub(lambda match: _ESCAPES.get(match[0], f"\\u{ord(match[0]):04x}"), text)
 
 
-def bind(cls: type[S], values: Mapping[str, str], *, source: str = "configuration") -> S:
+def bind(cls: type[S], values: Mapping[str, str], *, source: str = "configuration", faults: Faults | None = None) -> S:
     """Make a settings object from text values; keys the class does not know are left to `unknown_keys`.
 
-    Raises:
-        ConfigError: a value cannot be read as its field's type; names key, value and what is accepted.
-    """
-    return apply(cls(), values, source=source)
-
-
-def apply(settings: S, values: Mapping[str, str], *, source: str = "configuration") -> S:
-    """A copy of `settings` with the text `values` set.
+    Args:
+        cls: the class.
+        values: texts by key.
+        source: where the values are from, for messages.
+        faults: collects faulty values, in whose places the defaults stay; None raises them.
 
     Raises:
-        ConfigError: as `bind`.
+        ConfigError: values cannot be read as their fields' types; names key, value and what is accepted of each.
     """
+    return apply(cls(), values, source=source, faults=faults)
+
+
+def apply(settings: S, values: Mapping[str, str], *, source: str = "configuration", faults: Faults | None = None) -> S:
+    """A copy of `settings` with the text `values` set; arguments and errors as of `bind`."""
     hints = _kinds(type(settings))
     changes: dict[str, Any] = {}
+    found = Faults.of(faults)
     for key, field in keyed_fields(type(settings)):
         if key not in values and field.metadata.get("former") in values:
             key = field.metadata["former"]
         if key in values:
             if field.metadata.get("secret") and values[key].strip() == MASK:
-                raise ConfigError(f"{source}: {key}={MASK}: stands for a secret where it is shown; write the secret")
-            changes[field.name] = _convert(hints[field.name], values[key], key, source)
+                found.note(f"{source}: {key}={MASK}: stands for a secret where it is shown; write the secret", key)
+                continue
+            with found.noted(key):
+                changes[field.name] = _convert(hints[field.name], values[key], key, source)
+    made = settings
     try:
-        return dataclasses.replace(settings, **changes)  # type: ignore[type-var]
-    except ValueError as error:
-        raise ConfigError(f"{source}: {error}") from error
+        made = dataclasses.replace(settings, **changes)  # type: ignore[type-var]
+    except ValueError:
+        for name, value in changes.items():
+            try:
+                made = dataclasses.replace(made, **{name: value})  # type: ignore[type-var]
+            except ValueError as error:
+                found.note(f"{source}: {error}")
+    if faults is None:
+        found.check()
+    return made
 
 
 def _kinds(cls: type) -> dict[str, Any]:

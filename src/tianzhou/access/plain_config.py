@@ -16,6 +16,7 @@ from tianzhou.access.addresses import parse_pattern
 from tianzhou.access.resources import Permission
 from tianzhou.errors import ConfigError
 from tianzhou.escaping import shown
+from tianzhou.faults import Faults
 from tianzhou.model import DataVersion
 
 MAX_FILE: Final = 4 << 20
@@ -118,21 +119,22 @@ def check_account(account: Account) -> None:
     """Check what RocketMQ checks of an account, and its permissions; no text has the secret.
 
     Raises:
-        ConfigError: a key is too short, or a pattern or permission cannot be read.
+        ConfigError: a key is too short, or a pattern or permission cannot be read; names each fault.
     """
-    who = f"account {shown(account.access_key)!r}"
+    faults = Faults(f"account {shown(account.access_key)!r}: ")
     if len(account.access_key) < SHORTEST_KEY:
-        raise ConfigError(f"{who}: accessKey has to be longer than {SHORTEST_KEY - 1} characters")
+        faults.note(f"accessKey has to be longer than {SHORTEST_KEY - 1} characters")
     if len(account.secret_key) < SHORTEST_KEY:
-        raise ConfigError(f"{who}: secretKey has to be longer than {SHORTEST_KEY - 1} characters")
-    try:
+        faults.note(f"secretKey has to be longer than {SHORTEST_KEY - 1} characters")
+    with faults.noted():
         parse_pattern(account.white_remote_address)
-        parse_permission(account.default_topic_perm)
-        parse_permission(account.default_group_perm)
-        for text in (*account.topic_perms, *account.group_perms):
+    for permission in (account.default_topic_perm, account.default_group_perm):
+        with faults.noted():
+            parse_permission(permission)
+    for text in (*account.topic_perms, *account.group_perms):
+        with faults.noted():
             parse_resource_permission(text)
-    except ConfigError as error:
-        raise ConfigError(f"{who}: {error}") from error
+    faults.check()
 
 
 def parse_config(text: str, source: str) -> PlainConfig:
@@ -143,7 +145,7 @@ def parse_config(text: str, source: str) -> PlainConfig:
         source: its path, for errors and warnings.
 
     Raises:
-        ConfigError: it is no YAML of this form; the text names file and place, and never a secret.
+        ConfigError: it is no YAML of this form; the text names file and place of each fault, and never a secret.
     """
     if len(text) > MAX_FILE:
         raise ConfigError(f"{source}: {len(text)} characters, at most {MAX_FILE} are read; split it into conf/acl/")
@@ -153,21 +155,24 @@ def parse_config(text: str, source: str) -> PlainConfig:
     if not isinstance(found, dict):
         raise ConfigError(f"{source}: expected keys {', '.join(_TOP)}, not a {type(found).__name__}")
     warnings = [f"{source}: {_unknown(key, _TOP)}" for key in found if key not in _TOP]
-    white = tuple(_texts(found.get(_TOP[0]), f"{source}: {_TOP[0]}"))
+    faults = Faults()
+    of_patterns = Faults(f"{source}: {_TOP[0]}: ")
+    white = _texts(found.get(_TOP[0]), f"{source}: {_TOP[0]}", faults)
     for pattern in white:
-        try:
+        with of_patterns.noted():
             parse_pattern(pattern)
-        except ConfigError as error:
-            raise ConfigError(f"{source}: {_TOP[0]}: {error}") from error
+    faults.texts += of_patterns.texts
     accounts: dict[str, Account] = {}
-    for number, row in enumerate(_rows(found.get("accounts"), f"{source}: accounts"), 1):
-        account = _account(row, f"{source}: account {number}")
+    for number, row in enumerate(_rows(found.get("accounts"), f"{source}: accounts", faults), 1):
+        account = _account(row, f"{source}: account {number}", faults)
         who = f"{source}: account {shown(account.access_key)!r}"
         warnings += [f"{who}: {_unknown(key, _ACCOUNT)}" for key in row if key not in _ACCOUNT]
         if account.access_key in accounts:
             warnings.append(f"{who}: listed twice, the first one counts")
         accounts.setdefault(account.access_key, account)
-    return PlainConfig(white, tuple(accounts.values()), _version(found, source), tuple(warnings))
+    version = _version(found, source, faults)
+    faults.check()
+    return PlainConfig(white, tuple(accounts.values()), version, tuple(warnings))
 
 
 def format_config(config: PlainConfig) -> str:
@@ -227,36 +232,42 @@ def _loaded(text: str, source: str) -> Any:
         raise ConfigError(f"{source}: a value cannot be read; put texts into quotes") from None
 
 
-def _account(row: dict[Any, Any], where: str) -> Account:
+def _account(row: dict[Any, Any], where: str, faults: Faults) -> Account:
+    own = Faults()
     account = Account(
-        access_key=_text(row, "accessKey", where),
-        secret_key=_text(row, "secretKey", where),
-        white_remote_address=_text(row, "whiteRemoteAddress", where),
-        admin=_switch(row, "admin", where),
-        default_topic_perm=_text(row, "defaultTopicPerm", where),
-        default_group_perm=_text(row, "defaultGroupPerm", where),
-        topic_perms=tuple(_texts(row.get("topicPerms"), f"{where}: topicPerms")),
-        group_perms=tuple(_texts(row.get("groupPerms"), f"{where}: groupPerms")),
+        access_key=_text(row, "accessKey", where, own),
+        secret_key=_text(row, "secretKey", where, own),
+        white_remote_address=_text(row, "whiteRemoteAddress", where, own),
+        admin=_switch(row, "admin", where, own),
+        default_topic_perm=_text(row, "defaultTopicPerm", where, own),
+        default_group_perm=_text(row, "defaultGroupPerm", where, own),
+        topic_perms=_texts(row.get("topicPerms"), f"{where}: topicPerms", own),
+        group_perms=_texts(row.get("groupPerms"), f"{where}: groupPerms", own),
     )
     try:
         check_account(account)
     except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from error
+        for text in error.texts:
+            if not own.mentioned(text):  # a key that could not be read is empty, and would be too short besides
+                own.note(f"{where}: {text}")
+    faults.texts += own.texts
     return account
 
 
-def _rows(value: Any, where: str) -> Iterator[dict[Any, Any]]:
+def _rows(value: Any, where: str, faults: Faults) -> Iterator[dict[Any, Any]]:
     if value is None:
         return
     if not isinstance(value, list):
-        raise ConfigError(f"{where}: expected a list, each with `- ` in front")
+        faults.note(f"{where}: expected a list, each with `- ` in front")
+        return
     for number, row in enumerate(value, 1):
-        if not isinstance(row, dict):
-            raise ConfigError(f"{where}, number {number}: expected keys and values")
-        yield row
+        if isinstance(row, dict):
+            yield row
+        else:
+            faults.note(f"{where}, number {number}: expected keys and values")
 
 
-def _text(row: dict[Any, Any], key: str, where: str) -> str:
+def _text(row: dict[Any, Any], key: str, where: str, faults: Faults) -> str:
     value = row.get(key)
     if value is None:
         return ""
@@ -265,35 +276,38 @@ def _text(row: dict[Any, Any], key: str, where: str) -> str:
         return value
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
-    raise ConfigError(f"{where}: {key} has to be a text; put it into quotes")
+    faults.note(f"{where}: {key} has to be a text; put it into quotes", key)
+    return ""
 
 
-def _switch(row: dict[Any, Any], key: str, where: str) -> bool:
+def _switch(row: dict[Any, Any], key: str, where: str, faults: Faults) -> bool:
     value = row.get(key)
     if value is None or isinstance(value, bool):
         return bool(value)
     if isinstance(value, str) and value.lower() in ("true", "false"):
         return value.lower() == "true"
-    raise ConfigError(f"{where}: {key} has to be true or false")
+    faults.note(f"{where}: {key} has to be true or false")
+    return False
 
 
-def _texts(value: Any, where: str) -> Iterator[str]:
+def _texts(value: Any, where: str, faults: Faults) -> tuple[str, ...]:
     if value is None:
-        return
+        return ()
     if not isinstance(value, list):
-        raise ConfigError(f"{where}: expected a list, each with `- ` in front")
-    for one in value:
-        if not isinstance(one, str):
-            raise ConfigError(f"{where}: each has to be a text; put it into quotes")
-        yield one
+        faults.note(f"{where}: expected a list, each with `- ` in front")
+        return ()
+    if not all(isinstance(one, str) for one in value):
+        faults.note(f"{where}: each has to be a text; put it into quotes")
+    return tuple(one for one in value if isinstance(one, str))
 
 
-def _version(found: dict[Any, Any], source: str) -> DataVersion:
-    rows = list(_rows(found.get("dataVersion"), f"{source}: dataVersion"))
+def _version(found: dict[Any, Any], source: str, faults: Faults) -> DataVersion:
+    rows = list(_rows(found.get("dataVersion"), f"{source}: dataVersion", faults))
     numbers = [rows[0].get(key, 0) for key in ("counter", "timestamp")] if rows else [0, 0]
     for number in numbers:
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 1 << 63:
-            raise ConfigError(f"{source}: dataVersion: counter and timestamp have to be whole numbers")
+            faults.note(f"{source}: dataVersion: counter and timestamp have to be whole numbers")
+            return DataVersion(0, 0)
     return DataVersion(*numbers)
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from tianzhou.cli.output import Output, print_json, print_note, print_text
 from tianzhou.errors import ConfigError
 from tianzhou.escaping import shown
+from tianzhou.faults import Faults
 from tianzhou.setting_files import decoded
+from tianzhou.setting_rules import Rules, check
 from tianzhou.settings import (
+    bind,
     differing,
     dump,
     format_properties,
@@ -36,7 +40,7 @@ _REFUSED: Final = {
 }
 
 
-def read_conf(path: Path | None, *classes: type) -> dict[str, str]:
+def read_conf(path: Path | None, *classes: type, faults: Faults | None = None) -> dict[str, str]:
     """The values of a configuration file; keys that none of the settings classes has are noted on stderr.
 
     Paths in it may begin with `~` and hold `${user.home}`.
@@ -44,9 +48,10 @@ def read_conf(path: Path | None, *classes: type) -> dict[str, str]:
     Args:
         path: the file; None gives no values.
         classes: whose keys are known.
+        faults: collects the faults of lines and values, which are then left out; None raises them.
 
     Raises:
-        ConfigError: the file cannot be read, or asks for what this version cannot give.
+        ConfigError: the file cannot be read, or asks for what this version cannot give; names each faulty line.
     """
     if path is None:
         return {}
@@ -56,8 +61,10 @@ def read_conf(path: Path | None, *classes: type) -> dict[str, str]:
         raise ConfigError(f"-c {path}: {error.strerror}; name a file of lines key=value") from error
     if _NOT_TEXT.search(data):
         raise ConfigError(f"-c {path}: is no text; name a file of lines key=value")
-    values = parse_properties(decoded(data), source=str(path))
-    check_served(values, str(path))
+    found = Faults.of(faults)
+    values = parse_properties(decoded(data), source=str(path), faults=found)
+    with found.noted():
+        check_served(values, str(path))
     # It is the default, and a file of a server or of `-p` has every key in it, which nobody has chosen.
     chosen = 2 * len(values) < len(keys_of(*classes))
     if chosen and values.get("timerWheelEnable", "").strip().lower() == "true":
@@ -65,26 +72,43 @@ def read_conf(path: Path | None, *classes: type) -> dict[str, str]:
     for key, near in unknown_keys(values, *classes).items():
         hint = f"; did you mean {near}?" if near else ""
         print_note(f"warning: {path}: unknown key {key} is ignored{hint}")
-    return {key: expand(key, value, str(path)) if _PATH_KEY.search(key) else value for key, value in values.items()}
+    return _expanded(values, str(path), found, is_raised=faults is None)
 
 
-def read_assignments(option: str, texts: Iterable[str], *classes: type) -> dict[str, str]:
+def _expanded(values: Mapping[str, str], source: str, faults: Faults, *, is_raised: bool) -> dict[str, str]:
+    expanded = {}
+    for key, value in values.items():
+        with faults.noted(key):
+            expanded[key] = expand(key, value, source) if _PATH_KEY.search(key) else value
+    if is_raised:
+        faults.check()
+    return expanded
+
+
+def read_assignments(option: str, texts: Iterable[str], *classes: type, faults: Faults | None = None) -> dict[str, str]:
     """The values of `KEY=VALUE` texts of a command line.
 
     Args:
         option: where they stand, for messages.
         texts: the texts.
         classes: whose keys are known.
+        faults: collects the faults; None raises them.
 
     Raises:
-        ConfigError: one is no assignment, its key is unknown, or it asks for what this version cannot give.
+        ConfigError: texts are no assignments, have unknown keys, or ask for what this version cannot give; names each.
     """
-    values = dict(assignment(text, f"{option} ") for text in texts)
+    found = Faults.of(faults)
+    values: dict[str, str] = {}
+    for text in texts:
+        with found.noted():
+            key, value = assignment(text, f"{option} ")
+            values[key] = value
     for key, near in unknown_keys(values, *classes).items():
         hint = f"did you mean {near}?" if near else "docs/reference/settings.md lists all keys"
-        raise ConfigError(f"{option} {shown(key)}: there is no such key; {hint}")
-    check_served(values, option)
-    return {key: expand(key, value, option) if _PATH_KEY.search(key) else value for key, value in values.items()}
+        found.note(f"{option} {shown(key)}: there is no such key; {hint}")
+    with found.noted():
+        check_served(values, option)
+    return _expanded(values, option, found, is_raised=faults is None)
 
 
 def assignment(text: str, where: str = "") -> tuple[str, str]:
@@ -121,11 +145,27 @@ def check_served(values: Mapping[str, str], source: str) -> None:
     """Refuse what this version would silently not do.
 
     Raises:
-        ConfigError: names key, value and why.
+        ConfigError: names key, value and why of each.
     """
+    faults = Faults()
     for (key, refused), why in _REFUSED.items():
         if values.get(key, "").strip().lower() == refused.lower():
-            raise ConfigError(f"{source}: {key}={values[key]}: {why}; remove the key to go on without it")
+            faults.note(f"{source}: {key}={values[key]}: {why}; remove the key to go on without it")
+    faults.check()
+
+
+def check_given(rules: Rules, kinds: Iterable[type], values: Mapping[str, str], source: str, faults: Faults) -> None:
+    """Note each of some values that cannot be read or is out of its range; combinations are the server's to check.
+
+    Args:
+        rules: the rules of a server.
+        kinds: the classes of its settings.
+        values: the values that were given; other keys have their defaults.
+        source: where the values are from, for messages.
+        faults: collects the faults.
+    """
+    given = replace(rules, across=lambda _: ())
+    check(given, *(bind(kind, values, source=source, faults=faults) for kind in kinds), source=source, faults=faults)
 
 
 def check_port(name: str, port: int, *, least: int = 0) -> int:

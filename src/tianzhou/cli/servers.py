@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tianzhou.cli.conf_files import check_port, check_served, print_ignored, print_settings, read_assignments, read_conf
+from tianzhou.cli.conf_files import (
+    check_given,
+    check_port,
+    check_served,
+    print_ignored,
+    print_settings,
+    read_assignments,
+    read_conf,
+)
 from tianzhou.cli.output import Output, OutputOption, print_json, print_line, print_note
 from tianzhou.cli.process import BEGAN
 from tianzhou.cli.reachability import check_address
@@ -19,6 +27,7 @@ from tianzhou.cli.serving.server_logs import LogFormat, LogFormatOption, LogLeve
 from tianzhou.cli.serving.sub_commands import starts
 from tianzhou.cli.signals import import_msgspec, run_server
 from tianzhou.errors import ConfigError, TianzhouError
+from tianzhou.faults import Faults
 from tianzhou.setting_rules import check
 from tianzhou.settings import bind, dump, ignored_lines
 
@@ -120,13 +129,17 @@ def serve(
     from tianzhou.remoting.tls import load_tls
 
     logs = set_up_logs(log_format, log_level)
-    check_port("--namesrv-port", namesrv_port)
-    check_port("--broker-port", broker_port, least=3)
+    faults = Faults()
+    with faults.noted():
+        check_port("--namesrv-port", namesrv_port)
+    with faults.noted():
+        check_port("--broker-port", broker_port, least=3)
     console_port = port_of(console, console_port)
-    values, tls_values = _serve_values(config, set_values or [])
+    values, tls_values = _serve_values(config, set_values or [], faults)
     flags = {"tls.server.mode": tls, "tls.config.file": tls_config}
     tls_values |= {key: str(flag) for key, flag in flags.items() if flag is not None}
-    tls_settings = load_tls(tls_values, source="--tls-config" if tls_config else str(config or "--set"))
+    tls_settings = load_tls(tls_values, source="--tls-config" if tls_config else str(config or "--set"), faults=faults)
+    faults.check()
     folder = data.expanduser()
     members = _members(replicas, brokers, folder)
     count = members or broker_count(brokers, count_in(folder), _cores())
@@ -205,19 +218,31 @@ def _members(replicas: int | None, brokers: str | None, folder: Path) -> int:
     return members
 
 
-def _serve_values(config: Path | None, assignments: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+def _serve_values(
+    config: Path | None, assignments: Sequence[str], faults: Faults
+) -> tuple[dict[str, str], dict[str, str]]:
     """The settings that `-c` and, before it, `--set` give `serve`: those of its servers, and those of TLS."""
+    from tianzhou.broker.changeable_settings import RULES
     from tianzhou.broker.ignored_settings import IGNORED
     from tianzhou.broker.settings import BrokerSettings
     from tianzhou.embedded import check_values
+    from tianzhou.namesrv.changeable_settings import RULES as RULES_OF_NAMESRV
     from tianzhou.namesrv.settings import IGNORED as IGNORED_OF_NAMESRV
     from tianzhou.namesrv.settings import NamesrvSettings
     from tianzhou.remoting.tls import KEYS, TlsSettings
     from tianzhou.store.settings import StoreSettings
 
     classes = BrokerSettings, StoreSettings, NamesrvSettings, TlsSettings
-    values = read_conf(config, *classes) | read_assignments("--set", assignments, *classes)
-    check_values(values)
+    of_file = read_conf(config, *classes, faults=faults)
+    of_flags = read_assignments("--set", assignments, *classes, faults=faults)
+    values = of_file | of_flags
+    with faults.noted():
+        check_values(values)
+    servers = ((RULES, (BrokerSettings, StoreSettings)), (RULES_OF_NAMESRV, (NamesrvSettings,)))
+    in_force = {key: value for key, value in of_file.items() if key not in of_flags}
+    for origin, given in ((f"-c {config}", in_force), ("--set", of_flags)):
+        for rules, kinds in servers:
+            check_given(rules, kinds, given, origin, faults)
     source = " ".join(text for text, used in ((f"-c {config}", config), ("--set", assignments)) if used)
     for line in dict.fromkeys(ignored_lines(values, IGNORED) + ignored_lines(values, IGNORED_OF_NAMESRV)):
         print_note(f"warning: {source}: {line}")
@@ -311,16 +336,19 @@ def namesrv(
     from tianzhou.remoting.tls import TlsSettings, load_tls
 
     set_up_logs(log_format, log_level)
-    values = read_conf(config, NamesrvSettings, TlsSettings)
+    faults = Faults()
+    values = read_conf(config, NamesrvSettings, TlsSettings, faults=faults)
     if port is not None:
         values["listenPort"] = str(port)
     if config is not None:
         values.setdefault("configStorePath", str(config))
     source = str(config or "flags")
-    settings = bind(NamesrvSettings, values, source=source)
-    check_port(f"{source}: listenPort", settings.listen_port)
-    check(RULES, settings, source=source)
-    tls = load_tls(values, source=source)
+    settings = bind(NamesrvSettings, values, source=source, faults=faults)
+    with faults.noted("listenPort"):
+        check_port(f"{source}: listenPort", settings.listen_port)
+    check(RULES, settings, source=source, faults=faults)
+    tls = load_tls(values, source=source, faults=faults)
+    faults.check()
     print_ignored(source, IGNORED, settings)
     if print_all or print_important:
         print_settings([settings, tls], None if print_all else IMPORTANT_OF_NAMESRV, output, IGNORED)
@@ -393,6 +421,28 @@ def broker(
     run_server(start)
 
 
+def _note_slave_faults(settings: BrokerSettings, store_settings: StoreSettings, source: str, faults: Faults) -> None:
+    """Note each setting with which a slave cannot find its master.
+
+    Args:
+        settings: of the slave.
+        store_settings: of the slave.
+        source: name of the file that has the settings.
+        faults: takes the faults.
+    """
+    if settings.broker_id <= 0:
+        faults.note(f"{source}: brokerRole=SLAVE with brokerId={settings.broker_id}: a slave's is 1 or more")
+    if settings.namesrv_addr or settings.fetch_namesrv_addr_by_address_server:
+        return
+    if not store_settings.ha_master_address:
+        faults.note(f"{source}: brokerRole=SLAVE without namesrvAddr: a slave learns its master from there")
+        return
+    print_note(
+        f"warning: {source}: haMasterAddress without namesrvAddr: this slave copies the log only. Name servers tell it "
+        "where its master serves topics, groups and offsets"
+    )
+
+
 def broker_settings(config: Path | None, namesrv_addr: str) -> tuple[BrokerSettings, StoreSettings, TlsSettings]:
     """A broker's settings by its file and flags, with the values RocketMQ derives (broker.md §3.1).
 
@@ -413,26 +463,37 @@ def broker_settings(config: Path | None, namesrv_addr: str) -> tuple[BrokerSetti
     from tianzhou.remoting.tls import TlsSettings, load_tls
     from tianzhou.store.settings import StoreSettings
 
-    values = read_conf(config, BrokerSettings, StoreSettings, TlsSettings)
+    faults = Faults()
+    values = read_conf(config, BrokerSettings, StoreSettings, TlsSettings, faults=faults)
     source = str(config or "flags")
     if namesrv_addr:
         values["namesrvAddr"] = namesrv_addr
     if config is not None:
         values.setdefault("brokerConfigPath", str(config))
-    values = with_profile(values)
-    settings = bind(BrokerSettings, values, source=source)
-    check_port(f"{source}: listenPort", settings.listen_port, least=3)
+    with faults.noted("durability"):
+        values = with_profile(values)
+    settings = bind(BrokerSettings, values, source=source, faults=faults)
+    with faults.noted("listenPort"):
+        check_port(f"{source}: listenPort", settings.listen_port, least=3)
     if not settings.broker_name.strip():
-        raise ConfigError(f"{source}: brokerName is empty; give it a name, or remove the key for this machine's")
+        faults.note(
+            f"{source}: brokerName is empty; give it a name, or remove the key for this machine's", "brokerName"
+        )
     if settings.namesrv_addr:
-        name_server_addresses(settings.namesrv_addr)
+        with faults.noted("namesrvAddr"):
+            name_server_addresses(settings.namesrv_addr)
     for key, address in (("brokerIP1", settings.broker_ip1), ("brokerIP2", settings.broker_ip2)):
         if address:
-            check_advertised(f"{source}: {key}={address}", address, settings.bind_address)
-    if settings.listen_port:
+            with faults.noted(key):
+                check_advertised(f"{source}: {key}={address}", address, settings.bind_address)
+    if settings.listen_port and "listenPort" not in faults.keys:
         values.setdefault("haListenPort", str(settings.listen_port + 1))
-    store_settings = bind(StoreSettings, values, source=source)
-    check(RULES, settings, store_settings, source=source)
+    store_settings = bind(StoreSettings, values, source=source, faults=faults)
+    check(RULES, settings, store_settings, source=source, faults=faults)
+    if store_settings.broker_role == "SLAVE" and "brokerId" not in faults.keys:
+        _note_slave_faults(settings, store_settings, source, faults)
+    tls = load_tls(values, source=source, faults=faults)
+    faults.check()
     # RocketMQ 4.9's slaves serve pulls whatever the key says, and 5.3.3's only with `true`: consumers go on by default.
     if "slaveReadEnable" not in values:
         settings.slave_read_enable = store_settings.may_follow
@@ -440,26 +501,14 @@ def broker_settings(config: Path | None, namesrv_addr: str) -> tuple[BrokerSetti
         store_settings.store_path_commit_log = str(store_settings.root / "commitlog")
     if not settings.broker_config_path:
         settings.broker_config_path = str(store_settings.root / "config" / "broker.properties")
-    if store_settings.broker_role == "SLAVE":
-        if settings.broker_id <= 0:
-            raise ConfigError(f"{source}: brokerRole=SLAVE with brokerId={settings.broker_id}: a slave's is 1 or more")
-        if not settings.namesrv_addr and not settings.fetch_namesrv_addr_by_address_server:
-            if not store_settings.ha_master_address:
-                raise ConfigError(
-                    f"{source}: brokerRole=SLAVE without namesrvAddr: a slave learns its master from there"
-                )
-            print_note(
-                f"warning: {source}: haMasterAddress without namesrvAddr: this slave copies the log only. It learns from "
-                "name servers where its master serves topics, groups and offsets"
-            )
-    elif settings.broker_id:
+    if store_settings.broker_role != "SLAVE" and settings.broker_id:
         print_note(f"warning: {source}: brokerId={settings.broker_id}: a master's is 0, and 0 is used")
         settings.broker_id = 0
     # A broker writes the bits it needs into its own file; nobody has set them.
     own = BloomFilter(settings.max_error_rate_of_bloom_filter, settings.expect_consumer_num_use_filter).bits
     written = {"bitMapLengthConsumeQueueExt"} if store_settings.bit_map_length_consume_queue_ext == own else ()
     print_ignored(source, IGNORED, settings, store_settings, written=written)
-    return settings, store_settings, load_tls(values, source=source)
+    return settings, store_settings, tls
 
 
 async def _registered(ready: Awaitable[None], namesrv_addr: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Final, Self, TypeVar
 
 from tianzhou.access import certificate_accounts
 from tianzhou.errors import ConfigError
+from tianzhou.faults import Faults
 from tianzhou.limits import HANDSHAKE_SECONDS
 from tianzhou.remoting.handshakes import KeyedContext, first_byte, hardened
 from tianzhou.settings import apply, bind, key_of, keyed, parse_properties
@@ -118,29 +119,35 @@ class TlsSettings:
 KEYS: Final = frozenset(key_of(field) for field in fields(TlsSettings))
 
 
-def load_tls(values: Mapping[str, str] | None = None, *, source: str = "configuration") -> TlsSettings:
+def load_tls(
+    values: Mapping[str, str] | None = None, *, source: str = "configuration", faults: Faults | None = None
+) -> TlsSettings:
     """The settings of these values and of the file that `tls.config.file` names.
 
     Args:
         values: a configuration; keys other than `tls.*` are left alone.
         source: what it was read from, for errors.
+        faults: collects the faults, in whose places the defaults stay; None raises them.
 
     Raises:
-        ConfigError: a value cannot be, or the file is named and cannot be read.
+        ConfigError: values cannot be, or the file is named and cannot be read; names each fault.
     """
+    found = Faults.of(faults)
     configured = {key: value for key, value in (values or {}).items() if key in KEYS}
-    settings = bind(TlsSettings, configured, source=source)
+    settings = bind(TlsSettings, configured, source=source, faults=found)
     path = Path(settings.config_file)
     if path.is_file() or settings.config_file != TlsSettings.config_file:
+        text = ""
         try:
             text = path.read_text("utf-8", errors="replace")
         except OSError as error:
-            raise ConfigError(
-                f"{source}: tls.config.file={path}: {error.strerror}; name a file that is there"
-            ) from error
-        of_file = parse_properties(text, source=str(path))
-        configured |= {key: value for key, value in of_file.items() if key in KEYS - _NOT_FROM_FILE}
-        settings = apply(settings, configured, source=str(path))
+            found.note(f"{source}: tls.config.file={path}: {error.strerror}; name a file that is there")
+        of_file = parse_properties(text, source=str(path), faults=found)
+        in_file = {key: value for key, value in of_file.items() if key in KEYS - _NOT_FROM_FILE}
+        settings = apply(settings, in_file, source=str(path), faults=found)
+        configured |= in_file
+    if faults is None:
+        found.check()
     derived = {}
     certified = settings.server_cert_path or settings.client_cert_path
     if "tls.test.mode.enable" not in configured and (

@@ -12,6 +12,7 @@ from tianzhou.cli.output import Output, OutputOption, local_time, print_fields, 
 from tianzhou.cli.progress import progress
 from tianzhou.cli.store.store_folder import PROGRESS_FROM, StoreArgument, open_stores
 from tianzhou.errors import ConfigError
+from tianzhou.faults import Faults
 
 if TYPE_CHECKING:
     from tianzhou.store.offline.backup import Manifest
@@ -108,9 +109,11 @@ def _named_by(config: Path, root: Path) -> tuple[list[Path], dict[str, Path]]:
     from tianzhou.settings import bind
     from tianzhou.store.settings import StoreSettings
 
-    values = read_conf(config, BrokerSettings, StoreSettings, TlsSettings)
-    settings = bind(BrokerSettings, values, source=str(config))
-    store = bind(StoreSettings, values, source=str(config))
+    faults = Faults()
+    values = read_conf(config, BrokerSettings, StoreSettings, TlsSettings, faults=faults)
+    settings = bind(BrokerSettings, values, source=str(config), faults=faults)
+    store = bind(StoreSettings, values, source=str(config), faults=faults)
+    faults.check()
     if store.root.resolve() != root.resolve():
         raise ConfigError(
             f"-c {config}: storePathRootDir is {store.root}, and not {root}; name that folder, or its file"
