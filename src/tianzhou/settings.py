@@ -27,6 +27,7 @@ MAX_SUGGESTED_LENGTH: Final = 64
 """Maximum characters of an unknown key for which a known one is suggested."""
 MAX_SUGGESTIONS: Final = 8
 """Maximum unknown keys of one text for which a known one is suggested."""
+_KEY_IN_ERROR: Final = re.compile(r"[\w.]*")
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 _HALF_CHARACTER: Final = re.compile("[\ud800-\udfff]")
 _PAIR: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
@@ -156,18 +157,24 @@ def apply(settings: S, values: Mapping[str, str], *, source: str = "configuratio
                 continue
             with found.noted(key):
                 changes[field.name] = _convert(hints[field.name], values[key], key, source)
-    made = settings
-    try:
-        made = dataclasses.replace(settings, **changes)  # type: ignore[type-var]
-    except ValueError:
-        for name, value in changes.items():
-            try:
-                made = dataclasses.replace(made, **{name: value})  # type: ignore[type-var]
-            except ValueError as error:
-                found.note(f"{source}: {error}")
+    made = _replaced(settings, changes, source, found)
     if faults is None:
         found.check()
     return made
+
+
+def _replaced(settings: S, changes: dict[str, Any], source: str, faults: Faults) -> S:
+    """A copy with the changes that the class accepts."""
+    names = {key: field.name for key, field in keyed_fields(type(settings))}
+    while True:
+        try:
+            return dataclasses.replace(settings, **changes)  # type: ignore[type-var]
+        except ValueError as error:
+            # The text begins with the key. Without its value, the other values are checked.
+            key = _KEY_IN_ERROR.match(str(error))[0]  # type: ignore[index]
+            faults.note(f"{source}: {error}", key)
+            if changes.pop(names.get(key, ""), None) is None:
+                return settings
 
 
 def _kinds(cls: type) -> dict[str, Any]:

@@ -105,6 +105,19 @@ def test_a_broker_names_each_wrong_line_of_its_file_at_once(tmp_path):
     assert all(str(path) in text for text in texts)
 
 
+def test_a_group_with_another_fault_has_no_more_faults_than_it_has(tmp_path):
+    path = tmp_path / "broker.conf"
+    path.write_text(
+        "enableDLegerCommitLog=true\ndLegerGroup=g\ndLegerPeers=n0-127.0.0.1:40911;n1-127.0.0.1:40912\n"
+        "dLegerSelfId=n1\nmaxMessageSize=1\nflushDiskType=X\n"
+    )
+    texts = faults_of(servers.broker_settings, path, "")
+    assert sorted(text.rpartition(": ")[0].rpartition(": ")[2] for text in texts) == [
+        "flushDiskType=X",
+        "maxMessageSize=1",
+    ]
+
+
 def test_a_name_server_names_each_wrong_line_of_its_file_at_once(tmp_path, capsys):
     path = tmp_path / "namesrv.conf"
     path.write_text("listenPort=70000\n=x\nmaxBrokers=none\ntls.test.mode.enable=2\n")
