@@ -98,8 +98,8 @@ def outcomes(rows: DataFrame, orders: str, *, key: str, timeout_s: int, late: st
         rows.select(
             f.get_json_object(text_body(), key).alias("order"),
             (f.col("topic") == orders).alias("isOrder"),
-            f.unix_millis(made_at()).alias("ms"),
-            made_at(),
+            f.unix_millis(made_at(rows)).alias("ms"),
+            made_at(rows),
         )
         .where("`order` IS NOT NULL")
         .withWatermark("bornTimestamp", late)

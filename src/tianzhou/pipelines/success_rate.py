@@ -34,7 +34,7 @@ def success_rates(rows: DataFrame, *, status: str, good: str, by: str | None, wi
     outcome = f.get_json_object(text_body(), status)
     key = f.get_json_object(text_body(), by) if by is not None else f.lit(None).cast("string")
     return (
-        rows.select(made_at(), key.alias("group"), outcome.alias("outcome"))
+        rows.select(made_at(rows), key.alias("group"), outcome.alias("outcome"))
         .withWatermark("bornTimestamp", late)
         .groupBy(f.window("bornTimestamp", window).alias("window"), "group")
         .agg(

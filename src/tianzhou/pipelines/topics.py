@@ -122,9 +122,10 @@ def text_body() -> Column:
     return f.col("body").cast("string")
 
 
-def made_at() -> Column:
+def made_at(rows: DataFrame) -> Column:
     """Return when a message was made, as `bornTimestamp`: when it was stored where its producer's time is no date."""
-    return f.coalesce("bornTimestamp", "storeTimestamp").alias("bornTimestamp")
+    times = [name for name in ("bornTimestamp", "storeTimestamp") if name in rows.columns]
+    return f.coalesce(*times).alias("bornTimestamp")
 
 
 def user_properties() -> Column:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from odd_sends import ODD_TIMES_MS, send_born
 from pyarrow import parquet
 
+from odd_sends import ODD_TIMES_MS, send_born
 from tianzhou import Message, MessageQueue
 from tianzhou.cli.mqadmin.answers import moment
 from tianzhou.cli.output import local_time, local_time_ms
@@ -35,7 +35,8 @@ def cluster() -> Iterator[Cluster]:
             found = consumer.poll(5_000)
             consumer.send_back(found[0], -1)  # -1: a dead letter at once
         one.create_topic(TRACE_TOPIC, 1)
-        traced = ["Pub", str(ODD_TIMES_MS[0]), "DefaultRegion", "shop", "orders", "ODD1", "", "k1", "127.0.0.1:10911", "3", "5",
+        when = str(ODD_TIMES_MS[0])
+        traced = ["Pub", when, "DefaultRegion", "shop", "orders", "ODD1", "", "k1", "127.0.0.1:10911", "3", "5",
                   "0", "7F0000010000", "true"]  # fmt: skip
         with one.producer("shop") as producer:
             text = "\x01".join(traced) + "\x02"
