@@ -143,7 +143,7 @@ def _parquet_lines(file: BinaryIO, group: str) -> Iterator[Write]:
         def write(letters: Sequence[MessageExt]) -> None:
             for letter in letters:
                 odd = raw_times(letter.born_timestamp, letter.store_timestamp)
-                own = {"body": letter.body, "properties": list((letter.user_properties | odd).items())}
+                own: dict[str, Any] = {"body": letter.body, "properties": list((letter.user_properties | odd).items())}
                 own |= {name.removesuffix("_MS").lower(): None for name in odd}
                 rows.append(document(letter) | own | _row(group, letter))
             if len(rows) >= ROWS_AT_ONCE:

@@ -155,10 +155,10 @@ def record_of(row: dict[str, Any]) -> NewRecord:
     try:
         body = base64.b64decode(row["bodyBase64"]) if "bodyBase64" in row else row["body"]
         properties = {str(k): str(v) for k, v in dict(row.get("properties") or {}).items() if k not in _PLACED}
-        born, stored = row.get("bornTimestamp"), row.get("storeTimestamp")
+        born: Any = row.get("bornTimestamp")
         if born is None:  # no date could stand for the time
             born = properties.pop(BORN_TIMESTAMP_MS, 0)
-        if stored is None:
+        if row.get("storeTimestamp") is None:
             properties.pop(STORE_TIMESTAMP_MS, None)
         host, _, port = str(row.get("bornHost") or "127.0.0.1:0").rpartition(":")
         return NewRecord(

@@ -404,19 +404,14 @@ class ConsumeQueue(QueueCursor):
         if self.max_offset >= end:
             self.min_offset = max(self.min_offset, low)
 
-    def _behind_holes_steps(self, queue_offset: int, end: int) -> Steps[int]:
-        """Return the first queue offset from `queue_offset` to `end` whose unit does more than keep a place."""
-        at = queue_offset
-        while at < end:
-            segment = self.files.find(at * UNIT_SIZE)
-            if segment is None:
-                break
+    def _behind_holes_steps(self, at: int, end: int) -> Steps[int]:
+        """Return the first queue offset from `at` to `end` whose unit does more than keep a place."""
+        while at < end and (segment := self.files.find(at * UNIT_SIZE)) is not None:
             start = at * UNIT_SIZE - segment.start
             stop = min(start + _HOLE_BYTES, segment.size, end * UNIT_SIZE - segment.start)
             view = segment.view[start:stop]
             yield segment, start, stop
-            count = holes.leading(view)
-            if count == 0:
+            if not (count := holes.leading(view)):
                 break
             at += count
         return at
