@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
-from broker_bench import OpenBench
+from broker_bench import Bench
 
 from tianzhou.store.files.segments import Segment
+from tianzhou.testing.clock import VirtualClock
 
 
 async def test_a_connection_whose_sends_wait_for_the_disk_is_not_read_from_until_half_are_answered(
-    broker: OpenBench, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """On a real loop, whose thread for the disk waits: a virtual loop would wait itself, with the requests."""
     released = threading.Event()
     original = Segment.sync
 
     def slow(self: Segment, start: int, end: int) -> None:
-        released.wait(20)
+        assert released.wait(20)
         original(self, start, end)
 
-    async with broker(store={"flush_disk_type": "SYNC_FLUSH"}, max_requests_per_connection=3) as bench:
+    settings = {"max_requests_per_connection": 3}
+    async with Bench(tmp_path, VirtualClock(), settings, {"flush_disk_type": "SYNC_FLUSH"}) as bench:
         greedy, other = bench.peer(), bench.peer()
         await other.create_topic("T")
         monkeypatch.setattr(Segment, "sync", slow)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from threading import Thread
 from typing import Any
 
 import pytest
 
 from tianzhou import Message, MessageQueue
+from tianzhou.admin import Admin
 from tianzhou.cli.drain import command
 from tianzhou.errors import TianzhouError
 from tianzhou.model import TransactionState
@@ -73,7 +74,26 @@ def test_it_says_what_is_left_and_producers_leave(cluster: Cluster, run: Run) ->
         again.send(Message("orders", b"welcome"))
 
 
-def test_a_broker_whose_messages_are_consumed_is_safe_to_stop(cluster: Cluster, run: Run) -> None:
+@pytest.fixture
+def virtual_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """A cluster in virtual time, and the command with it: a broker's rate of messages goes by in ten seconds."""
+    with Cluster(virtual=True) as one, one.admin() as admin:
+        one.create_topic("orders", 1)
+        admin.groups.create("billing")
+
+        def with_admin(namesrv: str, tls: bool | None, work: Callable[[Admin], Coroutine[Any, Any, bool]]) -> bool:
+            async def main() -> bool:
+                async with Admin(**one.client_options(namesrv_addr=namesrv)) as client:
+                    return await work(client)
+
+            return one.run(main())
+
+        monkeypatch.setattr(command, "with_admin", with_admin)
+        yield one
+
+
+def test_a_broker_whose_messages_are_consumed_is_safe_to_stop(virtual_cluster: Cluster, run: Run) -> None:
+    cluster = virtual_cluster
     with cluster.producer("shop") as producer, cluster.admin() as admin:
         for n in range(3):
             producer.send(Message("orders", b"%d" % n), ORDERS)
