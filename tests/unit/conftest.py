@@ -1,0 +1,23 @@
+"""Folders of unit tests are in memory, but those of the store, whose subject is files on a disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from memory_folders import folders_in_memory, tmp_path, tmp_path_factory
+
+__all__ = ["tmp_path", "tmp_path_factory"]
+
+ON_DISK = Path(__file__).parent / "store"
+"""Files of `/dev/shm` are read in another way than those of a disk (`store/files/pages.py`)."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    if item.path.is_relative_to(ON_DISK):
+        return (yield)
+    with folders_in_memory():
+        return (yield)
