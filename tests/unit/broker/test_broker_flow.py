@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from broker_bench import Bench, OpenBench, Peer
@@ -87,16 +88,18 @@ def test_what_a_turn_of_the_loop_comes_to_late_is_refused_and_the_rest_is_not() 
 
 
 async def test_acknowledgements_that_wait_for_a_slow_disk_are_bounded(
-    broker: OpenBench, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """On a real loop, whose thread for the disk waits: a virtual loop would wait itself, with the requests."""
     released = threading.Event()
     original = Segment.sync
 
     def slow(self: Segment, start: int, end: int) -> None:
-        released.wait(20)
+        assert released.wait(20)
         original(self, start, end)
 
-    async with broker(store={"flush_disk_type": "SYNC_FLUSH"}, send_thread_pool_queue_capacity=8) as bench:
+    settings = {"send_thread_pool_queue_capacity": 8}
+    async with Bench(tmp_path, VirtualClock(), settings, {"flush_disk_type": "SYNC_FLUSH"}) as bench:
         peer = bench.peer()
         monkeypatch.setattr(Segment, "sync", slow)
         waiting = [peer.post_send("T", body=b"x" * 100_000) for _ in range(8)]
