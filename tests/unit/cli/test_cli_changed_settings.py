@@ -52,12 +52,18 @@ def started_again(values: dict[str, str], root: Path) -> None:
 
 
 def test_a_start_takes_what_a_running_broker_takes(tmp_path: Path) -> None:
+    unchanged = accepted_by_broker({}, tmp_path)
+    assert unchanged is not None
+    unread = parse_properties(format_properties(unchanged))
+    assert unread == unchanged
     for key in sorted(AT_ONCE):
         for value in VALUES:
             accepted = accepted_by_broker({key: value}, tmp_path)
             if accepted is None or value == accepted[key] == "":
                 continue
-            text = parse_properties(format_properties(accepted))
+            # The lines of all other keys have been read above.
+            changed = {name: shown for name, shown in accepted.items() if shown != unchanged[name]}
+            text = unread | parse_properties(format_properties(changed))
             assert text == accepted
             check_served(text, "start")
             settings, store_settings = bind(BrokerSettings, text), bind(StoreSettings, text)

@@ -20,10 +20,11 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A data folder with a message, stopped."""
+    """A data folder with a message, stopped; its files are small, as they are copied several times."""
 
     async def main() -> None:
-        settings = EmbeddedSettings(tmp_path / "data", namesrv_port=0, broker_port=0)
+        small = {"mappedFileSizeCommitLog": "1048576", "maxHashSlotNum": "100", "maxIndexNum": "400"}
+        settings = EmbeddedSettings(tmp_path / "data", namesrv_port=0, broker_port=0, values=small)
         async with EmbeddedServer(settings) as server, Producer("p", server.namesrv_address) as producer:
             await producer.send(Message("orders", b"x"))
 
