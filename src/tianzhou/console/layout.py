@@ -196,10 +196,17 @@ def _leave_when_over(view: View, content: ui.element, address: str) -> None:
     timer = ui.timer(LIVE_S, look, immediate=False)
 
 
-def section(title: str) -> ui.card:
-    """A part of a page under a heading; to be used as a context."""
+def section(title: str, part: str = "") -> ui.card:
+    """A part of a page under a heading; to be used as a context.
+
+    Args:
+        title: the heading.
+        part: name of the part in an address, behind a `#`; empty for none.
+    """
     found = ui.card().classes("w-full")
     with found:
+        if part:
+            ui.link_target(part)
         ui.label(title).classes("text-lg").props('role="heading" aria-level="2"')
     return found
 
@@ -368,6 +375,23 @@ async def confirmed(view: View, name: str, verb: str = "") -> bool:
     return bool(result)
 
 
+async def delete_named(view: View, noun: str, name: str, delete: Callable[[str], Awaitable[object]]) -> bool:
+    """Delete a thing once a visitor has typed its name, and return whether it is deleted.
+
+    Args:
+        view: of the visitor.
+        noun: `topic` or `group`: of the action, and of the text `NOUN.deleted`.
+        name: of what is deleted.
+        delete: does it.
+    """
+    if not await confirmed(view, name):
+        return False
+    outcome = await view.act(f"delete {noun}", name, lambda: delete(name), view.text(f"{noun}.deleted", name=name))
+    if outcome.done:
+        await view.console.watcher.look()
+    return outcome.done
+
+
 def deletion_button(view: View, noun: str, name: str, delete: Callable[[str], Awaitable[object]]) -> None:
     """A button that deletes what a page is about, once its name has been typed, and opens the list of the others.
 
@@ -379,11 +403,7 @@ def deletion_button(view: View, noun: str, name: str, delete: Callable[[str], Aw
     """
 
     async def run() -> None:
-        if not await confirmed(view, name):
-            return
-        outcome = await view.act(f"delete {noun}", name, lambda: delete(name), view.text(f"{noun}.deleted", name=name))
-        if outcome.done:
-            await view.console.watcher.look()
+        if await delete_named(view, noun, name, delete):
             ui.navigate.to(f"/{noun}s")
 
     ui.button(view.text(f"{noun}.delete"), icon="delete", on_click=run).props("color=negative outline")

@@ -1,4 +1,4 @@
-"""What the pages show of a cluster without asking it again: looked at every few seconds, with an hour's figures."""
+"""The snapshot of the cluster that pages show: one task takes it again every few seconds, at a bounded cost."""
 
 from __future__ import annotations
 
@@ -6,20 +6,42 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from tianzhou.admin import Admin
 from tianzhou.admin.cluster import BrokerStatus
-from tianzhou.errors import TianzhouError
-from tianzhou.model.names import DLQ_PREFIX, RETRY_PREFIX
+from tianzhou.console.group_list import GroupEntry, group_entries, groups_by_topic
+from tianzhou.console.lists import NORMAL
+from tianzhou.console.measures import GroupFigures, TopicFigures
+from tianzhou.console.rota import next_turn
+from tianzhou.console.topic_list import TopicEntry, topic_entries
+from tianzhou.errors import RemotingError, TianzhouError
+from tianzhou.model.names import retry_topic
 
 POINTS: Final = 720
 """Points of a series: an hour at one every five seconds."""
 MOST_SERIES: Final = 2_000
+TOPICS_A_TURN: Final = 200
+"""Topics that are measured in one look; the others have their turn in the next ones."""
 GROUPS_A_TURN: Final = 40
-"""Groups whose lag is asked for in one look; the others have their turn in the next ones."""
+"""Groups that are measured in one look; the others have their turn in the next ones."""
+QUIET_A_TURN: Final = 40
+"""Quiet topics of these: to measure one, its broker reads the newest message of each queue, maybe from the disk."""
+TABLE_ROWS_A_SECOND: Final = 200
+"""Names and configurations of topics and groups that are read again in a second, on average: 10 000 each 50 s."""
+TOPICS_OF_A_GROUP: Final = 3
+"""Topics of a group, the furthest behind, whose oldest unconsumed message is looked for."""
+AT_ONCE: Final = 8
+"""Topics, or groups, that are asked for at the same time."""
+WATCH_S: Final = 15.0
+"""Seconds for which names that a page has shown are measured before others."""
+MAX_WATCHED: Final = 1_000
+MEMBER_WITHIN_S: Final = 1.0
+"""Seconds within which a member has to say whether it consumes in order."""
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
@@ -69,6 +91,9 @@ class Snapshot:
         groups: names of groups.
         lags: messages that groups have not consumed, as far as they were asked for.
         error: why the last look failed; empty when it did not.
+        topic_entries: all topics, in the order of their names.
+        group_entries: all groups, likewise, with those of the system.
+        groups_by_topic: how many groups consume each topic, as far as they were asked for.
     """
 
     at_ms: int = 0
@@ -78,62 +103,119 @@ class Snapshot:
     groups: list[str] = field(default_factory=list)
     lags: dict[str, int] = field(default_factory=dict)
     error: str = ""
+    topic_entries: list[TopicEntry] = field(default_factory=list)
+    group_entries: list[GroupEntry] = field(default_factory=list)
+    groups_by_topic: dict[str, int] = field(default_factory=dict)
 
 
-def split_topics(names: Iterable[str], reserved: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Topics of users, and those of the system, retries and dead letters; each sorted."""
-    of_system = frozenset(reserved)
-    users: list[str] = []
-    others: list[str] = []
-    for name in sorted(names):
-        is_other = name in of_system or name.startswith((RETRY_PREFIX, DLQ_PREFIX))
-        (others if is_other else users).append(name)
-    return users, others
+class Watched:
+    """Names that open pages show; one that no page has named for a while drops out."""
+
+    def __init__(self) -> None:
+        self._until: dict[str, float] = {}
+
+    def add(self, names: Iterable[str], now_s: float) -> None:
+        """Note that a page shows names now; the longest unseen give way above `MAX_WATCHED`."""
+        for name in names:
+            self._until.pop(name, None)
+            self._until[name] = now_s + WATCH_S
+        while len(self._until) > MAX_WATCHED:
+            del self._until[next(iter(self._until))]
+
+    def at(self, now_s: float) -> list[str]:
+        """Names that a page showed lately."""
+        self._until = {name: until for name, until in self._until.items() if until > now_s}
+        return list(self._until)
 
 
 class Watcher:
-    """Looks at a cluster again and again.
+    """The task that takes the snapshots of a cluster.
+
+    Each look asks the brokers for their figures, and measures at most `TOPICS_A_TURN` topics and `GROUPS_A_TURN`
+    groups, those on open pages before others. A broker tells the configuration of all its topics in one answer; the
+    more topics and groups there are, the longer the console keeps the answers.
 
     Args:
-        admin: asks it.
+        admin: asks the cluster.
         refresh_s: seconds between two looks.
 
     Attributes:
         now: the last look.
         series: figures over time: `in`, `out` and `lag` of the cluster, `in:BROKER`, `lag:GROUP` and so on.
+        topics: what was measured, by topic.
+        groups: what was measured, by group.
+        shown_topics: topics that pages show.
+        shown_groups: groups that pages show.
     """
 
     def __init__(self, admin: Admin, refresh_s: float) -> None:
         self._admin = admin
         self._refresh_s = refresh_s
-        self._next_group = 0
+        self._read_again_at = 0.0
         self.now = Snapshot()
         self.series = Series()
+        self.topics: dict[str, TopicFigures] = {}
+        self.groups: dict[str, GroupFigures] = {}
+        self.shown_topics = Watched()
+        self.shown_groups = Watched()
 
     async def run(self) -> None:
         """Look for ever; for a task of its own."""
         while True:
-            await self.look()
+            if await self.look(anew=False):
+                await self.measure()
             await asyncio.sleep(self._refresh_s)
 
-    async def look(self) -> None:
-        """Look once; an error is part of what is seen."""
-        at_ms = time.time_ns() // 1_000_000
+    async def look(self, *, anew: bool = True) -> bool:
+        """Look at brokers, topics and groups, and return whether they could be seen; an error is part of the snapshot.
+
+        Args:
+            anew: whether to read all names and configurations now, as after a change; else when their time has come.
+        """
+        at_ms = _now_ms()
         before = self.now
         try:
             brokers = await self._admin.cluster.status()
-            names, reserved = await asyncio.gather(self._admin.topics.names(), self._admin.topics.system_names())
-            groups = sorted(await self._admin.groups.names())
+            if anew or time.monotonic() >= self._read_again_at:
+                now = await self._read(at_ms, brokers)
+            else:
+                now = _with(before, at_ms, brokers)
         except (TianzhouError, OSError) as error:
             if str(error) != before.error:
                 _log.warning("the cluster cannot be looked at: %s", error)
             before.error = str(error)
-            return
-        topics, system = split_topics(names, reserved)
-        lags = {group: before.lags[group] for group in groups if group in before.lags}
-        self.now = Snapshot(at_ms, brokers, topics, system, groups, lags)
+            return False
+        self.now = now
         self._add_rates(at_ms)
-        await self._ask_lags(at_ms)
+        return True
+
+    async def _read(self, at_ms: int, brokers: list[BrokerStatus]) -> Snapshot:
+        """Read names and configurations of all topics and groups."""
+        masters, servers = _masters(brokers), self._admin.servers
+        names, reserved, topics, groups = await asyncio.gather(
+            self._admin.topics.names(),
+            self._admin.topics.system_names(),
+            _of_each(masters, servers.topic_configs),
+            _of_each(masters, servers.group_configs),
+        )
+        entries, of_groups = topic_entries(names, reserved, topics), group_entries(groups)
+        self._read_again_at = time.monotonic() + (len(entries) + len(of_groups)) / TABLE_ROWS_A_SECOND
+        _keep(self.topics, [one.name for one in entries], TopicFigures)
+        _keep(self.groups, [one.name for one in of_groups], GroupFigures)
+        return Snapshot(
+            at_ms,
+            brokers,
+            [one.name for one in entries if one.kind == NORMAL],
+            [one.name for one in entries if one.kind != NORMAL],
+            [one.name for one in of_groups if one.kind == NORMAL],
+            topic_entries=entries,
+            group_entries=of_groups,
+            lags=self._lags(),
+            groups_by_topic=groups_by_topic(self.groups),
+        )
+
+    def _lags(self) -> dict[str, int]:
+        return {name: found.lag for name, found in self.groups.items() if found.lag is not None}
 
     def _add_rates(self, at_ms: int) -> None:
         masters = [broker for broker in self.now.brokers if broker.is_master and broker.error is None]
@@ -143,16 +225,147 @@ class Watcher:
         self.series.add("in", at_ms, sum(broker.put_tps for broker in masters))
         self.series.add("out", at_ms, sum(broker.get_tps for broker in masters))
 
-    async def _ask_lags(self, at_ms: int) -> None:
+    # --- topics and groups -----------------------------------------------------------------------------------
+
+    async def measure(self) -> None:
+        """Measure the topics and groups whose turn has come."""
+        now_s = time.monotonic()
+        moving = [name for name, found in self.topics.items() if found.counter.grew]
+        asked = {name: found.asked_ms for name, found in self.topics.items()}
+        topics = next_turn(asked, self.shown_topics.at(now_s), moving, TOPICS_A_TURN, QUIET_A_TURN)
+        asked = {name: found.asked_ms for name, found in self.groups.items()}
+        groups = next_turn(asked, self.shown_groups.at(now_s), (), GROUPS_A_TURN, GROUPS_A_TURN)
+        await self.measure_these(topics, groups)
         now = self.now
-        count = len(now.groups)
-        turn = [now.groups[(self._next_group + step) % count] for step in range(min(GROUPS_A_TURN, count))]
-        self._next_group = (self._next_group + len(turn)) % count if count else 0
-        for group in turn:
-            try:
-                total = (await self._admin.groups.lag(group)).total
-            except (TianzhouError, OSError):
-                continue
-            now.lags[group] = total
-            self.series.add(f"lag:{group}", at_ms, total)
-        self.series.add("lag", at_ms, sum(now.lags.values()))
+        now.lags, now.groups_by_topic = self._lags(), groups_by_topic(self.groups)
+        self.series.add("lag", now.at_ms, sum(now.lags.values()))
+
+    async def measure_these(self, topics: Iterable[str], groups: Iterable[str]) -> None:
+        """Measure some topics and groups; a broker that does not answer is not asked again for the others.
+
+        Args:
+            topics: names of topics.
+            groups: names of groups.
+        """
+        asking = _Asking(_masters(self.now.brokers))
+        wanted, wanted_groups = frozenset(topics), frozenset(groups)
+        entries = [one for one in self.now.topic_entries if one.name in wanted]
+        of_groups = [one for one in self.now.group_entries if one.name in wanted_groups]
+        await asking.all(
+            *(self._measure_topic(asking, one) for one in entries),
+            *(self._measure_group(asking, one) for one in of_groups),
+        )
+
+    async def _measure_topic(self, asking: _Asking, entry: TopicEntry) -> None:
+        found = self.topics.get(entry.name)
+        if found is None:
+            return
+        servers = self._admin.servers
+        answers = await asking.each(entry.brokers, lambda address: servers.topic_stats(address, entry.name))
+        found.asked_ms = _now_ms()
+        if answers is not None:
+            found.take(found.asked_ms, answers)
+
+    async def _measure_group(self, asking: _Asking, entry: GroupEntry) -> None:
+        found, name = self.groups.get(entry.name), entry.name
+        if found is None:
+            return
+        servers = self._admin.servers
+        members = await asking.each(entry.configs, lambda address: servers.connections(address, name))
+        if members is not None and found.take_members(members, entry.configs.values()) and found.clients:
+            await self._ask_order(asking, entry, found)
+        stats = await asking.each(entry.configs, lambda address: servers.consume_stats(address, name))
+        found.asked_ms = _now_ms()
+        if stats is None:
+            return
+        found.take(found.asked_ms, retry_topic(name), stats)
+        if found.lag:
+            await self._ask_oldest(asking, entry, found)
+        self.series.add(f"lag:{name}", found.asked_ms, found.lag or 0)
+
+    async def _ask_order(self, asking: _Asking, entry: GroupEntry, found: GroupFigures) -> None:
+        """Ask one member whether it consumes in order, when the group's configuration does not say."""
+        if found.orderly is not None:
+            return
+        member, servers = min(found.clients), self._admin.servers
+        try:
+            async with asyncio.timeout(MEMBER_WITHIN_S):
+                info = await servers.running_info(asking.address_of(next(iter(entry.configs))), entry.name, member)
+        except (TianzhouError, OSError, KeyError):
+            return
+        found.take_order(info.properties)
+
+    async def _ask_oldest(self, asking: _Asking, entry: GroupEntry, found: GroupFigures) -> None:
+        """Ask how long the oldest unconsumed message of the group's topics waits."""
+        servers = self._admin.servers
+        waits_ms = 0
+        for topic in found.most_behind(TOPICS_OF_A_GROUP):
+            ask = partial(servers.time_spans, group=entry.name, topic=topic)
+            answers = await asking.each(entry.configs, ask)
+            waits_ms = max([waits_ms, *(span.delay_time for spans in answers or () for span in spans)])
+        found.oldest_ms = found.asked_ms - waits_ms if waits_ms else 0
+
+
+class _Asking:
+    """Questions of one look to masters; one that fails is left alone until the next look."""
+
+    def __init__(self, masters: Mapping[str, str]) -> None:
+        self._masters = masters
+        self._failed: set[str] = set()
+        self._gate = asyncio.Semaphore(AT_ONCE)
+
+    def address_of(self, broker: str) -> str:
+        """Return the address of a broker's master; raises KeyError where there is none."""
+        return self._masters[broker]
+
+    async def all(self, *works: Awaitable[None]) -> None:
+        """Do all works, some at a time."""
+
+        async def one(work: Awaitable[None]) -> None:
+            async with self._gate:
+                await work
+
+        await asyncio.gather(*map(one, works))
+
+    async def each(self, brokers: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> list[T] | None:
+        """Return the answers of all these brokers; None when one is missing, as a part would look like the whole."""
+        names = list(brokers)
+        if not names or any(name in self._failed or name not in self._masters for name in names):
+            return None
+        answers = await asyncio.gather(*(ask(self._masters[name]) for name in names), return_exceptions=True)
+        found: list[T] = []
+        for name, answer in zip(names, answers, strict=True):
+            if isinstance(answer, RemotingError | OSError):
+                self._failed.add(name)
+            elif not isinstance(answer, BaseException):
+                found.append(answer)
+            elif not isinstance(answer, TianzhouError):
+                raise answer
+        return found if len(found) == len(names) else None
+
+
+async def _of_each(masters: Mapping[str, str], ask: Callable[[str], Awaitable[T]]) -> dict[str, T]:
+    """Return the answers of all masters, by broker name."""
+    answers = await asyncio.gather(*(ask(address) for address in masters.values()))
+    return dict(zip(masters, answers, strict=True))
+
+
+def _masters(brokers: Iterable[BrokerStatus]) -> dict[str, str]:
+    """Addresses of masters that answer, by broker name."""
+    return {one.broker_name: one.address for one in brokers if one.is_master and one.error is None}
+
+
+def _keep(figures: dict[str, Any], names: Iterable[str], make: Callable[[], Any]) -> None:
+    """Have figures of these names and of no others."""
+    known = dict(figures)
+    figures.clear()
+    figures.update((name, known[name] if name in known else make()) for name in names)
+
+
+def _with(before: Snapshot, at_ms: int, brokers: list[BrokerStatus]) -> Snapshot:
+    """Return the snapshot with brokers as they are now, and all else as before."""
+    return replace(before, at_ms=at_ms, brokers=brokers, error="")
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

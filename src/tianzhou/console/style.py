@@ -17,6 +17,15 @@ STYLE: Final = """
   .q-table thead th { vertical-align: bottom; }
   th:focus-visible, a:focus-visible { outline: 2px solid currentColor; outline-offset: -2px; }
   [role=heading] { overflow-wrap: anywhere; }
+  .q-card { scroll-margin-top: 4rem; outline: none; }
+  .rows-table .number, .rows-table .rate { font-variant-numeric: tabular-nums; white-space: nowrap; }
+  .rows-table .rate svg { display: inline-block; vertical-align: middle; margin-right: .75rem; overflow: visible; }
+  .rows-table .rate polyline { fill: none; stroke: var(--q-primary); stroke-opacity: .65; stroke-width: 1.25; }
+  .body--dark .rows-table .rate polyline { stroke: #7cb8e4; }
+  .rows-table .rate .figure { display: inline-block; min-width: 3.5rem; }
+  .rows-table tr > :last-child { position: sticky; right: 0; width: 1px; background: #fff; }
+  .body--dark .rows-table tr > :last-child { background: var(--q-dark); }
+  .operations .q-item__section--avatar { min-width: 0; padding-right: .75rem; }
   .nicegui-content .q-field, .nicegui-content .nicegui-row { max-width: 100%; }
 }
 """
@@ -24,8 +33,15 @@ STYLE: Final = """
 SCRIPT: Final = """
 <script>
 (() => {
-  let held = null;
+  let held = null, sought = location.hash.slice(1);
   const look = () => {
+    const part = sought && document.getElementById(sought)?.closest('.q-card');
+    if (part) {
+      sought = '';
+      part.scrollIntoView();
+      part.tabIndex = -1;
+      part.focus({preventScroll: true});
+    }
     for (const one of document.querySelectorAll('th.sortable')) {
       one.tabIndex = 0;
       const way = one.classList.contains('sort-desc') ? 'descending' : 'ascending';
@@ -56,6 +72,8 @@ SCRIPT: Final = """
 </script>
 """
 """Has the keyboard reach what the toolkit makes for the mouse: headings that sort a table, which say their order, too.
+
+An address with a `#` leads to that part of its page, which is drawn after the browser has looked for it.
 
 A table's links are made anew whenever its rows are, as on live pages; who is on one of them stays there.
 """

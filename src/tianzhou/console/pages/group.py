@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
-from typing import Any, Final
+from typing import Any
 
 from nicegui import ui
 
-from tianzhou.admin.progress import GroupLag, OffsetChange
+from tianzhou.admin.progress import GroupLag
 from tianzhou.console.layout import Chart, View, deletion_button, live, local_time, page, preformatted, section, table
+from tianzhou.console.pages.offsets import reset_form
 from tianzhou.model.names import RETRY_PREFIX
 from tianzhou.model.topic import SubscriptionGroupConfig
 from tianzhou.wire.bodies.clients import ConsumerConnection, ConsumerRunningInfo
-
-DESTINATIONS: Final = ("earliest", "latest", "time", "offset")
 
 
 def lag_rows(lag: GroupLag) -> list[dict[str, Any]]:
@@ -35,23 +33,6 @@ def lag_rows(lag: GroupLag) -> list[dict[str, Any]]:
     ]
 
 
-def destination(kind: str, value: str) -> dict[str, Any]:
-    """Arguments of `Groups.reset` for what a form says.
-
-    Args:
-        kind: one of `DESTINATIONS`.
-        value: of a time, as `2026-01-31T12:00`; of an offset, a number.
-
-    Raises:
-        ValueError: the value is no time, or no offset.
-    """
-    if kind == "time":
-        return {"to_time_ms": int(dt.datetime.fromisoformat(value).astimezone().timestamp() * 1000)}
-    if kind == "offset":
-        return {"to_offset": int(value)}
-    return {f"to_{kind}": True}
-
-
 @page("/groups/{group}", "page.group")
 async def show(view: View) -> None:
     """Fill the page."""
@@ -59,18 +40,17 @@ async def show(view: View) -> None:
     configs, lag, members = await asyncio.gather(
         admin.groups.config(group), admin.groups.lag(group, clients=True), admin.groups.connections(group)
     )
-    with section(view.text("group.progress")):
+    with section(view.text("group.progress"), "status"):
         _progress(view, group, lag)
-    with section(view.text("group.members")):
+    with section(view.text("group.members"), "members"):
         _members(view, group, members)
     if not view.visitor.may_change:
         return
-    with section(view.text("group.reset")):
-        _reset(
-            view, group, sorted({one.queue.topic for one in lag.queues if not one.queue.topic.startswith(RETRY_PREFIX)})
-        )
+    with section(view.text("group.reset"), "reset"):
+        topics = sorted({one.queue.topic for one in lag.queues if not one.queue.topic.startswith(RETRY_PREFIX)})
+        reset_form(view, topics, view.text("topic"), group, is_of_group=True)
     if configs:
-        with section(view.text("group.settings")):
+        with section(view.text("group.settings"), "configuration"):
             _settings(view, next(iter(configs.values())))
     deletion_button(view, "group", group, view.console.admin.groups.delete)
 
@@ -162,41 +142,6 @@ def _running_info(view: View, info: ConsumerRunningInfo) -> None:
     if info.jstack:
         with section(view.text("member.stack")):
             preformatted(info.jstack)
-
-
-def _reset(view: View, group: str, topics: list[str]) -> None:
-    with ui.row().classes("items-center w-full"):
-        topic = ui.select(
-            topics, value=topics[0] if topics else None, label=view.text("topic"), new_value_mode="add-unique"
-        )
-        topic.props("use-input").classes("w-64")
-        options = {kind: view.text(f"group.to.{kind}") for kind in DESTINATIONS}
-        kind = ui.select(options, value="latest", label=view.text("group.to")).classes("w-64")
-        value = ui.input("2026-01-31T12:00").bind_visibility_from(kind, "value", lambda now: now in ("time", "offset"))
-
-        async def run(dry_run: bool) -> None:
-            chosen, where = topic.value or "", f"{kind.value} {value.value or ''}".strip()
-
-            async def work() -> list[OffsetChange]:
-                return await view.console.admin.groups.reset(
-                    group, chosen, dry_run=dry_run, **destination(kind.value, value.value or "")
-                )
-
-            name = "preview reset of offsets" if dry_run else "reset offsets"
-            outcome = await view.act(name, f"{group} in {chosen} to {where}", work, None)
-            if outcome.value is None:
-                return
-            shown.rows = [
-                {"key": str(one.queue), "queue": str(one.queue), "before": one.before, "after": one.after}
-                for one in outcome.value
-            ]
-            if not dry_run:
-                ui.notify(view.text("group.moved", queues=len(outcome.value), topic=chosen), type="positive")
-
-        ui.button(view.text("group.preview"), on_click=lambda: run(True)).props("outline")
-        ui.button(view.text("group.reset"), on_click=lambda: run(False))
-    names = ("queue", "group.before", "group.after")
-    shown = table([(name.rpartition(".")[2], view.text(name)) for name in names], (), key="key")
 
 
 def _settings(view: View, config: SubscriptionGroupConfig) -> None:

@@ -1,37 +1,88 @@
-"""Consumer groups: the list with what each has not consumed, and how to make one."""
+"""Consumer groups: the list with figures and operations, and how to make one."""
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from nicegui import ui
 
-from tianzhou.console.layout import View, live, page, table
-from tianzhou.console.snapshot import Snapshot
+from tianzhou.console.group_list import KINDS, GroupEntry, group_keys, group_row
+from tianzhou.console.layout import View, delete_named, local_time, page
+from tianzhou.console.lists import NORMAL, Cut, ListState, counts_of, cut
+from tianzhou.console.pages.offsets import reset_dialog, skip_dialog
+from tianzhou.console.rows_table import NUMBER, RATE, Column, ListSource, Operation, RowsList
+from tianzhou.model.names import RETRY_PREFIX
 
 
-def group_rows(now: Snapshot) -> list[dict[str, Any]]:
-    """Rows of the table of groups; a lag that nobody has asked for yet is empty."""
-    return [{"group": name, "lag": now.lags.get(name, "")} for name in now.groups]
+def columns(view: View) -> list[Column]:
+    """Columns of the list."""
+    return [
+        Column("group", view.text("group"), href="/groups/{key}"),
+        Column("kind", view.text("group.kind")),
+        Column("members", view.text("group.members"), NUMBER),
+        Column("topics", view.text("topics"), NUMBER),
+        Column("lag", view.text("group.lag"), NUMBER),
+        Column("oldest", view.text("group.oldest"), NUMBER),
+        Column("out", view.text("messages.out"), RATE),
+    ]
+
+
+def operations(view: View) -> dict[str, Operation]:
+    """Entries of the menu of a group."""
+    return {
+        "status": Operation(view.text("group.progress"), "query_stats", "/groups/{key}#status"),
+        "members": Operation(view.text("group.members"), "groups", "/groups/{key}#members"),
+        "dead": Operation(view.text("page.dead_letters"), "unsubscribe", "/dead-letters?group={key}"),
+        "doctor": Operation(view.text("page.doctor"), "healing", "/doctor?group={key}"),
+        "configuration": Operation(
+            view.text("group.settings"), "settings", "/groups/{key}#configuration", is_parted=True
+        ),
+        "reset": Operation(view.text("group.reset"), "history", is_parted=True),
+        "skip": Operation(view.text("offsets.skip"), "fast_forward"),
+        "delete": Operation(view.text("delete"), "delete", is_grave=True, is_parted=True),
+    }
+
+
+def source(view: View) -> ListSource:
+    """What the list shows of the last look."""
+    watcher, may_change = view.console.watcher, view.visitor.may_change
+
+    def page_of(state: ListState) -> Cut:
+        found = cut(watcher.now.group_entries, state, group_keys(watcher.groups, view.text))
+        watcher.shown_groups.add((one.name for one in found.entries), time.monotonic())
+        return found
+
+    def row(entry: GroupEntry) -> dict[str, Any]:
+        now_ms = time.time_ns() // 1_000_000
+        found = group_row(entry, watcher.groups.get(entry.name), view.text, now_ms, may_change)
+        return {**found, "oldest_at": local_time(found["oldest_ms"])}
+
+    def counts() -> dict[str, int]:
+        return counts_of(watcher.now.group_entries)
+
+    return ListSource(KINDS, NORMAL, columns(view), operations(view), page_of, row, counts, "group")
 
 
 @page("/groups", "page.groups", "groups")
 async def show(view: View) -> None:
     """Fill the page."""
-    watcher = view.console.watcher
-    found = table(
-        [("group", view.text("group")), ("lag", view.text("group.lag"))],
-        group_rows(watcher.now),
-        key="group",
-        links={"group": "/groups/{value}"},
-        filter_text=view.text("filter"),
-        kept_for=view,
-    )
+    watcher, groups = view.console.watcher, view.console.admin.groups
 
-    def refresh() -> None:
-        found.rows = group_rows(watcher.now)
+    async def choose(group: str, operation: str) -> None:
+        if operation == "delete":
+            if await delete_named(view, "group", group, groups.delete):
+                found.refresh()
+            return
+        progress = await groups.lag(group)
+        topics = sorted({one.queue.topic for one in progress.queues if not one.queue.topic.startswith(RETRY_PREFIX)})
+        if operation == "reset":
+            await reset_dialog(view, [(group, topic) for topic in topics], group)
+        elif operation == "skip":
+            await skip_dialog(view, [(group, topic) for topic in topics], group)
+        found.refresh()
 
-    live(refresh)
+    found = RowsList(view, source(view), choose)
     if not view.visitor.may_change:
         ui.label(view.text("viewer"))
         return
@@ -43,11 +94,11 @@ async def show(view: View) -> None:
             outcome = await view.act(
                 "create group",
                 group,
-                lambda: view.console.admin.groups.create(group),
+                lambda: groups.create(group),
                 view.text("group.created", name=group),
             )
             if outcome.done:
                 await watcher.look()
-                refresh()
+                found.refresh()
 
         ui.button(view.text("create"), on_click=create)

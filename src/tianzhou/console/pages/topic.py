@@ -57,12 +57,12 @@ async def show(view: View) -> None:
     """
     topic = view.path["topic"]
     found = await view.console.admin.topics.describe(topic)
-    with section(view.text("topic.queues")):
+    with section(view.text("topic.queues"), "status"):
         names = ("broker", "queue", "topic.min", "topic.max", "topic.messages", "topic.stored")
         columns = [(name.removeprefix("topic."), view.text(name)) for name in names]
         table(columns, queue_rows(found), key="key")
         ui.link(view.text("topic.look"), f"/messages?topic={quote(topic)}")
-    with section(view.text("topic.route")):
+    with section(view.text("topic.route"), "route"):
         columns = [
             ("broker", view.text("broker")),
             ("read", view.text("topic.read")),
@@ -73,13 +73,13 @@ async def show(view: View) -> None:
             [{**row, "perm": _may(view, row["perm"])} for row in route_rows(found)],
             key="broker",
         )
-    with section(view.text("topic.groups")):
+    with section(view.text("topic.groups"), "consumers"):
         groups = [{"group": name} for name in found.groups]
         table([("group", view.text("group"))], groups, key="group", links={"group": "/groups/{value}"})
     if view.visitor.may_change:
-        with section(view.text("topic.settings")):
+        with section(view.text("topic.settings"), "configuration"):
             _settings(view, found)
-        with section(view.text("topic.send")):
+        with section(view.text("topic.send"), "send"):
             _sender(view, topic)
         deletion_button(view, "topic", topic, view.console.admin.topics.delete)
 

@@ -1,31 +1,89 @@
-"""Topics: the list, and how to make one."""
+"""Topics: the list with figures and operations, and how to make one."""
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
 from nicegui import ui
 
-from tianzhou.console.layout import View, page, table
+from tianzhou.console.layout import View, delete_named, local_time, page
+from tianzhou.console.lists import NORMAL, Cut, ListState, counts_of, cut
+from tianzhou.console.pages.offsets import reset_dialog, skip_dialog
+from tianzhou.console.rows_table import NUMBER, RATE, Column, ListSource, Operation, RowsList
+from tianzhou.console.topic_list import KINDS, TopicEntry, topic_keys, topic_row
+
+
+def columns(view: View) -> list[Column]:
+    """Columns of the list."""
+    return [
+        Column("topic", view.text("topic"), href="/topics/{key}"),
+        Column("type", view.text("topic.type")),
+        Column("queues", view.text("queues"), NUMBER),
+        Column("messages", view.text("topic.messages"), NUMBER),
+        Column("in", view.text("messages.in"), RATE),
+        Column("groups", view.text("topic.consumers"), NUMBER),
+        Column("last", view.text("topic.stored"), NUMBER),
+    ]
+
+
+def operations(view: View) -> dict[str, Operation]:
+    """Entries of the menu of a topic."""
+    return {
+        "status": Operation(view.text("topic.do.status"), "query_stats", "/topics/{key}#status"),
+        "route": Operation(view.text("topic.do.route"), "alt_route", "/topics/{key}#route"),
+        "consumers": Operation(view.text("topic.do.consumers"), "groups", "/topics/{key}#consumers"),
+        "messages": Operation(view.text("topic.do.messages"), "mail", "/messages?topic={key}"),
+        "configuration": Operation(
+            view.text("topic.do.configuration"), "settings", "/topics/{key}#configuration", is_parted=True
+        ),
+        "send": Operation(view.text("topic.do.send"), "send", "/topics/{key}#send"),
+        "reset": Operation(view.text("group.reset"), "history", is_parted=True),
+        "skip": Operation(view.text("offsets.skip"), "fast_forward"),
+        "delete": Operation(view.text("delete"), "delete", is_grave=True, is_parted=True),
+    }
+
+
+def source(view: View) -> ListSource:
+    """What the list shows of the last look."""
+    watcher, may_change = view.console.watcher, view.visitor.may_change
+
+    def page_of(state: ListState) -> Cut:
+        now = watcher.now
+        found = cut(now.topic_entries, state, topic_keys(watcher.topics, now.groups_by_topic, view.text))
+        watcher.shown_topics.add((one.name for one in found.entries), time.monotonic())
+        return found
+
+    def row(entry: TopicEntry) -> dict[str, Any]:
+        groups = watcher.now.groups_by_topic.get(entry.name, 0)
+        now_ms = time.time_ns() // 1_000_000
+        found = topic_row(entry, watcher.topics.get(entry.name), groups, view.text, now_ms, may_change)
+        return {**found, "last_at": local_time(found["last_ms"])}
+
+    def counts() -> dict[str, int]:
+        return counts_of(watcher.now.topic_entries)
+
+    return ListSource(KINDS, NORMAL, columns(view), operations(view), page_of, row, counts, "topic")
 
 
 @page("/topics", "page.topics", "topic")
 async def show(view: View) -> None:
     """Fill the page."""
-    now = view.console.watcher.now
-    found = table(
-        [("topic", view.text("topic"))],
-        [{"topic": name} for name in now.topics],
-        key="topic",
-        links={"topic": "/topics/{value}"},
-        filter_text=view.text("filter"),
-        kept_for=view,
-    )
+    watcher, topics = view.console.watcher, view.console.admin.topics
 
-    def choose(all_of_them: bool) -> None:
-        now = view.console.watcher.now
-        names = now.topics + now.system_topics if all_of_them else now.topics
-        found.rows = [{"topic": name} for name in names]
+    async def choose(topic: str, operation: str) -> None:
+        if operation == "delete":
+            if await delete_named(view, "topic", topic, topics.delete):
+                found.refresh()
+            return
+        groups = [name for name in await topics.groups(topic) if name in watcher.groups]
+        if operation == "reset":
+            await reset_dialog(view, [(group, topic) for group in groups], topic)
+        elif operation == "skip":
+            await skip_dialog(view, [(group, topic) for group in groups], topic)
+        found.refresh()
 
-    ui.switch(view.text("system"), on_change=lambda event: choose(event.value))
+    found = RowsList(view, source(view), choose)
     if not view.visitor.may_change:
         ui.label(view.text("viewer"))
         return
@@ -38,13 +96,13 @@ async def show(view: View) -> None:
             outcome = await view.act(
                 "create topic",
                 topic,
-                lambda: view.console.admin.topics.create(
+                lambda: topics.create(
                     topic, read_queue_nums=int(queues.value or 8), write_queue_nums=int(queues.value or 8)
                 ),
                 view.text("topic.created", name=topic),
             )
             if outcome.done:
-                await view.console.watcher.look()
-                choose(False)
+                await watcher.look()
+                found.refresh()
 
         ui.button(view.text("create"), on_click=create)

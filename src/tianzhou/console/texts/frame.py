@@ -49,4 +49,10 @@ TEXTS: Final = {
     "save": ("Save", "保存"),
     "failed": ("This cannot be shown: {why}", "无法显示：{why}"),
     "none": ("There is nothing here.", "暂无数据。"),
+    "close": ("Close", "关闭"),
+    # How long ago
+    "age.s": ("{count} s ago", "{count} 秒前"),
+    "age.min": ("{count} min ago", "{count} 分钟前"),
+    "age.h": ("{count} h ago", "{count} 小时前"),
+    "age.d": ("{count} d ago", "{count} 天前"),
 }

@@ -53,4 +53,27 @@ TEXTS: Final = {
     "member.value": ("Value", "值"),
     "member.stack": ("Stacks of its threads", "线程堆栈"),
     "group.type": ("Kind", "类型"),
+    # The list
+    "group.kind": ("Consumes by", "消费方式"),
+    "group.oldest": ("Oldest unread", "最早未消费"),
+    "group.way.push": ("push", "推"),
+    "group.way.pull": ("pull", "拉"),
+    "group.way.pop": ("pop", "POP"),
+    "group.model.clustering": ("clustering", "集群"),
+    "group.model.broadcasting": ("broadcasting", "广播"),
+    "group.orderly": ("in order", "顺序"),
+    "group.kind.normal": ("Normal", "普通"),
+    "group.kind.system": ("System", "系统"),
+    "group.operations": ("Operations of group {name}", "消费组 {name} 的操作"),
+    # Offsets
+    "offsets.none": ("No group has consumed a topic here: {name}", "没有消费记录：{name}"),
+    "offsets.reset.of": ("Reset offsets: {name}", "重置位点：{name}"),
+    "offsets.skip": ("Skip unread messages", "跳过堆积"),
+    "offsets.skip.of": ("Skip unread messages: {name}", "跳过堆积：{name}"),
+    "offsets.skip.words": (
+        "Chosen groups go on behind the last message. They do not get the messages that they have not consumed.",
+        "所选消费组将从最新位点继续消费，尚未消费的消息不再投递。",
+    ),
+    "offsets.unread": ("{name}: {count} unread", "{name}：{count} 条未消费"),
+    "offsets.skipped": ("{group} goes on behind the last message of {topic}.", "{group} 已跳过 {topic} 的堆积。"),
 }

@@ -1,0 +1,191 @@
+"""One page of a long list: what an address says of it, how it is filtered, sorted and cut. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol, TypeVar
+
+PAGE_SIZES: Final = (20, 50, 100)
+"""Rows of a page that a visitor may choose."""
+NORMAL: Final = "normal"
+"""Kind of topics and groups that users have made."""
+SYSTEM: Final = "system"
+"""Kind of topics and groups that servers have for themselves."""
+UNKNOWN: Final = "-"
+"""Text of a figure that has not been measured."""
+Words = Callable[..., str]
+"""`View.text`: returns a text of the visitor's language."""
+MINUTE_S: Final = 60
+HOUR_S: Final = 3_600
+DAY_S: Final = 86_400
+
+
+class Named(Protocol):
+    """An entry of a list."""
+
+    @property
+    def name(self) -> str:
+        """Its name, which tells it apart."""
+
+    @property
+    def kind(self) -> str:
+        """One of the list's kinds."""
+
+
+N = TypeVar("N", bound=Named)
+SortKey = Callable[[Any], Any]
+"""Returns the value of an entry in a column; None where it is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListState:
+    """What a visitor has chosen on a list.
+
+    Attributes:
+        words: part of the names that are shown, in any case; empty for all.
+        kinds: kinds that are shown.
+        sort: column that sorts the list; empty for the order of names.
+        descending: whether its largest value comes first.
+        page: which page, from 1.
+        size: rows of a page.
+    """
+
+    words: str = ""
+    kinds: tuple[str, ...] = ()
+    sort: str = ""
+    descending: bool = False
+    page: int = 1
+    size: int = PAGE_SIZES[0]
+
+    def changed(self, **values: Any) -> ListState:
+        """Return the state with other values; but for a change of the page, it shows the first one."""
+        return replace(self, **{"page": 1, **values})
+
+
+def state_of(query: Mapping[str, str], kinds: Collection[str], default: str, columns: Collection[str]) -> ListState:
+    """Return the state that an address says; what cannot be used in it is left out.
+
+    Args:
+        query: parameters of the address.
+        kinds: all kinds of the list.
+        default: the kind that is shown when the address names none.
+        columns: columns that can sort the list.
+    """
+    chosen = tuple(kind for kind in kinds if kind in query.get("kind", "").split(","))
+    sort = query.get("sort", "")
+    page, size = query.get("page", ""), query.get("rows", "")
+    return ListState(
+        words=query.get("filter", ""),
+        kinds=chosen or (default,),
+        sort=sort if sort in columns else "",
+        descending=query.get("desc") == "1" and sort in columns,
+        page=max(int(page), 1) if page.isascii() and page.isdecimal() and len(page) < 10 else 1,
+        size=int(size) if size in map(str, PAGE_SIZES) else PAGE_SIZES[0],
+    )
+
+
+def query_of(state: ListState, default: str) -> dict[str, str]:
+    """Return the parameters of an address that says a state; empty texts stand for what is as at first.
+
+    Args:
+        state: the state.
+        default: the kind that is shown when an address names none.
+    """
+    return {
+        "filter": state.words,
+        "kind": "" if state.kinds == (default,) else ",".join(state.kinds),
+        "sort": state.sort,
+        "desc": "1" if state.descending else "",
+        "page": "" if state.page == 1 else str(state.page),
+        "rows": "" if state.size == PAGE_SIZES[0] else str(state.size),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """One page of a list.
+
+    Attributes:
+        entries: of the page.
+        count: entries of all pages.
+        page: which page it is, from 1; the last one when the list is shorter than the visitor thought.
+    """
+
+    entries: Sequence[Any]
+    count: int
+    page: int
+
+
+def cut(entries: Iterable[N], state: ListState, keys: Mapping[str, SortKey]) -> Cut:
+    """Return the page of a list that a state asks for. Unknown values come last in either order.
+
+    Args:
+        entries: all entries, in the order of their names.
+        state: what the visitor has chosen.
+        keys: value of an entry by column.
+    """
+    words = state.words.strip().lower()
+    kinds = frozenset(state.kinds)
+    found = [one for one in entries if one.kind in kinds and (not words or words in one.name.lower())]
+    if (key := keys.get(state.sort)) is not None:
+        values = [(key(one), one) for one in found]
+        known = sorted(
+            (pair for pair in values if pair[0] is not None), key=lambda pair: pair[0], reverse=state.descending
+        )
+        found = [one for _, one in known] + [one for value, one in values if value is None]
+    last = max(-(-len(found) // state.size), 1)
+    page = min(state.page, last)
+    return Cut(found[(page - 1) * state.size : page * state.size], len(found), page)
+
+
+def counts_of(entries: Iterable[Named]) -> dict[str, int]:
+    """Return how many entries each kind has."""
+    counts: dict[str, int] = {}
+    for one in entries:
+        counts[one.kind] = counts.get(one.kind, 0) + 1
+    return counts
+
+
+def rate_text(rate: float | None) -> str:
+    """A rate for people: whole from 100 on, with one digit behind the point below."""
+    if rate is None:
+        return UNKNOWN
+    if 0 < rate < 0.05:
+        return "< 0.1"
+    return f"{rate:,.0f}" if rate >= 100 or rate == 0 else f"{rate:,.1f}"
+
+
+def count_text(count: int | None) -> str:
+    """A count for people."""
+    return UNKNOWN if count is None else f"{count:,}"
+
+
+def age_of(at_ms: int, now_ms: int) -> tuple[str, int]:
+    """How long ago something was: a unit, `s`, `min`, `h` or `d`, and how many of it.
+
+    Args:
+        at_ms: when, in milliseconds since 1970; a time to come counts as now.
+        now_ms: the time now.
+    """
+    seconds = max(now_ms - at_ms, 0) // 1000
+    if seconds < MINUTE_S:
+        return "s", seconds
+    if seconds < HOUR_S:
+        return "min", seconds // MINUTE_S
+    return ("h", seconds // HOUR_S) if seconds < 2 * DAY_S else ("d", seconds // DAY_S)
+
+
+def ago(at_ms: int, asked_ms: int, now_ms: int, words: Words) -> str:
+    """How long ago something was, in words; empty for never.
+
+    Args:
+        at_ms: when, in milliseconds since 1970; 0 for never.
+        asked_ms: when a broker was asked for that time; 0 for not yet.
+        now_ms: the time now.
+        words: texts of the visitor's language.
+    """
+    if not at_ms:
+        return "" if asked_ms else UNKNOWN
+    unit, count = age_of(at_ms, now_ms)
+    return words(f"age.{unit}", count=f"{count:,}")

@@ -1,0 +1,242 @@
+"""Figures of topics and groups, measured again and again: counts, and rates over the last minute. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from tianzhou.model.subscription import ConsumeType, MessageModel
+from tianzhou.model.topic import SubscriptionGroupConfig
+from tianzhou.wire.bodies.clients import ConsumerConnection
+from tianzhou.wire.bodies.offsets import ConsumeStats, TopicStats
+
+WINDOW_MS: Final = 60_000
+"""Time over which rates are measured, in ms."""
+MAX_SAMPLES: Final = 64
+"""Samples of a counter that are kept: a minute at one each second, and a few more."""
+LINE_WIDTH: Final = 60
+"""Width of a rate's line, in units of its drawing: a second each."""
+LINE_HEIGHT: Final = 16
+ORDERLY: Final = "PROP_CONSUMEORDERLY"
+"""Property of a member that says whether it consumes in order."""
+
+
+class Counter:
+    """Samples of a count that only grows; one that falls begins anew, as of a topic that was deleted and created."""
+
+    __slots__ = ("_samples",)
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[int, int]] = deque(maxlen=MAX_SAMPLES)
+
+    def add(self, at_ms: int, total: int) -> None:
+        """Add a sample, and drop those that the last minute does not need.
+
+        Args:
+            at_ms: when the count was read, in milliseconds since 1970.
+            total: the count.
+        """
+        samples = self._samples
+        if samples and (total < samples[-1][1] or at_ms <= samples[-1][0]):
+            samples.clear()
+        samples.append((at_ms, total))
+        # The newest sample from before the minute stays: the minute's first interval begins there.
+        while len(samples) > 2 and samples[1][0] <= at_ms - WINDOW_MS:
+            samples.popleft()
+
+    @property
+    def rate(self) -> float | None:
+        """Growth per second over the last minute, or between the last two samples when these are further apart."""
+        if len(self._samples) < 2:
+            return None
+        last_ms, last = self._samples[-1]
+        first_ms, first = next(one for one in self._samples if one[0] >= last_ms - WINDOW_MS)
+        if first_ms == last_ms:
+            first_ms, first = self._samples[-2]
+        return (last - first) * 1000 / (last_ms - first_ms)
+
+    @property
+    def covers_the_minute(self) -> bool:
+        """Whether the samples lie close enough for a rate of the last minute."""
+        return len(self._samples) > 1 and self._samples[-1][0] - self._samples[-2][0] <= WINDOW_MS
+
+    @property
+    def grew(self) -> bool:
+        """Whether the last sample is larger than the one before."""
+        return len(self._samples) > 1 and self._samples[-1][1] > self._samples[-2][1]
+
+    def points(self) -> list[tuple[int, float]]:
+        """Growth per second between each two samples of the last minute, at the time of the second one."""
+        found: list[tuple[int, float]] = []
+        before: tuple[int, int] | None = None
+        for at_ms, total in self._samples:
+            if before is not None and at_ms - before[0] <= WINDOW_MS:
+                found.append((at_ms, (total - before[1]) * 1000 / (at_ms - before[0])))
+            before = (at_ms, total)
+        return found
+
+
+def line_of(points: Sequence[tuple[int, float]]) -> str:
+    """Points of an SVG polyline that draws rates of the last minute in `LINE_WIDTH` by `LINE_HEIGHT`; empty below two.
+
+    Args:
+        points: times in milliseconds and rates, the oldest first.
+    """
+    if len(points) < 2:
+        return ""
+    end_ms = points[-1][0]
+    # A line of zeros lies on the ground.
+    highest = max(rate for _, rate in points) or 1.0
+    places = (
+        (LINE_WIDTH * max(1 - (end_ms - at_ms) / WINDOW_MS, 0), LINE_HEIGHT - 1 - rate / highest * (LINE_HEIGHT - 2))
+        for at_ms, rate in points
+    )
+    return " ".join(f"{x:.0f},{y:.1f}" for x, y in places)
+
+
+@dataclass(slots=True)
+class TopicFigures:
+    """What was measured of a topic.
+
+    Attributes:
+        asked_ms: when its brokers were asked last, in milliseconds since 1970; 0 for never.
+        messages: messages that its queues hold; None before the first answer.
+        last_ms: when its newest message was stored; 0 for none.
+        rate: messages stored per second over the last minute; None when it is unknown.
+        counter: offsets that its queues have given out.
+    """
+
+    asked_ms: int = 0
+    messages: int | None = None
+    last_ms: int = 0
+    rate: float | None = None
+    counter: Counter = field(default_factory=Counter)
+
+    def take(self, at_ms: int, answers: Iterable[TopicStats]) -> None:
+        """Take in what all brokers of the topic answered.
+
+        Args:
+            at_ms: when, in milliseconds since 1970.
+            answers: one of each broker.
+        """
+        total = messages = last_ms = 0
+        said = 0.0
+        for answer in answers:
+            said += max(answer.topic_put_tps, 0)
+            for queue in answer.offset_table.values():
+                total += queue.max_offset
+                messages += max(queue.max_offset - queue.min_offset, 0)
+                last_ms = max(last_ms, queue.last_update_timestamp)
+        self.messages, self.last_ms = messages, last_ms
+        self.counter.add(at_ms, total)
+        idle = last_ms < at_ms - WINDOW_MS
+        self.rate = _rate(self.counter, said, idle=idle)
+
+
+@dataclass(slots=True)
+class GroupFigures:
+    """What was measured of a consumer group.
+
+    Attributes:
+        asked_ms: when its brokers were asked last, in milliseconds since 1970; 0 for never.
+        lag: messages that are stored and not consumed; None before the first answer.
+        oldest_ms: when the oldest unconsumed message was stored; 0 when there is none, or its time is unknown.
+        rate: messages consumed per second over the last minute; None when it is unknown.
+        members: connected clients; None before the first answer.
+        way: how members get messages; None without a member, and where a broker does not tell.
+        model: how members share messages; None likewise.
+        orderly: whether members consume in order; None when it is unknown.
+        topics: topics that the group consumes, without its retry topic.
+        lags: unconsumed messages by topic.
+        clients: ids of the members.
+        counter: offsets that the group has passed.
+    """
+
+    asked_ms: int = 0
+    lag: int | None = None
+    oldest_ms: int = 0
+    rate: float | None = None
+    members: int | None = None
+    way: ConsumeType | None = None
+    model: MessageModel | None = None
+    orderly: bool | None = None
+    topics: frozenset[str] = frozenset()
+    lags: dict[str, int] = field(default_factory=dict)
+    clients: frozenset[str] = frozenset()
+    counter: Counter = field(default_factory=Counter)
+
+    def take(self, at_ms: int, retry_topic: str, answers: Iterable[ConsumeStats]) -> None:
+        """Take in how far the group is, as its brokers answered.
+
+        Args:
+            at_ms: when, in milliseconds since 1970.
+            retry_topic: of the group.
+            answers: one of each broker.
+        """
+        lags: dict[str, int] = {}
+        consumed, said = 0, 0.0
+        for answer in answers:
+            said += max(answer.consume_tps, 0)
+            for queue, progress in answer.offset_table.items():
+                consumed += progress.consumer_offset
+                lags[queue.topic] = lags.get(queue.topic, 0) + max(progress.broker_offset - progress.consumer_offset, 0)
+        self.lag = sum(lags.values())
+        self.lags = lags
+        self.topics = frozenset(lags) - {retry_topic}
+        self.counter.add(at_ms, consumed)
+        # Members of a broadcasting group keep their offsets: brokers know only how fast messages leave.
+        is_broadcasting = self.model is MessageModel.BROADCASTING
+        self.rate = said if is_broadcasting else _rate(self.counter, said, idle=not self.members)
+        if not self.lag:
+            self.oldest_ms = 0
+
+    def take_members(
+        self, answers: Iterable[ConsumerConnection | None], configs: Iterable[SubscriptionGroupConfig]
+    ) -> bool:
+        """Take in which clients are connected, and return whether they are others than before.
+
+        Args:
+            answers: the members that each broker knows; None of a broker that knows none.
+            configs: the group's configuration at its brokers.
+        """
+        found = [answer for answer in answers if answer is not None and answer.connection_set]
+        clients = frozenset(one.client_id for answer in found for one in answer.connection_set)
+        is_changed = clients != self.clients
+        self.clients, self.members = clients, len(clients)
+        self.way = next((answer.consume_type for answer in found), None)
+        self.model = next((answer.message_model for answer in found), None)
+        if any(config.consume_message_orderly for config in configs):
+            self.orderly = True
+        elif is_changed:
+            self.orderly = None
+        return is_changed
+
+    def take_order(self, properties: Mapping[str, object]) -> None:
+        """Take in whether members consume in order, as one of them says.
+
+        Args:
+            properties: what the member reports about itself.
+        """
+        said = properties.get(ORDERLY)
+        self.orderly = None if said is None else str(said).lower() == "true"
+
+    def most_behind(self, count: int) -> list[str]:
+        """Topics with the most unconsumed messages.
+
+        Args:
+            count: how many at most.
+        """
+        behind = [topic for topic, lag in self.lags.items() if lag]
+        return sorted(behind, key=lambda topic: -self.lags[topic])[:count]
+
+
+def _rate(counter: Counter, said: float, *, idle: bool) -> float | None:
+    """A rate by our own samples; while these are missing or too far apart, what brokers say."""
+    if counter.covers_the_minute:
+        return counter.rate
+    if said or idle:
+        return said
+    # Brokers of RocketMQ 4 say nothing, which looks like 0.
+    return counter.rate

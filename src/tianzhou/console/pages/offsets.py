@@ -1,0 +1,153 @@
+"""Forms that move a group's offsets: reset to a place, and skip what is not consumed."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Any, Final
+
+from nicegui import ui
+
+from tianzhou.admin.progress import OffsetChange
+from tianzhou.console.layout import View, table
+
+DESTINATIONS: Final = ("earliest", "latest", "time", "offset")
+Pair = tuple[str, str]
+"""A group, and a topic that it consumes."""
+
+
+def destination(kind: str, value: str) -> dict[str, Any]:
+    """Arguments of `Groups.reset` for what a form says.
+
+    Args:
+        kind: one of `DESTINATIONS`.
+        value: of a time, as `2026-01-31T12:00`; of an offset, a number.
+
+    Raises:
+        ValueError: the value is no time, or no offset.
+    """
+    if kind == "time":
+        return {"to_time_ms": int(dt.datetime.fromisoformat(value).astimezone().timestamp() * 1000)}
+    if kind == "offset":
+        return {"to_offset": int(value)}
+    return {f"to_{kind}": True}
+
+
+def reset_form(view: View, choices: Sequence[str], label: str, fixed: str, *, is_of_group: bool) -> None:
+    """A form that resets the offsets of one group in one topic, with a preview.
+
+    Args:
+        view: of the visitor.
+        choices: topics of the group, or groups of the topic.
+        label: words of that choice.
+        fixed: the group, or the topic, that the form is about.
+        is_of_group: whether the form is about a group, which may name a topic that it has not consumed yet.
+    """
+    with ui.row().classes("items-center w-full"):
+        mode: Any = "add-unique" if is_of_group else None
+        other = ui.select(list(choices), value=choices[0] if choices else None, label=label, new_value_mode=mode)
+        other.props("use-input" if is_of_group else "").classes("w-64")
+        options = {kind: view.text(f"group.to.{kind}") for kind in DESTINATIONS}
+        kind = ui.select(options, value="latest", label=view.text("group.to")).classes("w-64")
+        value = ui.input("2026-01-31T12:00").bind_visibility_from(kind, "value", lambda now: now in ("time", "offset"))
+
+        async def run(dry_run: bool) -> None:
+            chosen, where = other.value or "", f"{kind.value} {value.value or ''}".strip()
+            group, topic = (fixed, chosen) if is_of_group else (chosen, fixed)
+
+            async def work() -> list[OffsetChange]:
+                return await view.console.admin.groups.reset(
+                    group, topic, dry_run=dry_run, **destination(kind.value, value.value or "")
+                )
+
+            name = "preview reset of offsets" if dry_run else "reset offsets"
+            outcome = await view.act(name, f"{group} in {topic} to {where}", work, None)
+            if outcome.value is None:
+                return
+            shown.rows = [
+                {"key": str(one.queue), "queue": str(one.queue), "before": one.before, "after": one.after}
+                for one in outcome.value
+            ]
+            if not dry_run:
+                ui.notify(view.text("group.moved", queues=len(outcome.value), topic=topic), type="positive")
+
+        ui.button(view.text("group.preview"), on_click=lambda: run(True)).props("outline")
+        ui.button(view.text("group.reset"), on_click=lambda: run(False))
+    names = ("queue", "group.before", "group.after")
+    shown = table([(name.rpartition(".")[2], view.text(name)) for name in names], (), key="key")
+
+
+def _choices(pairs: Sequence[Pair], fixed: str) -> tuple[list[str], bool]:
+    """The other name of each pair, and whether the form is about a group."""
+    is_of_group = any(group == fixed for group, _ in pairs) and not any(topic == fixed for _, topic in pairs)
+    return [topic if is_of_group else group for group, topic in pairs], is_of_group
+
+
+async def reset_dialog(view: View, pairs: Sequence[Pair], fixed: str) -> None:
+    """Have a visitor reset offsets, and return when the form is closed.
+
+    Args:
+        view: of the visitor.
+        pairs: groups and topics to choose from.
+        fixed: the group, or the topic, that all pairs share.
+    """
+    if not pairs:
+        ui.notify(view.text("offsets.none", name=fixed), type="warning")
+        return
+    choices, is_of_group = _choices(pairs, fixed)
+    with ui.dialog() as dialog, ui.card().classes("w-full").style("max-width: 60rem"):
+        ui.label(view.text("offsets.reset.of", name=fixed)).classes("text-lg").props('role="heading" aria-level="2"')
+        reset_form(view, choices, view.text("topic" if is_of_group else "group"), fixed, is_of_group=is_of_group)
+        with ui.row().classes("w-full justify-end"):
+            ui.button(view.text("close"), on_click=dialog.close).props("flat")
+    await dialog
+    dialog.delete()
+    await view.console.watcher.measure_these((), {group for group, _ in pairs})
+
+
+async def skip_dialog(view: View, pairs: Sequence[Pair], fixed: str) -> None:
+    """Have a visitor choose where groups pass over the messages that they have not consumed.
+
+    Args:
+        view: of the visitor.
+        pairs: groups and topics to choose from.
+        fixed: the group, or the topic, that all pairs share.
+    """
+    if not pairs:
+        ui.notify(view.text("offsets.none", name=fixed), type="warning")
+        return
+    watcher = view.console.watcher
+    await watcher.measure_these((), {group for group, _ in pairs})
+    choices, is_of_group = _choices(pairs, fixed)
+    unread = [watcher.groups[group].lags.get(topic, 0) if group in watcher.groups else 0 for group, topic in pairs]
+    options = {
+        name: view.text("offsets.unread", name=name, count=f"{count:,}")
+        for name, count in zip(choices, unread, strict=True)
+    }
+    with ui.dialog() as dialog, ui.card().classes("w-full").style("max-width: 36rem"):
+        ui.label(view.text("offsets.skip.of", name=fixed)).classes("text-lg").props('role="heading" aria-level="2"')
+        ui.label(view.text("offsets.skip.words"))
+        label = view.text("topics" if is_of_group else "groups")
+        first = choices if len(choices) == 1 else []
+        chosen = ui.select(options, value=first, label=label, multiple=True).props("outlined dense").classes("w-full")
+        with ui.row().classes("w-full justify-end"):
+            ui.button(view.text("cancel"), on_click=lambda: dialog.submit(None)).props("flat autofocus")
+            ui.button(view.text("offsets.skip"), on_click=lambda: dialog.submit(list(chosen.value))).props(
+                "color=negative"
+            ).bind_enabled_from(chosen, "value", bool)
+    names = await dialog
+    dialog.delete()
+    for group, topic in pairs:
+        if names and (topic if is_of_group else group) in names:
+            await _skip(view, group, topic)
+    if names:
+        await watcher.measure_these((), {group for group, _ in pairs})
+
+
+async def _skip(view: View, group: str, topic: str) -> None:
+    await view.act(
+        "reset offsets",
+        f"{group} in {topic} to latest",
+        lambda: view.console.admin.groups.reset(group, topic, to_latest=True),
+        view.text("offsets.skipped", group=group, topic=topic),
+    )

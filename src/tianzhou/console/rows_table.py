@@ -1,0 +1,201 @@
+"""The element that shows one page of a long list, and the controls above that filter it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from nicegui import ui
+from nicegui.element import Element
+from nicegui.events import GenericEventArguments
+
+from tianzhou.console.layout import View, keep_in_address, live
+from tianzhou.console.lists import PAGE_SIZES, Cut, ListState, query_of, state_of
+
+TEXT: Final = "text"
+NUMBER: Final = "number"
+RATE: Final = "rate"
+MENU: Final = "menu"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a list.
+
+    Attributes:
+        name: of the value in a row.
+        label: its heading.
+        kind: `TEXT`, `NUMBER` or `RATE`, which has the row's `line` beside.
+        href: address that its cells lead to; `{key}` stands for the row's key.
+    """
+
+    name: str
+    label: str
+    kind: str = TEXT
+    href: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An entry of a row's menu.
+
+    Attributes:
+        label: its words.
+        icon: of Material's.
+        href: address that it leads to; `{key}` stands for the row's key. Without one the page is told.
+        is_grave: whether it loses something.
+        is_parted: whether a line parts it from the ones before.
+    """
+
+    label: str
+    icon: str
+    href: str = ""
+    is_grave: bool = False
+    is_parted: bool = False
+
+
+class RowsTable(Element, component="rows_table.js"):
+    """One page of a list.
+
+    Args:
+        columns: of the list.
+        operations: entries of the rows' menus by name; a row's `operations` says which of them it has.
+        menu_label: words of a menu's button; `{name}` stands for the row's key.
+        nothing: words for an empty list.
+    """
+
+    def __init__(
+        self, columns: Sequence[Column], operations: Mapping[str, Operation], menu_label: str, nothing: str
+    ) -> None:
+        super().__init__()
+        # Names and times are read upwards first, figures downwards: the largest matter.
+        shown = [
+            {
+                "name": one.name, "label": one.label, "field": one.name, "kind": one.kind, "href": one.href,
+                "sortable": True, "align": "left" if one.kind == TEXT else "right",
+                "sortOrder": "ad" if one.kind == TEXT else "da",
+            }
+            for one in columns
+        ]  # fmt: skip
+        menu = {"name": MENU, "label": "", "field": "key", "kind": MENU, "align": "right", "sortable": False}
+        self._props["columns"] = [*shown, menu]
+        self._props["operations"] = {
+            name: {
+                "label": one.label, "icon": one.icon, "href": one.href, "grave": one.is_grave, "parted": one.is_parted
+            }
+            for name, one in operations.items()
+        }  # fmt: skip
+        self._props["menu_label"] = menu_label
+        self._props["nothing"] = nothing
+        self._props["sizes"] = list(PAGE_SIZES)
+        self._props["rows"] = []
+        self._props["pagination"] = {}
+        self.classes("w-full")
+
+    def show(self, rows: list[dict[str, Any]], state: ListState, found: Cut) -> None:
+        """Show a page; nothing goes to the browser when it is the one that is there.
+
+        Args:
+            rows: of the page.
+            state: what the visitor has chosen.
+            found: the page of the list.
+        """
+        pagination = {
+            "sortBy": state.sort or None, "descending": state.descending, "page": found.page,
+            "rowsPerPage": state.size, "rowsNumber": found.count,
+        }  # fmt: skip
+        if (rows, pagination) != (self._props["rows"], self._props["pagination"]):
+            self._props["rows"], self._props["pagination"] = rows, pagination
+            self.update()
+
+
+@dataclass(frozen=True, slots=True)
+class ListSource:
+    """What a list shows.
+
+    Attributes:
+        kinds: all kinds of its entries.
+        default: the kind that is shown at first.
+        columns: of the list.
+        operations: entries of the rows' menus by name.
+        cut: returns the page of a state.
+        row: returns the row of an entry.
+        counts: returns how many entries each kind has.
+        noun: `topic` or `group`, of the texts.
+    """
+
+    kinds: Sequence[str]
+    default: str
+    columns: Sequence[Column]
+    operations: Mapping[str, Operation]
+    cut: Callable[[ListState], Cut]
+    row: Callable[[Any], dict[str, Any]]
+    counts: Callable[[], Mapping[str, int]]
+    noun: str
+
+
+class RowsList:
+    """A list with its filter; the page's address says what is chosen.
+
+    Args:
+        view: of the visitor.
+        source: what the list shows.
+        choose: does an operation of a row: called with the key of the row and the name of the operation.
+    """
+
+    def __init__(self, view: View, source: ListSource, choose: Callable[[str, str], Awaitable[None]]) -> None:
+        self._view, self._source = view, source
+        self._state = state_of(view.query, source.kinds, source.default, [one.name for one in source.columns])
+        with ui.row().classes("w-full items-center gap-x-4 gap-y-1"):
+            self._words()
+            self._boxes = {kind: self._box(kind) for kind in source.kinds}
+        self._table = RowsTable(
+            source.columns, source.operations, view.text(f"{source.noun}.operations"), view.text("none")
+        )
+
+        async def chosen(event: GenericEventArguments) -> None:
+            await choose(str(event.args["key"]), str(event.args["operation"]))
+
+        self._table.on("turned", self._turn)
+        self._table.on("chosen", chosen)
+        self.refresh()
+        live(self.refresh)
+
+    def refresh(self) -> None:
+        """Show the list as it is now."""
+        found = self._source.cut(self._state)
+        self._table.show([self._source.row(one) for one in found.entries], self._state, found)
+        counts = self._source.counts()
+        for kind, box in self._boxes.items():
+            box.text = f"{self._view.text(f'{self._source.noun}.kind.{kind}')} {counts.get(kind, 0):,}"
+
+    def _words(self) -> None:
+        label = self._view.text("filter")
+        words = ui.input(placeholder=label, value=self._state.words).classes("w-64")
+        words.props(f'dense outlined clearable debounce=200 type=search aria-label="{label}"')
+        with words.add_slot("prepend"):
+            ui.icon("search")
+        words.on_value_change(lambda event: self._change(words=event.value or ""))
+
+    def _box(self, kind: str) -> ui.checkbox:
+        def turn(shown: bool) -> None:
+            kinds = {*self._state.kinds, kind} if shown else {*self._state.kinds} - {kind}
+            self._change(kinds=tuple(one for one in self._source.kinds if one in kinds))
+
+        box = ui.checkbox(value=kind in self._state.kinds, on_change=lambda event: turn(event.value))
+        return box.props("dense").classes("text-sm")
+
+    def _turn(self, event: GenericEventArguments) -> None:
+        wanted = event.args
+        self._change(
+            sort=str(wanted.get("sortBy") or ""),
+            descending=bool(wanted.get("descending")),
+            page=max(int(wanted.get("page") or 1), 1),
+            size=size if (size := wanted.get("rowsPerPage")) in PAGE_SIZES else PAGE_SIZES[0],
+        )
+
+    def _change(self, **values: Any) -> None:
+        self._state = self._state.changed(**values)
+        keep_in_address(self._view, **query_of(self._state, self._source.default))
+        self.refresh()
