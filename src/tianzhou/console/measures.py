@@ -79,16 +79,17 @@ class Counter:
 
 
 def line_of(points: Sequence[tuple[int, float]]) -> str:
-    """Points of an SVG polyline that draws rates of the last minute in `LINE_WIDTH` by `LINE_HEIGHT`; empty below two.
+    """Points of an SVG polyline that draws rates of the last minute in `LINE_WIDTH` by `LINE_HEIGHT`.
+
+    It is empty below two points, and when nothing came: lines of quiet topics would only hide those of busy ones.
 
     Args:
         points: times in milliseconds and rates, the oldest first.
     """
-    if len(points) < 2:
+    highest = max((rate for _, rate in points), default=0.0)
+    if len(points) < 2 or not highest:
         return ""
     end_ms = points[-1][0]
-    # A line of zeros lies on the ground.
-    highest = max(rate for _, rate in points) or 1.0
     places = (
         (LINE_WIDTH * max(1 - (end_ms - at_ms) / WINDOW_MS, 0), LINE_HEIGHT - 1 - rate / highest * (LINE_HEIGHT - 2))
         for at_ms, rate in points

@@ -21,15 +21,15 @@ export default {
             :aria-label="menu_label.replace('{name}', cell.row.key)"
           >
             <q-menu auto-close anchor="bottom right" self="top right" @keydown="moved">
-              <q-list dense role="menu" class="operations">
+              <q-list dense class="operations">
                 <template v-for="name in cell.row.operations" :key="name">
                   <q-separator v-if="operations[name].parted" />
                   <q-item
-                    role="menuitem" clickable :href="operations[name].href && address(operations[name].href, cell.row)"
+                    role="menuitem" clickable :href="operations[name].href ? address(operations[name].href, cell.row) : undefined"
                     :class="operations[name].grave ? 'text-negative' : ''"
                     @click="operations[name].href || $emit('chosen', {key: cell.row.key, operation: name})"
                   >
-                    <q-item-section avatar><q-icon :name="operations[name].icon" size="xs" /></q-item-section>
+                    <q-item-section avatar><q-icon :name="operations[name].icon" size="xs" :class="operations[name].grave || 'text-grey'" /></q-item-section>
                     <q-item-section>{{ operations[name].label }}</q-item-section>
                   </q-item>
                 </template>
