@@ -206,7 +206,7 @@ def section(title: str, part: str = "") -> ui.card:
     found = ui.card().classes("w-full")
     with found:
         if part:
-            ui.link_target(part)
+            ui.link_target(part).classes("absolute")
         ui.label(title).classes("text-lg").props('role="heading" aria-level="2"')
     return found
 

@@ -62,11 +62,6 @@ class Counter:
         """Whether the samples lie close enough for a rate of the last minute."""
         return len(self._samples) > 1 and self._samples[-1][0] - self._samples[-2][0] <= WINDOW_MS
 
-    @property
-    def grew(self) -> bool:
-        """Whether the last sample is larger than the one before."""
-        return len(self._samples) > 1 and self._samples[-1][1] > self._samples[-2][1]
-
     def points(self) -> list[tuple[int, float]]:
         """Growth per second between each two samples of the last minute, at the time of the second one."""
         found: list[tuple[int, float]] = []

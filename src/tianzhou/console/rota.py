@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from itertools import islice
 
 
 def next_turn(
-    asked_ms: Mapping[str, int], watched: Collection[str], moving: Collection[str], at_most: int, at_most_quiet: int
+    asked_ms: Mapping[str, int],
+    watched: Collection[str],
+    moving: Collection[str],
+    *,
+    at_most: int,
+    at_most_quiet: int,
+    quiet_before_ms: int,
 ) -> list[str]:
     """Return the names to measure now.
 
@@ -16,19 +23,23 @@ def next_turn(
     first.
 
     Args:
-        asked_ms: all names, with the time when each was measured last; 0 for never.
+        asked_ms: all names, with the time when each was measured last, in milliseconds since 1970; 0 for never.
         watched: names that a page shows now.
         moving: names that moved when they were measured last.
         at_most: names of a turn.
-        at_most_quiet: quiet names of a turn: each costs its broker a read of messages that may have left the memory.
+        at_most_quiet: quiet names of a turn.
+        quiet_before_ms: a quiet name that was measured after this time rests.
     """
-    first = heapq.nsmallest(at_most // 2, (name for name in watched if name in asked_ms), key=asked_ms.__getitem__)
-    chosen = dict.fromkeys(first)
+    watched_first = _longest_waiting(asked_ms, (name for name in watched if name in asked_ms), at_most // 2)
+    chosen = dict.fromkeys(watched_first)
     new = (name for name, at_ms in asked_ms.items() if not at_ms and name not in chosen)
-    for name, _ in zip(new, range(at_most - len(chosen)), strict=False):
-        chosen[name] = None
-    for names, count in ((moving, at_most), (asked_ms, at_most_quiet)):
-        waiting = (name for name in names if name in asked_ms and name not in chosen)
-        count = min(count, at_most - len(chosen))
-        chosen |= dict.fromkeys(heapq.nsmallest(count, waiting, key=asked_ms.__getitem__))
+    chosen |= dict.fromkeys(islice(new, at_most - len(chosen)))
+    known_moving = [name for name in moving if name in asked_ms and name not in chosen]
+    chosen |= dict.fromkeys(_longest_waiting(asked_ms, known_moving, at_most - len(chosen)))
+    quiet = (name for name, at_ms in asked_ms.items() if at_ms <= quiet_before_ms and name not in chosen)
+    chosen |= dict.fromkeys(_longest_waiting(asked_ms, quiet, min(at_most_quiet, at_most - len(chosen))))
     return list(chosen)
+
+
+def _longest_waiting(asked_ms: Mapping[str, int], names: Iterable[str], count: int) -> list[str]:
+    return heapq.nsmallest(count, names, key=asked_ms.__getitem__)

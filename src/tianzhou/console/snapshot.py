@@ -30,6 +30,8 @@ GROUPS_A_TURN: Final = 40
 """Groups that are measured in one look; the others have their turn in the next ones."""
 QUIET_A_TURN: Final = 40
 """Quiet topics of these: to measure one, its broker reads the newest message of each queue, maybe from the disk."""
+QUIET_REST_MS: Final = 60_000
+"""Time for which a quiet topic that no page shows is not measured again, in ms."""
 TABLE_ROWS_A_SECOND: Final = 200
 """Names and configurations of topics and groups that are read again in a second, on average: 10 000 each 50 s."""
 TOPICS_OF_A_GROUP: Final = 3
@@ -229,12 +231,23 @@ class Watcher:
 
     async def measure(self) -> None:
         """Measure the topics and groups whose turn has come."""
-        now_s = time.monotonic()
-        moving = [name for name, found in self.topics.items() if found.counter.grew]
-        asked = {name: found.asked_ms for name, found in self.topics.items()}
-        topics = next_turn(asked, self.shown_topics.at(now_s), moving, TOPICS_A_TURN, QUIET_A_TURN)
-        asked = {name: found.asked_ms for name, found in self.groups.items()}
-        groups = next_turn(asked, self.shown_groups.at(now_s), (), GROUPS_A_TURN, GROUPS_A_TURN)
+        now_s, now_ms = time.monotonic(), _now_ms()
+        topics = next_turn(
+            {name: found.asked_ms for name, found in self.topics.items()},
+            self.shown_topics.at(now_s),
+            [name for name, found in self.topics.items() if found.rate],
+            at_most=TOPICS_A_TURN,
+            at_most_quiet=QUIET_A_TURN,
+            quiet_before_ms=now_ms - QUIET_REST_MS,
+        )
+        groups = next_turn(
+            {name: found.asked_ms for name, found in self.groups.items()},
+            self.shown_groups.at(now_s),
+            (),
+            at_most=GROUPS_A_TURN,
+            at_most_quiet=GROUPS_A_TURN,
+            quiet_before_ms=now_ms,
+        )
         await self.measure_these(topics, groups)
         now = self.now
         now.lags, now.groups_by_topic = self._lags(), groups_by_topic(self.groups)

@@ -124,13 +124,14 @@ def topic_keys(figures: Mapping[str, TopicFigures], groups: Mapping[str, int], w
         words: texts of the visitor's language.
     """
     none = TopicFigures()
+    types = {one: words(f"topic.type.{one}") for one in TYPES}
 
     def of(entry: TopicEntry) -> TopicFigures:
         return figures.get(entry.name, none)
 
     return {
         "topic": lambda entry: entry.name,
-        "type": lambda entry: words(f"topic.type.{entry.type}"),
+        "type": lambda entry: types[entry.type],
         "queues": lambda entry: entry.queues,
         "messages": lambda entry: of(entry).messages,
         "in": lambda entry: of(entry).rate,
