@@ -99,6 +99,11 @@ def get(port: int, path: str) -> int:
     return len(body)
 
 
+async def until_it_answers(port: int) -> None:
+    """Wait for the console's first answer: connections wait in the listener until then."""
+    await asyncio.to_thread(get, port, "/healthz")
+
+
 def view(source: ListSource, **query: str) -> None:
     """Make one page of a list."""
     state = state_of(query, source.kinds, source.default, [one.name for one in source.columns])
@@ -118,8 +123,7 @@ async def measure(topics: int, groups: int) -> None:
         fill(console.watcher, topics, groups)
         server = uvicorn.Server(uvicorn.Config(application(console), log_level="error"))
         serving = asyncio.ensure_future(server.serve(sockets=[listener]))
-        while not server.started:
-            await asyncio.sleep(0.05)
+        await until_it_answers(listener.getsockname()[1])
         print(f"{topics} topics, {groups} groups\n{'':32} {'median':>8} {'slowest':>8}  ms of the processor")
         port = listener.getsockname()[1]
         for path in ("/topics", "/topics?sort=in&desc=1&rows=100", "/topics?filter=0099", "/groups?sort=lag&desc=1"):
