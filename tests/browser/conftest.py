@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from tianzhou import sync
 from tianzhou.model import Message
 
 PASSWORD = "correct horse battery"
+DESK = {"width": 1280, "height": 800}
 # A root's Chromium has no sandbox, and must not look for its maker's hosts.
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -30,6 +32,37 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("lengthy")
 
 
+class Shared:
+    """What the files of this folder share on a worker: one cluster with its console, and the browser's files.
+
+    The cluster ends when the worker leaves the folder, so that nothing runs beside other tests.
+
+    Attributes:
+        stack: ends what was started.
+        site: the console; None before the first test that wants it.
+        profile: folder where browsers keep the console's scripts, which are compiled once; None likewise.
+    """
+
+    def __init__(self) -> None:
+        self.stack = ExitStack()
+        self.site: Site | None = None
+        self.profile: str | None = None
+
+    def close(self) -> None:
+        self.site = self.profile = None
+        self.stack.close()
+
+
+SHARED = Shared()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    yield
+    if nextitem is None or Path(__file__).parent not in nextitem.path.parents:
+        SHARED.close()
+
+
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     """A browser, ended with its file: Playwright keeps a loop in this thread, beside which no other can run."""
@@ -37,10 +70,14 @@ def chromium() -> Iterator[Any]:
     program = os.environ.get("TIANZHOU_CHROMIUM") or shutil.which("chromium")
     if program is None:
         pytest.skip("chromium is not installed: apt-get install chromium")
+    if SHARED.profile is None:
+        SHARED.profile = SHARED.stack.enter_context(TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True))
     with playwright.sync_playwright() as running:
-        browser = running.chromium.launch(executable_path=program, args=list(FLAGS))
-        yield browser
-        browser.close()
+        context = running.chromium.launch_persistent_context(
+            SHARED.profile, executable_path=program, args=list(FLAGS), viewport=DESK, locale="en-US"
+        )
+        yield context
+        context.close()
 
 
 @pytest.fixture(scope="module")
@@ -58,19 +95,20 @@ def open_site(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Abstrac
         prepare(folder)
         with serve(folder, *of_serve) as server:
             namesrv = server.ready()["namesrv"]
-            fill(namesrv)
             more = ("--port", 0, "--refresh-s", 1, "-o", "json", *of_console)
             with Tianzhou(folder, "console", *more, namesrv=namesrv) as console:
+                fill(namesrv)
                 yield Site(console.ready()["url"], namesrv, folder)
 
     return opened
 
 
 @pytest.fixture(scope="module")
-def site(open_site: Callable[..., AbstractContextManager[Site]]) -> Iterator[Site]:
-    """A cluster with a topic of ten messages, of which a group has consumed some."""
-    with open_site() as found:
-        yield found
+def site(open_site: Callable[..., AbstractContextManager[Site]]) -> Site:
+    """The shared cluster, with a topic `orders` of ten messages and a group `billing`; each test adds its own."""
+    if SHARED.site is None:
+        SHARED.site = SHARED.stack.enter_context(open_site())
+    return SHARED.site
 
 
 def fill(namesrv: str) -> None:
@@ -85,12 +123,13 @@ def fill(namesrv: str) -> None:
 @pytest.fixture
 def browser(chromium: Any, site: Site) -> Iterator[Browser]:
     """A fresh page; a test fails when the browser has complained of anything."""
-    context = chromium.new_context(viewport={"width": 1280, "height": 800}, locale="en-US")
-    page = context.new_page()
+    page = chromium.new_page()
+    page.set_viewport_size(DESK)
     found = Browser(page, site)
     page.set_default_timeout(30_000)
     page.on("console", lambda line: found.complaints.append(line.text) if line.type == "error" else None)
     page.on("pageerror", lambda error: found.complaints.append(str(error)))
     yield found
-    context.close()
+    page.close()
+    chromium.clear_cookies()
     assert found.complaints == []

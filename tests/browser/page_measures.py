@@ -7,9 +7,13 @@ from collections.abc import Iterable
 from typing import Any
 
 _TOO_WIDE = """
-width => document.scrollingElement.scrollWidth <= width ? [] : [...document.querySelectorAll('body *')]
-  .filter(one => one.getBoundingClientRect().right > width && !one.closest('.scroll, .q-drawer'))
-  .slice(0, 5).map(one => one.outerHTML.slice(0, 150))
+width => {
+  if (document.scrollingElement.scrollWidth <= width) return [];
+  const found = [...document.querySelectorAll('body *')]
+    .filter(one => one.getBoundingClientRect().right > width && !one.closest('.scroll, .q-drawer'))
+    .slice(0, 5).map(one => one.outerHTML.slice(0, 150));
+  return found.length ? found : [`the page: ${document.scrollingElement.scrollWidth}`];
+}
 """
 _MARK_ACTIONS = """
 () => {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
@@ -16,46 +16,49 @@ from tianzhou import sync
 from tianzhou.model import Message, TransactionState
 from waiting import until
 
+DESK = {"width": 1280, "height": 800}
+STEADY = "() => !document.getAnimations().some(one => one instanceof CSSTransition)"
+"""Whether colours have stopped changing."""
 TELEPHONE = {"width": 390, "height": 844}
 
 
 @pytest.fixture(scope="module")
-def site(open_site: Callable[..., AbstractContextManager[Site]]) -> Iterator[Site]:
-    """A cluster where every page has something to show: a member, dead letters, a trace, what waits."""
+def filled(site: Site) -> Iterator[Site]:
+    """The cluster when every page has something to show: a member, dead letters, a trace, what waits."""
 
     def fail(_: object) -> None:
         raise ValueError("not today")
 
-    with open_site() as found, sync.Admin(found.namesrv) as admin:
-        admin.topics.create("refunds", read_queue_nums=1, write_queue_nums=1)
-        consumer = sync.PushConsumer("careless", found.namesrv, max_reconsume_times=0)
-        consumer.subscribe("refunds", handler=fail)
-        producer = sync.TransactionProducer("shop", found.namesrv, check=lambda _: TransactionState.UNKNOWN, trace=True)
+    with sync.Admin(site.namesrv) as admin:
+        admin.topics.create("returns", read_queue_nums=1, write_queue_nums=1)
+        consumer = sync.PushConsumer("hasty", site.namesrv, max_reconsume_times=0)
+        consumer.subscribe("returns", handler=fail)
+        producer = sync.TransactionProducer("shop", site.namesrv, check=lambda _: TransactionState.UNKNOWN, trace=True)
         with consumer, producer:
-            producer.send(Message("refunds", b'{"id": 1}', keys="refund-1"))
+            producer.send(Message("returns", b'{"id": 1}', keys="return-1"))
             producer.send(Message("orders", b"later", delay_level=18))
             producer.send_in_transaction(Message("orders", b"half"), lambda *_: TransactionState.UNKNOWN)
-            until(lambda: admin.dead_letters.count("careless"), within_s=30)
-            yield found
+            until(lambda: admin.dead_letters.count("hasty"), within_s=30)
+            yield site
 
 
 @pytest.fixture(scope="module")
-def addresses(site: Site) -> list[str]:
+def addresses(filled: Site) -> list[str]:
     """Addresses of all pages, with what makes each of them show something."""
     import tianzhou.console.pages  # noqa: F401 - registers the pages
     from tianzhou.console.layout import PAGES
 
-    with sync.Admin(site.namesrv) as admin:
-        member = admin.groups.connections("careless").connection_set[0].client_id
-        message = admin.messages.by_key("refunds", "refund-1")[0].msg_id
-    blanks = {"topic": "orders", "group": "careless", "broker": "broker-a", "member": member}
+    with sync.Admin(filled.namesrv) as admin:
+        member = admin.groups.connections("hasty").connection_set[0].client_id
+        message = admin.messages.by_key("returns", "return-1")[0].msg_id
+    blanks = {"topic": "orders", "group": "hasty", "broker": "broker-a", "member": member}
     queries = {
-        "/messages": "?topic=orders", "/message": f"?topic=refunds&id={message}", "/dead-letters": "?group=careless",
-        "/trace": f"?topic=refunds&id={message}", "/producers": "?group=shop", "/ops": "?namespace=shop",
+        "/messages": "?topic=orders", "/message": f"?topic=returns&id={message}", "/dead-letters": "?group=hasty",
+        "/trace": f"?topic=returns&id={message}", "/producers": "?group=shop", "/ops": "?namespace=shop",
         "/brokers/{broker}": "?id=0&key=fileReservedTime",
     }  # fmt: skip
     paths = {page.path: re.sub(r"{(\w+)}", lambda blank: quote(blanks[blank[1]], safe=""), page.path) for page in PAGES}
-    return [path + queries.get(page, "") for page, path in paths.items()]
+    return [*(path + queries.get(page, "") for page, path in paths.items()), "/doctor?topic=orders"]
 
 
 @pytest.fixture
@@ -72,35 +75,98 @@ def opened(browser: Browser, path: str) -> Any:
     return page
 
 
+@dataclass
+class Seen:
+    """What was found on a page that should not be there.
+
+    Attributes:
+        headings: of the English page and of the Chinese one.
+        wide: what is wider than a telephone, by language.
+        unreached: what the tabulator does not reach.
+        faint: texts with little contrast, by colour scheme.
+        english: what is in English on the Chinese page.
+        complaints: of the browser.
+    """
+
+    headings: dict[str, str] = field(default_factory=dict)
+    wide: dict[str, list[str]] = field(default_factory=dict)
+    unreached: list[str] = field(default_factory=list)
+    faint: dict[str, list[str]] = field(default_factory=dict)
+    english: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+
+NAMES = ("orders", "returns", "billing", "hasty", "shop", "broker-a", "DefaultCluster", "return-1")
+ONLY_IN_CHINESE = (
+    "/topics/nothing-like-it", "/messages?topic=nothing-like-it", "/groups/hasty/members/nobody", "/brokers/nobody",
+    "/messages?topic=orders&begin=tomorrow", "/doctor?group=hasty", "/dead-letters?group=billing",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def seen(chromium: Any, filled: Site, addresses: list[str]) -> dict[str, Seen]:
+    """Every page, opened once in each language, and looked at in each way while it is open."""
+    page = chromium.new_page()
+    page.set_default_timeout(30_000)
+    browser = Browser(page, filled)
+    page.on("console", lambda line: browser.complaints.append(line.text) if line.type == "error" else None)
+    page.on("pageerror", lambda error: browser.complaints.append(str(error)))
+    found: dict[str, Seen] = {path: Seen() for path in (*addresses, *ONLY_IN_CHINESE)}
+    for language in ("en", "zh"):
+        page.goto(f"{filled.url}/language/{language}")
+        for path, one in found.items():
+            if path in ONLY_IN_CHINESE and language == "en":
+                continue
+            page.set_viewport_size(TELEPHONE)
+            opened(browser, path)
+            one.headings[language] = browser.heading
+            one.wide[language] = too_wide(page, TELEPHONE["width"])
+            if language == "en":
+                one.unreached = not_reached(page)
+            page.set_viewport_size(DESK)
+            if language == "en":
+                for scheme in ("dark", "light"):
+                    page.emulate_media(color_scheme=scheme)
+                    page.locator("body.body--dark" if scheme == "dark" else "body.body--light").wait_for()
+                    page.wait_for_function(STEADY)
+                    one.faint[scheme] = faint(page)
+            else:
+                one.english = english(page, (*NAMES, "nothing-like-it", "nobody"))
+            one.complaints, browser.complaints = one.complaints + browser.complaints, []
+    page.close()
+    chromium.clear_cookies()
+    return found
+
+
+def bad(found: dict[str, Seen], what: Callable[[Seen], Any]) -> dict[str, Any]:
+    """What is found on pages, by their addresses; without those where nothing is."""
+    return {path: there for path, one in found.items() if (there := what(one))}
+
+
+def test_every_page_opens_in_both_languages(seen: dict[str, Seen], addresses: list[str]) -> None:
+    assert bad(seen, lambda one: one.complaints) == {}
+    headings = {path: seen[path].headings for path in addresses}
+    assert all(one["en"] and one["zh"] for one in headings.values())
+    assert [path for path, one in headings.items() if one["en"] == one["zh"]] == []
+
+
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_no_page_is_wider_than_a_telephone(telephone: Browser, addresses: list[str], language: str) -> None:
-    telephone.page.goto(f"{telephone.site.url}/language/{language}")
-    wide = {path: too_wide(opened(telephone, path), TELEPHONE["width"]) for path in addresses}
-    assert {path: found for path, found in wide.items() if found} == {}
+def test_no_page_is_wider_than_a_telephone(seen: dict[str, Seen], language: str) -> None:
+    assert bad(seen, lambda one: one.wide.get(language)) == {}
 
 
-def test_everything_on_a_page_is_reached_by_the_tabulator(telephone: Browser, addresses: list[str]) -> None:
-    left = {path: not_reached(opened(telephone, path)) for path in addresses}
-    assert {path: found for path, found in left.items() if found} == {}
+def test_everything_on_a_page_is_reached_by_the_tabulator(seen: dict[str, Seen]) -> None:
+    assert bad(seen, lambda one: one.unreached) == {}
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_text_is_faint(browser: Browser, addresses: list[str], scheme: str) -> None:
-    browser.page.emulate_media(color_scheme=scheme)
-    found = {path: faint(opened(browser, path)) for path in addresses}
-    assert {path: texts for path, texts in found.items() if texts} == {}
+def test_no_text_is_faint(seen: dict[str, Seen], addresses: list[str], scheme: str) -> None:
+    assert bad(seen, lambda one: one.faint.get(scheme)) == {}
+    assert all(scheme in seen[path].faint for path in addresses)
 
 
-def test_chinese_pages_have_no_english(browser: Browser, addresses: list[str]) -> None:
-    browser.page.goto(f"{browser.site.url}/language/zh")
-    names = ("orders", "refunds", "billing", "careless", "shop", "broker-a", "DefaultCluster", "refund-1")
-    paths = [
-        *addresses, "/topics/nothing-like-it", "/messages?topic=nothing-like-it", "/groups/careless/members/nobody",
-        "/brokers/nobody", "/messages?topic=orders&begin=tomorrow", "/doctor?group=careless",
-        "/dead-letters?group=billing",
-    ]  # fmt: skip
-    found = {path: english(opened(browser, path), (*names, "nothing-like-it", "nobody")) for path in paths}
-    assert {path: texts for path, texts in found.items() if texts} == {}
+def test_chinese_pages_have_no_english(seen: dict[str, Seen]) -> None:
+    assert bad(seen, lambda one: one.english) == {}
 
 
 def test_why_a_query_is_refused_is_chinese(browser: Browser) -> None:
@@ -124,15 +190,15 @@ def test_the_menu_of_a_telephone_is_worked_with_the_keyboard(telephone: Browser)
 
 
 def test_a_table_is_sorted_with_the_keyboard(browser: Browser) -> None:
-    page = opened(browser, "/topics")
-    heading = page.get_by_role("columnheader", name="Topic")
+    page = opened(browser, "/ops?filter=return")
+    heading = page.get_by_role("columnheader", name="Key", exact=True).first
     assert heading.get_attribute("aria-sort") == "none"
     heading.focus()
     orders = {}
     for key, order in (("Enter", "ascending"), ("Space", "descending")):
         page.keyboard.press(key)
         page.locator(f"th[aria-sort={order}]:focus").wait_for()
-        orders[order] = page.locator("tbody td:first-child").all_inner_texts()
+        orders[order] = page.locator("table >> nth=0 >> tbody td:first-child").all_inner_texts()
     assert orders["ascending"] == sorted(orders["descending"])
     assert orders["descending"] == orders["ascending"][::-1]
 

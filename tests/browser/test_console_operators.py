@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
-
-from processes import serve
 
 from tianzhou import sync
 from tianzhou.model import Message
@@ -172,31 +169,6 @@ def test_a_proof_is_cancelled(browser: Any) -> None:
     page.get_by_label("Messages").fill("5")
     page.get_by_role("button", name="Prove it").click()
     page.get_by_text("Proven", exact=True).wait_for()
-
-
-def test_serve_brings_a_console_which_ends_with_it(tmp_path: Any, chromium: Any) -> None:
-    with serve(tmp_path, "--console-port", 0) as server:
-        ready = server.ready()
-        page = chromium.new_context().new_page()
-        page.goto(ready["console"] + "/cluster")
-        page.get_by_role("link", name="broker-a").wait_for(timeout=60_000)
-        page.context.close()
-        code, _ = server.interrupt()
-        assert code == 0
-        server.assert_no_traceback()
-
-    until(lambda: not Path(f"/proc/{ready['console_pid']}").exists())
-
-
-def test_pages_fit_a_telephone(browser: Any) -> None:
-    browser.page.set_viewport_size({"width": 390, "height": 844})
-    wide = {}
-    for path in ("/", "/topics", "/topics/orders", "/groups/billing", "/cluster", "/brokers/broker-a", "/ops",
-                 "/producers", "/access", "/doctor?topic=orders", "/proof", "/audit"):  # fmt: skip
-        width = browser.open(path).evaluate("document.scrollingElement.scrollWidth")
-        if width > 390:
-            wide[path] = width
-    assert wide == {}
 
 
 def test_a_page_is_worked_with_the_keyboard_alone(browser: Any) -> None:

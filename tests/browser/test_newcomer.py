@@ -9,18 +9,24 @@ from typing import Any
 
 import pytest
 from console_site import HEADING, Browser, Site
-from processes import serve
+from processes import Tianzhou, serve
 
 from tianzhou import sync
 from waiting import until
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Site]:
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tianzhou]:
+    """`tianzhou serve --console`, as a newcomer types it."""
     pytest.importorskip("nicegui", reason="the console's packages are not installed")
-    with serve(tmp_path, "--console", "--console-port", 0) as server:
-        ready = server.ready()
-        yield Site(ready["console"], ready["namesrv"], tmp_path)
+    with serve(tmp_path_factory.mktemp("newcomer"), "--console", "--console-port", 0) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def place(served: Tianzhou, tmp_path_factory: pytest.TempPathFactory) -> Site:
+    ready = served.ready()
+    return Site(ready["console"], ready["namesrv"], tmp_path_factory.mktemp("commands"))
 
 
 def command(place: Site, *args: object) -> str:
@@ -37,8 +43,7 @@ def test_from_the_first_command_to_a_rescued_dead_letter(place: Site, chromium: 
     consumed = command(place, "consume", "orders", "--group", "billing", "--from-beginning", "--max", 1)
     assert 'tags=created keys=1 {"id": 1}' in consumed
 
-    context = chromium.new_context(viewport={"width": 1280, "height": 800}, locale="en-US")
-    browser = Browser(context.new_page(), place)
+    browser = Browser(chromium.new_page(), place)
     browser.page.set_default_timeout(30_000)
     page = browser.open("/messages?topic=orders&by=key&key=1")
     page.get_by_role("link", name=re.compile("^[0-9A-F]{32}$")).click()
@@ -67,34 +72,32 @@ def test_from_the_first_command_to_a_rescued_dead_letter(place: Site, chromium: 
     again = command(place, "consume", "orders", "--group", "billing", "--max", 1)
     assert '{"id": 1}' in again
     assert page.locator(HEADING).count() == 1
-    context.close()
+    page.close()
 
 
-def test_the_same_path_at_a_terminal(tmp_path: Path) -> None:
-    with serve(tmp_path) as server:
-        place = Site("", server.ready()["namesrv"], tmp_path)
-        command(place, "topic", "create", "orders", "--queues", 4)
-        sent = command(place, "produce", "orders", "--body", '{"id": 1}', "--tags", "created", "--keys", "1")
-        msg_id = sent.split()[1]
-        group = ("consume", "orders", "--group", "billing", "--max", 1)
-        assert '{"id": 1}' in command(place, *group, "--from-beginning")
-        assert msg_id in command(place, "message", "query", "orders", "--key", 1)
-        command(place, "offset", "reset", "billing", "-t", "orders", "--to", "earliest")
-        assert '{"id": 1}' in command(place, *group)
+def test_the_same_path_at_a_terminal(place: Site) -> None:
+    command(place, "topic", "create", "parcels", "--queues", 4)
+    sent = command(place, "produce", "parcels", "--body", '{"id": 1}', "--tags", "created", "--keys", "1")
+    msg_id = sent.split()[1]
+    group = ("consume", "parcels", "--group", "delivery", "--max", 1)
+    assert '{"id": 1}' in command(place, *group, "--from-beginning")
+    assert msg_id in command(place, "message", "query", "parcels", "--key", 1)
+    command(place, "offset", "reset", "delivery", "-t", "parcels", "--to", "earliest")
+    assert '{"id": 1}' in command(place, *group)
 
-        def fail(_: object) -> None:
-            raise ValueError("not today")
+    def fail(_: object) -> None:
+        raise ValueError("not today")
 
-        command(place, "offset", "reset", "billing", "-t", "orders", "--to", "earliest")
-        careless = sync.PushConsumer("billing", place.namesrv, max_reconsume_times=0)
-        careless.subscribe("orders", handler=fail)
-        with careless, sync.Admin(place.namesrv) as admin:
-            until(lambda: admin.dead_letters.count("billing") == 1, "the message that failed is a dead letter")
-        assert "1 dead letter of group billing sent again" in command(place, "dlq", "resend", "billing", "--yes")
-        assert '{"id": 1}' in command(place, *group)
-        with place.tianzhou("doctor", "group", "billing") as process:
-            process.wait()
-            assert "dead" in process.out, "the doctor names what was given up"
+    command(place, "offset", "reset", "delivery", "-t", "parcels", "--to", "earliest")
+    careless = sync.PushConsumer("delivery", place.namesrv, max_reconsume_times=0)
+    careless.subscribe("parcels", handler=fail)
+    with careless, sync.Admin(place.namesrv) as admin:
+        until(lambda: admin.dead_letters.count("delivery") == 1, "the message that failed is a dead letter")
+    assert "1 dead letter of group delivery sent again" in command(place, "dlq", "resend", "delivery", "--yes")
+    assert '{"id": 1}' in command(place, *group)
+    with place.tianzhou("doctor", "group", "delivery") as process:
+        process.wait()
+        assert "dead" in process.out, "the doctor names what was given up"
 
 
 def test_the_readmes_show_that_path() -> None:
@@ -108,3 +111,15 @@ def test_the_readmes_show_that_path() -> None:
         readme = (root / name).read_text(encoding="utf-8")
         assert [line for line in lines if f"tianzhou {line}" not in readme] == []
         assert "serve --console" in readme
+
+
+def test_serve_brings_a_console_which_ends_with_it(served: Tianzhou, chromium: Any) -> None:
+    ready = served.ready()
+    page = chromium.new_page()
+    page.goto(ready["console"] + "/cluster")
+    page.get_by_role("link", name="broker-a").wait_for(timeout=60_000)
+    page.close()
+    code, _ = served.interrupt()
+    assert code == 0
+    served.assert_no_traceback()
+    until(lambda: not Path(f"/proc/{ready['console_pid']}").exists())

@@ -28,7 +28,7 @@ from tianzhou.model.timestamps import is_date, local_date
 T = TypeVar("T")
 _ADDRESS: Final = "/?&=%:+,;@~"
 LIVE_S: Final = 5.0
-"""Seconds between two refreshes of what is live on a page."""
+"""Seconds between two refreshes of what is live on a page, at most."""
 
 
 @dataclass(slots=True)
@@ -193,7 +193,7 @@ def _leave_when_over(view: View, content: ui.element, address: str) -> None:
             content.clear()
             ui.navigate.to(f"{LOGIN}?{ENDED}=1&to={quote(address, safe='')}")
 
-    timer = ui.timer(LIVE_S, look, immediate=False)
+    timer = ui.timer(min(LIVE_S, view.console.settings.refresh_s), look, immediate=False)
 
 
 def section(title: str, part: str = "") -> ui.card:
@@ -274,9 +274,15 @@ class Chart:
         self._chart.update()
 
 
-def live(refresh: Callable[[], object], every_s: float = LIVE_S) -> None:
-    """Call a function again and again while the page is open."""
-    ui.timer(every_s, refresh, immediate=False)
+def live(view: View, refresh: Callable[[], object], every_s: float = LIVE_S) -> None:
+    """Call a function again and again while the page is open.
+
+    Args:
+        view: of the visitor; a console that looks more often refreshes its pages more often, too.
+        refresh: is called.
+        every_s: seconds between two calls, at most.
+    """
+    ui.timer(min(every_s, view.console.settings.refresh_s), refresh, immediate=False)
 
 
 def table(

@@ -160,7 +160,7 @@ class RowsList:
         self._table.on("turned", self._turn)
         self._table.on("chosen", chosen)
         self.refresh()
-        live(self.refresh)
+        live(view, self.refresh)
 
     def refresh(self) -> None:
         """Show the list as it is now."""

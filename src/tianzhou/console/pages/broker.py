@@ -97,7 +97,7 @@ async def show(view: View) -> None:
             return
         found.rows = value_rows(now.runtime, now.broker_id)
 
-    live(refresh)
+    live(view, refresh)
 
 
 def _summary(view: View, one: BrokerStatus) -> None:
@@ -152,7 +152,7 @@ def _rates(view: View, one: BrokerStatus) -> None:
             graph.show({name: watcher.series.of(f"{way}:{name}")})
 
     refresh()
-    live(refresh)
+    live(view, refresh)
 
 
 def _write_permission(view: View, broker: str) -> None:

@@ -111,4 +111,4 @@ async def show(view: View) -> None:
         seen.text = view.text("seen.at", time=local_time(now.at_ms)) if now.at_ms else view.text("not.yet")
 
     refresh()
-    live(refresh)
+    live(view, refresh)

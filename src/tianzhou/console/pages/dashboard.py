@@ -80,4 +80,4 @@ async def show(view: View) -> None:
         seen.text = view.text("seen.at", time=local_time(now.at_ms))
 
     refresh()
-    live(refresh)
+    live(view, refresh)

@@ -71,7 +71,7 @@ def _progress(view: View, group: str, lag: GroupLag) -> None:
         graph.show({title: view.console.watcher.series.of(f"lag:{group}")})
 
     graph.show({title: view.console.watcher.series.of(f"lag:{group}")})
-    live(refresh)
+    live(view, refresh)
 
 
 def _members(view: View, group: str, members: ConsumerConnection | None) -> None:

@@ -81,7 +81,7 @@ async def show(view: View) -> None:
             update()
 
     refresh()
-    live(refresh, REFRESH_S)
+    live(view, refresh, REFRESH_S)
 
 
 def _form(view: View) -> None:
