@@ -204,9 +204,10 @@ def section(title: str, part: str = "") -> ui.card:
         part: name of the part in an address, behind a `#`; empty for none.
     """
     found = ui.card().classes("w-full")
+    if part:
+        # No anchor of the browser's own: that takes the focus away again once the page has come.
+        found.props(f'data-part="{part}" tabindex=-1')
     with found:
-        if part:
-            ui.link_target(part).classes("absolute")
         ui.label(title).classes("text-lg").props('role="heading" aria-level="2"')
     return found
 

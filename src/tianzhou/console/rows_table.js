@@ -3,9 +3,9 @@
 export default {
   template: `
     <q-table
-      class="rows-table" :columns="columns" :rows="rows" row-key="key" :pagination="pagination" :loading="loading"
+      class="rows-table" :columns="columns" :rows="rows" row-key="key" :pagination="pagination"
       :rows-per-page-options="sizes" flat bordered dense wrap-cells binary-state-sort column-sort-order="ad"
-      @request="request => $emit('turned', request.pagination)"
+      @update:pagination="() => {}" @request="request => $emit('turned', request.pagination)"
     >
       <template v-slot:body-cell="cell">
         <q-td :props="cell" :class="cell.col.kind">
@@ -50,7 +50,6 @@ export default {
     sizes: Array,
     menu_label: String,
     nothing: String,
-    loading: Boolean,
   },
   methods: {
     address(template, row) {

@@ -35,11 +35,10 @@ SCRIPT: Final = """
 (() => {
   let held = null, sought = location.hash.slice(1);
   const look = () => {
-    const part = sought && document.getElementById(sought)?.closest('.q-card');
+    const part = sought && document.querySelector(`[data-part="${CSS.escape(sought)}"]`);
     if (part) {
       sought = '';
       part.scrollIntoView();
-      part.tabIndex = -1;
       part.focus({preventScroll: true});
     }
     for (const one of document.querySelectorAll('th.sortable')) {
