@@ -50,7 +50,7 @@ def fill(watcher: Watcher, topics: int, groups: int) -> None:
     names = [f"department-{number % 97:02}.topic-{number:05}" for number in range(topics)]
     configs = {name: TopicConfig(name, 8, 8) for name in names}
     group_configs = {name: SubscriptionGroupConfig(name) for name in (f"group-{number:04}" for number in range(groups))}
-    entries, of_groups = topic_entries(names, (), {"broker-a": configs}), group_entries({"broker-a": group_configs})
+    entries, of_groups = topic_entries(names, (), {"broker-a": configs}), group_entries({"broker-a": group_configs}, ())
     for name in names:
         found, total = watcher.topics.setdefault(name, TopicFigures(now_ms)), dice.randrange(1_000_000)
         for sample in range(SAMPLES):

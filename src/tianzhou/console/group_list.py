@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tianzhou.admin.groups import SYSTEM_GROUPS
 from tianzhou.console.lists import NORMAL, SYSTEM, SortKey, Words, ago, count_text, rate_text
 from tianzhou.console.measures import GroupFigures, line_of
 from tianzhou.model import SubscriptionGroupConfig
@@ -38,17 +37,20 @@ class GroupEntry:
     configs: Mapping[str, SubscriptionGroupConfig] = field(default_factory=dict)
 
 
-def group_entries(tables: Mapping[str, Mapping[str, SubscriptionGroupConfig]]) -> list[GroupEntry]:
+def group_entries(
+    tables: Mapping[str, Mapping[str, SubscriptionGroupConfig]], reserved: Collection[str]
+) -> list[GroupEntry]:
     """Return all groups, in the order of their names.
 
     Args:
         tables: configuration by group, by the name of the broker.
+        reserved: names of groups that every broker has.
     """
     names = {name for table in tables.values() for name in table}
     return [
         GroupEntry(
             name,
-            SYSTEM if name in SYSTEM_GROUPS else NORMAL,
+            SYSTEM if name in reserved else NORMAL,
             {broker: table[name] for broker, table in tables.items() if name in table},
         )
         for name in sorted(names)

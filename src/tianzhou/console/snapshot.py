@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 from tianzhou.admin import Admin
 from tianzhou.admin.cluster import BrokerStatus
+from tianzhou.admin.groups import SYSTEM_GROUPS
 from tianzhou.console.group_list import GroupEntry, group_entries, groups_by_topic
 from tianzhou.console.lists import NORMAL
 from tianzhou.console.measures import GroupFigures, TopicFigures
@@ -200,7 +201,7 @@ class Watcher:
             _of_each(masters, servers.topic_configs),
             _of_each(masters, servers.group_configs),
         )
-        entries, of_groups = topic_entries(names, reserved, topics), group_entries(groups)
+        entries, of_groups = topic_entries(names, reserved, topics), group_entries(groups, SYSTEM_GROUPS)
         self._read_again_at = time.monotonic() + (len(entries) + len(of_groups)) / TABLE_ROWS_A_SECOND
         _keep(self.topics, [one.name for one in entries], TopicFigures)
         _keep(self.groups, [one.name for one in of_groups], GroupFigures)

@@ -238,7 +238,7 @@ def test_a_list_is_sorted_by_every_column_and_what_is_unknown_comes_last(sort: s
 
 def test_groups_are_sorted_by_every_column() -> None:
     table = {f"g{number}": SubscriptionGroupConfig(f"g{number}") for number in range(4)}
-    entries = group_entries({"broker-a": {**table, "TOOLS_CONSUMER": SubscriptionGroupConfig("TOOLS_CONSUMER")}})
+    entries = group_entries({"broker-a": {**table, "TOOLS": SubscriptionGroupConfig("TOOLS")}}, {"TOOLS"})
     assert counts_of(entries) == {SYSTEM: 1, NORMAL: 4}
     figures = {
         f"g{number}": GroupFigures(
