@@ -27,6 +27,8 @@ from tianzhou.model.timestamps import is_date, local_date
 
 T = TypeVar("T")
 _ADDRESS: Final = "/?&=%:+,;@~"
+MAX_SUGGESTIONS: Final = 1_000
+"""Names that a field suggests at most: a browser gets them with the page."""
 LIVE_S: Final = 5.0
 """Seconds between two refreshes of what is live on a page, at most."""
 

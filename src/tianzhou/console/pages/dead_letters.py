@@ -12,7 +12,7 @@ from nicegui import ui
 from tianzhou.admin import Resent
 from tianzhou.admin.dead_letters import MOST_AT_ONCE
 from tianzhou.admin.messages import FOREVER_MS
-from tianzhou.console.layout import View, local_time, page, section, table
+from tianzhou.console.layout import MAX_SUGGESTIONS, View, local_time, page, section, table
 from tianzhou.console.message_values import cell, form_time, time_ms, to_json_lines
 from tianzhou.console.pages.messages import older
 from tianzhou.errors import ClientError, TianzhouError
@@ -140,7 +140,9 @@ def _form(view: View, group: str) -> None:
     watched = view.console.watcher.now
     with_letters = [name.removeprefix(DLQ_PREFIX) for name in watched.system_topics if name.startswith(DLQ_PREFIX)]
     with ui.card().classes("w-full"), ui.row().classes("items-center w-full"):
-        field = ui.input(view.text("group"), value=group, autocomplete=with_letters or watched.groups)
+        field = ui.input(
+            view.text("group"), value=group, autocomplete=(with_letters or watched.groups)[:MAX_SUGGESTIONS]
+        )
         field.props("dense outlined").classes("w-64")
         times = []
         for name in ("begin", "end"):

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 from nicegui import ui
 
 from tianzhou.admin.messages import FOREVER_MS
-from tianzhou.console.layout import View, local_time, page, section, table
+from tianzhou.console.layout import MAX_SUGGESTIONS, View, local_time, page, section, table
 from tianzhou.console.message_values import cell, form_time, number, time_ms
 from tianzhou.model import MessageExt
 from tianzhou.wire.delivered import body_sizes
@@ -106,7 +106,7 @@ async def show(view: View) -> None:
 
 def _form(view: View, way: str, limit: int) -> None:
     query = view.query
-    names = view.console.watcher.now.topics
+    names = view.console.watcher.now.topics[:MAX_SUGGESTIONS]
     with ui.card().classes("w-full"), ui.row().classes("items-center w-full"):
         topic = ui.input(view.text("topic"), value=query.get("topic", ""), autocomplete=names)
         topic.props("dense outlined").classes("w-64")

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 from nicegui import ui
 
 from tianzhou.client.tracing.trace_reading import TraceKind, TraceRecord
-from tianzhou.console.layout import View, local_time_ms, page, section, table
+from tianzhou.console.layout import MAX_SUGGESTIONS, View, local_time_ms, page, section, table
 from tianzhou.errors import TianzhouError
 from tianzhou.model import MessageExt
 from tianzhou.model.names import TRACE_TOPIC
@@ -125,7 +125,7 @@ def _form(view: View, topic: str, msg_id: str, trace_topic: str) -> None:
         fields = {
             "id": ui.input(view.text("message.id"), value=msg_id).classes("w-96"),
             "topic": ui.input(
-                view.text("trace.topic"), value=topic, autocomplete=view.console.watcher.now.topics
+                view.text("trace.topic"), value=topic, autocomplete=view.console.watcher.now.topics[:MAX_SUGGESTIONS]
             ).classes("w-64"),
             "trace": ui.input(view.text("trace.where"), value=trace_topic).classes("w-64"),
         }
