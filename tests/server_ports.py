@@ -1,7 +1,7 @@
 """Ports for servers of tests that have to know them before they start.
 
 They are none that the kernel gives to outgoing connections, none that servers of ours choose for themselves
-(`tianzhou.free_ports`), and none that another worker of the test run gives away. Another run on this machine may share
+(`tianzhou.process.free_ports`), and none that another worker of the test run gives away. Another run on this machine may share
 the range of a worker: whoever gives a port away holds a lock on it for some time, until its server listens.
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 from tianzhou.errors import ConfigError
-from tianzhou.free_ports import free_port
+from tianzhou.process.free_ports import free_port
 
 FAST_PORT_BELOW = 2
 """By how much the port that serves no pulls is below the main one."""

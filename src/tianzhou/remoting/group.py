@@ -12,7 +12,6 @@ from tianzhou._hot import SharedReads
 from tianzhou._hot.reads import READ_SIZE
 from tianzhou.clock import Clock, SystemClock
 from tianzhou.errors import LimitExceeded, ProtocolError, RequestTimeout, TooManyRequests
-from tianzhou.free_memory import give_back
 from tianzhou.limits import (
     CONNECTION_REQUESTS,
     FIRST_FRAME,
@@ -24,6 +23,7 @@ from tianzhou.limits import (
     Bounds,
     Limit,
 )
+from tianzhou.process.free_memory import give_back
 from tianzhou.remoting.budget import REPLIES, FrameBudget, Holdable, RequestBudget
 from tianzhou.remoting.busy_poll import BusyPoll
 from tianzhou.remoting.deferred_reply import Reply

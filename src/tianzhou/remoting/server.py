@@ -12,9 +12,9 @@ from typing import Self
 
 from tianzhou.clock import Clock
 from tianzhou.errors import ConfigError, ProtocolError
-from tianzhou.free_memory import give_back
 from tianzhou.limits import ADDRESS_CONNECTIONS, CONNECTIONS, HANDSHAKE_SECONDS, Bounds
-from tianzhou.open_files import allow_more_files, ceiling
+from tianzhou.process.free_memory import give_back
+from tianzhou.process.open_files import allow_more_files, ceiling
 from tianzhou.remoting import proxy
 from tianzhou.remoting.connection import Connection, LateProcessor, Processor, Runs
 from tianzhou.remoting.gates.peer_addresses import PeerCounts, TrustedProxies, host_of

@@ -102,7 +102,7 @@ async def test_when_there_are_none_at_all_sends_work_again_seconds_after_there_a
 ) -> None:
     """In this process: only so can all be taken away and given back."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    for user in ("open_files", "remoting.server", "store.files.directories"):
+    for user in ("process.open_files", "remoting.server", "store.files.directories"):
         monkeypatch.setattr(f"tianzhou.{user}.allow_more_files", lambda: 0)
     settings = replace(
         BrokerSettings(), broker_name="broker-a", broker_ip1="127.0.0.1", bind_address="127.0.0.1", listen_port=0

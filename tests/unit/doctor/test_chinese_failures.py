@@ -25,7 +25,7 @@ from tianzhou.doctor.chinese.failures import (
 )
 from tianzhou.doctor.findings import Unanswered
 from tianzhou.errors import BrokerError, ConnectFailed
-from tianzhou.free_ports import free_port
+from tianzhou.process.free_ports import free_port
 from tianzhou.wire.codes import ResponseCode
 
 CHINESE = re.compile(r"[\u4e00-\u9fff]")

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tianzhou.file_modes import MODES
-from tianzhou.open_files import allow_more_files
+from tianzhou.process.open_files import allow_more_files
 from tianzhou.shortages import passes
 from tianzhou.store.files import pages
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from small_store import SEGMENT, opened, overwrite, read_queue, small_store
 
@@ -175,7 +175,6 @@ def test_a_queue_that_begins_late_goes_on_and_expires(tmp_path: Path) -> None:
         assert [one.queue_offset for one in read_queue(store)] == [one.queue_offset for one in records]
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     holes_before=st.integers(0, 700),
     in_first_file=st.booleans(),

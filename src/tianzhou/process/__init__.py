@@ -1,0 +1,1 @@
+"""Resources of this process: open files, freed memory, free ports."""
