@@ -2,7 +2,7 @@
 
 Tests use the public methods of `MessageStore` where these tell enough. What only the inside tells goes through a
 `StoreProbe`, so that a test does not name private attributes: a change of the store's inside changes this file, not
-the tests (`tests/form/test_private_names.py` counts the private names in tests).
+the tests (`tests/form/suite/test_private_names.py` counts the private names in tests).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 import property_examples
 from property_examples import COMMIT_EXAMPLES, FEWEST_EXAMPLES, SLOW_EXAMPLES, costly
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 
 
 def test_no_test_states_a_number_of_examples() -> None:

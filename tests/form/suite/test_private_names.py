@@ -15,7 +15,7 @@ def test_tests_name_few_private_attributes() -> None:
     found = uses()
     count = sum(names.total() for names in found.values())
     worst = sorted(found, key=lambda path: -found[path].total())[:10]
-    assert count <= MAX_USES, f"{count} uses; run python tests/form/private_names.py; most in {worst}"
+    assert count <= MAX_USES, f"{count} uses; run python tests/form/suite/private_names.py; most in {worst}"
 
 
 @pytest.mark.parametrize(

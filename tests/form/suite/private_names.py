@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 BY_NAME = frozenset({"setattr", "getattr", "delattr", "object"})
 """Functions whose second argument names an attribute; `patch.object` among them."""
 

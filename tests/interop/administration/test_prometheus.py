@@ -35,7 +35,7 @@ pytestmark = [
         reason="no Prometheus here: apt-get install prometheus",
     ),
 ]
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 ALARMS = ROOT / "monitoring" / "alarms.yml"
 PAGE = {"metrics_exporter_type": "PROM", "metrics_prom_exporter_port": 0, "metrics_prom_exporter_host": "127.0.0.1"}
 WINDOW = "30s"
