@@ -1,8 +1,8 @@
 """Ports for servers of tests that have to know them before they start.
 
 They are none that the kernel gives to outgoing connections, none that servers of ours choose for themselves
-(`tianzhou.process.free_ports`), and none that another worker of the test run gives away. Another run on this machine may share
-the range of a worker: whoever gives a port away holds a lock on it for some time, until its server listens.
+(`tianzhou.process.free_ports`), and none that another worker of the test run gives away. Another run on this machine
+may share the range of a worker: a worker that gives a port away locks the port until its server listens.
 """
 
 from __future__ import annotations

@@ -230,6 +230,10 @@ class CorruptRecord(StoreError):
         super().__init__(message)
 
 
+class BodiesTooLarge(CorruptRecord):
+    """The compressed bodies of several records unpack to more than one batch may hold; fewer records fit."""
+
+
 class OffsetOutOfRange(StoreError):
     """The offset lies outside what the store holds."""
 

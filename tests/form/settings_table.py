@@ -83,8 +83,8 @@ BROKER: dict[str, str] = {
     "rejectTransactionMessage": "half messages are refused",
     "longPollingEnable": "pulls wait for messages as long as they want",
     "shortPollingTimeMills": "ms they wait otherwise",
-    "slaveReadEnable": "pulls of cold messages get whichBrokerWhenConsumeSlowly; a slave and a follower of a group answer"
-    " pulls with code 2 while it is `false`, as RocketMQ 5.3.3; may be changed while the broker runs",
+    "slaveReadEnable": "pulls of cold messages get whichBrokerWhenConsumeSlowly; a slave and a follower of a group"
+    " answer pulls with code 2 while it is `false`, as RocketMQ 5.3.3; may be changed while the broker runs",
     "litePullMessageEnable": "false: lite pulls are forbidden",
     "rejectPullConsumerEnable": "only members of push groups may pull",
     "notifyConsumerIdsChangedEnable": "members are notified when their group changes",
@@ -203,8 +203,8 @@ STORE: dict[str, str] = {
     "dLegerMinVoteIntervalMs": "Tianzhou's own: least ms between two candidacies of a member",
     "dLegerMaxVoteIntervalMs": "Tianzhou's own: most ms between them",
     "haListenPort": "port where slaves connect; not set, the one above `listenPort`",
-    "haMasterAddress": "at a slave: `host:port` of its master's HA port, instead of the one that name servers answer; topics,"
-    " groups and offsets still come from the master that they name",
+    "haMasterAddress": "at a slave: `host:port` of its master's HA port, instead of the one that name servers answer;"
+    " topics, groups and offsets still come from the master that they name",
     "brokerRole": "ASYNC_MASTER, SYNC_MASTER (waits for slaves) or SLAVE, which copies its master",
     "haSendHeartbeatInterval": "ms after which something is sent at the HA port, by either side",
     "haHousekeepingInterval": "ms of silence at the HA port after which the connection is ended",

@@ -23,6 +23,7 @@ from tianzhou.cli.conf_files import (
 from tianzhou.cli.output import Output, OutputOption, print_json, print_line, print_note
 from tianzhou.cli.process import BEGAN
 from tianzhou.cli.reachability import check_address
+from tianzhou.cli.serving.broker_settings import broker_settings
 from tianzhou.cli.serving.server_logs import LogFormat, LogFormatOption, LogLevelOption, ServerLogs, set_up_logs
 from tianzhou.cli.serving.sub_commands import starts
 from tianzhou.cli.signals import import_msgspec, run_server
@@ -34,12 +35,10 @@ from tianzhou.settings import bind, dump, ignored_lines
 if TYPE_CHECKING:
     import asyncio
 
-    from tianzhou.broker.settings import BrokerSettings
     from tianzhou.cli.brokers.console_process import Beside
     from tianzhou.cli.brokers.kinds import Kind
     from tianzhou.embedded import EmbeddedSettings
     from tianzhou.remoting.tls import TlsSettings
-    from tianzhou.store.settings import StoreSettings
 
 Stop = Callable[[], Awaitable[None]]
 STILL_WAITING_S = 3.0
@@ -419,96 +418,6 @@ def broker(
         return _stopper(server, check_address(server.address, "brokerIP1", tls, server.hooks))
 
     run_server(start)
-
-
-def _note_slave_faults(settings: BrokerSettings, store_settings: StoreSettings, source: str, faults: Faults) -> None:
-    """Note each setting with which a slave cannot find its master.
-
-    Args:
-        settings: of the slave.
-        store_settings: of the slave.
-        source: name of the file that has the settings.
-        faults: takes the faults.
-    """
-    if settings.broker_id <= 0:
-        faults.note(f"{source}: brokerRole=SLAVE with brokerId={settings.broker_id}: a slave's is 1 or more")
-    if settings.namesrv_addr or settings.fetch_namesrv_addr_by_address_server:
-        return
-    if not store_settings.ha_master_address:
-        faults.note(f"{source}: brokerRole=SLAVE without namesrvAddr: a slave learns its master from there")
-        return
-    print_note(
-        f"warning: {source}: haMasterAddress without namesrvAddr: this slave copies the log only. Name servers tell it "
-        "where its master serves topics, groups and offsets"
-    )
-
-
-def broker_settings(config: Path | None, namesrv_addr: str) -> tuple[BrokerSettings, StoreSettings, TlsSettings]:
-    """A broker's settings by its file and flags, with the values RocketMQ derives (broker.md §3.1).
-
-    Args:
-        config: the file.
-        namesrv_addr: the flag; it goes before the file's key.
-
-    Raises:
-        ConfigError: some of it cannot be.
-    """
-    from tianzhou.broker.changeable_settings import RULES
-    from tianzhou.broker.ignored_settings import IGNORED
-    from tianzhou.broker.settings import BrokerSettings
-    from tianzhou.broker.zero_loss import with_profile
-    from tianzhou.client.cluster.identity import name_server_addresses
-    from tianzhou.embedded import check_advertised
-    from tianzhou.filter.bloom import BloomFilter
-    from tianzhou.remoting.tls import TlsSettings, load_tls
-    from tianzhou.store.settings import StoreSettings
-
-    faults = Faults()
-    values = read_conf(config, BrokerSettings, StoreSettings, TlsSettings, faults=faults)
-    source = str(config or "flags")
-    if namesrv_addr:
-        values["namesrvAddr"] = namesrv_addr
-    if config is not None:
-        values.setdefault("brokerConfigPath", str(config))
-    with faults.noted("durability"):
-        values = with_profile(values)
-    settings = bind(BrokerSettings, values, source=source, faults=faults)
-    with faults.noted("listenPort"):
-        check_port(f"{source}: listenPort", settings.listen_port, least=3)
-    if not settings.broker_name.strip():
-        faults.note(
-            f"{source}: brokerName is empty; give it a name, or remove the key for this machine's", "brokerName"
-        )
-    if settings.namesrv_addr:
-        with faults.noted("namesrvAddr"):
-            name_server_addresses(settings.namesrv_addr)
-    for key, address in (("brokerIP1", settings.broker_ip1), ("brokerIP2", settings.broker_ip2)):
-        if address:
-            with faults.noted(key):
-                check_advertised(f"{source}: {key}={address}", address, settings.bind_address)
-    if settings.listen_port and "listenPort" not in faults.keys:
-        values.setdefault("haListenPort", str(settings.listen_port + 1))
-    store_settings = bind(StoreSettings, values, source=source, faults=faults)
-    check(RULES, settings, store_settings, source=source, faults=faults)
-    if store_settings.broker_role == "SLAVE" and "brokerId" not in faults.keys:
-        _note_slave_faults(settings, store_settings, source, faults)
-    tls = load_tls(values, source=source, faults=faults)
-    faults.check()
-    # RocketMQ 4.9's slaves serve pulls whatever the key says, and 5.3.3's only with `true`: consumers go on by default.
-    if "slaveReadEnable" not in values:
-        settings.slave_read_enable = store_settings.may_follow
-    if not store_settings.store_path_commit_log:
-        store_settings.store_path_commit_log = str(store_settings.root / "commitlog")
-    if not settings.broker_config_path:
-        settings.broker_config_path = str(store_settings.root / "config" / "broker.properties")
-    if store_settings.broker_role != "SLAVE" and settings.broker_id:
-        print_note(f"warning: {source}: brokerId={settings.broker_id}: a master's is 0, and 0 is used")
-        settings.broker_id = 0
-    # A broker writes the bits it needs into its own file; nobody has set them.
-    own = BloomFilter(settings.max_error_rate_of_bloom_filter, settings.expect_consumer_num_use_filter).bits
-    written = {"bitMapLengthConsumeQueueExt"} if store_settings.bit_map_length_consume_queue_ext == own else ()
-    print_ignored(source, IGNORED, settings, store_settings, written=written)
-    return settings, store_settings, tls
 
 
 async def _registered(ready: Awaitable[None], namesrv_addr: str) -> None:

@@ -226,8 +226,8 @@ class PullHandler(Handler):
         if self._replication.refuses_pulls:
             raise BrokerError(
                 ResponseCode.SYSTEM_BUSY,
-                f"the broker[{settings.broker_ip1}] is a slave and serves no pulls (slaveReadEnable=false): pull from its"
-                " master, or set slaveReadEnable=true at the slave",
+                f"the broker[{settings.broker_ip1}] is a slave and serves no pulls (slaveReadEnable=false): pull from"
+                " its master, or set slaveReadEnable=true at the slave",
             )
         if not settings.readable:
             raise _Forbidden(

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from pyarrow import RecordBatch, Schema
 
-from tianzhou.errors import CorruptRecord, ProtocolError
+from tianzhou.errors import BodiesTooLarge, CorruptRecord, ProtocolError
 from tianzhou.model import MessageQueue, names
 from tianzhou.model.timestamps import BORN_TIMESTAMP_MS, STORE_TIMESTAMP_MS, raw_times
 from tianzhou.records.codec import decode_record, encode_record, record_edges
@@ -48,15 +48,10 @@ _odd_times_said = Once()
 BODY_LIMIT: Final = 64 << 20
 """Most bytes a compressed body may unpack to."""
 BODIES_LIMIT: Final = 64 << 20
-"""Maximum bytes that the compressed bodies of one batch of rows unpack to, unless the batch has one row. Messages of
-more bytes come in several batches."""
+"""Maximum bytes that the compressed bodies of one batch of rows unpack to, unless the batch has one row."""
 
 _HEAD: Final = numpy_type("size", "born_timestamp")
 _TAIL: Final = numpy_type("reconsume_times", "body_size")
-
-
-class BodiesTooLarge(CorruptRecord):
-    """The compressed bodies of several records unpack to more than one batch may hold; fewer records fit."""
 
 
 class Records:

@@ -7,11 +7,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from tianzhou.errors import BodiesTooLarge
 from tianzhou.model import MessageQueue
 from tianzhou.records.walk import LogEntry
 from tianzhou.spark.rows import arrays
 from tianzhou.spark.rows.arrays import pa
-from tianzhou.spark.rows.columns import BODIES_LIMIT, BodiesTooLarge, Records
+from tianzhou.spark.rows.columns import BODIES_LIMIT, Records
 from tianzhou.store.offline.import_export import KEPT_FLAGS
 
 _BYTES: Final = 32 << 20
