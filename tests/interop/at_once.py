@@ -1,16 +1,20 @@
-"""Tests of a file that run several at a time, as they wait most of the time: for a client, a delay, a server's start.
+"""Tests of a file, and checks of a suite, that run several at a time: most of their time they wait.
 
 A test marked `at_once` begins when the first such test of its file does, on a thread, `AT_A_TIME` of them at any
 moment; pytest reports its result when its turn comes. It works with topics, groups and folders of its own, and may ask
 for parameters, for `tmp_path`, and for fixtures of its module or of the session. Names of parametrized fixtures are
 arguments of the marker: tests run together that have the same parameters of these.
+
+Checks of a suite of `tests/contract` run on one event loop, before the tests that report them (`outcomes`, `tell`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import shutil
 import tempfile
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,8 +23,14 @@ import pytest
 
 AT_A_TIME = 3
 """Each may have several processes of foreign peers, and there are two workers."""
+CHECKS_AT_A_TIME = 8
+"""They are our client alone, and one server."""
+CHECK_LIMIT_S = 120
 MARKER = "at_once"
 FOLDER = "tmp_path"
+Check = Callable[[str, Path], Awaitable[None]]
+Outcomes = dict[str, BaseException | None]
+"""The error of each check that ran, by its name; None if it passed."""
 
 
 class Together:
@@ -107,3 +117,55 @@ def _call(item: pytest.Function, arguments: dict[str, Any]) -> None:
     folder = Path(tempfile.mkdtemp(prefix="at-once-"))
     item.function(**arguments, **{FOLDER: folder})
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def selected(request: pytest.FixtureRequest, **params: object) -> list[Check]:
+    """Return the checks that the tests of a file are to run.
+
+    Args:
+        request: of a fixture of the file.
+        params: other parameters of the tests, which have to have these values.
+    """
+    found: dict[str, Check] = {}
+    for item in request.session.items:
+        if item.path != request.path or not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
+            continue
+        given: dict[str, Any] = item.callspec.params
+        if "check" in given and all(given.get(name) == value for name, value in params.items()):
+            found[given["check"].__name__] = given["check"]
+    return list(found.values())
+
+
+def outcomes(checks: Iterable[Check], namesrv: str, folder: Path) -> Outcomes:
+    """Run checks on one event loop, `CHECKS_AT_A_TIME` at a time.
+
+    Args:
+        checks: each works with topics and groups of its own.
+        namesrv: address of the name server.
+        folder: gets a folder for each check.
+    """
+
+    async def outcome(check: Check, gate: asyncio.Semaphore) -> BaseException | None:
+        own = folder / check.__name__
+        own.mkdir()
+        async with gate:
+            try:
+                async with asyncio.timeout(CHECK_LIMIT_S):
+                    await check(namesrv, own)
+            except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - told by the test
+                return error
+            return None
+
+    async def main() -> Outcomes:
+        gate, chosen = asyncio.Semaphore(CHECKS_AT_A_TIME), list(checks)
+        found = await asyncio.gather(*(outcome(check, gate) for check in chosen))
+        return {check.__name__: error for check, error in zip(chosen, found, strict=True)}
+
+    return asyncio.run(main())
+
+
+def tell(found: Outcomes, check: Check) -> None:
+    """Raise what a check raised."""
+    error = found[check.__name__]
+    if error is not None:
+        raise error

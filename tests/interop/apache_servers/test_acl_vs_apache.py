@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 from apache import serving
+from at_once import Outcomes, outcomes, selected, tell
 from client_suite import CHECKS, DELAY_LEVELS, FIRST, Check, fresh, make_topic
 from frames import Account
-from side_by_side import Outcomes, outcomes, selected, tell
 
 from tianzhou import Message, Producer, PullConsumer, PushConsumer, TransactionProducer, TransactionState
 from tianzhou.admin import Admin

@@ -84,6 +84,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield Cluster(namesrv, ours, theirs)
 
 
+@pytest.mark.at_once("cluster")
 def test_tools_see_one_cluster(cluster: Cluster) -> None:
     """A topic made for the cluster is made on both."""
     with Mqadmin() as tools:
@@ -101,6 +102,7 @@ def test_tools_see_one_cluster(cluster: Cluster) -> None:
     assert status == [[name, str(i)] for name in ("broker-a", "broker-b") for i in range(4)], printed
 
 
+@pytest.mark.at_once("cluster")
 def test_everyone_sends_to_both_and_reads_from_both(cluster: Cluster) -> None:
     topic = cluster.make("beside_all")
     servers = Servers(cluster.namesrv, cluster.ours.address)
@@ -152,6 +154,7 @@ def held_once(namesrv: str, group: str) -> dict[str, int]:
     return Counter(queue.topic for queue in held) if set(held.values()) == {1} else {}
 
 
+@pytest.mark.at_once("cluster")
 @pytest.mark.parametrize("name", JAVA)
 def test_java_and_ours_share_the_queues_of_both(cluster: Cluster, name: str) -> None:
     """Half of the eight queues each; whoever refuses a message gets it or another member does, from either broker."""
@@ -192,6 +195,7 @@ def test_java_and_ours_share_the_queues_of_both(cluster: Cluster, name: str) -> 
     assert len(got(taking.lines)) >= COUNT // 2
 
 
+@pytest.mark.at_once("cluster")
 @pytest.mark.parametrize("name", JAVA)
 def test_transactions_end_on_either(cluster: Cluster, name: str) -> None:
     """Each broker asks back about its own."""
@@ -225,6 +229,7 @@ def test_transactions_end_on_either(cluster: Cluster, name: str) -> None:
     assert min(len(ours), len(theirs)) > 0
 
 
+@pytest.mark.at_once("cluster")
 def test_messages_are_found_on_either(cluster: Cluster) -> None:
     """By offset id, by unique key, by key: with our client's tools and with Java's."""
     topic = cluster.make("beside_found")

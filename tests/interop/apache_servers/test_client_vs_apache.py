@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import pytest
 from apache import serving
+from at_once import Outcomes, outcomes, selected, tell
 from client_suite import CHECKS, DELAY_LEVELS, Check
 from consumer_suite import CHECKS as CONSUMER_CHECKS
 from positions_suite import CHECKS as POSITION_CHECKS
 from producing_suite import CHECKS as PRODUCING_CHECKS
 from producing_suite import TRANSACTION_SETTINGS
-from side_by_side import Outcomes, outcomes, selected, tell
 from sql_suite import CHECKS as SQL_CHECKS
 
 ALL_CHECKS = [*CHECKS, *CONSUMER_CHECKS, *POSITION_CHECKS, *SQL_CHECKS]

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from apache import ApacheBroker, ApacheNamesrv
+from at_once import Outcomes, outcomes, selected, tell
 from authority import Authority, certified, trusting
 from client_suite import CHECKS, DELAY_LEVELS, FIRST, Check, fresh
-from side_by_side import Outcomes, outcomes, selected, tell
 from toolchain import ToolchainMissingError
 
 from tianzhou import Message, Producer, PushConsumer, SendStatus
