@@ -21,6 +21,8 @@ from tianzhou.wire.pulled import decode_messages
 from waiting import until_async
 
 pytestmark = pytest.mark.runner.with_args(run)
+HEARTBEAT_MS = 1_000
+"""A member whose process gets no processor for some hundred ms is still the leader."""
 
 
 @asynccontextmanager
@@ -32,7 +34,7 @@ async def members(folder: Path, **more: object) -> AsyncIterator[tuple[Broker, l
         for n in range(3):
             store = {
                 "enable_d_leger_commit_log": True, "d_leger_group": "broker-a", "d_leger_peers": peers,
-                "d_leger_self_id": f"n{n}", "d_leger_heart_beat_time_interval_ms": 200,
+                "d_leger_self_id": f"n{n}", "d_leger_heart_beat_time_interval_ms": HEARTBEAT_MS,
                 "d_leger_min_vote_interval_ms": 50, "d_leger_max_vote_interval_ms": 200,
                 "store_path_root_dir": str(folder / f"n{n}" / "store"), **more,
             }  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-from tianzhou.cli.process import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, explain
+from tianzhou.cli.process import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, Interruptions, explain
 from tianzhou.lazy_exports import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -83,8 +83,9 @@ def _run(
     def imported() -> None:
         if interruptible:
             sys.unraisablehook = _raise_again
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGINT, Interruptions.interrupt)
 
+    Interruptions.noted = False
     if interruptible:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 

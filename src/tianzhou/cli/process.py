@@ -10,6 +10,9 @@ import time
 from tianzhou.lazy_exports import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from types import FrameType
+    from typing import NoReturn
+
     from tianzhou.errors import TianzhouError
 
 BEGAN = time.monotonic()
@@ -18,6 +21,29 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 _NOT_SUPPORTED = 3  # wire.md §2
+
+
+class Interruptions:
+    """Whether Ctrl-C has come since a command began.
+
+    A library that is being imported may catch the KeyboardInterrupt; a server would start, and never hear of it.
+    """
+
+    noted = False
+
+    @classmethod
+    def interrupt(cls, number: int, frame: FrameType | None) -> NoReturn:
+        """Note the signal and raise KeyboardInterrupt, as Python's own handler of SIGINT does.
+
+        Args:
+            number: the signal.
+            frame: where it came.
+
+        Raises:
+            KeyboardInterrupt: always.
+        """
+        cls.noted = True
+        raise KeyboardInterrupt
 
 
 def explain(error: TianzhouError) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import typer
 
 from tianzhou.cli.output import print_note
-from tianzhou.cli.process import EXIT_FAILED, EXIT_INTERRUPTED
+from tianzhou.cli.process import EXIT_FAILED, EXIT_INTERRUPTED, Interruptions
 
 if TYPE_CHECKING:
     import asyncio
@@ -60,6 +60,8 @@ class ShutdownSignals:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
+            if Interruptions.noted:
+                raise KeyboardInterrupt  # an import caught the first one
             self._before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
             self.watch()
             self._unraisable_before, sys.unraisablehook = sys.unraisablehook, self._raise_again

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -106,3 +107,21 @@ def test_an_interruption_of_a_command_that_python_ignores_comes_again() -> None:
     assert ended.value.code == 130
     assert time.monotonic() - began < LIMIT_S
     assert sys.unraisablehook is hook
+
+
+def test_an_interruption_that_an_import_caught_ends_the_command_before_it_serves() -> None:
+    def work(imported: Callable[[], None]) -> None:
+        imported()
+        # As libraries do around an import that may fail.
+        with contextlib.suppress(BaseException):
+            signal.raise_signal(signal.SIGINT)
+        with ShutdownSignals(LIMIT_S, os._exit):
+            pytest.fail("it serves")
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            main._run(work, "tianzhou")
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    assert ended.value.code == 130
