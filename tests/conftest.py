@@ -26,7 +26,7 @@ pytest_plugins = () if entry_points(group="pytest11", name="tianzhou") else ("ti
 LENGTHY = frozenset(
     {
         "test_apache_traps", "test_bad_input", "test_bench_process", "test_delay_deaths", "test_hostile_requests",
-        "test_kill_ledger", "test_rebalance_storm", "test_replica_group", "test_replication_howto",
+        "test_kill_ledger", "test_replica_group", "test_replication_howto",
         "test_serve_process", "test_several_brokers", "test_staging_deaths", "test_store_power_loss",
         "test_testing_howto", "test_transaction_deaths", "test_transaction_kills",
     }
@@ -36,7 +36,7 @@ NOT_QUICK_ROOMS = ("tests/browser/", "tests/fault/", "tests/scenario/")
 NOT_QUICK = frozenset(
     {
         "test_broker_delays", "test_cli_changed_settings", "test_cli_commands", "test_cli_drain", "test_cli_simulate",
-        "test_client_tls", "test_few_archived", "test_group_simulation", "test_ha_port", "test_held_sends",
+        "test_few_archived", "test_group_simulation", "test_ha_port", "test_held_sends",
         "test_large_answers", "test_needs_of_names", "test_server_client", "test_settings_table", "test_store_opening",
         "test_testing_time", "test_tls",
     }

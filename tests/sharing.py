@@ -10,8 +10,8 @@ from xdist.workermanage import WorkerController
 FOREIGN, SPARK, BROWSER = "tests/interop/", "tests/spark/", "tests/browser/"
 WHOLE_FILES = (FOREIGN, SPARK, BROWSER)
 """Each file of these stays on one worker, as its tests share a JVM, a server or a browser."""
-QUICK = ("tests/unit/", "tests/property/", "tests/golden_checks/", "tests/form/")
-"""Rooms of tests that work and wait for nobody, so that they may wait for everybody else."""
+QUICK = ("tests/unit/", "tests/property/", "tests/golden_checks/", "tests/form/", "tests/contract/client/")
+"""Rooms of tests that wait for no process: they run last, and a busy machine makes none of them fail."""
 SPARK_WORKER = "gw1"
 SPARE_NICE = 15
 """The spare worker gets next to nothing while others have something to do: these wait with time limits."""

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from store_probe import StoreProbe
 from store_reads import read_now
 from tianzhou.records.codec import decode_record, verify_property_crc
 from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings
@@ -111,7 +112,7 @@ class History:
         else:
             for sent in self.ledger.values():
                 sent.safe = sent.safe or (sent.end >= 0 and (sent.end <= store.flushed.value or not disk.forgets))
-        store._release()
+        StoreProbe(store).release()
         shutil.rmtree(where)
         if disk.forgets:
             self.reboot()
@@ -121,14 +122,14 @@ class History:
         """Open, and let the index catch up at once, or bit by bit between other things."""
         store.open()
         self.counts["from a note"] += not store.report.clean and store.report.read_from > store.begin_offset
-        catch_up = store._upkeep.catch_up
+        catch_up = StoreProbe(store).catch_up
         if catch_up is not None:
             self.counts["index behind"] += 1
             catch_up.begun = self.rng.random() < 0.7
 
     def step(self, store: MessageStore, disk: ForgetfulDisk, loop: asyncio.Runner) -> MessageStore:
         rng = self.rng
-        catch_up = store._upkeep.catch_up
+        catch_up = StoreProbe(store).catch_up
         if catch_up is not None and catch_up.begun and not catch_up.done and rng.random() < 0.5:
             for _ in range(rng.randint(1, 4)):
                 if not catch_up.done:
@@ -140,9 +141,9 @@ class History:
         elif what < 0.70:
             self.append_batch(store)
         elif what < 0.82:
-            store._flusher.flush_now()
+            StoreProbe(store).flush_log()
         elif what < 0.92:
-            loop.run(store._upkeep._flush_queues(thorough=rng.random() < 0.6))
+            loop.run(StoreProbe(store).flush_queues(thorough=rng.random() < 0.6))
         elif what < 0.97:
             disk.write_back(rng.random())
         else:
@@ -207,7 +208,7 @@ class History:
     def check(self, store: MessageStore) -> None:
         """What is served is what was sent, and nothing safe is missing."""
         seen: set[tuple[str, int, int]] = set()
-        catch_up = store._upkeep.catch_up
+        catch_up = StoreProbe(store).catch_up
         indexed = catch_up.position if catch_up is not None and is_behind(store) else 1 << 63
         for topic in TOPICS:
             for queue_id in range(QUEUES):
@@ -264,7 +265,7 @@ class History:
             if folder_ is where:
                 for _ in range(10):
                     self.append(store)
-                store._flusher.flush_now()
+                StoreProbe(store).flush_log()
                 self.check(store)
             store.close_now()
             again = MessageStore(self.settings(folder_))
@@ -277,7 +278,7 @@ class History:
 
 def is_behind(store: MessageStore) -> bool:
     """Whether the index of a store that serves is still being completed."""
-    catch_up = store._upkeep.catch_up
+    catch_up = StoreProbe(store).catch_up
     return catch_up is not None and catch_up.begun and not catch_up.done
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from authority import Authority, certified, trusting
 
+from store_probe import StoreProbe
 from tianzhou.broker.server import free_port_pair
 from tianzhou.client import Producer, PullConsumer
 from tianzhou.data_folder import LAYOUT
@@ -253,7 +254,7 @@ def test_a_nearly_full_disk_takes_messages_while_gigabytes_are_free(
 
     async def work(server: EmbeddedServer) -> None:
         store = server.broker.store
-        await store._cleaner.check_space()
+        await StoreProbe(store).check_space()
         assert store.writable is accepted
         if accepted:
             assert await send(server, b"one") == [SendStatus.SEND_OK]

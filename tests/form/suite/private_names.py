@@ -1,7 +1,8 @@
 """Uses of private names of `src` in the tests, found in their syntax trees.
 
 A use is an attribute `value._name`, an import `from tianzhou… import _name`, or a string "_name" given to `setattr` or
-`getattr`, where `src` defines a name `_name`. `self._name`, `cls._name` and a named tuple's `_replace` do not count.
+`getattr`, where `src` defines a name `_name` and the same file defines no function of that name. Names behind `self.`,
+`cls.` and `super().` and a named tuple's `_replace` do not count.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ def uses(tests: Path = ROOT / "tests", sources: Path = ROOT / "src") -> dict[str
     found: dict[str, Counter[str]] = {}
     for path in sorted(set(tests.rglob("*.py")) - set(tests.glob("*_probe.py"))):
         tree = ast.parse(path.read_text())
-        if names := Counter(name for name in used(tree) if name in private):
+        own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+        if names := Counter(name for name in used(tree) if name in private - own):
             found[str(path.relative_to(tests))] = names
     return found
 
@@ -56,7 +58,7 @@ def used(tree: ast.Module) -> Iterator[str]:
     """Yield each use of a private name in a module."""
     for node in ast.walk(tree):
         match node:
-            case ast.Attribute(value=ast.Name(id="self" | "cls")):
+            case ast.Attribute(value=ast.Name(id="self" | "cls") | ast.Call(func=ast.Name(id="super"))):
                 names = []
             case ast.Attribute(attr=name):
                 names = [name]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from store_probe import StoreProbe
 from tianzhou.spark.rows.schema import arrow_schema, columns_of, row_schema
 from tianzhou.spark.source.offsets import Span
 from tianzhou.spark.store.store_files import StoreFiles
@@ -59,7 +60,7 @@ class Store:
                 uniq_key=properties["UNIQ_KEY"],
             )
             self.store.append(record)
-        self.store._dispatcher.drain()
+        StoreProbe(self.store).dispatch_all()
 
     def close(self) -> None:
         self.store.close_now()

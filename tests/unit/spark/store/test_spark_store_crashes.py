@@ -11,6 +11,7 @@ pytest.importorskip("pyspark")
 
 from written_store import TOPIC, Store, copied, cut, flip, offsets_of, rows_of
 
+from store_probe import StoreProbe
 from tianzhou.spark.source.offsets import DataLoss
 from tianzhou.spark.store.store_files import StoreFiles
 from tianzhou.store import NewRecord
@@ -83,7 +84,7 @@ def test_a_queue_of_inner_batches_that_lost_units_has_them_again_and_once(store,
     for _ in range(20):
         body = encode_batch((0, b"x", b"") for _ in range(3))
         store.store.append(NewRecord("batches", 0, body, b"INNER_NUM\x013\x02", sys_flag=0xC0))
-    store.store._dispatcher.drain()
+    StoreProbe(store.store).dispatch_all()
     copy = copied(store, tmp_path)
     Checkpoint(copy / "checkpoint").write()
     [path] = copy.joinpath("batchconsumequeue", "batches", "0").iterdir()
