@@ -7,11 +7,16 @@ the tests (`tests/form/suite/test_private_names.py` counts the private names in 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tianzhou.store import MessageStore
+from tianzhou.store.dispatch import catchup
 from tianzhou.store.dispatch.dispatch import Dispatcher
+from tianzhou.store.files import folder
 from tianzhou.store.index.index import Index
 from tianzhou.store.log.commitlog import CommitLog
 
@@ -95,6 +100,16 @@ class StoreProbe:
         """Have the store take a flush of the log for failed, by this error."""
         self._store._flusher.fail(error)
 
+    @property
+    def flusher(self) -> Any:
+        """The part that writes the log to the disk."""
+        return self._store._flusher
+
+    @property
+    def flush_failed(self) -> bool:
+        """Whether a flush of the log has failed for good."""
+        return bool(self._store._flusher.failed)
+
     async def flush_queues(self, *, thorough: bool) -> None:
         """Write queues and index to the disk.
 
@@ -140,6 +155,24 @@ class StoreProbe:
         """Compare now the free space of the disk with its limits."""
         await self._store._cleaner.check_space()
 
+    def clean_queues_after(self, wait: Callable[[], Awaitable[object]]) -> None:
+        """Have the cleaner wait between deleting segments of the log and units of queues.
+
+        Args:
+            wait: returns when the cleaner may delete units.
+        """
+        clean_queues = self._store._cleaner._clean_queues
+
+        async def waiting(smallest: int) -> None:
+            await wait()
+            await clean_queues(smallest)
+
+        self._store._cleaner._clean_queues = waiting  # type: ignore[method-assign]
+
+    def clean_by(self, patch: pytest.MonkeyPatch, in_thread: Callable[..., Any]) -> None:
+        """Have the steps of the cleaner, which a thread does, done by a function of the test."""
+        patch.setattr(type(self._store._cleaner), "_in_thread", in_thread)
+
     @property
     def held_segments(self) -> int:
         """Number of deleted segments that readers still hold."""
@@ -161,3 +194,25 @@ class StoreProbe:
     def release(self) -> None:
         """Free folder and files without writing anything, as the death of the process does."""
         self._store._release()
+
+
+def catch_up_slowly(patch: pytest.MonkeyPatch, records: int = 1, slice_s: float = 0.0) -> None:
+    """Have runs that complete an index read few records a step.
+
+    Args:
+        patch: restores the usual pace.
+        records: records a step.
+        slice_s: seconds of one turn of the loop after which no further step follows.
+    """
+    patch.setattr(catchup, "_STEP_RECORDS", records)
+    patch.setattr(catchup, "_SLICE_SECONDS", slice_s)
+
+
+def retry_catch_up_after(patch: pytest.MonkeyPatch, pause_s: float) -> None:
+    """Have runs that complete an index try a refused step again after so many seconds."""
+    patch.setattr(catchup, "_RETRY_SECONDS", pause_s)
+
+
+def use_boot_id(patch: pytest.MonkeyPatch, path: Path) -> None:
+    """Have stores take the number of the machine's start from a file of the test."""
+    patch.setattr(folder, "_BOOT_ID", path)

@@ -10,6 +10,7 @@ from typing import Any
 
 from broker_bench import Bench
 
+from store_probe import StoreProbe
 from tianzhou.store import MessageStore
 from tianzhou.testing.clock import VirtualClock, run
 
@@ -46,7 +47,7 @@ def flush_in_the_loop(store: Any) -> None:
     async def flush() -> None:
         flusher.flush_now()
 
-    flusher = store._flusher
+    flusher = StoreProbe(store).flusher
     flusher.flush = flush
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from processes import Tianzhou
 
+from store_probe import StoreProbe
 from store_reads import read_now
 from tianzhou import Message, MessageQueue, Producer, PullConsumer, SendStatus
 from tianzhou.admin import Admin
@@ -156,7 +157,7 @@ def test_after_a_failed_sync_nothing_is_acknowledged_and_reading_goes_on(
             safe_end = store.flushed.value
             refused = put(store, number)
             assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
-            if store._flusher.failed:
+            if StoreProbe(store).flush_failed:
                 assert "only reads" in refused.remark
             # What was served goes on being served.
             present = numbers(store)
@@ -165,7 +166,7 @@ def test_after_a_failed_sync_nothing_is_acknowledged_and_reading_goes_on(
             disk.refuse_after = None
             # The disk is fine again, but who knows what it dropped: no retrying in hope.
             await asyncio.sleep(0.1)
-            if store._flusher.failed:
+            if StoreProbe(store).flush_failed:
                 assert put(store, number).status is PutStatus.SERVICE_NOT_AVAILABLE
 
     with caplog.at_level(logging.ERROR):

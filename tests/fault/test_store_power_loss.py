@@ -16,12 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from store_probe import StoreProbe
+from store_probe import StoreProbe, use_boot_id
 from store_reads import read_now
 from tianzhou.records.codec import decode_record, verify_property_crc
 from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings
 from tianzhou.store.dispatch import catchup
-from tianzhou.store.files import folder
 from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.startup import opening
 from tianzhou.testing.disk import ForgetfulDisk, PowerLostError
@@ -285,7 +284,7 @@ def is_behind(store: MessageStore) -> bool:
 def run_history(seed: int, root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     root.mkdir(parents=True)
     history = History(seed, root)
-    monkeypatch.setattr(folder, "_BOOT_ID", history.boot)
+    use_boot_id(monkeypatch, history.boot)
     monkeypatch.setattr(opening, "NOTE_BYTES", history.rng.choice((0, 1_000, 10_000, 1 << 26)))
     monkeypatch.setattr(catchup, "_STEP_RECORDS", 2)
     try:

@@ -127,14 +127,12 @@ async def test_readers_pass_over_what_the_log_has_lost_before_the_queues_know(tm
         await flushed(store)
         age(tmp_path)
         reached, go_on = asyncio.Event(), asyncio.Event()
-        clean_queues = StoreProbe(store).cleaner._clean_queues
 
-        async def wait(smallest: int) -> None:
+        async def wait() -> None:
             reached.set()
             await go_on.wait()
-            await clean_queues(smallest)
 
-        StoreProbe(store).cleaner._clean_queues = wait  # type: ignore[method-assign]
+        StoreProbe(store).clean_queues_after(wait)
         store.delete_expired()
         await reached.wait()
         assert store.begin_offset > 0
@@ -257,7 +255,7 @@ async def test_dying_while_files_are_deleted_loses_nothing_more(tmp_path: Path) 
         return work(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(StoreProbe(store).cleaner), "_in_thread", in_thread)
+        StoreProbe(store).clean_by(patch, in_thread)
         store.settings.delete_when = some_hours_away(0)
         with pytest.raises(SystemError):
             await StoreProbe(store).clean()

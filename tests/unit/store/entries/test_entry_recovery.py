@@ -11,11 +11,11 @@ import pytest
 from group_of_one import all_entries, commit, copied, entries_of, group_store, lead
 from small_store import SEGMENT, fill, flip, number_of, numbers, opened, read_queue, small_store
 
+from store_probe import use_boot_id
 from tianzhou.records.entry import HEADER_SIZE, UNIT_SIZE
 from tianzhou.records.layout import MAGIC_BLANK, SIZE_MAGIC
 from tianzhou.store import NewRecord, PutStatus
 from tianzhou.store.entries.member_files import EntryCheckpoint, EntryMarks, Loss
-from tianzhou.store.files import folder as store_folder
 from waiting import until_async
 
 MEMBER = "dledger-n0"
@@ -256,7 +256,7 @@ def test_who_lost_its_power_may_have_lost_entries(
 ) -> None:
     kernel = tmp_path / "boot_id"
     kernel.write_text("one\n")
-    monkeypatch.setattr(store_folder, "_BOOT_ID", kernel)
+    use_boot_id(monkeypatch, kernel)
     with opened(group_store(tmp_path / "before")) as store:
         lead(store, 1)
         fill(store, 0, 9)
@@ -274,7 +274,7 @@ def power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path
     """Copies an open store as the next kernel finds it."""
     kernel = tmp_path / "boot_id"
     kernel.write_text("one\n")
-    monkeypatch.setattr(store_folder, "_BOOT_ID", kernel)
+    use_boot_id(monkeypatch, kernel)
 
     def cut(store: Path) -> Path:
         left = copied(store, tmp_path / "left")

@@ -238,7 +238,7 @@ async def test_a_note_is_due_the_later_the_more_queues_have_to_be_synced_for_it(
         fill(store, 0, NOTED)
         note = await noted(store)
         keeper, dispatcher = StoreProbe(store).note_keeper, StoreProbe(store).dispatcher
-        keeper._noted = note.log_end
+        StoreProbe(store).noted_to(note.log_end)
         dispatcher.dirty = [next(iter(StoreProbe(store).queues()))] * with_news
         most = proved_note.NOTE_BYTES + with_news * proved_note.NOTE_BYTES_A_QUEUE
         dispatcher.position = note.log_end + most - 1

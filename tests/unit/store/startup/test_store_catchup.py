@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 from small_store import by_key, fill, flip, number_of, opened, small_store
 
-from store_probe import StoreProbe
+from store_probe import StoreProbe, catch_up_slowly, retry_catch_up_after
 from tianzhou.errors import StoreError
 from tianzhou.records.codec import decode_record
 from tianzhou.store import MessageStore, NewRecord
-from tianzhou.store.dispatch import catchup
 from tianzhou.store.index.index import Index
 from tianzhou.store.offline.check import check_store
 from tianzhou.store.offline.check_report import Kind
@@ -65,8 +64,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """One record per turn of the loop."""
-    monkeypatch.setattr(catchup, "_STEP_RECORDS", 1)
-    monkeypatch.setattr(catchup, "_SLICE_SECONDS", 0.0)
+    catch_up_slowly(monkeypatch)
 
 
 def behind(store: MessageStore) -> int:
@@ -230,7 +228,7 @@ def test_damaged_records_get_no_entries(folder: Path) -> None:
 
 
 async def test_a_disk_that_refuses_is_tried_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catchup, "_RETRY_SECONDS", 0.01)
+    retry_catch_up_after(monkeypatch, 0.01)
 
     store = small(folder)
     store.open()
