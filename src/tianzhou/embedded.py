@@ -288,7 +288,7 @@ def page_port(values: Mapping[str, str], place: int) -> dict[str, str]:
     """
     text = values.get(_PAGE_PORT, "").strip() or str(MetricsSettings.metrics_prom_exporter_port)
     # What is no number is refused with the other settings; 0 takes any free one for each.
-    return {_PAGE_PORT: str(int(text) + place)} if text.isdigit() and int(text) else {}
+    return {_PAGE_PORT: str(int(text) + place)} if text.isascii() and text.isdigit() and int(text) else {}
 
 
 def inner_address(host: str, port: int) -> str:

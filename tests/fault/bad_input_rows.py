@@ -93,12 +93,21 @@ COMMANDS = [
     ),
     Command(
         "group list -n 'two words:9876'",
-        "no name server answers: cannot connect to two words:9876: …\n" + NO_SERVER,
-        FAILED,
+        "name server address 'two words:9876' is no host:port, as in 127.0.0.1:9876: it contains a space; join several "
+        "addresses with ';'",
     ),
-    Command("topic list -n 127.0.0.1", "name server address '127.0.0.1' is no host:port, as in 127.0.0.1:9876"),
     Command(
-        "topic list -n 127.0.0.1:99999", "name server address '127.0.0.1:99999' is no host:port, as in 127.0.0.1:9876"
+        "topic list -n 127.0.0.1",
+        "name server address '127.0.0.1' is no host:port, as in 127.0.0.1:9876: it has no port",
+    ),
+    Command(
+        "topic list -n 127.0.0.1:9876/",
+        "name server address '127.0.0.1:9876/' is no host:port, as in 127.0.0.1:9876: it ends with /; leave that out",
+    ),
+    Command(
+        "topic list -n 127.0.0.1:99999",
+        "name server address '127.0.0.1:99999' is no host:port, as in 127.0.0.1:9876: port 99999 is not between 1 and "
+        "65535",
     ),
     Command("produce orders --body x -n ''", "no name server address: …"),
     Command(
@@ -347,7 +356,10 @@ COMMANDS = [
         "variable.conf: storePathRootDir=${ROCKETMQ_HOME}/store: only ${user.home} is replaced; write the path out",
     ),
     Command("broker -c nowhere.conf", "nowhere.conf: brokerIP1=0.0.0.0: nobody can connect to it; give …"),
-    Command("broker -n somewhere", "name server address 'somewhere' is no host:port, as in 127.0.0.1:9876"),
+    Command(
+        "broker -n somewhere",
+        "-n: name server address 'somewhere' is no host:port, as in 127.0.0.1:9876: it has no port",
+    ),
     Command(
         "broker -c unknown-key.conf -m",
         "warning: unknown-key.conf: unknown key brokerNam is ignored; did you mean brokerName?",
@@ -764,7 +776,8 @@ SPARK = [
     SparkRow("read", "the option subscribe is missing; expected topics joined by commas; …", options={"subscribe": ""}),
     SparkRow(
         "read",
-        "namesrvAddr=here: expected name servers as host:port, several joined by ; or ,",
+        "namesrvAddr=here: 'here' is no address: it has no port; expected name servers as host:port, several joined "
+        "by ; or ,",
         options={"namesrvAddr": "here"},
     ),
     SparkRow(

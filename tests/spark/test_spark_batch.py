@@ -155,7 +155,10 @@ def test_sql(spark, server, topic):
         ({"failOnDataLoss": "maybe"}, "failOnDataLoss=maybe: expected true or false"),
         ({"startingOffsets": "latest"}, "a batch read that starts at the latest offset reads nothing"),
         ({"maxOffsetsPerTrigger": "5"}, "maxOffsetsPerTrigger=5: expected a whole number from 1; streams only"),
-        ({"namesrvAddr": "nowhere"}, "namesrvAddr=nowhere: expected name servers as host:port"),
+        (
+            {"namesrvAddr": "nowhere"},
+            "namesrvAddr=nowhere: 'nowhere' is no address: it has no port; expected name servers as host:port",
+        ),
         ({"startingOffsets": '{"x": {"b": {"0": 1}}}'}, "there is no queue x@b:0; give one for each queue"),
     ],
 )

@@ -83,6 +83,7 @@ flushDiskType=SOMETIMES
 =
 mappedFileSizeCommitLog=many
 brokerIP1=0.0.0.0
+namesrvAddr=a:1;b
 storePathRootDir=${elsewhere}/store
 maxMessageSize=1
 tls.server.mode=enforcing
@@ -95,7 +96,15 @@ def test_a_broker_names_each_wrong_line_of_its_file_at_once(tmp_path):
     path = tmp_path / "broker.conf"
     path.write_text(BAD)
     texts = faults_of(servers.broker_settings, path, "")
-    keys = ("line 4:", "enableControllerMode", "storePathRootDir", "listenPort", "brokerIP1", "mappedFileSizeCommitLog")
+    keys = (
+        "line 4:",
+        "enableControllerMode",
+        "storePathRootDir",
+        "listenPort",
+        "brokerIP1",
+        "namesrvAddr",
+        "mappedFileSizeCommitLog",
+    )
     named = [[key for key in (*keys, "flushDiskType", "maxMessageSize", "tls.test.mode.enable") if key in text]
              for text in texts]  # fmt: skip
     assert sorted(key for found in named for key in found) == sorted(

@@ -209,7 +209,7 @@ def _across(values: Mapping[str, str]) -> Iterable[Problem]:
         try:
             name_server_addresses(values["namesrvAddr"])
         except ConfigError as error:
-            yield Problem("namesrvAddr", values["namesrvAddr"], str(error))
+            yield Problem("namesrvAddr", values["namesrvAddr"], "; ".join(error.texts))
     if not values["brokerName"].strip():
         yield Problem("brokerName", "", "give it a name, or remove the key for this machine's")
     yield from auth_problems(values)

@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from tianzhou.callbacks import failure_of
 from tianzhou.clock import Clock
 from tianzhou.errors import ClientError, ConfigError, ConnectFailed, ConnectionLost, RequestTimeout
+from tianzhou.escaping import shown
 from tianzhou.remoting.connection import Connection, Processor
 from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.remoting.handshakes import for_new_connection, why_refused, why_unanswered
 from tianzhou.remoting.proxy import ProxyHeader
 from tianzhou.remoting.tls import SHUTDOWN_TIMEOUT_S
+from tianzhou.server_addresses import MAX_PORT, address_fault
 from tianzhou.wire.codes import ResponseCode
 from tianzhou.wire.command import Command, decode, encode
 
@@ -51,8 +53,9 @@ def parse_address(address: str) -> tuple[str, int]:
         ConfigError: it is neither.
     """
     host, colon, port = address.strip().rpartition(":")
-    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
-        raise ConfigError(f"address {address!r}: expected host:port, for example 127.0.0.1:9876")
+    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port[:9]) > MAX_PORT:
+        fault = address_fault(address.strip())
+        raise ConfigError(f"address {shown(repr(address))}: expected host:port, for example 127.0.0.1:9876: {fault}")
     return host.strip("[]"), int(port)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tianzhou.errors import ConfigError, ConnectFailed
+from tianzhou.server_addresses import address_fault
 
 VERSION: Final = 5
 LOGIN_VERSION: Final = 1
@@ -154,8 +155,8 @@ def _proxy(network: str, entry: Any) -> SocksProxy:
         shown = sorted(entry) if isinstance(entry, Mapping) else type(entry).__name__  # its values may be secret
         raise _wrong(f"the proxy of {network} is {shown}, without an addr")
     host, _, port = entry["addr"].rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
-        raise _wrong(f"addr {entry['addr']!r} of {network} is no host:port")
+    if fault := address_fault(entry["addr"]):
+        raise _wrong(f"addr {entry['addr']!r} of {network} is no host:port: {fault}")
     if unknown := sorted(entry.keys() - {"addr", "username", "password"}):
         raise _wrong(f"the proxy of {network} has an unknown key {unknown[0]!r}")
     username, password = str(entry.get("username") or ""), str(entry.get("password") or "")

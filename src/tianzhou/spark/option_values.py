@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 from tianzhou.errors import ConfigError, FilterSyntaxError
 from tianzhou.filter.tags import parse_tags
+from tianzhou.server_addresses import address_fault
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -27,7 +28,6 @@ TAGS_RULE: Final = "tags joined by ||, or * for all"
 
 # What Spark itself hands to a source or a sink beside the options of the user.
 _SPARKS_OWN: Final = frozenset({"path", "paths", "checkpointlocation", "queryname", "outputmode"})
-_HOST: Final = re.compile(r"[^\s,;/]+")
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _SECRET: Final = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
 _RULES, _READ = "rules", "read"
@@ -117,6 +117,10 @@ def with_credentials(values: Mapping[str, str], environment: Mapping[str, str]) 
     if {name.lower() for name in names} & {key.lower() for key in values}:
         return dict(values)
     return dict(values) | {name: environment[of] for name, of in names.items() if environment.get(of)}
+
+
+class MisreadOption(ValueError):
+    """An option's text that cannot be read; the message says why."""
 
 
 def rules_of(table: type) -> dict[str, str]:
@@ -218,6 +222,8 @@ class RawOptions:
             return default
         try:
             return convert(value)
+        except MisreadOption as error:
+            raise self.bad(name, str(error)) from None
         except (ValueError, KeyError, re.error, FilterSyntaxError):
             raise self.bad(name) from None
 
@@ -247,9 +253,9 @@ def flag(text: str) -> bool:
 def addresses(text: str) -> str:
     """Name servers as `host:port`, joined by `;` or `,`."""
     for part in text.replace(",", ";").split(";"):
-        host, colon, port = part.strip().rpartition(":")
-        if not (_HOST.fullmatch(host) and colon and port.isdecimal() and 0 < int(port) < 65536):
-            raise ValueError(text)
+        fault = address_fault(part.strip()) if part.strip() else "one of the addresses is empty"
+        if fault:
+            raise MisreadOption(f"{part.strip()!r} is no address: {fault}" if part.strip() else fault)
     return text
 
 

@@ -38,7 +38,7 @@ BAD_VALUES = [
     ("defaultTopicQueueNums=0", 1, "must be at least 1"),
     ("logicalDiskSpaceCleanForciblyThreshold=nan", 1, "logicalDiskSpaceCleanForciblyThreshold=nan"),
     ("diskMaxUsedSpaceRatio=101", 1, "must be at most 100"),
-    ("namesrvAddr=nowhere", 1, "is no host:port, as in 127.0.0.1:9876"),
+    ("namesrvAddr=nowhere", 1, "is no host:port, as in 127.0.0.1:9876: it has no port"),
     ("traceOn=perhaps", 1, "traceOn=perhaps: expected true or false"),
     ("fileReservedTime=many", 1, "expected a whole number"),
     ("maxMessageSize=\nregionId=x", 1, "maxMessageSize=: expected a whole number"),

@@ -61,7 +61,12 @@ def test_tls_is_left_to_the_environment_by_default():
 @pytest.mark.parametrize(
     ("mode", "option", "value", "expected"),
     [
-        (BATCH, "namesrvAddr", "localhost", "expected name servers as host:port"),
+        (
+            BATCH,
+            "namesrvAddr",
+            "localhost",
+            r"'localhost' is no address: it has no port; expected name servers as host:port",
+        ),
         (BATCH, "namesrvAddr", "localhost:0", "expected name servers as host:port"),
         (BATCH, "namesrvAddr", "a:1 b:2", "expected name servers as host:port"),
         (BATCH, "namesrvAddr", "", "option namesrvAddr is missing; expected name servers"),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tianzhou.cli.conf_files import check_port, print_ignored, read_conf
 from tianzhou.cli.output import print_note
+from tianzhou.errors import ConfigError
 from tianzhou.faults import Faults
 from tianzhou.setting_rules import check
 from tianzhou.settings import bind
@@ -53,8 +54,6 @@ def broker_settings(config: Path | None, namesrv_addr: str) -> tuple[BrokerSetti
     from tianzhou.broker.ignored_settings import IGNORED
     from tianzhou.broker.settings import BrokerSettings
     from tianzhou.broker.zero_loss import with_profile
-    from tianzhou.client.cluster.identity import name_server_addresses
-    from tianzhou.embedded import check_advertised
     from tianzhou.filter.bloom import BloomFilter
     from tianzhou.remoting.tls import TlsSettings, load_tls
     from tianzhou.store.settings import StoreSettings
@@ -75,13 +74,7 @@ def broker_settings(config: Path | None, namesrv_addr: str) -> tuple[BrokerSetti
         faults.note(
             f"{source}: brokerName is empty; give it a name, or remove the key for this machine's", "brokerName"
         )
-    if settings.namesrv_addr:
-        with faults.noted("namesrvAddr"):
-            name_server_addresses(settings.namesrv_addr)
-    for key, address in (("brokerIP1", settings.broker_ip1), ("brokerIP2", settings.broker_ip2)):
-        if address:
-            with faults.noted(key):
-                check_advertised(f"{source}: {key}={address}", address, settings.bind_address)
+    _check_addresses(settings, source, "-n" if namesrv_addr else "", faults)
     if settings.listen_port and "listenPort" not in faults.keys:
         values.setdefault("haListenPort", str(settings.listen_port + 1))
     store_settings = bind(StoreSettings, values, source=source, faults=faults)
@@ -105,3 +98,27 @@ def broker_settings(config: Path | None, namesrv_addr: str) -> tuple[BrokerSetti
     written = {"bitMapLengthConsumeQueueExt"} if store_settings.bit_map_length_consume_queue_ext == own else ()
     print_ignored(source, IGNORED, settings, store_settings, written=written)
     return settings, store_settings, tls
+
+
+def _check_addresses(settings: BrokerSettings, source: str, flag: str, faults: Faults) -> None:
+    """Check the addresses of a broker and of its name servers.
+
+    Args:
+        settings: the broker's.
+        source: where the settings are from.
+        flag: the flag that the name servers are from; empty for the source.
+        faults: takes each value that is no address, and each address that no client can connect to.
+    """
+    from tianzhou.client.cluster.identity import name_server_addresses
+    from tianzhou.embedded import check_advertised
+
+    try:
+        if settings.namesrv_addr:
+            name_server_addresses(settings.namesrv_addr)
+    except ConfigError as error:
+        for text in error.texts:
+            faults.note(f"{flag or f'{source}: namesrvAddr'}: {text}", "namesrvAddr")
+    for key, address in (("brokerIP1", settings.broker_ip1), ("brokerIP2", settings.broker_ip2)):
+        if address:
+            with faults.noted(key):
+                check_advertised(f"{source}: {key}={address}", address, settings.bind_address)

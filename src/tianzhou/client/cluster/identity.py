@@ -10,39 +10,53 @@ import time
 from collections.abc import Sequence
 
 from tianzhou.errors import ConfigError
+from tianzhou.escaping import shown
+from tianzhou.faults import Faults
+from tianzhou.server_addresses import address_fault
 
 NAMESRV_ENV = "NAMESRV_ADDR"
+_SCHEMES = frozenset({"http", "https"})
 _ENDPOINT = re.compile(r"(?:\w+://)?(MQ_INST_\w+_\w+)\.")
 VIP_PORT_BELOW = 2
 _serial = itertools.count()
 
 
 def name_server_addresses(addresses: str | Sequence[str] | None) -> list[str]:
-    """The name servers to talk to.
+    """Return the name servers to talk to.
 
     Args:
-        addresses: `host:port`, one text joined by `;` or several; None takes the environment's
-            `NAMESRV_ADDR`.
+        addresses: `host:port`, or `http://host:port` as RocketMQ writes endpoints; one text joined by `;` or several;
+            None takes the environment's `NAMESRV_ADDR`.
 
     Raises:
-        ConfigError: there is none, or one is no address.
+        ConfigError: there is none, or some are no addresses; names each with its fault.
     """
+    source = ""
     if addresses is None:
         addresses = os.environ.get(NAMESRV_ENV, "")
+        source = f"the environment's {NAMESRV_ENV}: "
     parts = addresses.replace(",", ";").split(";") if isinstance(addresses, str) else list(addresses)
-    result = []
+    result: list[str] = []
+    faults = Faults(source)
     for part in parts:
-        address = part.strip().rpartition("/")[2]
+        if not isinstance(part, str):
+            faults.note(f"name server address {part!r} is a {type(part).__name__}; write it as text, 'host:9876'")
+            continue
+        address = part.strip()
         if not address:
             continue
-        host, colon, port = address.rpartition(":")
-        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ConfigError(f"name server address {part!r} is no host:port, as in 127.0.0.1:9876")
-        if address not in result:
+        scheme, separator, rest = address.partition("://")
+        if separator and scheme in _SCHEMES:
+            address = rest
+        if fault := address_fault(address):
+            faults.note(f"name server address {shown(repr(part))} is no host:port, as in 127.0.0.1:9876: {fault}")
+        elif address not in result:
             result.append(address)
+    faults.check()
     if not result:
+        given = f" in {source}{addresses!r}" if addresses else ""
         raise ConfigError(
-            f"no name server address: pass namesrv_addr='host:9876' or set the environment's {NAMESRV_ENV}"
+            f"no name server address{given}: pass namesrv_addr='host:9876' or set the environment's {NAMESRV_ENV}"
         )
     return result
 
