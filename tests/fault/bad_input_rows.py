@@ -206,6 +206,16 @@ COMMANDS = [
     Command("produce orders --body x --delay 19", "…Invalid value for '--delay': …18…"),
     Command("produce orders --body x --file lines", "--body and --file exclude each other; give one"),
     Command("produce orders --count 3", "--count repeats --body; give one, or leave --count out"),
+    Command("produce orders --body-file lines --file lines", "--file and --body-file exclude each other; give one"),
+    Command("produce orders --body-file missing", "--body-file missing: No such file or directory"),
+    Command("produce orders --body-file folder", "--body-file folder: Is a directory"),
+    Command(
+        "produce orders --body-file long-line",
+        f"--body-file long-line: has more than the {BODY_LIMIT} bytes a message may have; store it where consumers can "
+        "read it, and send its address",
+    ),
+    Command("produce orders --body-file -", "--body-file -: is empty; a message needs at least one byte"),
+    Command("consume orders --out lines", "--out lines: File exists; name a folder"),
     Command("produce orders --file missing", "--file missing: No such file or directory"),
     Command("produce orders --file folder", "--file folder: Is a directory"),
     Command(

@@ -7,11 +7,13 @@ import sys
 import time
 from collections.abc import Sequence
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tianzhou.cli.messages.body_pieces import document_pieces, text_pieces
+from tianzhou.cli.messages.body_files import BodyFolder
+from tianzhou.cli.messages.body_pieces import document_pieces, fields_of, text_pieces
 from tianzhou.cli.messages.looking import Batches, look, span_of
 from tianzhou.cli.output import (
     DEFAULT_NAMESRV,
@@ -22,7 +24,9 @@ from tianzhou.cli.output import (
     counted,
     local_time_ms,
     output_closed,
+    print_json,
     print_json_pieces,
+    print_line,
     print_line_pieces,
     print_note,
 )
@@ -75,6 +79,10 @@ def consume(
     timeout: Annotated[
         float | None, typer.Option(help="End when no message came for so many seconds.", min=0.1)
     ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write each body, as it is, to a file of this folder, and print its name."),
+    ] = None,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     tls: TlsOption = None,
     output: OutputOption = Output.text,
@@ -85,7 +93,12 @@ def consume(
     the members of groups are not disturbed; then any part of the topic can be chosen, by time, offset and queue.
     Ctrl-C ends it.
 
+    With --out a file is named by its message's place, BROKER-QUEUE-OFFSET.body. A file that is there already is an
+    error and stays as it is.
+
     Example: tianzhou consume orders --since 10m --max 10
+
+    Example: tianzhou consume scans --from-beginning --max 1 --out ./scans
     """
     if from_beginning is False and (since, until, offset) != (None, None, None):
         raise ConfigError("--from-end begins behind the newest message; leave --since, --until and --offset out")
@@ -95,7 +108,7 @@ def consume(
             "--since, --until, --offset and --queue are for looking; members of a group continue at its offsets, "
             f"which `tianzhou group reset {group} -t {topic} --to ...` moves"
         )
-    printer = _Printer(limit, timeout, output)
+    printer = _Printer(limit, timeout, output, None if out is None else BodyFolder(out))
     servers: Servers = {"namesrv_addr": namesrv, "tls": tls}
 
     async def main() -> None:
@@ -116,11 +129,12 @@ def consume(
 class _Printer:
     """Prints messages until there are enough, or none came for long enough."""
 
-    def __init__(self, limit: int | None, timeout: float | None, output: Output) -> None:
+    def __init__(self, limit: int | None, timeout: float | None, output: Output, bodies: BodyFolder | None) -> None:
         self.shown = 0
         self._limit = limit
         self._timeout = timeout
         self._output = output
+        self._bodies = bodies
 
     async def run(self, batches: Batches) -> None:
         if self._limit is None and self._timeout is None and sys.stderr.isatty():
@@ -144,13 +158,26 @@ class _Printer:
                 raise BrokenPipeError
 
     def _show(self, message: MessageExt) -> None:
+        if self._bodies is not None:
+            self._show_file(message, self._bodies.write(message))
+            return
         if self._output is Output.json:
             print_json_pieces(document_pieces(message))
             return
-        mark = "".join(f" {name}={value}" for name, value in (("tags", message.tags), ("keys", message.keys)) if value)
-        place = f"{message.broker_name}:{message.queue_id}@{message.queue_offset}"
-        head = f"{local_time_ms(message.store_timestamp)} {place}{mark} "
-        print_line_pieces(chain([head], text_pieces(message.body)))
+        print_line_pieces(chain([_head(message)], text_pieces(message.body)))
+
+    def _show_file(self, message: MessageExt, file: Path) -> None:
+        size = file.stat().st_size
+        if self._output is Output.json:
+            print_json(fields_of(message) | {"file": str(file), "size": size})
+        else:
+            print_line(f"{_head(message)}{file} ({counted(size, 'byte')})")
+
+
+def _head(message: MessageExt) -> str:
+    mark = "".join(f" {name}={value}" for name, value in (("tags", message.tags), ("keys", message.keys)) if value)
+    place = f"{message.broker_name}:{message.queue_id}@{message.queue_offset}"
+    return f"{local_time_ms(message.store_timestamp)} {place}{mark} "
 
 
 async def _join(
@@ -177,7 +204,7 @@ async def _join(
                 print_note(f"topic {topic} does not exist yet; its messages are shown when it does")
             try:
                 await printer.run(batches)
-            except OSError as error:
+            except (OSError, ConfigError) as error:
                 raise _NotShownError(error) from None
     except _NotShownError as end:
         raise end.error from None
@@ -186,6 +213,6 @@ async def _join(
 class _NotShownError(BaseException):
     """Output failed. No `Exception`, because the message is not at fault: it just is not consumed."""
 
-    def __init__(self, error: OSError) -> None:
+    def __init__(self, error: OSError | ConfigError) -> None:
         self.error = error
         super().__init__(error)

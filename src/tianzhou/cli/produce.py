@@ -48,6 +48,10 @@ def produce(
     file: Annotated[
         Path | None, typer.Option(help="File whose lines are the bodies; empty lines are left out.")
     ] = None,
+    body_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="File that is one message's body, byte by byte; - reads stdin to its end."),
+    ] = None,
     tags: Annotated[str | None, typer.Option(help="Tag of every message.")] = None,
     keys: Annotated[str, typer.Option(help="Keys of every message, separated by spaces.")] = "",
     prop: Annotated[
@@ -55,7 +59,7 @@ def produce(
         typer.Option("-p", "--property", metavar="NAME=VALUE", help="Property of every message; may be repeated."),
     ] = None,
     delay: Annotated[int, typer.Option(help="Delay level, 1 (1 s) to 18 (2 h).", min=0, max=DELAY_LEVELS)] = 0,
-    count: Annotated[int, typer.Option(help="Send --body so many times.", min=1)] = 1,
+    count: Annotated[int, typer.Option(help="Send --body or --body-file so many times.", min=1)] = 1,
     group: Annotated[str, typer.Option(help="Producer group.")] = "tianzhou-cli",
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     tls: TlsOption = None,
@@ -64,11 +68,17 @@ def produce(
     """Send messages to a topic.
 
     Example: tianzhou produce orders --body '{"id": 1}' --tags created --keys 1
+
+    Example: tianzhou produce scans --body-file scan.pdf -p name=scan.pdf
     """
     properties = dict(property_of(text) for text in prop or [])
-    if body is not None and file is not None:
-        raise ConfigError("--body and --file exclude each other; give one")
-    if body is None and count != 1:
+    given = [
+        name for name, value in (("--body", body), ("--file", file), ("--body-file", body_file)) if value is not None
+    ]
+    if len(given) > 1:
+        raise ConfigError(f"{' and '.join(given)} exclude each other; give one")
+    is_one = body is not None or body_file is not None
+    if not is_one and count != 1:
         raise ConfigError("--count repeats --body; give one, or leave --count out")
     from tianzhou.model import Message
 
@@ -78,7 +88,13 @@ def produce(
     async def main() -> None:
         from tianzhou.client import Producer
 
-        bodies, total = (_repeated(body.encode(), count), count) if body is not None else (_lines(file), None)
+        if body_file is not None:
+            from tianzhou.cli.messages.body_files import read_body
+
+            bodies = _repeated(await read_body(body_file, LONGEST_LINE), count)
+        else:
+            bodies = _lines(file) if body is None else _repeated(body.encode(), count)
+        total = count if is_one else None
         sending, complete = Sending(total, output), False
         try:
             async with Producer(group, namesrv, tls=tls) as producer:

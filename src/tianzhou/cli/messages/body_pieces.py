@@ -42,6 +42,11 @@ def document(message: MessageExt) -> dict[str, Any]:
     return _fields_before(message) | body | _fields_behind(message)
 
 
+def fields_of(message: MessageExt) -> dict[str, Any]:
+    """Return a message as a JSON object without its body."""
+    return _fields_before(message) | _fields_behind(message)
+
+
 def document_pieces(message: MessageExt, more: Mapping[str, Any] | None = None) -> Iterator[str]:
     """Yield the JSON text of `document`.
 

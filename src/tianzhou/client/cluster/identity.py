@@ -8,6 +8,7 @@ import re
 import socket
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from tianzhou.errors import ConfigError
 from tianzhou.escaping import shown
@@ -35,7 +36,7 @@ def name_server_addresses(addresses: str | Sequence[str] | None) -> list[str]:
     if addresses is None:
         addresses = os.environ.get(NAMESRV_ENV, "")
         source = f"the environment's {NAMESRV_ENV}: "
-    parts = addresses.replace(",", ";").split(";") if isinstance(addresses, str) else list(addresses)
+    parts: list[Any] = addresses.replace(",", ";").split(";") if isinstance(addresses, str) else list(addresses)
     result: list[str] = []
     faults = Faults(source)
     for part in parts:
