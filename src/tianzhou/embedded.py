@@ -19,9 +19,8 @@ from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.zero_loss import with_profile
 from tianzhou.clock import Clock, SystemClock
 from tianzhou.data_folder import FIRST_BROKER, claim
-from tianzhou.errors import ConfigError, StoreLocked
+from tianzhou.errors import ConfigError, Faults, StoreLocked
 from tianzhou.escaping import shown
-from tianzhou.faults import Faults
 from tianzhou.limits import Bounds
 from tianzhou.metrics.settings import MetricsSettings
 from tianzhou.namesrv.changeable_settings import RULES as NAME_SERVER_RULES

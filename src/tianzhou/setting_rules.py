@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from tianzhou.errors import ConfigError
+from tianzhou.errors import ConfigError, Faults
 from tianzhou.escaping import shown
-from tianzhou.faults import Faults
 from tianzhou.log_levels import KEY, parse_levels
 from tianzhou.settings import dump, keyed_fields
 

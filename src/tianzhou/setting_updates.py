@@ -6,9 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tianzhou.errors import ConfigError, SettingFixed
+from tianzhou.errors import ConfigError, Faults, SettingFixed
 from tianzhou.escaping import escaped, shown
-from tianzhou.faults import Faults
 from tianzhou.limits import CONFIG_UPDATE_BYTES, CONFIG_UPDATE_KEYS, CONFIG_VALUE_LENGTH, Refusals
 from tianzhou.setting_rules import Rules, problems
 from tianzhou.settings import MASK, apply, dump, parse_properties, unknown_keys

@@ -13,9 +13,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, TypeVar, get_type_hints
 
-from tianzhou.errors import ConfigError
+from tianzhou.errors import ConfigError, Faults
 from tianzhou.escaping import shown
-from tianzhou.faults import Faults
 
 S = TypeVar("S")
 MASK: Final = "******"

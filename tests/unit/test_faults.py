@@ -10,8 +10,7 @@ from tianzhou.broker.settings import BrokerSettings
 from tianzhou.cli import servers
 from tianzhou.cli.conf_files import read_assignments, read_conf
 from tianzhou.embedded import configured
-from tianzhou.errors import ConfigError
-from tianzhou.faults import Faults
+from tianzhou.errors import ConfigError, Faults
 from tianzhou.remoting.tls import load_tls
 from tianzhou.setting_rules import Problem, Rules, check
 from tianzhou.setting_updates import judge

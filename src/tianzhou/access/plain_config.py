@@ -14,9 +14,8 @@ import msgspec
 
 from tianzhou.access.addresses import parse_pattern
 from tianzhou.access.resources import Permission
-from tianzhou.errors import ConfigError
+from tianzhou.errors import ConfigError, Faults
 from tianzhou.escaping import shown
-from tianzhou.faults import Faults
 from tianzhou.model import DataVersion
 
 MAX_FILE: Final = 4 << 20

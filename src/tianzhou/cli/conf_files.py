@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from tianzhou.cli.output import Output, print_json, print_note, print_text
-from tianzhou.errors import ConfigError
+from tianzhou.errors import ConfigError, Faults
 from tianzhou.escaping import shown
-from tianzhou.faults import Faults
 from tianzhou.setting_files import decoded
 from tianzhou.setting_rules import Rules, check
 from tianzhou.settings import (

@@ -27,8 +27,7 @@ from tianzhou.cli.serving.broker_settings import broker_settings
 from tianzhou.cli.serving.server_logs import LogFormat, LogFormatOption, LogLevelOption, ServerLogs, set_up_logs
 from tianzhou.cli.serving.sub_commands import starts
 from tianzhou.cli.signals import import_msgspec, run_server
-from tianzhou.errors import ConfigError, TianzhouError
-from tianzhou.faults import Faults
+from tianzhou.errors import ConfigError, Faults, TianzhouError
 from tianzhou.setting_rules import check
 from tianzhou.settings import bind, dump, ignored_lines
 

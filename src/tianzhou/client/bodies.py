@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import msgspec
 
-from tianzhou.callbacks import failure_of
 from tianzhou.errors import ClientError, ConfigError, UndecodableBody
 from tianzhou.model import Message, MessageExt, names
+from tianzhou.remoting.callbacks import failure_of
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"

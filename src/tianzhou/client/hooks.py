@@ -31,9 +31,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from tianzhou.callbacks import failure_of
 from tianzhou.errors import ClientError, TianzhouError
 from tianzhou.model import ConsumeResult, Message, MessageExt, MessageQueue, SendResult, TransactionState, names
+from tianzhou.remoting.callbacks import failure_of
 
 _log = logging.getLogger(__name__)
 

@@ -14,16 +14,16 @@ from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from tianzhou.callbacks import failure_of
 from tianzhou.clock import Clock
 from tianzhou.errors import ClientError, ConfigError, ConnectFailed, ConnectionLost, RequestTimeout
 from tianzhou.escaping import shown
+from tianzhou.model.server_addresses import MAX_PORT, address_fault
+from tianzhou.remoting.callbacks import failure_of
 from tianzhou.remoting.connection import Connection, Processor
 from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.remoting.handshakes import for_new_connection, why_refused, why_unanswered
 from tianzhou.remoting.proxy import ProxyHeader
 from tianzhou.remoting.tls import SHUTDOWN_TIMEOUT_S
-from tianzhou.server_addresses import MAX_PORT, address_fault
 from tianzhou.wire.codes import ResponseCode
 from tianzhou.wire.command import Command, decode, encode
 

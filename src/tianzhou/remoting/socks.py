@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tianzhou.errors import ConfigError, ConnectFailed
-from tianzhou.server_addresses import address_fault
+from tianzhou.model.server_addresses import address_fault
 
 VERSION: Final = 5
 LOGIN_VERSION: Final = 1

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 from tianzhou.access import certificate_accounts
-from tianzhou.errors import ConfigError
-from tianzhou.faults import Faults
+from tianzhou.errors import ConfigError, Faults
 from tianzhou.limits import HANDSHAKE_SECONDS
 from tianzhou.remoting.handshakes import KeyedContext, first_byte, hardened
 from tianzhou.settings import apply, bind, key_of, keyed, parse_properties

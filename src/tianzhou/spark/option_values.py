@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 from tianzhou.errors import ConfigError, FilterSyntaxError
 from tianzhou.filter.tags import parse_tags
-from tianzhou.server_addresses import address_fault
+from tianzhou.model.server_addresses import address_fault
 
 T = TypeVar("T")
 D = TypeVar("D")

@@ -8,9 +8,9 @@ from collections.abc import Awaitable
 from typing import Any
 
 from tianzhou import client
-from tianzhou.callbacks import failure_of
 from tianzhou.client.producer.transactions import LocalTransaction, as_state
 from tianzhou.model import Message, TransactionSendResult, TransactionState
+from tianzhou.remoting.callbacks import failure_of
 from tianzhou.sync.producer import Producer
 
 _log = logging.getLogger(__name__)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from tianzhou.cli.conf_files import check_port, print_ignored, read_conf
 from tianzhou.cli.output import print_note
-from tianzhou.errors import ConfigError
-from tianzhou.faults import Faults
+from tianzhou.errors import ConfigError, Faults
 from tianzhou.setting_rules import check
 from tianzhou.settings import bind
 

@@ -11,8 +11,7 @@ import typer
 from tianzhou.cli.output import Output, OutputOption, local_time, print_fields, print_note
 from tianzhou.cli.progress import progress
 from tianzhou.cli.store.store_folder import PROGRESS_FROM, StoreArgument, open_stores
-from tianzhou.errors import ConfigError
-from tianzhou.faults import Faults
+from tianzhou.errors import ConfigError, Faults
 
 if TYPE_CHECKING:
     from tianzhou.store.offline.backup import Manifest

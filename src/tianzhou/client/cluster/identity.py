@@ -10,10 +10,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from tianzhou.errors import ConfigError
+from tianzhou.errors import ConfigError, Faults
 from tianzhou.escaping import shown
-from tianzhou.faults import Faults
-from tianzhou.server_addresses import address_fault
+from tianzhou.model.server_addresses import address_fault
 
 NAMESRV_ENV = "NAMESRV_ADDR"
 _SCHEMES = frozenset({"http", "https"})

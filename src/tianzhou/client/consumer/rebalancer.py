@@ -8,13 +8,13 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from typing import NamedTuple, TypeVar
 
-from tianzhou.callbacks import failure_of
 from tianzhou.client.cluster import rpc
 from tianzhou.client.consumer.allocation import changes, sorted_client_ids
 from tianzhou.client.consumer.options import ConsumerOptions
 from tianzhou.client.instance import ClientInstance
 from tianzhou.errors import TianzhouError
 from tianzhou.model import MessageModel, MessageQueue
+from tianzhou.remoting.callbacks import failure_of
 
 T = TypeVar("T")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from tianzhou.callbacks import failure_of
 from tianzhou.client.producer.latency_faults import LatencyFaults
 from tianzhou.errors import ClientError
 from tianzhou.model import Message, MessageQueue
+from tianzhou.remoting.callbacks import failure_of
 from tianzhou.wire.hashing import java_hash
 
 QueueSelector = Callable[[Sequence[MessageQueue], Message, Any], MessageQueue]

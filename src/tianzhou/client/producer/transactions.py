@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias, Unpack
 
-from tianzhou.callbacks import call_in_thread, failure_of
 from tianzhou.client.cluster import rpc
 from tianzhou.client.cluster.member import StateQuestion
 from tianzhou.client.hooks import EndTransactionContext, EndTransactionHook, begin, end
@@ -29,6 +28,7 @@ from tianzhou.model import (
     TransactionState,
     names,
 )
+from tianzhou.remoting.callbacks import call_in_thread, failure_of
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.ids import parse_offset_msg_id

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, Unpack
 
-from tianzhou.callbacks import failure_of
 from tianzhou.client.cluster.tasks import Tasks
 from tianzhou.client.consumer.pull.pull_consumer import PullConsumer
 from tianzhou.client.group_client import Startable
@@ -16,6 +15,7 @@ from tianzhou.client.option_keywords import ScheduleKeywords
 from tianzhou.client.validation import check_number
 from tianzhou.errors import ClientError
 from tianzhou.model import MessageQueue
+from tianzhou.remoting.callbacks import failure_of
 
 _log = logging.getLogger(__name__)
 

@@ -7,10 +7,10 @@ import logging
 from collections.abc import Callable
 from typing import TypeAlias
 
-from tianzhou.callbacks import failure_of
 from tianzhou.client.instance import ClientInstance
 from tianzhou.errors import TianzhouError
 from tianzhou.model import MessageQueue
+from tianzhou.remoting.callbacks import failure_of
 
 _log = logging.getLogger(__name__)
 

@@ -11,7 +11,6 @@ from typing import Any
 
 from tianzhou._hot import HandlerCalls
 from tianzhou._hot.deliveries import Unfinished
-from tianzhou.callbacks import failure_of
 from tianzhou.client.consumer.push.consume_rates import TopicRates
 from tianzhou.client.consumer.push.dispatcher import TURN_MESSAGES, HandlerDispatcher, Work
 from tianzhou.client.consumer.push.handlers import ConsumeContext
@@ -22,6 +21,7 @@ from tianzhou.client.consumer.push.workers import Slot
 from tianzhou.client.consumer.send_back import DEFAULT_MAX_RECONSUME_TIMES
 from tianzhou.client.retry import SEND_BACK_RETRY_MS
 from tianzhou.model import ConsumeResult, MessageExt, names
+from tianzhou.remoting.callbacks import failure_of
 from tianzhou.wire.delivered import DeliveredMessage, pair_behind
 
 _log = logging.getLogger(__name__)

@@ -11,13 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
-from tianzhou.callbacks import call_in_thread, failure_of
 from tianzhou.client.consumer.push.process_pool import ProcessPool
 from tianzhou.client.consumer.push.retry_policy import NextStep, RetryPolicy, check_policy, next_step
 from tianzhou.client.consumer.push.typed_bodies import AT_ONCE, NotCalled, TypedBody, Undecodable, typed_body
 from tianzhou.client.hooks import ConsumeHook, ConsumeOutcome, HandlerCall, begin, end
 from tianzhou.errors import ClientError, ConfigError
 from tianzhou.model import ConsumeResult, MessageExt, MessageQueue
+from tianzhou.remoting.callbacks import call_in_thread, failure_of
 
 Handler: TypeAlias = Callable[..., "ConsumeResult | Awaitable[ConsumeResult | None] | None"]
 """Consumes a message, or a list of messages when `consume_message_batch_max_size` is above 1.

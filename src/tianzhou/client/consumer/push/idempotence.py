@@ -31,10 +31,10 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
-from tianzhou.callbacks import call_in_thread
 from tianzhou.clock import Clock, SystemClock
 from tianzhou.errors import ConfigError, DuplicateInProgress
 from tianzhou.model import ConsumeResult, MessageExt
+from tianzhou.remoting.callbacks import call_in_thread
 
 H = TypeVar("H", bound=Callable[..., Any])
 _AGAIN = frozenset(

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from tianzhou.callbacks import failure_of
+from tianzhou.remoting.callbacks import failure_of
 
 PAUSE_S: Final = 1.0
 """Before a worker that failed is followed by another."""

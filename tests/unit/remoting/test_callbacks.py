@@ -6,8 +6,8 @@ from concurrent import futures
 
 import pytest
 
-from tianzhou.callbacks import call_in_thread, failure_of
 from tianzhou.errors import CallbackExit
+from tianzhou.remoting.callbacks import call_in_thread, failure_of
 
 
 def in_thread(function):
