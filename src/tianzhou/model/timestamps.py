@@ -1,7 +1,8 @@
-"""Times of messages, in milliseconds since the epoch, that a date can stand for.
+"""The range of message times that become dates, and the properties that keep other times as numbers.
 
-A producer's clock may say anything that fits into 64 bits. Python's dates end with the year 9999, so a row with a later
-time would fail in whatever makes a date of it.
+A message has two times in milliseconds since the epoch: the producer's and the broker's. The producer's clock may be
+wrong, and the field has 64 bits. Python's dates end with the year 9999, so a later time makes the conversion of its
+row fail.
 """
 
 from __future__ import annotations
@@ -10,17 +11,18 @@ import datetime as dt
 from typing import Final
 
 _MARGIN_MS: Final = 2 * 86_400_000
-"""Milliseconds by which Python looks beyond a time to find the time in another zone: zones differ by up to 14 hours,
-and Python looks for changes of the clock in the 24 hours around."""
+"""Milliseconds that Python needs beyond a time to convert it: zones differ by up to 14 hours from UTC, and Python also
+converts the time 24 hours away to find changes of the clock."""
 MIN_TIME_MS: Final = -62_135_596_800_000 + _MARGIN_MS
 """The earliest time that is a date in every time zone: the third day of the year 1, UTC."""
 MAX_TIME_MS: Final = 253_402_300_799_999 - _MARGIN_MS
 """The latest time that is a date in every time zone: the end of 29 December 9999, UTC."""
 BORN_TIMESTAMP_MS: Final = "BORN_TIMESTAMP_MS"
-"""Property of a row that has the producer's time as a number, where no date can stand for it."""
+"""Property of a row with the producer's time as a number, where `bornTimestamp` is null."""
 STORE_TIMESTAMP_MS: Final = "STORE_TIMESTAMP_MS"
-"""Property of a row that has the broker's time as a number, where no date can stand for it."""
+"""Property of a row with the broker's time as a number, where `storeTimestamp` is null."""
 RAW_TIMES: Final = frozenset({BORN_TIMESTAMP_MS, STORE_TIMESTAMP_MS})
+"""Names of both properties."""
 
 
 def is_date(timestamp_ms: int) -> bool:
@@ -29,11 +31,11 @@ def is_date(timestamp_ms: int) -> bool:
 
 
 def local_date(timestamp_ms: int) -> dt.datetime | None:
-    """Return a time in the machine's zone; None when no date can stand for the time."""
+    """Return a time in the machine's zone; None outside the years 1 to 9999."""
     return dt.datetime.fromtimestamp(timestamp_ms / 1000).astimezone() if is_date(timestamp_ms) else None
 
 
 def raw_times(born_timestamp_ms: int, store_timestamp_ms: int) -> dict[str, str]:
-    """Return the properties that hold those of a message's two times that no date can stand for."""
+    """Return the properties that keep a message's times outside the years 1 to 9999 as numbers."""
     times = {BORN_TIMESTAMP_MS: born_timestamp_ms, STORE_TIMESTAMP_MS: store_timestamp_ms}
     return {name: str(at_ms) for name, at_ms in times.items() if not is_date(at_ms)}
