@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -76,7 +77,18 @@ def rows(to) -> list[dict]:
 
 
 def places(to) -> Counter:
-    return Counter((row["queueId"], row["queueOffset"]) for row in rows(to))
+    found: Counter = Counter()
+    for path in files(to):
+        status = path.stat()
+        found.update(places_in(path, status.st_ino, status.st_mtime_ns, status.st_size))
+    return found
+
+
+@cache
+def places_in(path: Path, *file: int) -> tuple[tuple[int, int], ...]:
+    """Queues and offsets in a file; the numbers tell one that is written anew from the former one of its name."""
+    columns = pq.ParquetFile(path).read(["queueId", "queueOffset"], use_threads=False)
+    return tuple(zip(*(column.to_pylist() for column in columns.columns), strict=True))
 
 
 def every(queues) -> Counter:
