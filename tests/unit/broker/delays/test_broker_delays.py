@@ -4,8 +4,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from broker_bench import Bench, Peer
+from broker_bench import Bench, OpenBench, Peer
 
+from open_fixtures import open_for_test
 from store_reads import read_now
 from tianzhou.model import SubscriptionGroupConfig, TopicConfig
 from tianzhou.wire.fields import read_reply
@@ -13,6 +14,18 @@ from tianzhou.wire.properties import decode_properties
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 STEPS_S = [10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200]
+
+SELDOM_MS = {
+    "flush_interval_commit_log": 60_000,
+    "flush_interval_consume_queue": 60_000,
+    "clean_resource_interval": 60_000,
+}
+"""Pauses of the store's own work, which hours of virtual time would otherwise mostly be spent on."""
+
+
+@pytest.fixture
+def bench(broker: OpenBench, request: pytest.FixtureRequest) -> Bench:
+    return open_for_test(request, broker(store=SELDOM_MS))
 
 
 def properties(record: Any) -> dict[str, str]:
