@@ -35,10 +35,7 @@ def test_the_examples_of_the_how_to(tmp_path):
     assert f"{count} passed" in done.stdout, done.stdout + done.stderr
 
 
-@pytest.fixture
-def failing(tmp_path):
-    (tmp_path / "test_failing.py").write_text(
-        """
+FAILING = """
 import pytest
 from tianzhou.testing import cluster_fixture
 
@@ -56,26 +53,8 @@ def test_fails(mine):
 @pytest.mark.tianzhou("virtual")
 def test_options_without_names(tianzhou_cluster):
     pass
-""",
-        encoding="utf-8",
-    )
-    return tmp_path
-
-
-def test_a_failed_test_says_where_the_messages_are(failing):
-    done = run_pytest(failing, "-k", "fails")
-    assert (
-        "NotReached: group billing has not consumed everything of orders: 1 that will be delivered again" in done.stdout
-    )
-    section = done.stdout.split("cluster mine")[1]
-    assert "virtual time passed: 0:00:05" in section
-    assert re.search(r"for orders: a message waits for 5.0 s more", section)
-    assert re.search(r"for %RETRY%billing: a message waits for 5.0 s more", section)
-
-
-def test_a_wait_that_was_given_up_shows_the_line_of_the_test_and_none_of_the_kit(tmp_path):
-    (tmp_path / "test_waits.py").write_text(
-        """
+"""
+WAITING = """
 import pytest
 
 @pytest.mark.tianzhou(virtual=True)
@@ -86,20 +65,38 @@ def test_consumed(tianzhou_cluster):
 @pytest.mark.tianzhou(virtual=True)
 def test_condition(tianzhou_cluster):
     tianzhou_cluster.wait_until(lambda: False, within=1)
-""",
-        encoding="utf-8",
-    )
-    said = run_pytest(tmp_path).stdout
+"""
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory):
+    """Output of one run of all tests that fail."""
+    folder = tmp_path_factory.mktemp("failing")
+    (folder / "test_failing.py").write_text(FAILING, encoding="utf-8")
+    (folder / "test_waits.py").write_text(WAITING, encoding="utf-8")
+    return run_pytest(folder).stdout
+
+
+def test_a_failed_test_says_where_the_messages_are(said):
+    assert "NotReached: group billing has not consumed everything of orders: 1 that will be delivered again" in said
+    section = said.split("cluster mine")[1]
+    assert "virtual time passed: 0:00:05" in section
+    assert re.search(r"for orders: a message waits for 5.0 s more", section)
+    assert re.search(r"for %RETRY%billing: a message waits for 5.0 s more", section)
+
+
+def test_a_wait_that_was_given_up_shows_the_line_of_the_test_and_none_of_the_kit(said):
     assert (
         ">       tianzhou_cluster.wait_until_consumed(" in said or ">   tianzhou_cluster.wait_until_consumed(" in said
     )
-    assert re.findall(r"^(\S+\.py):\d+: NotReached$", said, re.MULTILINE) == ["test_waits.py"] * 2
-    assert not re.search(r"^\S*(tianzhou|asyncio|concurrent)/\S+:\d+:", said, re.MULTILINE)
+    ends = re.findall(r"^(\S+\.py):\d+: NotReached$", said, re.MULTILINE)
+    assert ends == ["test_failing.py", *["test_waits.py"] * 2]
+    failures = said.split("= FAILURES =")[1]
+    assert not re.search(r"^\S*(tianzhou|asyncio|concurrent)/\S+:\d+:", failures, re.MULTILINE)
 
 
-def test_options_without_names_are_refused(failing):
-    done = run_pytest(failing, "-k", "options")
-    assert "options have names, as in @pytest.mark.tianzhou(virtual=True)" in done.stdout
+def test_options_without_names_are_refused(said):
+    assert "options have names, as in @pytest.mark.tianzhou(virtual=True)" in said
 
 
 def test_installed_pytest_finds_the_plugin_by_itself():
