@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -97,15 +98,16 @@ def make_base(target: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """An engine that has the base alone."""
+def engine() -> Iterator[Engine]:
+    """An engine that has the base alone; its storage, of some gigabytes, is on the disk."""
     if os.geteuid() != 0:
         pytest.skip("buildah's chroot isolation and debootstrap need root")
-    folder = tmp_path_factory.mktemp("engine")
+    folder = Path(tempfile.mkdtemp(prefix="tianzhou-image-", dir="/var/tmp"))
     try:
         engine = Engine(folder)
         base = cached("image-base", DEBIAN, make_base) / "base"
     except ToolchainMissingError as missing:
+        folder.rmdir()
         pytest.skip(str(missing))
     container = engine.do("from", "scratch")
     engine.do("add", "-q", container, base, "/")
