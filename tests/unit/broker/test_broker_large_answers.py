@@ -17,7 +17,7 @@ from tianzhou.wire.bodies.groups import SUBSCRIPTION_GROUPS
 from tianzhou.wire.bodies.topics import TOPIC_CONFIGS
 from tianzhou.wire.codes import RequestCode
 
-MANY = 1_500
+MANY = 600
 GROUPS = SUBSCRIPTION_GROUPS.dumps(SubscriptionGroupConfig(f"N{n}") for n in range(MANY))
 TOPICS = TOPIC_CONFIGS.dumps(TopicConfig(f"N{n}", 1, 1) for n in range(MANY))
 LOCK = LOCK_REQUEST.dumps(LockRequest("c", "G", [MessageQueue("W", "b", n) for n in range(MANY)]))

@@ -13,7 +13,7 @@ from tianzhou.remoting import turns
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
 
-MANY = 1_500
+MANY = 600
 ASKED = {
     "206": (RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {}),
     "224": (RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": "DefaultCluster"}),
