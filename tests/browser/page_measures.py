@@ -30,8 +30,16 @@ _MARK_ACTIONS = """
   }
 }
 """
-_ACTIONS = """
+_NOTE_STOPS = """
+() => {
+  window.stopped = new Set([document.activeElement?.dataset.action]);
+  document.addEventListener('focusin', event => window.stopped.add(event.target.dataset.action));
+  return [...document.querySelectorAll('[data-action]')].map(one => one.dataset.action);
+}
+"""
+_NOT_STOPPED = """
 () => Object.fromEntries([...document.querySelectorAll('[data-action]')]
+  .filter(one => !window.stopped.has(one.dataset.action))
   .map(one => [one.dataset.action, one.outerHTML.slice(0, 150)]))
 """
 _FAINT = """
@@ -92,6 +100,8 @@ _WORD = re.compile(r"[A-Za-z]{2,}")
 _SENTENCE = re.compile(r"[A-Za-z]+(?:[ ,;]+[a-z]+){2,}")
 MORE_STOPS = 60
 """Stops of the tabulator that are none of the actions, as scrolled texts."""
+STOPS_AT_ONCE = 10
+"""Stops between two questions of what is left."""
 
 
 def too_wide(page: Any, width: int) -> list[str]:
@@ -103,15 +113,13 @@ def too_wide(page: Any, width: int) -> list[str]:
 def not_reached(page: Any) -> list[str]:
     """What can be done with the mouse, and is not reached by the tabulator."""
     page.evaluate(_MARK_ACTIONS)
-    left = page.evaluate(_ACTIONS)
-    for _ in range(len(left) + MORE_STOPS):
-        page.keyboard.press("Tab")
-        left.pop(page.evaluate("document.activeElement.dataset.action"), None)
-        if not left:
+    left = page.evaluate(_NOTE_STOPS)
+    for stop in range(len(left) + MORE_STOPS):
+        if stop % STOPS_AT_ONCE == 0 and not (left := page.evaluate(_NOT_STOPPED)):
             break
+        page.keyboard.press("Tab")
     # What was drawn anew meanwhile has lost its mark.
-    still: dict[str, str] = page.evaluate(_ACTIONS) if left else {}
-    return [text for number, text in left.items() if number in still]
+    return [*page.evaluate(_NOT_STOPPED).values()]
 
 
 def faint(page: Any) -> list[str]:

@@ -17,8 +17,8 @@ from tianzhou.model import Message, TransactionState
 from waiting import until
 
 DESK = {"width": 1280, "height": 800}
-STEADY = "() => !document.getAnimations().some(one => one instanceof CSSTransition)"
-"""Whether colours have stopped changing."""
+AT_ONCE = "*, *::before, *::after { transition: none !important }"
+"""Style in which colours change at once."""
 TELEPHONE = {"width": 390, "height": 844}
 
 
@@ -125,10 +125,10 @@ def seen(chromium: Any, filled: Site, addresses: list[str]) -> dict[str, Seen]:
                 one.unreached = not_reached(page)
             page.set_viewport_size(DESK)
             if language == "en":
+                page.add_style_tag(content=AT_ONCE)
                 for scheme in ("dark", "light"):
                     page.emulate_media(color_scheme=scheme)
                     page.locator("body.body--dark" if scheme == "dark" else "body.body--light").wait_for()
-                    page.wait_for_function(STEADY)
                     one.faint[scheme] = faint(page)
             else:
                 one.english = english(page, (*NAMES, "nothing-like-it", "nobody"))

@@ -12,6 +12,9 @@ STYLE: Final = """
   .body--dark .text-grey, .body--dark .text-grey-8 { color: #bdbdbd !important; }
   .nicegui-link:not(.text-white) { color: var(--q-primary); }
   .body--dark .text-primary, .body--dark .nicegui-link:not(.text-white) { color: #7cb8e4 !important; }
+  .body--dark .q-field--focused .q-field__label { color: #7cb8e4 !important; }
+  .text-positive { color: #1a7f37 !important; }
+  .body--dark .text-positive { color: #4cc36a !important; }
   .body--dark .text-negative { color: #ff8a80 !important; }
   .q-badge.bg-warning { color: #000 !important; }
   .q-table thead th { vertical-align: bottom; }
