@@ -9,6 +9,7 @@ from tianzhou.broker.changeable_settings import RULES
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.cli import servers
 from tianzhou.cli.conf_files import read_assignments, read_conf
+from tianzhou.cli.serving import server_settings
 from tianzhou.embedded import configured
 from tianzhou.errors import ConfigError, Faults
 from tianzhou.remoting.tls import load_tls
@@ -94,7 +95,7 @@ enableControllerMode=true
 def test_a_broker_names_each_wrong_line_of_its_file_at_once(tmp_path):
     path = tmp_path / "broker.conf"
     path.write_text(BAD)
-    texts = faults_of(servers.broker_settings, path, "")
+    texts = faults_of(server_settings.broker_settings, path, "")
     keys = (
         "line 4:",
         "enableControllerMode",
@@ -119,7 +120,7 @@ def test_a_group_with_another_fault_has_no_more_faults_than_it_has(tmp_path):
         "enableDLegerCommitLog=true\ndLegerGroup=g\ndLegerPeers=n0-127.0.0.1:40911;n1-127.0.0.1:40912\n"
         "dLegerSelfId=n1\nmaxMessageSize=1\nflushDiskType=X\n"
     )
-    texts = faults_of(servers.broker_settings, path, "")
+    texts = faults_of(server_settings.broker_settings, path, "")
     assert sorted(text.rpartition(": ")[0].rpartition(": ")[2] for text in texts) == [
         "flushDiskType=X",
         "maxMessageSize=1",
@@ -139,7 +140,7 @@ def test_serve_names_faults_of_its_file_and_flags_at_once(tmp_path):
     path = tmp_path / "serve.conf"
     path.write_text("brokerName=x\nmaxQueues=soon\nmaxTopics=many\nflushDiskType=NEVER\n")
     faults = Faults()
-    servers._serve_values(path, ["maxTopics=10", "nokey", "maxTopicz=1", "maxBrokers=-1"], faults)
+    server_settings.serve_values(path, ["maxTopics=10", "nokey", "maxTopicz=1", "maxBrokers=-1"], faults)
     named = ["brokerName", "maxQueues", "flushDiskType", "nokey", "maxTopicz", "maxBrokers"]
     texts = faults_of(faults.check)
     assert len(texts) == len(named)

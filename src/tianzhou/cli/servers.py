@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,24 +12,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tianzhou.cli.conf_files import (
-    check_given,
     check_port,
     check_served,
     print_ignored,
     print_settings,
-    read_assignments,
     read_conf,
 )
 from tianzhou.cli.output import Output, OutputOption, print_json, print_line, print_note
 from tianzhou.cli.process import BEGAN
 from tianzhou.cli.reachability import check_address
-from tianzhou.cli.serving.broker_settings import broker_settings
 from tianzhou.cli.serving.server_logs import LogFormat, LogFormatOption, LogLevelOption, ServerLogs, set_up_logs
+from tianzhou.cli.serving.server_settings import broker_settings, serve_values
 from tianzhou.cli.serving.sub_commands import starts
 from tianzhou.cli.signals import import_msgspec, run_server
 from tianzhou.errors import ConfigError, Faults, TianzhouError
 from tianzhou.setting_rules import check
-from tianzhou.settings import bind, dump, ignored_lines
+from tianzhou.settings import bind, dump
 
 if TYPE_CHECKING:
     import asyncio
@@ -133,7 +131,7 @@ def serve(
     with faults.noted():
         check_port("--broker-port", broker_port, least=3)
     console_port = port_of(console, console_port)
-    values, tls_values = _serve_values(config, set_values or [], faults)
+    values, tls_values = serve_values(config, set_values or [], faults)
     flags = {"tls.server.mode": tls, "tls.config.file": tls_config}
     tls_values |= {key: str(flag) for key, flag in flags.items() if flag is not None}
     tls_settings = load_tls(tls_values, source="--tls-config" if tls_config else str(config or "--set"), faults=faults)
@@ -214,38 +212,6 @@ def _members(replicas: int | None, brokers: str | None, folder: Path) -> int:
     for name in ports:
         check_served(Group.of(members).values(name, ports, "127.0.0.1"), f"--replicas {members}")
     return members
-
-
-def _serve_values(
-    config: Path | None, assignments: Sequence[str], faults: Faults
-) -> tuple[dict[str, str], dict[str, str]]:
-    """The settings that `-c` and, before it, `--set` give `serve`: those of its servers, and those of TLS."""
-    from tianzhou.broker.changeable_settings import RULES
-    from tianzhou.broker.ignored_settings import IGNORED
-    from tianzhou.broker.settings import BrokerSettings
-    from tianzhou.embedded import check_values
-    from tianzhou.namesrv.changeable_settings import RULES as RULES_OF_NAMESRV
-    from tianzhou.namesrv.settings import IGNORED as IGNORED_OF_NAMESRV
-    from tianzhou.namesrv.settings import NamesrvSettings
-    from tianzhou.remoting.tls import KEYS, TlsSettings
-    from tianzhou.store.settings import StoreSettings
-
-    classes = BrokerSettings, StoreSettings, NamesrvSettings, TlsSettings
-    of_file = read_conf(config, *classes, faults=faults)
-    of_flags = read_assignments("--set", assignments, *classes, faults=faults)
-    values = of_file | of_flags
-    with faults.noted():
-        check_values(values)
-    servers = ((RULES, (BrokerSettings, StoreSettings)), (RULES_OF_NAMESRV, (NamesrvSettings,)))
-    in_force = {key: value for key, value in of_file.items() if key not in of_flags}
-    for origin, given in ((f"-c {config}", in_force), ("--set", of_flags)):
-        for rules, kinds in servers:
-            check_given(rules, kinds, given, origin, faults)
-    source = " ".join(text for text, used in ((f"-c {config}", config), ("--set", assignments)) if used)
-    for line in dict.fromkeys(ignored_lines(values, IGNORED) + ignored_lines(values, IGNORED_OF_NAMESRV)):
-        print_note(f"warning: {source}: {line}")
-    of_tls = {key: value for key, value in values.items() if key in KEYS}
-    return {key: value for key, value in values.items() if key not in KEYS}, of_tls
 
 
 def how_fast(hot: str) -> str:

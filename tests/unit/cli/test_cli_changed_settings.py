@@ -14,7 +14,7 @@ from tianzhou.broker.changeable_settings import AT_ONCE
 from tianzhou.broker.changeable_settings import RULES as BROKER_RULES
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.cli.conf_files import check_served, read_conf
-from tianzhou.cli.serving.broker_settings import broker_settings
+from tianzhou.cli.serving.server_settings import broker_settings
 from tianzhou.errors import TianzhouError
 from tianzhou.limits import Refusals
 from tianzhou.namesrv.changeable_settings import RULES as NAME_SERVER_RULES

@@ -6,7 +6,7 @@ import pytest
 
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.cli.conf_files import check_port, read_conf
-from tianzhou.cli.serving.broker_settings import broker_settings
+from tianzhou.cli.serving.server_settings import broker_settings
 from tianzhou.errors import ConfigError
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.store.settings import StoreSettings

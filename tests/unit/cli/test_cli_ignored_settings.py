@@ -11,7 +11,7 @@ import pytest
 
 from tianzhou.broker.ignored_settings import IGNORED
 from tianzhou.broker.settings import BrokerSettings
-from tianzhou.cli.serving.broker_settings import broker_settings
+from tianzhou.cli.serving.server_settings import broker_settings
 from tianzhou.settings import differing, dump, format_properties, ignored_lines
 from tianzhou.store.settings import StoreSettings
 

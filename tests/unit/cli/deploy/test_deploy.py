@@ -15,7 +15,7 @@ import yaml
 from parsed_commands import parse
 
 from tianzhou.cli.conf_files import read_conf
-from tianzhou.cli.serving.broker_settings import broker_settings
+from tianzhou.cli.serving.server_settings import broker_settings
 from tianzhou.namesrv.changeable_settings import RULES
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.setting_rules import check

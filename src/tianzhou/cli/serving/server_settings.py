@@ -1,20 +1,62 @@
-"""Settings of `tianzhou broker`: its file, its flags, and the values that follow from them."""
+"""Settings of servers by their files and flags; one error names all their faults."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tianzhou.cli.conf_files import check_port, print_ignored, read_conf
+from tianzhou.cli.conf_files import check_given, check_port, print_ignored, read_assignments, read_conf
 from tianzhou.cli.output import print_note
 from tianzhou.errors import ConfigError, Faults
 from tianzhou.setting_rules import check
-from tianzhou.settings import bind
+from tianzhou.settings import bind, ignored_lines
 
 if TYPE_CHECKING:
     from tianzhou.broker.settings import BrokerSettings
     from tianzhou.remoting.tls import TlsSettings
     from tianzhou.store.settings import StoreSettings
+
+
+def serve_values(
+    config: Path | None, assignments: Sequence[str], faults: Faults
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the settings that `-c` and `--set` give `serve`; `--set` overrides `-c`.
+
+    Args:
+        config: the file of `-c`.
+        assignments: the `key=value` of each `--set`.
+        faults: takes each wrong line and value.
+
+    Returns:
+        The settings of the servers, and the settings of TLS.
+    """
+    from tianzhou.broker.changeable_settings import RULES
+    from tianzhou.broker.ignored_settings import IGNORED
+    from tianzhou.broker.settings import BrokerSettings
+    from tianzhou.embedded import check_values
+    from tianzhou.namesrv.changeable_settings import RULES as RULES_OF_NAMESRV
+    from tianzhou.namesrv.settings import IGNORED as IGNORED_OF_NAMESRV
+    from tianzhou.namesrv.settings import NamesrvSettings
+    from tianzhou.remoting.tls import KEYS, TlsSettings
+    from tianzhou.store.settings import StoreSettings
+
+    classes = BrokerSettings, StoreSettings, NamesrvSettings, TlsSettings
+    of_file = read_conf(config, *classes, faults=faults)
+    of_flags = read_assignments("--set", assignments, *classes, faults=faults)
+    values = of_file | of_flags
+    with faults.noted():
+        check_values(values)
+    servers = ((RULES, (BrokerSettings, StoreSettings)), (RULES_OF_NAMESRV, (NamesrvSettings,)))
+    in_force = {key: value for key, value in of_file.items() if key not in of_flags}
+    for origin, given in ((f"-c {config}", in_force), ("--set", of_flags)):
+        for rules, kinds in servers:
+            check_given(rules, kinds, given, origin, faults)
+    source = " ".join(text for text, used in ((f"-c {config}", config), ("--set", assignments)) if used)
+    for line in dict.fromkeys(ignored_lines(values, IGNORED) + ignored_lines(values, IGNORED_OF_NAMESRV)):
+        print_note(f"warning: {source}: {line}")
+    of_tls = {key: value for key, value in values.items() if key in KEYS}
+    return {key: value for key, value in values.items() if key not in KEYS}, of_tls
 
 
 def _note_slave_faults(settings: BrokerSettings, store_settings: StoreSettings, source: str, faults: Faults) -> None:
