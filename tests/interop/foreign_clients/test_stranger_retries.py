@@ -5,7 +5,6 @@ Apache's are recorded (`recorded.py`), with the same consumers at its running br
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,6 +27,7 @@ from waiting import until
 pytestmark = pytest.mark.at_once
 
 STEPS = 16
+RUNTIME_INFO = 28
 WITHIN_S = 120
 
 
@@ -149,6 +149,10 @@ def topic_config(broker: str, topic: str) -> dict[str, Any] | None:
     return {name: reply.json()[name] for name in shown} if reply.code == 0 else None
 
 
+def is_dispatched(broker: str) -> bool:
+    return bool(call(broker, RUNTIME_INFO).json()["table"]["dispatchBehindBytes"] == "0")
+
+
 def answers(kind: str, folder: Path) -> dict[str, Any]:
     """The code for each form, where the copies are afterwards, and which topics came to be."""
     with broker_of(kind, folder) as (namesrv, broker), Asker(broker) as asker:
@@ -166,7 +170,7 @@ def answers(kind: str, folder: Path) -> dict[str, Any]:
             # Without the topic 5.3.3 stores dead letters and then fails over its own figures.
             usual = {"offset": record.physical_offset, "originTopic": "forms"}
             found[name] = asker.ask(36, **(usual | form)).code
-        time.sleep(1)
+        until(partial(is_dispatched, broker), "queues follow the log")
         found["waiting"] = [asker.bounds(("SCHEDULE_TOPIC_XXXX", n))[1] for n in range(18)]
         for group in GROUPS:
             for topic in (f"%RETRY%{group}", f"%DLQ%{group}"):

@@ -178,6 +178,7 @@ public final class Access {
     private void send() throws Exception {
         DefaultMQProducer producer = producer("_p", false);
         try {
+            awaitRoute(producer);
             for (int i = 0; i < count; i++) {
                 sent(producer.send(message(i)));
             }
@@ -208,6 +209,32 @@ public final class Access {
             Thread.sleep(300);
         } finally {
             producer.shutdown();
+        }
+    }
+
+    /** Waits until the client knows the topic's route: it gives up a lock after three seconds, which a busy machine may take. */
+    private void awaitRoute(DefaultMQProducer producer) throws Exception {
+        for (int second = 0; second < WAIT_S; second++) {
+            try {
+                producer.fetchPublishMessageQueues(topic);
+                return;
+            } catch (MQClientException unknown) {
+                Thread.sleep(1_000);
+            }
+        }
+    }
+
+    /** Waits until so many messages of the topic are stored; the answer to a question about a transaction has no reply. */
+    private void awaitStored(DefaultMQProducer producer, long wanted) throws Exception {
+        for (int tenth = 0; tenth < 10 * WAIT_S; tenth++) {
+            long stored = 0;
+            for (MessageQueue queue : producer.fetchPublishMessageQueues(topic)) {
+                stored += producer.maxOffset(queue);
+            }
+            if (stored >= wanted) {
+                return;
+            }
+            Thread.sleep(100);
         }
     }
 
@@ -252,11 +279,12 @@ public final class Access {
         });
         producer.start();
         try {
+            awaitRoute(producer);
             for (int i = 0; i < count; i++) {
                 sent(producer.sendMessageInTransaction(message(i), i));
             }
             need(unknown, "was asked about nothing");
-            Thread.sleep(500);
+            awaitStored(producer, count / 3 * 2);
         } finally {
             producer.shutdown();
         }
