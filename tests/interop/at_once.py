@@ -23,7 +23,7 @@ import pytest
 
 AT_A_TIME = 3
 """Each may have several processes of foreign peers, and there are two workers."""
-CHECKS_AT_A_TIME = 8
+CHECKS_AT_A_TIME = 6
 """They are our client alone, and one server."""
 CHECK_LIMIT_S = 120
 MARKER = "at_once"

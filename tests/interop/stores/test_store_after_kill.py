@@ -16,13 +16,15 @@ from tianzhou import Message, MessageQueue, Producer, PullConsumer, SendStatus
 from tianzhou.errors import TianzhouError
 from tianzhou.model import MessageExt
 from tianzhou.testing.ledger import Ledger
+from waiting import until_async
 
 pytestmark = pytest.mark.at_once
 
 TOPIC = "afterkill"
 QUEUES = 4
-LOAD_SECONDS = 2.0
-WITHIN_SECONDS = 30
+BEFORE, AFTER = 2000, 200
+"""Messages acknowledged before the kill, and by the next owner."""
+WITHIN_S = 120
 
 
 async def read_queue(namesrv: str, topic: str, queue_id: int, offset: int = 0) -> list[MessageExt]:
@@ -48,11 +50,11 @@ async def audit(namesrv: str, ledger: Ledger) -> None:
     assert ledger.problems() == []
 
 
-async def write(producer: Producer, ledger: Ledger, name: str, until: float) -> None:
+async def write(producer: Producer, ledger: Ledger, name: str, over: asyncio.Event) -> None:
+    """Send until it is over, or the server has gone."""
     rng = random.Random(name)
-    loop = asyncio.get_running_loop()
     number = 0
-    while loop.time() < until:
+    while not over.is_set():
         place = (TOPIC, rng.randrange(QUEUES))
         bodies = [ledger.send(place, name, number + n) for n in range(rng.choice((1, 1, 1, 4)))]
         number += len(bodies)
@@ -84,12 +86,17 @@ def test_a_killed_store_is_taken_over(writer: str, reader: str, server_kind: str
     data_dir, ports = tmp_path / "data", Ports.free()
     ledger = Ledger()
 
-    async def load(namesrv: str, name: str, seconds: float, stack: contextlib.ExitStack | None) -> None:
+    async def load(namesrv: str, name: str, count: int, stack: contextlib.ExitStack | None) -> None:
+        """Send until so many more messages are acknowledged, or kill the server then."""
+        wanted, over = ledger.counts["acknowledged"] + count, asyncio.Event()
         async with Producer("P", namesrv, retry_times_when_send_failed=0) as producer:
-            until = asyncio.get_running_loop().time() + seconds + (WITHIN_SECONDS if stack else 0)
-            tasks = [asyncio.create_task(write(producer, ledger, f"{name}{n}", until)) for n in range(4)]
-            if stack is not None:
-                await asyncio.sleep(seconds)
+            tasks = [asyncio.create_task(write(producer, ledger, f"{name}{n}", over)) for n in range(4)]
+            await until_async(
+                lambda: ledger.counts["acknowledged"] >= wanted, "messages are acknowledged", within_s=WITHIN_S
+            )
+            if stack is None:
+                over.set()
+            else:
                 # Leaving `serve` kills the server, in the middle of the load.
                 await asyncio.to_thread(stack.close)
             await asyncio.gather(*tasks)
@@ -98,12 +105,11 @@ def test_a_killed_store_is_taken_over(writer: str, reader: str, server_kind: str
         with contextlib.ExitStack() as stack:
             server = stack.enter_context(serve(writer, data_dir, ports, clean=False))
             create_topic(server.namesrv, server.broker, TOPIC, QUEUES)
-            asyncio.run(load(server.namesrv, "before", LOAD_SECONDS, stack))
+            asyncio.run(load(server.namesrv, "before", BEFORE, stack))
         assert (data_dir / "store" / "abort").exists()
-        assert ledger.counts["acknowledged"] > 200
         with serve(reader, data_dir, ports, clean=False) as server:
             asyncio.run(audit(server.namesrv, ledger))
-            asyncio.run(load(server.namesrv, "after", 0.5, None))
+            asyncio.run(load(server.namesrv, "after", AFTER, None))
             asyncio.run(audit(server.namesrv, ledger))
             assert any(body.startswith(f"{TOPIC}/0/after".encode()) for body in ledger.found[TOPIC, 0])
     except ToolchainMissingError as error:
