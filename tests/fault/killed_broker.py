@@ -73,19 +73,19 @@ class KilledBroker:
         raise NotImplementedError
 
     async def kill(
-        self, broker: Tianzhou, after: int, written: Callable[[], int], writers: Iterable[Coroutine[Any, Any, None]]
+        self, broker: Tianzhou, after: int, counted: Callable[[], int], writers: Iterable[Coroutine[Any, Any, None]]
     ) -> None:
         """Kill the broker under load, and wait for the writers, which notice.
 
         Args:
             broker: its present process.
-            after: how many messages are to be acknowledged in this life before the kill.
-            written: counts the acknowledged messages of all lives.
+            after: how many more messages `counted` has to count before the kill.
+            counted: counts the acknowledged messages, or the delivered ones, of all lives.
             writers: write until the broker is gone.
         """
-        wanted = written() + after
+        wanted = counted() + after
         writing = [asyncio.create_task(writer) for writer in writers]
-        await until_async(lambda: written() >= wanted, f"{after} messages are acknowledged", every_s=0.001)
+        await until_async(lambda: counted() >= wanted, f"{after} more messages", every_s=0.001)
         os.kill(broker.pid, signal.SIGKILL)
         broker.process.wait()
         await asyncio.gather(*writing)

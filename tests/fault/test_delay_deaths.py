@@ -32,6 +32,7 @@ SHORT_DELAYS_MS = (1_000, 2_000)
 """The same of a broker that is a process, whose time does not fly."""
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 TOPIC = "Later"
+QUEUE = MessageQueue(TOPIC, "broker-a", 0)
 
 
 def store_options(flush: str) -> dict[str, Any]:
@@ -132,6 +133,7 @@ class Attack(KilledBroker):
         super().__init__(folder, seed, messageDelayLevel=SHORT_LEVELS, flushDelayOffsetInterval=300)
         self.sent: dict[str, int] = {}
         self.acknowledged: set[str] = set()
+        self.delivered = 0
 
     async def run(self, kills: int) -> list[MessageExt]:
         async with self.killed(kills, 1, TOPIC):
@@ -143,8 +145,8 @@ class Attack(KilledBroker):
 
     async def under_load(self, broker: Tianzhou) -> None:
         async with Producer("P", self.namesrv, retry_times_when_send_failed=0, send_msg_timeout_ms=2_000) as producer:
-            writers = (self.write(producer, f"{self.round}.{n}") for n in range(4))
-            await self.kill(broker, self.rng.randint(100, 1_000), lambda: len(self.acknowledged), writers)
+            writers = [self.write(producer, f"{self.round}.{n}") for n in range(4)]
+            await self.kill(broker, self.rng.randint(20, 400), lambda: self.delivered, [*writers, self.watch()])
 
     async def write(self, producer: Producer, name: str) -> None:
         with contextlib.suppress(TianzhouError):
@@ -157,13 +159,20 @@ class Attack(KilledBroker):
                     self.acknowledged.add(body)
                 await asyncio.sleep(0.002)
 
+    async def watch(self) -> None:
+        """Count deliveries until the broker is gone: a broker is killed while it delivers."""
+        with contextlib.suppress(TianzhouError):
+            async with PullConsumer("watcher", self.namesrv) as consumer:
+                while True:
+                    self.delivered = max(self.delivered, await consumer.max_offset(QUEUE))
+                    await asyncio.sleep(0.01)
+
     async def read(self) -> list[MessageExt]:
         found: list[MessageExt] = []
         async with PullConsumer("auditor", self.namesrv) as consumer:
-            queue = MessageQueue(TOPIC, "broker-a", 0)
-            end = await consumer.max_offset(queue)
+            end = await consumer.max_offset(QUEUE)
             while len(found) < end:
-                found += (await consumer.pull(queue, len(found))).messages
+                found += (await consumer.pull(QUEUE, len(found))).messages
         return found
 
 

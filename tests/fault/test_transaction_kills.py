@@ -65,7 +65,7 @@ class Attack(KilledBroker):
     async def under_load(self, broker: Tianzhou) -> None:
         async with self.producer() as producer:
             writers = (self.write(producer, f"{self.round}.{n}") for n in range(WRITERS))
-            await self.kill(broker, self.rng.randint(30, 600), lambda: len(self.acknowledged), writers)
+            await self.kill(broker, self.rng.randint(60, 1_500), lambda: len(self.acknowledged), writers)
 
     async def write(self, producer: TransactionProducer, name: str) -> None:
         async def execute(message: Message, _: object) -> TransactionState:
