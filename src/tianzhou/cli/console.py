@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from tianzhou.cli.brokers.console_process import HOW_TO_INSTALL
 from tianzhou.cli.output import (
     DEFAULT_NAMESRV,
     NamesrvOption,
@@ -34,6 +33,8 @@ if TYPE_CHECKING:
 
 PASSWORD: Final = "TIANZHOU_PASSWORD"
 DATA: Final = Path("tianzhou-console")
+HOW_TO_INSTALL: Final = "pip install 'tianzhou[console]'; an image with it is built by --target console"
+"""The remedy where a package of the extra `console` is missing."""
 DataOption = Annotated[Path, typer.Option("--data", help="Folder of the console's accounts and audit log.")]
 users_app = typer.Typer(
     help="Who may log in to the console: list, add, delete.",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from tianzhou.bench.local_server import end_in_order, end_with_parent
 from tianzhou.cli.conf_files import check_port
+from tianzhou.cli.console import HOW_TO_INSTALL
 from tianzhou.cli.serving.server_logs import ServerLogs
 from tianzhou.errors import ConfigError
 
@@ -25,8 +26,6 @@ READY_LIMIT_S: Final = 60.0
 STOP_LIMIT_S: Final = 3.0
 NEEDED: Final = ("nicegui", "argon2")
 """Packages of the extra `console` without which it does not start."""
-HOW_TO_INSTALL: Final = "pip install 'tianzhou[console]'; an image with it is built by --target console"
-"""The remedy where a package of the extra `console` is missing."""
 _log = logging.getLogger(__name__)
 
 
