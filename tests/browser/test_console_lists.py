@@ -98,6 +98,10 @@ def test_a_list_is_filtered_by_words_and_kind(browser: Browser, filled: Site) ->
     page.get_by_role("button", name="Operations of topic TBW102").click()
     page.get_by_role("menuitem").first.wait_for()
     assert page.get_by_role("menuitem").count() == 4, "a topic of the system is only looked at"
+    page.get_by_role("menuitem", name="Status").click()
+    page.wait_for_url("**/topics/TBW102#status")
+    page.locator(".q-card:focus").get_by_role("heading", name="Queues and offsets").wait_for()
+    assert page.get_by_role("button", name="Delete the topic").count() == 0
 
 
 def test_a_list_is_worked_with_the_keyboard_alone(browser: Browser, filled: Site) -> None:
@@ -194,9 +198,9 @@ def test_a_topic_is_deleted_from_the_menu_once_its_name_is_typed(browser: Browse
         dialog.get_by_role("button", name="Delete").click()
         page.get_by_text("There is nothing here.").wait_for()
         until(lambda: not admin.topics.exists("list-gone"))
-        choose_of = browser.open("/topics?filter=list-c")
-        choose(choose_of, "Operations of topic list-c", "Skip unread messages")
-        choose_of.get_by_text("No group has consumed a topic here: list-c").wait_for()
+    page = browser.open("/topics?filter=list-c")
+    choose(page, "Operations of topic list-c", "Skip unread messages")
+    page.get_by_text("No group has consumed a topic here: list-c").wait_for()
 
 
 def test_operations_are_chinese_on_chinese_pages(browser: Browser, filled: Site) -> None:

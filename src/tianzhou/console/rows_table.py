@@ -12,6 +12,7 @@ from nicegui.events import GenericEventArguments
 
 from tianzhou.console.layout import View, keep_in_address, live
 from tianzhou.console.lists import PAGE_SIZES, Cut, ListState, query_of, state_of
+from tianzhou.errors import TianzhouError
 
 TEXT: Final = "text"
 NUMBER: Final = "number"
@@ -155,7 +156,10 @@ class RowsList:
         )
 
         async def chosen(event: GenericEventArguments) -> None:
-            await choose(str(event.args["key"]), str(event.args["operation"]))
+            try:
+                await choose(str(event.args["key"]), str(event.args["operation"]))
+            except (TianzhouError, OSError) as error:
+                ui.notify(view.text("failed", why=error), type="negative", timeout=0, close_button=True)
 
         self._table.on("turned", self._turn)
         self._table.on("chosen", chosen)

@@ -10,6 +10,7 @@ from nicegui import ui
 from tianzhou.admin.topics import TopicDescription
 from tianzhou.client import Producer
 from tianzhou.console.layout import View, deletion_button, local_time, page, section, table
+from tianzhou.console.topic_list import TopicEntry, kind_of, topic_operations
 from tianzhou.model import Message, SendResult
 
 SENDER: Final = "tianzhou-console"
@@ -76,12 +77,23 @@ async def show(view: View) -> None:
     with section(view.text("topic.groups"), "consumers"):
         groups = [{"group": name} for name in found.groups]
         table([("group", view.text("group"))], groups, key="group", links={"group": "/groups/{value}"})
-    if view.visitor.may_change:
+    offered = _offered(view, found)
+    if "configuration" in offered:
         with section(view.text("topic.settings"), "configuration"):
             _settings(view, found)
+    if "send" in offered:
         with section(view.text("topic.send"), "send"):
             _sender(view, topic)
+    if "delete" in offered:
         deletion_button(view, "topic", topic, view.console.admin.topics.delete)
+
+
+def _offered(view: View, found: TopicDescription) -> tuple[str, ...]:
+    """Operations that the visitor may choose for the topic, as in the menu of the list."""
+    kinds = {one.name: one.kind for one in view.console.watcher.now.topic_entries}
+    kind = kinds.get(found.topic) or kind_of(found.topic, ())
+    is_writable = any(config.writable for config in found.configs.values())
+    return topic_operations(TopicEntry(found.topic, kind, kind, is_writable=is_writable), view.visitor.may_change)
 
 
 def _may(view: View, perm: int) -> str:
