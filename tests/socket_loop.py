@@ -38,7 +38,13 @@ class SocketLoop(VirtualLoop):
 
 
 def bytes_in_flight(selector: selectors.BaseSelector) -> bool:
-    """Whether the kernel still transfers bytes between two connected TCP sockets that this selector reads."""
+    """Whether the kernel still transfers bytes between two connected TCP sockets that this selector reads.
+
+    Where the system does not count the bytes of a connection (outside Linux) it is always false; `VirtualLoop` then
+    waits a moment after each write.
+    """
+    if not hasattr(socket, "TCP_INFO"):
+        return False
     ends = dict(_ends(selector))
     return any(sent > ends[peer, own][1] for (own, peer), (sent, _) in ends.items() if (peer, own) in ends)
 
