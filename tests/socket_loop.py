@@ -52,9 +52,10 @@ def bytes_in_flight(selector: selectors.BaseSelector) -> bool:
 def _ends(selector: selectors.BaseSelector) -> Iterator[tuple[tuple[Any, Any], tuple[int, int]]]:
     """Yield each connected TCP socket as own and peer address, with the bytes that it has sent and received."""
     for fd in list(selector.get_map()):
-        end = socket.socket(fileno=fd) if isinstance(fd, int) else None
-        if end is None:
-            continue
+        try:
+            end = socket.socket(fileno=fd)
+        except OSError:
+            continue  # a pipe of a subprocess
         try:
             if end.family in {socket.AF_INET, socket.AF_INET6} and end.type == socket.SOCK_STREAM:
                 info = end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)

@@ -115,3 +115,14 @@ def test_a_test_that_hangs_in_real_time_is_cancelled(monkeypatch: pytest.MonkeyP
 
     with SharedLoop() as loop, pytest.raises(AssertionError, match=r"did not end within 0\.05 s of real time"):
         loop.run(hang())
+
+
+async def test_pipes_of_a_process_are_no_sockets(port: int) -> None:
+    process = await asyncio.create_subprocess_exec("cat", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b"x")
+    process.stdin.close()
+    assert await process.stdout.read() == b"x"
+    await asyncio.sleep(1)
+    await process.wait()
