@@ -32,6 +32,20 @@ def apache(request: pytest.FixtureRequest) -> Iterator[tuple[str, Guarded]]:
         pytest.skip(str(error))
 
 
+SHOWN = "accounts-shown-4.9.7"
+
+
+@pytest.mark.slow
+def test_accounts_are_shown_as_recorded(apache: tuple[str, Guarded]) -> None:
+    """First in this file: other questions make further accounts."""
+    version, servers = apache
+    if access_matrix.KINDS[version] != ACCOUNTS:
+        return
+    reply = servers.shown(next(one for one in REQUESTS if one.code == RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG))
+    assert reply.code == 0
+    is_as_recorded(SHOWN, reply.body.decode(), source=f"broker {version}")
+
+
 @pytest.mark.slow
 def test_what_was_recorded_is_what_they_do(apache: tuple[str, Guarded]) -> None:
     version, servers = apache
@@ -48,19 +62,6 @@ def test_tls_makes_no_difference(apache: tuple[str, Guarded]) -> None:
     asked = [request for request in REQUESTS if request.code in OVER_TLS]
     recorded = access_matrix.recorded()[version]
     assert servers.let_in(asked, connect) == {code: recorded[code] for code in OVER_TLS}
-
-
-SHOWN = "accounts-shown-4.9.7"
-
-
-@pytest.mark.slow
-def test_accounts_are_shown_as_recorded(apache: tuple[str, Guarded]) -> None:
-    version, servers = apache
-    if access_matrix.KINDS[version] != ACCOUNTS:
-        return
-    reply = servers.shown(next(one for one in REQUESTS if one.code == RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG))
-    assert reply.code == 0
-    is_as_recorded(SHOWN, reply.body.decode(), source=f"broker {version}")
 
 
 def test_accounts_are_shown_in_the_form_of_apaches() -> None:
