@@ -24,7 +24,7 @@ WAYS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class GroupEntry:
-    """What a consumer group is.
+    """A consumer group of the list.
 
     Attributes:
         name: its name.
@@ -70,7 +70,7 @@ def group_operations(entry: GroupEntry, may_change: bool) -> tuple[str, ...]:
 
 
 def kind_words(figures: GroupFigures, words: Words) -> str:
-    """How a group consumes, in words; empty while no member is connected.
+    """Return how a group consumes, in words; an empty text while no member is connected.
 
     Args:
         figures: what was measured of the group.

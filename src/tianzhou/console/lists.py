@@ -1,4 +1,4 @@
-"""One page of a long list: what an address says of it, how it is filtered, sorted and cut. Pure."""
+"""One page of a long list: its state in an address, filter, order and cut. Pure."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Named(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name, which tells it apart."""
+        """Name, unique in the list."""
 
     @property
     def kind(self) -> str:
-        """One of the list's kinds."""
+        """Kind, one of the list's."""
 
 
 N = TypeVar("N", bound=Named)
@@ -64,7 +64,7 @@ class ListState:
 
 
 def state_of(query: Mapping[str, str], kinds: Collection[str], default: str, columns: Collection[str]) -> ListState:
-    """Return the state that an address says; what cannot be used in it is left out.
+    """Return the state that an address describes; values that cannot be used are left out.
 
     Args:
         query: parameters of the address.
@@ -86,7 +86,7 @@ def state_of(query: Mapping[str, str], kinds: Collection[str], default: str, col
 
 
 def query_of(state: ListState, default: str) -> dict[str, str]:
-    """Return the parameters of an address that says a state; empty texts stand for what is as at first.
+    """Return the parameters of an address that describes a state; defaults are empty texts.
 
     Args:
         state: the state.
@@ -148,7 +148,7 @@ def counts_of(entries: Iterable[Named]) -> dict[str, int]:
 
 
 def rate_text(rate: float | None) -> str:
-    """A rate for people: whole from 100 on, with one digit behind the point below."""
+    """Return a rate as text: without decimals from 100 on, with one below."""
     if rate is None:
         return UNKNOWN
     if 0 < rate < 0.05:
@@ -157,15 +157,15 @@ def rate_text(rate: float | None) -> str:
 
 
 def count_text(count: int | None) -> str:
-    """A count for people."""
+    """Return a count as text, with commas between thousands."""
     return UNKNOWN if count is None else f"{count:,}"
 
 
 def age_of(at_ms: int, now_ms: int) -> tuple[str, int]:
-    """How long ago something was: a unit, `s`, `min`, `h` or `d`, and how many of it.
+    """Return an age as a unit (`s`, `min`, `h` or `d`) and a number.
 
     Args:
-        at_ms: when, in milliseconds since 1970; a time to come counts as now.
+        at_ms: the past time, in milliseconds since 1970; a future time counts as now.
         now_ms: the time now.
     """
     seconds = max(now_ms - at_ms, 0) // 1000
@@ -177,11 +177,11 @@ def age_of(at_ms: int, now_ms: int) -> tuple[str, int]:
 
 
 def ago(at_ms: int, asked_ms: int, now_ms: int, words: Words) -> str:
-    """How long ago something was, in words; empty for never.
+    """Return an age in words; an empty text for a time of 0.
 
     Args:
-        at_ms: when, in milliseconds since 1970; 0 for never.
-        asked_ms: when a broker was asked for that time; 0 for not yet.
+        at_ms: the past time, in milliseconds since 1970; 0 for none.
+        asked_ms: time of the last measurement; 0 before the first one.
         now_ms: the time now.
         words: texts of the visitor's language.
     """

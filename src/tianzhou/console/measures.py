@@ -63,7 +63,7 @@ class Counter:
         return len(self._samples) > 1 and self._samples[-1][0] - self._samples[-2][0] <= WINDOW_MS
 
     def points(self) -> list[tuple[int, float]]:
-        """Growth per second between each two samples of the last minute, at the time of the second one."""
+        """Return the growth per second between each two samples of the last minute, at the time of the second one."""
         found: list[tuple[int, float]] = []
         before: tuple[int, int] | None = None
         for at_ms, total in self._samples:
@@ -74,9 +74,9 @@ class Counter:
 
 
 def line_of(points: Sequence[tuple[int, float]]) -> str:
-    """Points of an SVG polyline that draws rates of the last minute in `LINE_WIDTH` by `LINE_HEIGHT`.
+    """Return the points of an SVG polyline that draws rates of the last minute in `LINE_WIDTH` by `LINE_HEIGHT`.
 
-    It is empty below two points, and when nothing came: lines of quiet topics would only hide those of busy ones.
+    The text is empty below two points, and when all rates are 0: lines of quiet topics would hide those of busy ones.
 
     Args:
         points: times in milliseconds and rates, the oldest first.
@@ -94,7 +94,7 @@ def line_of(points: Sequence[tuple[int, float]]) -> str:
 
 @dataclass(slots=True)
 class TopicFigures:
-    """What was measured of a topic.
+    """Measurements of a topic.
 
     Attributes:
         asked_ms: when its brokers were asked last, in milliseconds since 1970; 0 for never.
@@ -111,7 +111,7 @@ class TopicFigures:
     counter: Counter = field(default_factory=Counter)
 
     def take(self, at_ms: int, answers: Iterable[TopicStats]) -> None:
-        """Take in what all brokers of the topic answered.
+        """Store the answers of all brokers of the topic.
 
         Args:
             at_ms: when, in milliseconds since 1970.
@@ -133,7 +133,7 @@ class TopicFigures:
 
 @dataclass(slots=True)
 class GroupFigures:
-    """What was measured of a consumer group.
+    """Measurements of a consumer group.
 
     Attributes:
         asked_ms: when its brokers were asked last, in milliseconds since 1970; 0 for never.
@@ -164,7 +164,7 @@ class GroupFigures:
     counter: Counter = field(default_factory=Counter)
 
     def take(self, at_ms: int, retry_topic: str, answers: Iterable[ConsumeStats]) -> None:
-        """Take in how far the group is, as its brokers answered.
+        """Store the group's progress, as its brokers answered.
 
         Args:
             at_ms: when, in milliseconds since 1970.
@@ -191,7 +191,7 @@ class GroupFigures:
     def take_members(
         self, answers: Iterable[ConsumerConnection | None], configs: Iterable[SubscriptionGroupConfig]
     ) -> bool:
-        """Take in which clients are connected, and return whether they are others than before.
+        """Store the connected clients, and return whether they differ from the ones before.
 
         Args:
             answers: the members that each broker knows; None of a broker that knows none.
@@ -210,7 +210,7 @@ class GroupFigures:
         return is_changed
 
     def take_order(self, properties: Mapping[str, object]) -> None:
-        """Take in whether members consume in order, as one of them says.
+        """Store whether members consume in order, as one of them reports.
 
         Args:
             properties: what the member reports about itself.
@@ -219,7 +219,7 @@ class GroupFigures:
         self.orderly = None if said is None else str(said).lower() == "true"
 
     def most_behind(self, count: int) -> list[str]:
-        """Topics with the most unconsumed messages.
+        """Return the topics with the most unconsumed messages.
 
         Args:
             count: how many at most.
@@ -229,7 +229,7 @@ class GroupFigures:
 
 
 def _rate(counter: Counter, said: float, *, idle: bool) -> float | None:
-    """A rate by our own samples; while these are missing or too far apart, what brokers say."""
+    """Return the rate of our own samples; while these are missing or too far apart, the brokers' rate."""
     if counter.covers_the_minute:
         return counter.rate
     if said or idle:

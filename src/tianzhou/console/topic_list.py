@@ -24,7 +24,7 @@ COLUMNS: Final = ("topic", "type", "queues", "messages", "in", "groups", "last")
 
 @dataclass(frozen=True, slots=True)
 class TopicEntry:
-    """What a topic is.
+    """A topic of the list.
 
     Attributes:
         name: its name.
