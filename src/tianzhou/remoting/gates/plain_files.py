@@ -21,7 +21,7 @@ from tianzhou.access.plain_rules import PlainRules
 from tianzhou.access.requests import AccessRequest
 from tianzhou.access.resources import PlainNeed
 from tianzhou.clock import Clock, SystemClock
-from tianzhou.errors import ConfigError
+from tianzhou.errors import ConfigError, Faults
 from tianzhou.file_modes import OWN_ONLY, replace_file
 from tianzhou.model import DataVersion
 from tianzhou.remoting.side_thread import ASIDE
@@ -225,12 +225,16 @@ class PlainFiles:
 
     def _parsed(self, contents: dict[Path, bytes]) -> _Read:
         configs = {}
+        faults = Faults()
         for path, content in contents.items():
             try:
                 text = content.decode("utf-8-sig")
             except UnicodeDecodeError as error:
-                raise ConfigError(f"{path}: byte {error.start} is no UTF-8; store the file as UTF-8") from None
-            configs[path] = parse_config(text, str(path))
+                faults.note(f"{path}: byte {error.start} is no UTF-8; store the file as UTF-8")
+                continue
+            with faults.noted():
+                configs[path] = parse_config(text, str(path))
+        faults.check()
         rules = PlainRules([self._own, *configs.values()], self._needs)
         if not any(config.accounts for config in configs.values()):
             raise ConfigError(f"{', '.join(map(str, contents)) or self.file}: no account; write one under accounts")

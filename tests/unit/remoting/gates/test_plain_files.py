@@ -39,6 +39,18 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
         files(tmp_path / "plain_acl.yml")
 
 
+def test_faults_of_all_files_are_named_at_once(file: Path, tmp_path: Path) -> None:
+    file.write_text("accounts: 5\n")
+    (tmp_path / "acl").mkdir()
+    (tmp_path / "acl" / "a.yml").write_bytes(b"\xff")
+    (tmp_path / "acl" / "b.yml").write_text("accounts: [{accessKey: appUser2, secretKey: hushhush, admin: 7}]\n")
+    with pytest.raises(ConfigError) as caught:
+        files(file)
+    assert sorted(text.partition(":")[0].rpartition("/")[2] for text in caught.value.texts) == [
+        "a.yml", "b.yml", "plain_acl.yml",
+    ]  # fmt: skip
+
+
 def test_files_of_the_folder_count_but_no_links_out_of_it(file: Path, tmp_path: Path) -> None:
     below = tmp_path / "acl" / "team"
     below.mkdir(parents=True)
