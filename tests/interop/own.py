@@ -103,6 +103,7 @@ class OwnBroker:
             **(conf or {}),
         }
         self._process: subprocess.Popen[bytes] | None = None
+        self._printed_before = 0
 
     def start(self) -> None:
         """Start it and wait until the name server routes to it."""
@@ -114,6 +115,8 @@ class OwnBroker:
         self.home.mkdir(parents=True, exist_ok=True)
         config_file = self.home / "broker.conf"
         config_file.write_text("".join(f"{key}={value}\n" for key, value in self.conf.items()))
+        log = self.home / "console.log"
+        self._printed_before = log.stat().st_size if log.exists() else 0
         self._process = spawn(self.home / "console.log", "broker", "-c", config_file)
 
     def await_registered(self) -> None:
@@ -129,6 +132,10 @@ class OwnBroker:
 
         until(registered, "tianzhou is registered", within_s=START_TIMEOUT, every_s=0.1)
 
+    def _is_ready(self) -> bool:
+        ended = self._process is None or self._process.poll() is not None
+        return ended or b"ready: " in (self.home / "console.log").read_bytes()[self._printed_before :]
+
     def console(self) -> str:
         """Return the end of what the process printed."""
         return (self.home / "console.log").read_text(errors="replace")[-3000:]
@@ -136,6 +143,8 @@ class OwnBroker:
     def stop(self) -> None:
         """Stop it cleanly; a store that is left open is an error."""
         if self._process is not None:
+            # It registers before it is ready, and ends without closing its store when it is told to in between.
+            until(self._is_ready, "tianzhou is ready", within_s=START_TIMEOUT, every_s=0.1)
             self._process.terminate()
             code = self._process.wait(STOP_TIMEOUT)
             self._process = None
