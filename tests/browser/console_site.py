@@ -46,6 +46,15 @@ class Browser:
         self.page.wait_for_function("() => window.socket && window.socket.connected")
         return self.page
 
+    def arrives(self, path: str) -> None:
+        """Wait until the page has an address of the console.
+
+        The toolkit follows a link once when Enter goes down and once when it comes up, and the second time aborts the
+        first, which `wait_for_url` takes for a failure.
+        """
+        self.page.wait_for_function("path => location.pathname + location.search + location.hash === path", arg=path)
+        self.page.wait_for_selector(HEADING)
+
     @property
     def heading(self) -> str:
         return str(self.page.locator(HEADING).inner_text())

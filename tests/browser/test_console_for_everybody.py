@@ -186,7 +186,7 @@ def test_the_menu_of_a_telephone_is_worked_with_the_keyboard(telephone: Browser)
         if page.evaluate("document.activeElement.getAttribute('href')") == "/cluster":
             break
     page.keyboard.press("Enter")
-    page.wait_for_url("**/cluster")
+    telephone.arrives("/cluster")
 
 
 def test_a_table_is_sorted_with_the_keyboard(browser: Browser) -> None:

@@ -99,7 +99,7 @@ def test_a_list_is_filtered_by_words_and_kind(browser: Browser, filled: Site) ->
     page.get_by_role("menuitem").first.wait_for()
     assert page.get_by_role("menuitem").count() == 4, "a topic of the system is only looked at"
     page.get_by_role("menuitem", name="Status").click()
-    page.wait_for_url("**/topics/TBW102#status")
+    browser.arrives("/topics/TBW102#status")
     page.locator(".q-card:focus").get_by_role("heading", name="Queues and offsets").wait_for()
     assert page.get_by_role("button", name="Delete the topic").count() == 0
 
@@ -129,7 +129,7 @@ def test_a_list_is_worked_with_the_keyboard_alone(browser: Browser, filled: Site
     page.locator(".q-menu:focus").wait_for()
     page.get_by_role("menuitem", name="Route").focus()
     page.keyboard.press("Enter")
-    page.wait_for_url("**/topics/list-b#route")
+    browser.arrives("/topics/list-b#route")
     page.locator(".q-card:focus").get_by_role("heading", name="Route").wait_for()
 
 
@@ -212,7 +212,7 @@ def test_operations_are_chinese_on_chinese_pages(browser: Browser, filled: Site)
     items = [text.split("\n")[-1] for text in page.get_by_role("menuitem").all_inner_texts()]
     assert items == ["状态", "路由", "消费者", "消息", "配置", "发送消息", "重置位点", "跳过堆积", "删除"]
     page.get_by_role("menuitem", name="发送消息").click()
-    page.wait_for_url("**/topics/list-a#send")
+    browser.arrives("/topics/list-a#send")
     page.locator(".q-card:focus").get_by_role("heading", name="发送消息").wait_for()
     page = browser.open("/groups?filter=list-readers")
     shows(page, 2, "推 · 集群 · 顺序")

@@ -184,4 +184,4 @@ def test_a_page_is_worked_with_the_keyboard_alone(browser: Any) -> None:
         if page.evaluate("document.activeElement.getAttribute('href')") == "/cluster":
             break
     page.keyboard.press("Enter")
-    page.wait_for_url("**/cluster")
+    browser.arrives("/cluster")
