@@ -49,7 +49,7 @@ cdef class ReadPath:
         if self.closed:
             return
         self.silent_since = _NEVER
-        if len(replies) == 1:
+        if len(replies) == 1 and len(replies[0]) < READ_SIZE:
             self.last_write = group.monotonic()
             self._transport.write(replies[0])
         elif replies:

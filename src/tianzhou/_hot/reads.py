@@ -126,7 +126,7 @@ class ReadPath:
         if self.closed:
             return
         self.silent_since = inf
-        if len(replies) == 1:
+        if len(replies) == 1 and len(replies[0]) < READ_SIZE:
             self.last_write = group.monotonic()
             self._transport.write(replies[0])
         elif replies:
@@ -151,5 +151,5 @@ class ReadPath:
         raise NotImplementedError
 
     def _write(self, pieces: list[bytes], size: int) -> None:
-        """Write several replies, of so many bytes together."""
+        """Write several replies, or a large one, of so many bytes together."""
         raise NotImplementedError

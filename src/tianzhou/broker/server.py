@@ -77,6 +77,7 @@ from tianzhou.remoting.gates.admin_gate import AdminGate, exposure_warning
 from tianzhou.remoting.gates.peer_addresses import TrustedProxies
 from tianzhou.remoting.server import RemotingServer
 from tianzhou.remoting.tls import ServerTls, TlsSettings, client_context
+from tianzhou.remoting.unread import UnreadReplies
 from tianzhou.replication.allowed_addresses import AllowedAddresses
 from tianzhou.replication.port_protection import PortProtection
 from tianzhou.store.settings import StoreSettings
@@ -344,6 +345,7 @@ class Broker:
         ports = {self._port: (router.serve, self._parts.pulls.runs.beside(sends))}
         if settings.listen_port > FAST_PORT_BELOW:
             ports[self._port - FAST_PORT_BELOW] = (router.without(NOT_ON_FAST_PORT).serve, sends)
+        unread = UnreadReplies()
         for port, (serve, runs) in ports.items():
             server = await self._stack.enter_async_context(
                 RemotingServer(
@@ -359,6 +361,7 @@ class Broker:
                     on_connect=self._parts.channels.connected,
                     tls=self._server_tls,
                     bounds=self._tables.bounds,
+                    unread=unread,
                     trusted_proxies=TrustedProxies.parse(settings.proxy_protocol_trusted),
                     runs=runs,
                 )

@@ -22,11 +22,12 @@ from tianzhou.remoting.error_codes import encoded, failed
 from tianzhou.remoting.gates.peer_addresses import host_of
 from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.remoting.handshakes import words_of_loss
+from tianzhou.remoting.outgoing import WRITE_LOW_BYTES, Outgoing
+from tianzhou.remoting.paced_writes import PacedTransport
 from tianzhou.remoting.proxy import ProxyHeader
-from tianzhou.remoting.requester import Requester
 from tianzhou.remoting.session import READ_SIZE, Session
 from tianzhou.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE
-from tianzhou.wire.command import Command, encode
+from tianzhou.wire.command import Command
 
 Processor: TypeAlias = "Callable[[Connection, Command], Reply | Awaitable[Reply]]"
 """Serves requests: returns a reply or a `DeferredReply` (no task is made), or an awaitable (run as a task)."""
@@ -37,8 +38,6 @@ LateProcessor: TypeAlias = "Callable[[Connection, Command, float], Reply | Await
 Runs: TypeAlias = "Callable[[Connection, bytearray, int, int], tuple[int, list[bytes]]]"
 """Serves requests at the front of a read, between two places of a buffer; gives the place behind them, and replies."""
 
-LARGE_PIECE = 4096
-WRITE_LOW_BYTES = 131_072
 HELD_OVERHEAD = 1024
 
 # Further reasons are those of `budget`.
@@ -49,17 +48,16 @@ _PAUSED_TURN = 4
 _log = logging.getLogger(__name__)
 
 
-class Connection(Requester, asyncio.BufferedProtocol):
+class Connection(Outgoing, asyncio.BufferedProtocol):
     """One peer: its address, its attributes, and the way to talk to it.
 
     Made by `RemotingServer` and `RemotingClient`; processors receive it with every request.
     """
 
     __slots__ = (
-        "_attributes", "_callbacks", "_deferred", "_flush_scheduled", "_held", "_lost", "_out_size", "_paused",
-        "_proxy_header", "_served", "_session", "_shared", "_tasks", "_unread_bytes", "_writable", "_write_paused",
-        "account", "broken", "gathering_since", "remote_address", "remote_host_bytes", "remote_ip", "remote_port",
-        "verified_ip",
+        "_attributes", "_callbacks", "_deferred", "_held", "_lost", "_paused", "_proxy_header", "_served", "_session",
+        "_shared", "_tasks", "account", "broken", "gathering_since", "remote_address", "remote_host_bytes", "remote_ip",
+        "remote_port", "verified_ip",
     )  # fmt: skip
 
     def __init__(self, group: ConnectionGroup[Connection]) -> None:
@@ -70,7 +68,7 @@ class Connection(Requester, asyncio.BufferedProtocol):
         self.remote_port = 0
         self.remote_host_bytes = b"\0\0\0\0"
         self.broken = False  # whether it ended by an error of the network, as a reset is
-        self._lost = self._flush_scheduled = self._write_paused = False
+        self._lost = False
         self.last_read = self.last_write = self.gathering_since = 0.0
         self.silent_since = group.monotonic()  # inf when a whole command has come
         self._session = Session(group.scratch)
@@ -79,9 +77,7 @@ class Connection(Requester, asyncio.BufferedProtocol):
         self._callbacks: list[Callable[[Connection], None]] = []
         self._tasks: dict[asyncio.Task[None], Awaitable[Reply]] = {}
         self._deferred: dict[DeferredReply, None] = {}
-        self._out_size = 0
-        self._writable: asyncio.Future[None] | None = None
-        self._paused = self._held = self._shared = self._unread_bytes = self._reserved = 0
+        self._paused = self._held = self._shared = self._reserved = 0
         self._backlog: list[Command] = []
         # Replies to what was served before the rest of a read was split; None when nothing was.
         self._served: list[bytes] | None = None
@@ -122,52 +118,6 @@ class Connection(Requester, asyncio.BufferedProtocol):
 
     # sending
 
-    def send(self, data: Command | bytes) -> None:
-        """Send a command or a complete frame; everything sent in one turn of the loop goes out in one write.
-
-        On a closed connection nothing happens: who needs to know uses `invoke` or `on_close`.
-        """
-        if self.closed:
-            return
-        self._out.append(frame := data if type(data) is bytes else encode(data))  # type: ignore[arg-type]
-        self._out_size += len(frame)
-        if self._out_size >= FLUSH_BYTES:
-            self._flush()
-        elif not self._flush_scheduled:
-            self._flush_scheduled = True
-            self._group.loop.call_soon(self._flush)
-
-    def send_all(self, frames: list[bytes]) -> None:
-        """Send complete frames, with what was sent before them in this turn, in one write now."""
-        if not self.closed:
-            self._out += frames
-            self._out_size += sum(map(len, frames))
-            self._flush()
-
-    async def drain(self) -> None:
-        """Return once the peer has taken enough of what was sent that more may follow.
-
-        A handler that is about to build a large reply after having waited calls this first; otherwise many
-        such handlers that wake together would pile up replies for a peer that does not read.
-
-        Raises:
-            ConnectionLost: the connection ended first.
-        """
-        while (room := self.room()) is not None:
-            await asyncio.shield(room)
-        if self.closed:
-            raise ConnectionLost(f"connection to {self} is closed")
-
-    def room(self) -> asyncio.Future[None] | None:
-        """None when more may be sent; else a future that is done when it is time to ask again; never cancel it."""
-        if self._out_size >= WRITE_LOW_BYTES:
-            self._flush()
-        if not self._write_paused or self.closed:
-            return None
-        if self._writable is None:
-            self._writable = self._group.loop.create_future()
-        return self._writable
-
     def close(self) -> None:
         """Close after what was sent so far has gone out; requests in hand are dropped."""
         if not self.closed:
@@ -179,25 +129,6 @@ class Connection(Requester, asyncio.BufferedProtocol):
         """Close at once, dropping what has not gone out."""
         self.closed = True
         self._transport.abort()
-
-    def _flush(self) -> None:
-        self._flush_scheduled = False
-        out = self._out
-        if out and not self.closed:
-            size, self._out, self._out_size = self._out_size, [], 0
-            self._lone = len(out) == 1
-            self._write(out, size)
-            if self._write_paused and self._group.guarded:
-                self._note_unread(size)
-
-    def _write(self, pieces: list[bytes], size: int) -> None:
-        self.last_write = self._group.monotonic()
-        if len(pieces) == 1:
-            self._transport.write(pieces[0])
-        elif size >= LARGE_PIECE * len(pieces):
-            self._transport.writelines(pieces)  # joining would copy them once more
-        else:
-            self._transport.write(b"".join(pieces))
 
     def use_proxy_header(self, header: ProxyHeader, *, trusted: bool = False) -> None:
         """Take the address of a PROXY header for logs and lists of clients; stored messages keep the socket's.
@@ -213,9 +144,13 @@ class Connection(Requester, asyncio.BufferedProtocol):
         """The transport is ready."""
         # uvloop's class does not derive from asyncio's.
         self._transport = transport = cast("asyncio.Transport", transport)
-        transport.set_write_buffer_limits(
-            high=self._group.write_high_bytes, low=min(WRITE_LOW_BYTES, self._group.write_high_bytes // 4)
-        )
+        if self._group.guarded and transport.get_extra_info("sslcontext") is not None:
+            self._paced = PacedTransport(transport)
+            self._transport = cast("asyncio.Transport", self._paced)
+        else:
+            transport.set_write_buffer_limits(
+                high=self._group.write_high_bytes, low=min(WRITE_LOW_BYTES, self._group.write_high_bytes // 4)
+            )
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple) and len(peer) >= 2:
             (self.remote_ip, self.remote_host_bytes), self.remote_port = host_of(peer[0]), peer[1]
@@ -286,9 +221,12 @@ class Connection(Requester, asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         """The peer has caught up."""
+        if self._paced is not None and not self._paced.write_on():
+            return
         self._write_paused = False
-        self._unread_bytes = 0
         self._group.unread.forget(self)
+        if left := self._transport.get_write_buffer_size():
+            self._group.keeps_some(self, self._written.held(left))
         if self._writable is not None:
             self._writable.set_result(None)
             self._writable = None
@@ -302,6 +240,8 @@ class Connection(Requester, asyncio.BufferedProtocol):
         self.closed = self._lost = True
         self._backlog.clear()
         self._out.clear()
+        if self._paced is not None:
+            self._paced.forget()
         self._share(-self._shared)
         deferred, self._deferred = self._deferred, {}
         for task in self._tasks:
@@ -345,12 +285,7 @@ class Connection(Requester, asyncio.BufferedProtocol):
     def unread(self) -> tuple[int, int]:
         """Bytes held because the peer does not read, and how many of them it still has to read."""
         left = self._transport.get_write_buffer_size()
-        # What is written in one piece stays whole until its last byte is read.
-        return max(self._unread_bytes, left) + len(self._backlog) * HELD_OVERHEAD, left
-
-    def _note_unread(self, size: int) -> None:
-        self._unread_bytes += size
-        self._group.peer_is_slow(self)
+        return self._written.held(left) + self._ready_bytes + len(self._backlog) * HELD_OVERHEAD, left
 
     def refused(self, request: Command, error: LimitExceeded) -> None:
         """Note a request that was refused because of a limit."""
@@ -402,10 +337,9 @@ class Connection(Requester, asyncio.BufferedProtocol):
                 if self.closed:
                     return
                 self._write(replies, size)
-                written, replies, size = size, [], 0
+                replies, size = [], 0
                 if self._write_paused and self._group.guarded:
                     self._backlog = commands[done:]
-                    self._note_unread(written)
                     return
         if replies and not self.closed:
             self._write(replies, size)
@@ -488,7 +422,11 @@ class Connection(Requester, asyncio.BufferedProtocol):
             self.defer(command, reply)
         elif reply is not None and not command.flag & FLAG_ONEWAY:
             frame = encoded(self, command, reply) if isinstance(reply, Command) else reply
-            self.send(frame if isinstance(frame, bytes) else b"".join(frame))
+            if isinstance(frame, bytes):
+                self.send(frame)
+            else:
+                for piece in frame:  # joining would copy the records once more
+                    self.send(piece)
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._group.tasks.pop(task, None)

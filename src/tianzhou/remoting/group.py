@@ -102,6 +102,7 @@ class ConnectionGroup(SharedReads, Generic[MemberT]):
         busy_poll_s: seconds the loop polls for a peer that sends one request at a time, see `BusyPoll`; 0 never polls.
         clock: gives the monotonic time that deadlines and idleness are measured in.
         bounds: how much all connections together may hold.
+        unread: counts unread replies; servers that share a bound share it.
     """
 
     def __init__(
@@ -114,10 +115,11 @@ class ConnectionGroup(SharedReads, Generic[MemberT]):
         busy_poll_s: float = 0.0,
         clock: Clock | None = None,
         bounds: Bounds | None = None,
+        unread: UnreadReplies | None = None,
     ) -> None:
         self.bounds = bounds or Bounds()
         self.requests = RequestBudget(self.bounds.most(REQUEST_BYTES))
-        self.unread = UnreadReplies()
+        self.unread = UnreadReplies() if unread is None else unread
         # Whether unread replies hold so much that no further one is made until some of them are gone.
         self.unread_full = False
         self._postponed: FairQueue[MemberT] = FairQueue()
@@ -307,6 +309,11 @@ class ConnectionGroup(SharedReads, Generic[MemberT]):
             self.loop.call_soon(self.sweep_unread)
         if self._unread_timer is None and self.started:
             self._unread_timer = StallAwareTimer(self.loop, SWEEP_S, self._unread_tick)
+
+    def keeps_some(self, connection: MemberT, size: int) -> None:
+        """Note a transport that keeps some of a write of `size` bytes, or all of it, although it has not paused."""
+        for one in self.unread.keeps_some(connection, size, self.bounds.most(UNREAD_BYTES)):
+            self.peer_is_slow(cast("MemberT", one))
 
     def postpone(self, connection: MemberT, now: float) -> None:
         """Resume a connection's postponed requests in a later turn, once unread replies hold less memory."""

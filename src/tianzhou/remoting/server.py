@@ -30,6 +30,7 @@ from tianzhou.remoting.tls import (
     ServerTls,
 )
 from tianzhou.remoting.turns import TURN_S, Turns
+from tianzhou.remoting.unread import UnreadReplies
 from tianzhou.shortages import passes, words
 
 BACKLOG = 1024
@@ -61,6 +62,7 @@ class RemotingServer:
         port_setting: the setting that chooses the port, named in the error when it is taken.
         tls: which connections speak TLS; None speaks plain only.
         bounds: see `ConnectionGroup`.
+        unread: see `ConnectionGroup`.
         trusted_proxies: load balancers whose PROXY header is believed.
         check_address: called with the socket's address of each peer; raises ProtocolError for one that is refused.
         runs: serves requests at the front of a read by one call, see `Runs`; None for none.
@@ -81,6 +83,7 @@ class RemotingServer:
         late_after_s: float = 0.2,
         tls: ServerTls | None = None,
         bounds: Bounds | None = None,
+        unread: UnreadReplies | None = None,
         trusted_proxies: TrustedProxies | None = None,
         check_address: Callable[[str], None] | None = None,
         runs: Runs | None = None,
@@ -95,6 +98,7 @@ class RemotingServer:
             busy_poll_s=busy_poll_s,
             clock=clock,
             bounds=bounds,
+            unread=unread,
         )
         self.group.mark_turns()
         self.group.on_connect = on_connect

@@ -15,6 +15,10 @@ from typing import Final, NamedTuple, Protocol
 PATIENCE_S: Final = 15.0
 PROGRESS_BYTES: Final = 65_536
 """Bytes a peer has to read within `PATIENCE_S` to count as reading."""
+SMALL_WRITES_BYTES: Final = 65_536
+"""Writes that together are not larger are counted as one."""
+KEPT_PART: Final = 8
+"""Part of the limit that connections which are not known to be slow may hold: an eighth."""
 SWEEP_S: Final = 1.0
 """Seconds between two looks at slow readers."""
 HIGH_BYTES, MIN_HIGH_BYTES = 524_288, 65_536
@@ -25,6 +29,45 @@ class Reader(Protocol):
 
     def unread(self) -> tuple[int, int]:
         """Bytes held because the peer does not read, and how many of them it still has to read."""
+
+
+class Written:
+    """Sizes of the writes to a transport that it may still hold.
+
+    A transport keeps what was written in one piece whole until its last byte is sent (uvloop's does; asyncio's since
+    Python 3.12): a reply of 4 MiB of which 100 KiB are left costs 4 MiB.
+    """
+
+    __slots__ = ("_sizes",)
+
+    def __init__(self) -> None:
+        self._sizes: list[int] = []
+
+    def note(self, size: int) -> None:
+        """Note a write.
+
+        Args:
+            size: its bytes.
+        """
+        sizes = self._sizes
+        if sizes and sizes[-1] + size <= SMALL_WRITES_BYTES:
+            sizes[-1] += size
+        else:
+            sizes.append(size)
+
+    def held(self, left: int) -> int:
+        """Return the bytes of the noted writes that are not wholly sent; forget the others.
+
+        Args:
+            left: bytes that the transport still has to send, the last ones written.
+        """
+        held, sizes = 0, self._sizes
+        for number in range(len(sizes) - 1, -1, -1):
+            if held >= left:
+                del sizes[: number + 1]
+                break
+            held += sizes[number]
+        return max(held, left)
 
 
 class Eviction(NamedTuple):
@@ -53,13 +96,24 @@ class UnreadReplies:
     def __init__(self) -> None:
         self.used = 0
         self._marks: dict[Reader, _Mark] = {}
+        # Connections that may keep some of what was written since they were noted, and how much was written to them.
+        self._keeping: dict[Reader, None] = {}
+        self._kept_bytes = 0
 
     def __len__(self) -> int:
         return len(self._marks)
 
     def note(self, reader: Reader, now: float) -> None:
-        """Note a connection whose peer reads slowly."""
+        """Note a connection whose peer has not read all that was sent; forget it when nothing is held for it.
+
+        Args:
+            reader: the connection.
+            now: monotonic seconds.
+        """
         size, left = reader.unread()
+        if not size:
+            self.forget(reader)
+            return
         mark = self._marks.get(reader)
         if mark is None:
             mark = self._marks[reader] = _Mark(now)
@@ -70,8 +124,26 @@ class UnreadReplies:
         else:
             mark.left = max(left, mark.left)
 
+    def keeps_some(self, reader: Reader, size: int, limit: int) -> list[Reader]:
+        """Return connections to note, after a transport kept some of a write although it has not paused.
+
+        Most peers read the rest within a millisecond, so connections are noted only when they may keep much together.
+
+        Args:
+            reader: the connection.
+            size: bytes of the write.
+            limit: bytes that all may hold together.
+        """
+        self._keeping[reader] = None
+        self._kept_bytes += size
+        if self._kept_bytes * KEPT_PART <= limit:
+            return []
+        keeping, self._keeping, self._kept_bytes = list(self._keeping), {}, 0
+        return keeping
+
     def forget(self, reader: Reader) -> None:
         """Forget a connection whose peer has caught up or is gone."""
+        self._keeping.pop(reader, None)
         mark = self._marks.pop(reader, None)
         if mark is not None:
             self.used -= mark.size

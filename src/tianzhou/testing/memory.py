@@ -21,7 +21,7 @@ class MemoryTransport(asyncio.Transport):
         self.reading = True
         self.closed = self._ended = False
         self.stalled = False
-        self.unsent = 0
+        self.unsent = self._system_bytes = 0
         self._high, self._low = 65_536, 16_384
         self._paused = False
         self._protocol = protocol
@@ -40,9 +40,14 @@ class MemoryTransport(asyncio.Transport):
             taken += len(part)
         return taken
 
-    def stall(self) -> None:
-        """Stop reading: from now on what is written stays in the write buffer."""
+    def stall(self, system_bytes: int = 0) -> None:
+        """Stop reading: from now on what is written stays in the write buffer.
+
+        Args:
+            system_bytes: bytes that the system still takes before.
+        """
         self.stalled = True
+        self._system_bytes = system_bytes
 
     def catch_up(self) -> None:
         """Read everything, once."""
@@ -75,7 +80,9 @@ class MemoryTransport(asyncio.Transport):
         self.writes += 1
         self.written += data
         if self.stalled:
-            self.unsent += len(data)
+            taken = min(self._system_bytes, len(data))
+            self._system_bytes -= taken
+            self.unsent += len(data) - taken
             if self.unsent > self._high and not self._paused:
                 self._paused = True
                 self._protocol.pause_writing()

@@ -215,7 +215,7 @@ class PullHandler(Handler):
             self._turns.spend(accept.work * WORK_S)
         cold_ms = int((self._clock.monotonic() - began) * 1000)
         self._stats.longest_get_ms = max(self._stats.longest_get_ms, cold_ms)
-        await connection.drain()
+        await connection.drain(len(found.records))
         if self._may_wait(request.header, found):
             return self._hold(LongPoll(self, connection, request, found))
         return self._answer(request, found, cold_ms=cold_ms)
