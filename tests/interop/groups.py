@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,8 +20,68 @@ from waiting import until
 
 OURS = "tianzhou"
 NAME = "broker-a"
+LINKS = Path(__file__).resolve().parents[2] / "benchmarks" / "faults" / "links.py"
 MEMBERS_OF = 901
 """GET_BROKER_MEMBER_GROUP"""
+
+
+class Links:
+    """TCP links between the members of a group, in a process of their own (`benchmarks/faults/links.py`)."""
+
+    def __init__(self) -> None:
+        self._own: Sequence[int] = ()
+        self._ports: dict[tuple[int, int], int] = {}
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self, own_ports: Sequence[int]) -> None:
+        """Start the process.
+
+        Args:
+            own_ports: where the members listen for each other, by their numbers.
+        """
+        self._own = own_ports
+        pairs = list(itertools.permutations(range(len(own_ports)), 2))
+        first = server_ports(len(pairs))
+        self._ports = {pair: first + place for place, pair in enumerate(pairs)}
+        rows = [(f"n{a}", f"n{b}", port, own_ports[b]) for (a, b), port in self._ports.items()]
+        self._process = subprocess.Popen(
+            [sys.executable, str(LINKS), json.dumps(rows)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self._heard("ready")
+
+    def peers_of(self, number: int) -> str:
+        """Return the list of peers of a member: itself where it listens, the others behind links."""
+        ports = (self._ports.get((number, other), port) for other, port in enumerate(self._own))
+        return ";".join(f"n{other}-{HOST}:{port}" for other, port in enumerate(ports))
+
+    def cut_off(self, number: int) -> None:
+        """Cut a member off from the others, and the others from it; clients still reach it."""
+        for other in range(len(self._own)):
+            if other != number:
+                self._order(f"cut n{number} n{other}")
+                self._order(f"cut n{other} n{number}")
+
+    def mend(self) -> None:
+        """Let everything arrive again, with what was sent meanwhile."""
+        self._order("mend")
+
+    def _order(self, line: str) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+        self._heard("done")
+
+    def _heard(self, word: str) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline().strip() == word, "the process of the links has ended"
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
 
 
 @dataclass
@@ -30,6 +94,7 @@ class Group:
         conf: settings of every member.
         members: by their place in the group; n0 is the first.
         kinds: what each of them is: `tianzhou`, or a version of Apache's.
+        links: what members reach each other by, where it is to be cut.
     """
 
     namesrv: str
@@ -39,6 +104,7 @@ class Group:
     kinds: list[str] = field(default_factory=list)
     peers: str = ""
     ports: list[int] = field(default_factory=list)
+    links: Links | None = None
 
     def make(self, kinds: Sequence[str]) -> None:
         """Make the members, none of which is started.
@@ -48,6 +114,8 @@ class Group:
         """
         own_ports = server_ports(len(kinds))
         self.peers = ";".join(f"n{i}-{HOST}:{own_ports + i}" for i in range(len(kinds)))
+        if self.links is not None:
+            self.links.start(range(own_ports, own_ports + len(kinds)))
         self.kinds = list(kinds)
         self.ports = [server_ports(4) + 2 for _ in kinds]
         self.members = [self.member(i, kind) for i, kind in enumerate(kinds)]
@@ -60,7 +128,7 @@ class Group:
             "mappedFileSizeCommitLog": 16 << 20,
             "enableDLegerCommitLog": "true",
             "dLegerGroup": NAME,
-            "dLegerPeers": self.peers,
+            "dLegerPeers": self.peers if self.links is None else self.links.peers_of(number),
             "dLegerSelfId": f"n{number}",
             "sendMessageThreadPoolNums": 4,
             "slaveReadEnable": "true",
@@ -143,19 +211,24 @@ class Group:
 
 
 @contextmanager
-def group(folder: Path, kinds: Sequence[str], conf: Mapping[str, object] | None = None) -> Iterator[Group]:
+def group(
+    folder: Path, kinds: Sequence[str], conf: Mapping[str, object] | None = None, links: Links | None = None
+) -> Iterator[Group]:
     """Run a group with its name server.
 
     Args:
         folder: for its files.
         kinds: what each member is.
         conf: settings of every member.
+        links: what members reach each other by, where it is to be cut.
     """
     with name_server(folder) as namesrv:
-        found = Group(namesrv, folder, conf or {})
+        found = Group(namesrv, folder, conf or {}, links=links)
         found.make(kinds)
         try:
             found.start()
             yield found
         finally:
             found.kill()
+            if links is not None:
+                links.close()

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 from group_load import Load, create_topic, equal_logs, stored
-from groups import OURS, group
+from groups import OURS, Links, group
 from own import OwnBroker
 from toolchain import SERVERS, ToolchainMissingError
 
 from waiting import until
+
+CUT_OFF_S = 15.0
+"""Seconds without an acknowledged send that a group of both kinds may take when its leader is cut off."""
 
 MIXTURES = {
     "ours": (OURS, OURS, OURS),
@@ -57,5 +60,22 @@ def test_each_leader_in_turn_dies_and_nothing_acknowledged_is_lost(kinds: tuple[
                     until(
                         lambda a=member.address: set(load.acknowledged) <= set(stored(a)), "all is served", within_s=60
                     )
+    except ToolchainMissingError as error:
+        pytest.skip(str(error))
+
+
+def test_a_leader_that_is_cut_off_is_replaced_within_fifteen_seconds(tmp_path: Path) -> None:
+    """Clients reach all members. A new leader is registered within 15 s, and acknowledges sends within 5 s more."""
+    links = Links()
+    try:
+        with group(tmp_path, (OURS, OURS, SERVERS[0]), links=links) as running:
+            create_topic(running)
+            leader = running.leader()
+            with Load(running.namesrv) as load:
+                until(lambda: len(load.acknowledged) > 100, "messages are acknowledged", within_s=60)
+                links.cut_off(leader)
+                running.leader(other_than=leader, within_s=CUT_OFF_S)
+                before = len(load.acknowledged)
+                until(lambda: len(load.acknowledged) > before, "it goes on", within_s=5)
     except ToolchainMissingError as error:
         pytest.skip(str(error))

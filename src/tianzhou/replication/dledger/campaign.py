@@ -6,7 +6,7 @@ from functools import partial
 
 from tianzhou.replication.dledger.asks import Reply, Unsupported
 from tianzhou.replication.dledger.node import MOST_TERM_STEP, Node
-from tianzhou.wire.bodies.dledger import PreVoteRequest, VoteRequest, VoteResponse, VoteResult
+from tianzhou.wire.bodies.dledger import HeartBeatRequest, PreVoteRequest, VoteRequest, VoteResponse, VoteResult
 
 _LONGER_LOG = (VoteResult.REJECT_EXPIRED_LEDGER_TERM, VoteResult.REJECT_SMALL_LEDGER_END_INDEX)
 _NO_LEADER = (VoteResult.REJECT_ALREADY_VOTED, VoteResult.REJECT_TERM_NOT_READY)
@@ -45,6 +45,9 @@ class Campaign:
         self._sound = set() if node.impaired else {node.self_id}
         self._asked = set(node.others)
         self._longer: set[str] = set()
+        self._replied: set[str] = set()
+        # Apache's nodes whose log is longer, with their terms.
+        self._foreign: dict[str, int] = {}
         self._valid = 1
         self._again: list[tuple[int, str]] = []
         times = node.timings
@@ -91,6 +94,7 @@ class Campaign:
             self._ask_foreign(peer)
             return
         if isinstance(reply, VoteResponse):
+            self._replied.add(peer)
             self._counted(peer, reply)
         self._asked.discard(peer)
         node = self._node
@@ -105,6 +109,25 @@ class Campaign:
     def _end(self) -> None:
         self.ended = True
         self.split = self._valid >= self._node.quorum
+        if self._foreign and not self.earnest and len(self._replied) < len(self._node.others):
+            self._have_stand(*min(self._foreign.items()))
+
+    def _have_stand(self, peer: str, term: int) -> None:
+        """Have one of Apache's nodes stand for election now, because its log is longer than the log of this node.
+
+        Nobody knows a leader, and a node that does not answer may be the former one. Apache's node may be waiting for
+        eight seconds before it asks again, and then asks in the old term first, in which everybody has voted. A
+        heart-beat of a later term makes it ask in that term within a second, and does not make it follow (broker.md
+        §19.4).
+
+        Args:
+            peer: id of the node.
+            term: in which it answered.
+        """
+        node = self._node
+        # One term more than it needs: in the meantime it may have raised its term by one, and would follow.
+        request = HeartBeatRequest(term=max(term, node.term) + 2)
+        node.ask(peer, request, node.timings.request_limit_ms, lambda reply: None)
 
     def _is_enough(self) -> bool:
         node = self._node
@@ -117,7 +140,8 @@ class Campaign:
     def _counted(self, peer: str, response: VoteResponse) -> None:
         node = self._node
         result = response.vote_result
-        self._valid += result is not VoteResult.UNKNOWN
+        # Whoever is not ready yet may still give its vote in this term.
+        self._valid += result not in (VoteResult.UNKNOWN, VoteResult.REJECT_TERM_NOT_READY)
         if result is VoteResult.ACCEPT or (not self.earnest and result in _NO_LEADER and response.term <= node.term):
             self._agreed.add(peer)
             if not response.impaired:
@@ -138,3 +162,5 @@ class Campaign:
             self._until_ms = min(self._until_ms, until_ms)
         elif result in _LONGER_LOG:
             self._longer.add(peer)
+            if not response.tianzhou:
+                self._foreign[peer] = response.term

@@ -346,7 +346,8 @@ class Member:
                 return
         elif campaign is not None and campaign.ended:
             self._campaign = None
-            self._again = campaign.earnest and not campaign.split
+            if campaign.earnest:
+                self._again = not campaign.split
             self._wait(campaign.pause_ms)
         self._transfer.tick(self._leading)
         if self._campaign is not None and self._campaign.won:
