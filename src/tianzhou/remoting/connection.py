@@ -22,8 +22,7 @@ from tianzhou.remoting.error_codes import encoded, failed
 from tianzhou.remoting.gates.peer_addresses import host_of
 from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.remoting.handshakes import words_of_loss
-from tianzhou.remoting.outgoing import WRITE_LOW_BYTES, Outgoing
-from tianzhou.remoting.paced_writes import PacedTransport
+from tianzhou.remoting.outgoing import WRITE_LOW_BYTES, Outgoing, PacedTransport
 from tianzhou.remoting.proxy import ProxyHeader
 from tianzhou.remoting.session import READ_SIZE, Session
 from tianzhou.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE

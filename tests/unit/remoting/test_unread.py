@@ -17,7 +17,7 @@ from tianzhou.errors import ConnectionLost
 from tianzhou.limits import Bounds
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.loop import loop_factory
-from tianzhou.remoting.paced_writes import HELD_BACK_BYTES, LOW_BYTES, SLICE_BYTES, SOCKET_BYTES, PacedTransport
+from tianzhou.remoting.outgoing import HELD_BACK_BYTES, LOW_BYTES, SLICE_BYTES, SOCKET_BYTES, PacedTransport
 from tianzhou.remoting.server import RemotingServer
 from tianzhou.remoting.tls import ServerTls, TlsSettings, client_context
 from tianzhou.remoting.unread import SMALL_WRITES_BYTES, UnreadReplies, Written
