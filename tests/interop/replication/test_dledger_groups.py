@@ -13,7 +13,7 @@ from toolchain import SERVERS, ToolchainMissingError
 from waiting import until
 
 CUT_OFF_S = 15.0
-"""Seconds without an acknowledged send that a group of both kinds may take when its leader is cut off."""
+"""Seconds within which a group of both kinds registers a new leader when its leader is cut off."""
 
 MIXTURES = {
     "ours": (OURS, OURS, OURS),
