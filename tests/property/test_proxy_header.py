@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tianzhou.errors import ProtocolError
-from tianzhou.remoting.proxy import FIRST_BYTES, ProxyHeader, missing, parse
+from tianzhou.remoting.proxies.proxy import FIRST_BYTES, ProxyHeader, missing, parse
 
 SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
 ADDRESSES = st.one_of(

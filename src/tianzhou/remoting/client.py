@@ -22,13 +22,13 @@ from tianzhou.remoting.callbacks import failure_of
 from tianzhou.remoting.connection import Connection, Processor
 from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.remoting.handshakes import for_new_connection, why_refused, why_unanswered
-from tianzhou.remoting.proxy import ProxyHeader
+from tianzhou.remoting.proxies.proxy import ProxyHeader
 from tianzhou.remoting.tls import SHUTDOWN_TIMEOUT_S
 from tianzhou.wire.codes import ResponseCode
 from tianzhou.wire.command import Command, decode, encode
 
 if TYPE_CHECKING:
-    from tianzhou.remoting.socks import SocksProxies, SocksProxy
+    from tianzhou.remoting.proxies.socks import SocksProxies, SocksProxy
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ NOTABLE_SHARE = 0.1
 
 
 def _proxies(socks: str | Mapping[str, Mapping[str, str]]) -> SocksProxies:
-    from tianzhou.remoting.socks import SocksProxies
+    from tianzhou.remoting.proxies.socks import SocksProxies
 
     return SocksProxies(socks)
 
@@ -412,7 +412,7 @@ class RemotingClient:
         Raises:
             ConnectFailed: the proxy does not answer, or does not do it.
         """
-        from tianzhou.remoting.socks import handshake
+        from tianzhou.remoting.proxies.socks import handshake
 
         loop = self.group.loop
         try:

@@ -23,7 +23,7 @@ from tianzhou.remoting.gates.peer_addresses import host_of
 from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.remoting.handshakes import words_of_loss
 from tianzhou.remoting.outgoing import WRITE_LOW_BYTES, Outgoing, PacedTransport
-from tianzhou.remoting.proxy import ProxyHeader
+from tianzhou.remoting.proxies.proxy import ProxyHeader
 from tianzhou.remoting.session import READ_SIZE, Session
 from tianzhou.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE
 from tianzhou.wire.command import Command

@@ -15,11 +15,11 @@ from tianzhou.errors import ConfigError, ProtocolError
 from tianzhou.limits import ADDRESS_CONNECTIONS, CONNECTIONS, HANDSHAKE_SECONDS, Bounds
 from tianzhou.process.free_memory import give_back
 from tianzhou.process.open_files import allow_more_files, ceiling
-from tianzhou.remoting import proxy
 from tianzhou.remoting.connection import Connection, LateProcessor, Processor, Runs
 from tianzhou.remoting.gates.peer_addresses import PeerCounts, TrustedProxies, host_of
 from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.remoting.handshakes import first_byte, reason_of
+from tianzhou.remoting.proxies import proxy
 from tianzhou.remoting.tls import (
     HANDSHAKE,
     HANDSHAKE_TIMEOUT_S,

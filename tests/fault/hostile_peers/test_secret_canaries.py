@@ -32,8 +32,8 @@ from tianzhou.errors import TianzhouError
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.gates.plain_files import PlainFiles
+from tianzhou.remoting.proxies.socks import SocksProxies
 from tianzhou.remoting.signing import signing
-from tianzhou.remoting.socks import SocksProxies
 from tianzhou.remoting.tls import ServerTls, TlsSettings
 from tianzhou.wire.command import Command
 from waiting import until

@@ -225,7 +225,7 @@ def test_a_command_imports_the_nouns_it_asks_for(cluster: Cluster) -> None:
     bodies = {name.rpartition(".")[2] for name in loaded if name.startswith("tianzhou.wire.bodies.")}
     assert bodies == {"beans", "groups", "heartbeat", "offsets", "route", "topics"}
     assert not loaded & (HEAVY - {"asyncio", "concurrent.futures", "msgspec", "orjson", "ssl"})
-    assert not loaded & {"ctypes", "tempfile", "tianzhou.filter", "tianzhou.remoting.socks"}
+    assert not loaded & {"ctypes", "tempfile", "tianzhou.filter", "tianzhou.remoting.proxies.socks"}
     rooms = {".".join(name.split(".")[:3]) for name in loaded if name.startswith("tianzhou.client.")}
     assert rooms <= {
         f"tianzhou.client.{name}"

@@ -14,7 +14,7 @@ from connection_bench import Bench, echo, requests, run_bench, turns
 from tianzhou.limits import Bounds
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.group import HIGH_BYTES
-from tianzhou.remoting.proxy import parse
+from tianzhou.remoting.proxies.proxy import parse
 from tianzhou.remoting.unread import MIN_HIGH_BYTES, UnreadReplies, high_mark
 from tianzhou.testing.memory import MemoryTransport
 from tianzhou.wire.command import Command, encode

@@ -11,7 +11,7 @@ from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.gates.admin_gate import DANGEROUS, AdminGate, exposure_warning
 from tianzhou.remoting.gates.locality import is_on_this_machine, origin
 from tianzhou.remoting.group import ConnectionGroup
-from tianzhou.remoting.proxy import parse
+from tianzhou.remoting.proxies.proxy import parse
 from tianzhou.testing.clock import VirtualClock
 from tianzhou.testing.memory import MemoryTransport
 from tianzhou.wire.codes import RequestCode

@@ -1,0 +1,1 @@
+"""Proxies between clients and servers: SOCKS, and the PROXY protocol of load balancers."""
