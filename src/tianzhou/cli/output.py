@@ -8,7 +8,7 @@ import select
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import chain, repeat, zip_longest
-from typing import Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 from typer.core import TyperCommand
@@ -22,7 +22,9 @@ from tianzhou.cli.writing import print_line_pieces as print_line_pieces
 from tianzhou.cli.writing import print_note as print_note
 from tianzhou.cli.writing import print_text as print_text
 from tianzhou.escaping import escaped
-from tianzhou.model.timestamps import local_date
+
+if TYPE_CHECKING:
+    import datetime as dt
 
 T = TypeVar("T")
 WATCH_EVERY_S: Final = 2.0
@@ -195,17 +197,23 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def _local_date(timestamp_ms: int) -> dt.datetime | None:
+    from tianzhou.model.timestamps import local_date  # `--help` prints no time, and the model costs milliseconds
+
+    return local_date(timestamp_ms)
+
+
 def local_time(timestamp_ms: int) -> str | None:
     """Return a time for people, in the machine's zone, to the second; None for 0 or less."""
     if timestamp_ms <= 0:
         return None
-    at = local_date(timestamp_ms)
+    at = _local_date(timestamp_ms)
     return _no_date(timestamp_ms) if at is None else at.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def local_time_ms(timestamp_ms: int) -> str:
     """Return a time for people, in the machine's zone, to the millisecond."""
-    at = local_date(timestamp_ms)
+    at = _local_date(timestamp_ms)
     return _no_date(timestamp_ms) if at is None else at.isoformat(" ", "milliseconds")[:23]
 
 
