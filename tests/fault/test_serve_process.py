@@ -202,12 +202,15 @@ def test_waiting_for_a_silent_server_can_be_interrupted(tmp_path: Path, silent: 
         waiting.assert_no_traceback()
 
 
-def test_a_broker_that_waits_for_its_name_server_can_be_interrupted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def test_a_broker_that_waits_for_its_name_server_closes_its_store_when_interrupted(tmp_path: Path, number: int) -> None:
     (tmp_path / "b.conf").write_text(BROKER_CONF)
     with Tianzhou(tmp_path, "broker", "-c", "b.conf", "-n", "127.0.0.1:1") as broker:
         until(lambda: "waits for a name server" in broker.err)
-        code, took = broker.interrupt()
+        assert list(tmp_path.rglob("abort"))
+        code, took = broker.interrupt(number)
         assert (code, broker.out) == (0, "")
+        assert not list(tmp_path.rglob("abort"))
         assert took < CTRL_C_LIMIT_S
         broker.assert_no_traceback()
 

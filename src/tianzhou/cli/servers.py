@@ -371,7 +371,12 @@ def broker(
         await server.__aenter__()
         took = time.monotonic() - BEGAN
         if settings.namesrv_addr or settings.fetch_namesrv_addr_by_address_server:
-            await _registered(server.ready(), settings.namesrv_addr or f"one that {settings.namesrv_domain} lists")
+            try:
+                await _registered(server.ready(), settings.namesrv_addr or f"one that {settings.namesrv_domain} lists")
+            except BaseException:
+                # A signal cancels the wait for a name server; without this the store is not closed.
+                await server.__aexit__(None, None, None)
+                raise
         else:
             print_note("warning: no name server is given, so clients cannot find this broker; give -n host:port")
         _announce(
