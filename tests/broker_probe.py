@@ -6,8 +6,14 @@ As `store_probe`: tests do not name private attributes, so that a change of a se
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
+
+import pytest
+
+from tianzhou.broker.registration.registrar import Registrar
+
+Register = Callable[[Registrar, str, bytes], Awaitable[bool | None]]
 
 
 class BrokerProbe:
@@ -20,6 +26,11 @@ class BrokerProbe:
 
     def __init__(self, parts: Any = None, tables: Any = None) -> None:
         self._parts, self._tables = parts, tables
+
+    @classmethod
+    def of(cls, broker: Any) -> BrokerProbe:
+        """Return the probe of a running `Broker`."""
+        return cls(broker._parts, broker.tables)
 
     @property
     def locked_groups(self) -> int:
@@ -41,9 +52,25 @@ class BrokerProbe:
         """The subscription that each group has pulled with last, by topic."""
         return self._tables.clients._pulled
 
+    @property
+    def handlers(self) -> dict[int, Any]:
+        """The handler of each request code; a test may change the table."""
+        handlers: dict[int, Any] = self._parts.router._table
+        return handlers
+
+    @property
+    def registrar(self) -> Any:
+        """The part that registers topics at the name servers."""
+        return self._parts.registrar
+
+    @property
+    def stats(self) -> Any:
+        """The counters that the broker's metrics show."""
+        return self._parts.metrics._services.stats
+
     def answer_with(self, code: int, handler: Callable[..., Any]) -> None:
         """Have the router serve the requests of a code by another handler."""
-        self._parts.router._table[code] = handler
+        self.handlers[code] = handler
 
     def serve_runs_by(self, run: Callable[..., Any], special: Any, tags_code: Callable[..., int]) -> None:
         """Have runs of sends served by another twin of `SendRun`.
@@ -69,6 +96,18 @@ class BrokerProbe:
     def forget_staging_snapshot(self) -> None:
         """Have the staging part take no snapshot of its ledger for written."""
         self._parts.staging._snapshot_place = -1
+
+
+def register_by(patch: pytest.MonkeyPatch, register: Register) -> Register:
+    """Have brokers register at one name server by another function; return the former function.
+
+    Args:
+        patch: restores the former function.
+        register: gets the registrar, the address of the name server and the body of the request.
+    """
+    former: Register = Registrar._register
+    patch.setattr(Registrar, "_register", register)
+    return former
 
 
 class NamesrvProbe:

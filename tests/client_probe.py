@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 
 class ClientProbe:
-    """The inside of a producer or a consumer.
+    """The inside of a producer, a consumer or a staging client.
 
     Args:
         client: the client, of the async or the blocking classes.
@@ -38,6 +38,20 @@ class ClientProbe:
     def has_bare_stack(self) -> bool:
         """Whether a producer's sends pass through no optional layer."""
         return bool(self._client._stack.is_bare)
+
+    @property
+    def ask(self) -> Callable[..., Awaitable[Any]]:
+        """The method by which a staging client sends a request to a broker."""
+        ask: Callable[..., Awaitable[Any]] = self._client._ask
+        return ask
+
+    def ask_by(self, ask: Callable[..., Awaitable[Any]]) -> None:
+        """Have a staging client send its requests to brokers by another function."""
+        self._client._ask = ask
+
+    def choose_by(self, choose: Callable[[str, int], Awaitable[str]]) -> None:
+        """Have a staging client choose the coordinator of a writer's batches by another function."""
+        self._client._choose = choose
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine as the methods of a blocking client do."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from small_broker import name_server, run, small_broker
 
+from broker_probe import BrokerProbe, register_by
 from tianzhou.broker.registration import name_servers
 from tianzhou.broker.registration.name_servers import NameServers, resolve
 from tianzhou.broker.registration.registrar import Registrar
@@ -279,7 +280,7 @@ async def test_of_many_topics_those_that_changed_are_registered(
         where = f"{careful.address};127.0.0.1:{real.port}"
         async with small_broker(tmp_path, namesrv_addr=where) as broker:
             await broker.ready()
-            topics, registrar = broker.tables.topics, broker._parts.registrar
+            topics, registrar = broker.tables.topics, BrokerProbe.of(broker).registrar
 
             async def change(*names: str) -> set[str]:
                 before = len(careful.asked(103))
@@ -376,7 +377,6 @@ async def test_a_defect_in_registering_at_one_name_server_leaves_the_others_and_
     monkeypatch.setattr("tianzhou.broker.registration.registrar.RETRY_S", 0.05)
     bad, good = Scripted(), Scripted()
     failures = 2
-    real = Registrar._register
 
     async def register(self: Registrar, address: str, body: bytes) -> bool | None:
         nonlocal failures
@@ -385,7 +385,7 @@ async def test_a_defect_in_registering_at_one_name_server_leaves_the_others_and_
             raise KeyError("a defect")
         return await real(self, address, body)
 
-    monkeypatch.setattr(Registrar, "_register", register)
+    real = register_by(monkeypatch, register)
 
     async with bad.server, good.server:
         async with small_broker(tmp_path, namesrv_addr=f"{bad.address};{good.address}"):

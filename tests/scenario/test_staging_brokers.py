@@ -12,6 +12,8 @@ from typing import Any, Self
 
 import pytest
 
+from broker_probe import BrokerProbe
+from client_probe import ClientProbe
 from tianzhou.client.staging import CannotStage, Staging, StagingTask
 from tianzhou.errors import BrokerError, ConnectFailed, TianzhouError
 from tianzhou.model import Message
@@ -219,7 +221,7 @@ async def test_a_batch_that_is_given_up_is_gone_everywhere() -> None:
 async def test_without_a_broker_that_stages_nothing_is_sent() -> None:
     async with in_cluster() as cluster:
         for broker in cluster.brokers.values():
-            table = broker.running._parts.router._table
+            table = BrokerProbe.of(broker.running).handlers
             for code in [code for code in table if 31_000 < code < 32_000]:
                 del table[code]
         with pytest.raises(CannotStage, match="cannot write exactly once: it does not know staged messages"):
@@ -255,7 +257,7 @@ async def deaths(seed: int, batches: int) -> None:
 
     async def drive(cluster: AsyncCluster, done: list[int]) -> None:
         async with Driver(cluster) as driver:
-            ask = driver.staging._ask
+            ask = ClientProbe(driver.staging).ask
 
             async def slowly(*args: Any, **more: Any) -> Any:
                 # Time in which somebody may die: before the request, and when it was answered.
@@ -265,7 +267,7 @@ async def deaths(seed: int, batches: int) -> None:
                 finally:
                     await asyncio.sleep(rng.uniform(0, 0.2))
 
-            driver.staging._ask = slowly  # type: ignore[method-assign]
+            ClientProbe(driver.staging).ask_by(slowly)
             while done[0] < batches:
                 await driver.write(done[0], rows_of(done[0]))
                 done[0] += 1

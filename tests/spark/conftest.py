@@ -45,7 +45,11 @@ class ShiftedClock(SystemClock):
 
 
 class Server:
-    """A name server and broker on a thread of their own, and what tests do to them."""
+    """A name server and broker on a thread of their own, and what tests do to them.
+
+    Attributes:
+        folder: the folder of all files; the broker's store is in `store`.
+    """
 
     def __init__(
         self,
@@ -54,13 +58,18 @@ class Server:
         values: Mapping[str, str] | None = None,
         **client: str,
     ) -> None:
-        self._folder = folder
+        self.folder = folder
         self._tls = tls
         self._values = values or {}
         self._client = client
         self._ports = (0, 0)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+
+    @property
+    def broker(self):
+        """The running broker."""
+        return self._server.broker
 
     def run(self, work):
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
@@ -77,7 +86,7 @@ class Server:
 
         namesrv, broker = self._ports
         self._server = EmbeddedServer(
-            EmbeddedSettings(self._folder, namesrv_port=namesrv, broker_port=broker, values=self._values), tls=self._tls
+            EmbeddedSettings(self.folder, namesrv_port=namesrv, broker_port=broker, values=self._values), tls=self._tls
         )
         await self._server.__aenter__()
         self._ports = (self._server.namesrv.port, self._server.broker.port)

@@ -35,7 +35,7 @@ def test_a_wrong_option_ends_the_query_with_the_fix(row, spark, server, topic, t
 
 @pytest.mark.parametrize("name", ["tianzhou", "tianzhou_store"])
 def test_a_stream_that_is_refused_ends_in_our_words(name, spark, server, topic, tmp_path) -> None:
-    where = {"namesrvAddr": server.address} if name == "tianzhou" else {"storePath": str(server._folder)}
+    where = {"namesrvAddr": server.address} if name == "tianzhou" else {"storePath": str(server.folder)}
     stream = spark.readStream.format(name).options(**where, subscribe=topic, endingOffsets="latest").load()
     writer = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
     with pytest.raises(Exception, match="endingOffsets=latest: a stream has no end") as caught:

@@ -52,7 +52,7 @@ def test_all_messages_of_several_queues_and_topics_each_once(spark, server, sour
 @pytest.mark.parametrize("kind", ["tianzhou", "tianzhou_store"])
 def test_tasks_of_so_many_records_at_most(spark, server, source, topic, kind, tmp_path):
     server.send(topic, range(200), queue=0)
-    options = {"maxRecordsPerPartition": 100, "storePath": str(server._folder), "startingOffsets": "earliest"}
+    options = {"maxRecordsPerPartition": 100, "storePath": str(server.folder), "startingOffsets": "earliest"}
     if kind == "tianzhou":
         del options["storePath"]
         options |= {"namesrvAddr": server.address}

@@ -4,6 +4,7 @@ import pytest
 from pyspark.sql import functions as f
 from quick_start import QUERY_LIMIT_S
 
+from broker_probe import BrokerProbe
 from tianzhou.wire.codes import RequestCode
 
 
@@ -47,7 +48,7 @@ def copy(server, topic, source, sink, tmp_path):
 @pytest.fixture
 def refusing(server):
     """Lets the broker refuse requests of a code: `left = refusing(code, times)`, then `left[0]` are still to come."""
-    table = server._server.broker._parts.router._table
+    table = BrokerProbe.of(server.broker).handlers
     real = dict(table)
 
     def refuse(code, times=1, after=False):
@@ -185,7 +186,7 @@ def test_a_batch_write_that_fails_leaves_nothing(spark, server, topic, sink):
 
 
 def test_a_broker_that_cannot_stage_is_named_before_anything_is_sent(spark, own_server):
-    table = own_server._server.broker._parts.router._table
+    table = BrokerProbe.of(own_server.broker).handlers
     for code in [code for code in table if 31_000 < code < 32_000]:
         del table[code]
     topic = own_server.create("apache")

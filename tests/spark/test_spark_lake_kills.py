@@ -39,7 +39,7 @@ def rounds(kind, places, server, topic, work):
         if place is not None:
             (work / "plan").write_text(place)
         for _ in range(TRIES):
-            done = run(environ, str(server._folder), topic, options, work)
+            done = run(environ, str(server.folder), topic, options, work)
             if done.returncode == (-9 if place else 0):
                 break
         else:

@@ -17,7 +17,7 @@ def store(spark, server, topic):
     """A batch or stream reader of the topic in the server's own folder."""
 
     def make(reader, **options):
-        options = {"storePath": str(server._folder), "subscribe": topic, **options}
+        options = {"storePath": str(server.folder), "subscribe": topic, **options}
         return reader.format("tianzhou_store").options(**options)
 
     return make
@@ -47,7 +47,7 @@ def test_the_same_rows_as_the_live_source(spark, server, source, store, topic):
 def test_a_copied_folder(spark, server, store, topic, tmp_path):
     server.send(topic, range(500))
     copy = tmp_path / "copy"
-    shutil.copytree(server._folder / "store", copy)
+    shutil.copytree(server.folder / "store", copy)
     frame = store(spark.read, storePath=str(copy)).load()
     assert sorted(int(bytes(row["body"])) for row in frame.select("body").collect()) == list(range(500))
     assert spark.read.format("tianzhou_store").option("subscribe", topic).load(str(copy)).count() == 500
@@ -91,9 +91,9 @@ def test_some_queues_and_topics(spark, server, store, topic):
         server.send(other, range(5), queue=queue)
     assert len(rows_of(store(spark.read, queues="1").load())) == 20
     pattern = {"subscribe": None, "subscribePattern": f"{topic}.*"}
-    reader = spark.read.format("tianzhou_store").option("storePath", str(server._folder))
+    reader = spark.read.format("tianzhou_store").option("storePath", str(server.folder))
     assert reader.option("subscribePattern", pattern["subscribePattern"]).load().count() == 45
-    reader = spark.read.format("tianzhou_store").option("storePath", str(server._folder))
+    reader = spark.read.format("tianzhou_store").option("storePath", str(server.folder))
     assert reader.option("assign", json.dumps({topic: [0], other: [0, 2]})).load().count() == 20
 
 
@@ -116,7 +116,7 @@ def test_a_subset_of_columns_and_partitions(spark, server, store, topic):
 
 
 def test_a_stream_follows_the_running_broker(spark, server, topic, tmp_path):
-    options = {"storePath": str(server._folder), "subscribe": topic, "startingOffsets": "earliest"}
+    options = {"storePath": str(server.folder), "subscribe": topic, "startingOffsets": "earliest"}
     server.send(topic, range(100), queue=0)
     first = Stream(spark, tmp_path, "tianzhou_store", **options, maxOffsetsPerTrigger=40)
     first.run()
@@ -154,7 +154,7 @@ def test_mistakes_are_explained(spark, server, store, topic, options, text):
 def test_a_node_that_does_not_have_the_folder(server, topic, tmp_path):
     server.send(topic, range(10))
     copy = tmp_path / "copy"
-    shutil.copytree(server._folder / "store", copy)
+    shutil.copytree(server.folder / "store", copy)
     source = TianzhouStore({"storePath": str(copy), "subscribe": topic})
     reader = source.reader(source.schema())
     (partition,) = reader.partitions()
@@ -165,4 +165,4 @@ def test_a_node_that_does_not_have_the_folder(server, topic, tmp_path):
 
 def test_a_store_is_not_written(spark, server):
     with pytest.raises(Exception, match="a store is only read here; write to its broker"):
-        spark.range(1).write.format("tianzhou_store").mode("append").save(str(server._folder))
+        spark.range(1).write.format("tianzhou_store").mode("append").save(str(server.folder))

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from broker_probe import BrokerProbe
 from server_ports import server_ports
 from tianzhou.broker.server import Broker
 from tianzhou.broker.settings import BrokerSettings
@@ -117,7 +118,7 @@ async def traffic(namesrv: str, master: Broker) -> None:
     async with TransactionProducer("bank", namesrv, check=check) as producer:
         for end in ends:
             await producer.send_in_transaction(Message("orders", b"t"), lambda message, arg, end=end: end, None)
-    stats = master._parts.metrics._services.stats
+    stats = BrokerProbe.of(master).stats
     stats.sent_back("orders", "billing", "%DLQ%billing", 0, 100, dead=True)
     master.tables.refusals.counts["maxTopics"] += 1
     master.troubles.failed("a task", OSError("the disk is away"), 0, 0.0)

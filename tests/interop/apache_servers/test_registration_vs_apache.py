@@ -10,6 +10,7 @@ import pytest
 from apache import ApacheNamesrv
 from toolchain import SERVERS, ToolchainMissingError
 
+from broker_probe import BrokerProbe, register_by
 from tianzhou.broker.registration.registrar import Registrar
 from tianzhou.broker.server import Broker
 from tianzhou.broker.settings import BrokerSettings
@@ -33,13 +34,12 @@ def test_apaches_name_server_takes_changed_topics_and_keeps_the_others(
 ) -> None:
     monkeypatch.setattr("tianzhou.broker.registration.registrar.MANY_TOPICS", 10)
     told: list[set[str]] = []
-    register = Registrar._register
 
     async def noted(self: Registrar, address: str, body: bytes) -> bool | None:
         told.append(set(REGISTER_BODY.loads(body).table.topic_config_table))
         return await register(self, address, body)
 
-    monkeypatch.setattr(Registrar, "_register", noted)
+    register = register_by(monkeypatch, noted)
 
     async def check(where: str) -> None:
         settings = replace(
@@ -52,7 +52,7 @@ def test_apaches_name_server_takes_changed_topics_and_keeps_the_others(
         )  # fmt: skip
         async with Broker(settings, store) as broker, RemotingClient() as client:
             await broker.ready()
-            topics, registrar = broker.tables.topics, broker._parts.registrar
+            topics, registrar = broker.tables.topics, BrokerProbe.of(broker).registrar
             assert await registrar.settled(WITHIN_S)
             told.clear()
 

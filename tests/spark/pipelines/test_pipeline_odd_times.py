@@ -43,7 +43,7 @@ def prove(rows: list[Any], times: list[int]) -> None:
 
 def test_rows_are_collected_from_both_sources(spark: Any, server: Any, source: Any, topic: str, odd: list[int]) -> None:
     prove(source(spark.read, **EVERYTHING).load().collect(), odd)
-    folder = {"storePath": str(server._folder), "subscribe": topic}
+    folder = {"storePath": str(server.folder), "subscribe": topic}
     prove(spark.read.format("tianzhou_store").options(**folder, **EVERYTHING).load().collect(), odd)
     lean = source(spark.read).load().collect()
     assert [row["bornTimestamp"] is None for row in sorted(lean, key=lambda row: row["queueOffset"])] == [

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from client_probe import ClientProbe
 from tianzhou.client.staging import KV_NAMESPACE, Staging
 from tianzhou.errors import ConnectFailed
 from tianzhou.wire.codes import RequestCode, ResponseCode
@@ -73,7 +74,7 @@ def ask(*servers: NameServer, choice: str = "new") -> tuple[str, int]:
     async def main() -> str:
         staging = Staging("127.0.0.1:1", timeout_ms=1000)
         staging.instance = Remoting(*servers)  # type: ignore[assignment]
-        staging._choose = choose  # type: ignore[method-assign]
+        ClientProbe(staging).choose_by(choose)
         return await staging.coordinator("query")
 
     return asyncio.run(main()), chosen
