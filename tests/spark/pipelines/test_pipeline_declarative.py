@@ -15,7 +15,7 @@ import pytest
 from quick_start import QUERY_LIMIT_S
 
 import tianzhou
-from tianzhou.spark.sessions.sessions import _prepare_processes
+from spark_probe import prepare_processes
 
 pytest.importorskip("grpc", reason="pip install 'tianzhou[pipelines]'")
 pytest.importorskip("yaml")
@@ -53,7 +53,7 @@ def copied(monkeypatch, capsys, tmp_path):
 
 def run(folder: Path, command: list[str]) -> str:
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK", "PYSPARK"))}
-    _prepare_processes(environ)
+    prepare_processes(environ)
     environ |= {"PYTHONPATH": SOURCE, "SPARK_LOCAL_IP": "127.0.0.1"}
     java = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     done = subprocess.run(

@@ -6,8 +6,8 @@ import pytest
 from fake_queues import FakeQueues
 from lake_tables import options_of
 
+from spark_probe import has_compiled_rows, use_pure_rows
 from tianzhou.errors import ConnectionLost
-from tianzhou.spark.rows import _rows
 
 
 @pytest.fixture
@@ -39,8 +39,8 @@ def lost() -> ConnectionLost:
 def way(request, monkeypatch) -> str:
     """Both ways from records to columns, one behind the other."""
     if request.param == "pure":
-        monkeypatch.setattr(_rows, "fill", None)
-    elif _rows.fill is None:
+        use_pure_rows(monkeypatch)
+    elif not has_compiled_rows():
         pytest.skip("rows were not compiled here")
     return request.param
 

@@ -58,6 +58,14 @@ def table_of(options, **more):
     return open_table(parse_lake({**options, **more}))
 
 
+def iceberg_table(options):
+    """An Iceberg table as pyiceberg itself opens the table."""
+    from pyiceberg.catalog import load_catalog
+
+    where = parse_lake(options)
+    return load_catalog(where.catalog_name, **where.catalog).load_table(where.table)
+
+
 def prepared(options, schema=SCHEMA, **more):
     table = table_of(options, **more)
     table.prepare(schema)

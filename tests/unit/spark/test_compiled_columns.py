@@ -15,15 +15,15 @@ pytest.importorskip("pyspark")
 
 from records import QUEUE, record
 
+from spark_probe import has_compiled_rows
 from tianzhou.records.codec import encode_record
-from tianzhou.spark.rows import _rows
 from tianzhou.spark.rows.columns import Records, made_of, to_batch
 from tianzhou.spark.rows.compiled_columns import CompiledColumns
 from tianzhou.spark.rows.schema import COLUMNS, arrow_schema, row_schema
 from tianzhou.wire.batch import encode_batch
 from tianzhou.wire.compression import COMPRESSED, ZLIB, compress
 
-compiled = pytest.mark.skipif(_rows.fill is None, reason="rows were not compiled here")
+compiled = pytest.mark.skipif(not has_compiled_rows(), reason="rows were not compiled here")
 SCHEMA = arrow_schema(row_schema(True, True))
 
 

@@ -16,12 +16,12 @@ pytest.importorskip("pyspark")
 
 from records import QUEUE, record
 
+from spark_probe import has_compiled_rows
 from tianzhou.model import MessageQueue
 from tianzhou.model.timestamps import MAX_TIME_MS, MIN_TIME_MS, is_date, local_date, raw_times
 from tianzhou.pipelines.archive_parts import NO_DAY, days
 from tianzhou.records.codec import encode_record
 from tianzhou.records.walk import read_item
-from tianzhou.spark.rows import _rows
 from tianzhou.spark.rows.columns import to_batch
 from tianzhou.spark.rows.compiled_columns import CompiledColumns
 from tianzhou.spark.rows.schema import COLUMNS, arrow_schema, kafka_schema, row_schema
@@ -46,7 +46,7 @@ DATES = (0, -1, -62_000_000_000_000, MIN_TIME_MS, MAX_TIME_MS, 1_700_000_000_123
 @pytest.fixture(params=["pure", "compiled"])
 def rows_of(request: pytest.FixtureRequest) -> Any:
     """Make rows of records by one of the twins."""
-    if request.param == "compiled" and _rows.fill is None:
+    if request.param == "compiled" and not has_compiled_rows():
         pytest.skip("rows were not compiled here")
 
     def make(*records: Any, schema: Any = SCHEMA, columns: tuple[str, ...] = COLUMNS) -> list[dict[str, Any]]:
@@ -116,7 +116,7 @@ def test_kafkas_headers_have_the_number_too(rows_of: Any) -> None:
 
 
 def test_columns_without_a_time_stay_with_the_compiled_twin() -> None:
-    if _rows.fill is None:
+    if not has_compiled_rows():
         pytest.skip("rows were not compiled here")
     body = [encode_record(record(born_timestamp=2**62))]
     lean = pa.schema([SCHEMA.field(name) for name in ("queueOffset", "body", "tags")])

@@ -15,6 +15,7 @@ from pyspark import cloudpickle
 from pyspark.sql.types import StringType, StructType
 
 import tianzhou
+from spark_probe import writer_options
 from tianzhou.pipelines.binlog_source import BinlogReader, BinlogSource
 from tianzhou.spark.data_source import TianzhouSource
 from tianzhou.spark.lake.sink import LakeReader, LakeStreamWriter, LakeWriter, PruningReader, TianzhouLake
@@ -66,7 +67,7 @@ def test_all_that_spark_pickles_travels_so(kind):
 def test_what_arrives_is_what_was_sent(writer):
     again = pickle.loads(cloudpickle.dumps(writer))
     assert type(again) is Writer
-    assert again._sender.options == writer._sender.options
+    assert writer_options(again) == writer_options(writer)
 
 
 def test_classes_made_in_functions_arrive_too(writer):

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql.types import ArrayType, BinaryType, DoubleType, IntegerType, MapType, NullType, StringType, StructType
 
+from spark_probe import writer_options
 from tianzhou.client.staging import Origin
 from tianzhou.errors import BrokerError, ConfigError
 from tianzhou.model import Message, MessageQueue
@@ -268,7 +269,7 @@ def test_properties_that_no_message_had_stay_as_they_are():
 
 def test_writers_travel_to_tasks():
     writer = pickle.loads(cloudpickle.dumps(Writer(OPTIONS, schema_of(body=StringType()), False)))
-    assert writer._sender.options.topic == "orders"
+    assert writer_options(writer).topic == "orders"
 
 
 def test_the_page_has_every_option():

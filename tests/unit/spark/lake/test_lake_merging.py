@@ -12,8 +12,9 @@ pytest.importorskip("deltalake")
 import deltalake
 import pyarrow as pa
 
+from spark_probe import apply_by, merge_by
 from tianzhou.errors import ConfigError
-from tianzhou.spark.lake import merging, tables
+from tianzhou.spark.lake import tables
 from tianzhou.spark.lake.formats import compact
 from tianzhou.spark.lake.merging import GONE, MergedDelta
 from tianzhou.spark.lake.tables import Batch, LakeError
@@ -94,7 +95,7 @@ def test_a_batch_is_merged_once(path):
 def test_a_batch_that_broke_off_is_merged_by_the_next_run(path, monkeypatch, place):
     table = MergedDelta(path, COLUMNS)
     table.merge(changes((1, 1, "tea"), (2, 2, "milk")), Batch("q", 0))
-    whole, batch = MergedDelta._merge, changes((1, 5, None), (2, 6, "cream"), (3, 7, "jam"))
+    batch = changes((1, 5, None), (2, 6, "cream"), (3, 7, "jam"))
 
     def broken(self, where, *rest):
         if place == "before the commit" and not where.endswith(GONE):
@@ -104,7 +105,7 @@ def test_a_batch_that_broke_off_is_merged_by_the_next_run(path, monkeypatch, pla
             raise OSError("injected")
 
     with monkeypatch.context() as patched:
-        patched.setattr(MergedDelta, "_merge", broken)
+        whole = merge_by(patched, broken)
         with pytest.raises(OSError, match="injected"):
             table.merge(batch, Batch("q", 1))
     done = place == "after the commit"
@@ -138,14 +139,14 @@ def test_any_order_and_any_repetition_make_the_same_table(path):
 
 def test_another_writers_commit_is_waited_out(path, monkeypatch):
     MergedDelta(path, COLUMNS).merge(changes((1, 1, "tea"), (2, 2, "milk")), Batch("q", 0))
-    apply, others = merging._apply, iter([changes((1, 9, "coffee"))])
+    others = iter([changes((1, 9, "coffee"))])
 
     def meanwhile(merger):
         for other in others:
             MergedDelta(path, COLUMNS).merge(other, Batch(None, 0))
         return apply(merger)
 
-    monkeypatch.setattr(merging, "_apply", meanwhile)
+    apply = apply_by(monkeypatch, meanwhile)
     MergedDelta(path, COLUMNS).merge(changes((1, 5, "older"), (2, 6, None)), Batch("q", 1))
     assert rows(path) == [(1, "coffee")]
     monkeypatch.setattr(tables, "TRIES", 1)

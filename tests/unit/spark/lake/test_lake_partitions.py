@@ -10,8 +10,9 @@ pytest.importorskip("pyspark")
 
 import pyarrow as pa
 import pyarrow.dataset
-from lake_tables import SCHEMA, options_of, prepared, read, row, rows, table_of, written
+from lake_tables import SCHEMA, iceberg_table, options_of, prepared, read, row, rows, table_of, written
 
+from spark_probe import decide_batch
 from tianzhou.errors import ConfigError
 from tianzhou.spark.lake import files as lake_files
 from tianzhou.spark.lake.options import Part, parse_lake
@@ -62,7 +63,7 @@ def test_iceberg_divides_by_times(tmp_path):
         assert len(files) == len(parts)
         table.commit(files, Batch("query", 0), False)
         assert everything(table) == [row(n) for n in range(50)]
-        found = table._open()
+        found = iceberg_table(options)
         assert [str(field.transform) for field in found.spec().fields] == [transform, "identity"]
         # Iceberg's own reader passes over the files of other partitions, and finds what it looks for.
         day = found.scan(row_filter="at >= '1970-01-01T00:00:00+00:00' and at < '1970-01-01T01:00:00+00:00'")
@@ -79,7 +80,7 @@ def test_others_read_what_is_written(options):
 
         found = deltalake.DeltaTable(options["path"]).to_pyarrow_table()
     elif options["tableFormat"] == "iceberg":
-        found = table._open().scan().to_arrow()
+        found = iceberg_table(options).scan().to_arrow()
     else:
         hive = pyarrow.dataset.partitioning(pa.schema([("item", pa.string())]), flavor="hive")
         found = pyarrow.dataset.dataset(options["path"], partitioning=hive, exclude_invalid_files=True).to_table()
@@ -113,7 +114,7 @@ def test_a_partitioned_directory_is_finished_by_whoever_comes_next(tmp_path):
     options = {**options_of("parquet", tmp_path), "partitionBy": "queue"}
     table = prepared(options)
     files = written(table, rows(0, 20))
-    table._decide("query", 0, {file.path: file.path.removeprefix("_staging/") for file in files}, [])
+    decide_batch(table, "query", 0, {file.path: file.path.removeprefix("_staging/") for file in files})
     fresh = table_of(options)
     assert fresh.known([file.path for file in files]) == {file.path for file in files}
     fresh.prepare(SCHEMA)
@@ -165,7 +166,7 @@ def test_times_of_columns_that_have_none_are_named(tmp_path):
     with pytest.raises(ConfigError, match=r"by hour\(day\), and column day is date32.*; that goes with timestamps$"):
         table_of(options, partitionBy="hour(day)").prepare(SCHEMA)
     table = table_of(options)
-    with table._open().update_spec() as update:
+    with iceberg_table(options).update_spec() as update:
         update.add_field("id", "bucket[4]", "b")
     with pytest.raises(LakeError, match=r"is partitioned by bucket\[4\]\(id\), which tianzhou_lake does not write"):
         table.prepare(SCHEMA)

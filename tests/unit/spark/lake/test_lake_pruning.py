@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from lake_tables import BEGIN, FIRST, ITEMS, SCHEMA, options_of, prepared, read, row, rows, written
+from lake_tables import BEGIN, FIRST, ITEMS, SCHEMA, iceberg_table, options_of, prepared, read, row, rows, written
 from pyspark.sql.datasource import (
     EqualNullSafe,
     EqualTo,
@@ -152,7 +152,7 @@ def test_iceberg_leaves_out_by_times_and_by_former_partitions(tmp_path):
     # A time without a zone is another one: it leaves nothing out.
     assert len(left(table, EqualTo(("at",), BEGIN.replace(tzinfo=None)))) == every
     # Partitions that the table has got since, and files from before.
-    with table._open().update_spec() as update:
+    with iceberg_table({**options, "table": "lake.hour"}).update_spec() as update:
         update.add_identity("queue")
     more = prepared({**options, "table": "lake.hour"})
     more.commit(written(more, rows(0, 14)), Batch("q", 1), False)

@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 
 import lake_tables
 import pyarrow as pa
-from lake_tables import options_of, table_of
+from lake_tables import iceberg_table, options_of, table_of
 
 from tianzhou.spark.lake.formats import compact
 from tianzhou.spark.lake.tables import Batch, LakeError
@@ -146,14 +146,14 @@ def test_nulls_are_refused_where_iceberg_lets_none_be(iceberg):
 def test_an_iceberg_table_with_renamed_columns_is_not_misread(iceberg, again):
     options, table = iceberg
     table.commit(written(table, table.prepare(SCHEMA)), Batch("query", 0), False)
-    with table._open().update_schema() as update:
+    with iceberg_table(options).update_schema() as update:
         update.rename_column("item", "goods")
     text = "goods was item"
     if again:
-        with table._open().update_schema() as update:
+        with iceberg_table(options).update_schema() as update:
             update.delete_column("goods")
-        with table._open().update_schema() as update:
-            update.add_column("item", table._open().schemas()[0].find_type("item"))
+        with iceberg_table(options).update_schema() as update:
+            update.add_column("item", iceberg_table(options).schemas()[0].find_type("item"))
         text = "item was another column"
     with pytest.raises(LakeError, match=rf"lake.orders has other names in old files than now: .*{text}.*by name here"):
         table.files()

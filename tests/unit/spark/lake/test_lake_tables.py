@@ -15,6 +15,7 @@ import lake_tables
 import pyarrow as pa
 from lake_tables import options_of, prepared, read, table_of
 
+from spark_probe import decide_batch, decide_by
 from tianzhou.errors import ConfigError
 from tianzhou.spark.lake import directory, files
 from tianzhou.spark.lake.files import remove_files, write_files
@@ -157,7 +158,7 @@ def test_a_directory_is_finished_by_whoever_comes_next(tmp_path):
     options = options_of("parquet", tmp_path)
     table = prepared(options, SCHEMA)
     files = written(table, 0) + written(table, 10)
-    table._decide("query", 0, {file.path: file.path.rpartition("/")[2] for file in files}, [])
+    decide_batch(table, "query", 0, {file.path: file.path.rpartition("/")[2] for file in files})
     staged = tmp_path / "table" / files[0].path
     staged.rename(tmp_path / "table" / staged.name)
     again = written(table, 0)
@@ -175,7 +176,7 @@ def test_a_batch_decided_while_somebody_finishes_the_one_before_stays(tmp_path, 
     options = options_of("parquet", tmp_path)
     table = prepared(options, SCHEMA)
     first = written(table, 0)
-    table._decide("query", 0, {file.path: file.path.rpartition("/")[2] for file in first}, [])
+    decide_batch(table, "query", 0, {file.path: file.path.rpartition("/")[2] for file in first})
     second = written(table, 10)
     finishing, go_on = threading.Event(), threading.Event()
     sync = directory.sync
@@ -208,14 +209,14 @@ def test_of_two_that_commit_the_same_batch_one_does(tmp_path, monkeypatch):
     options = options_of("parquet", tmp_path)
     table = prepared(options, SCHEMA)
     both = threading.Barrier(2)
-    decide, answers = directory.ParquetDirectory._decide, []
+    answers = []
 
     def slowly(self, *arguments):
         with contextlib.suppress(threading.BrokenBarrierError):
             both.wait(0.3)  # both are past the look at what is committed, unless one waits for the other
         decide(self, *arguments)
 
-    monkeypatch.setattr(directory.ParquetDirectory, "_decide", slowly)
+    decide = decide_by(monkeypatch, slowly)
     runs = [
         threading.Thread(target=lambda: answers.append(table.commit(written(table, 0), Batch("query", 0), False)))
         for _ in range(2)

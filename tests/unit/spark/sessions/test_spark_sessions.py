@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 import tianzhou
+from spark_probe import is_interactive, prepare_processes
 from tianzhou.errors import ConfigError
 from tianzhou.spark.sessions import daemon, java_runtime, sessions
 
@@ -49,7 +50,7 @@ def test_an_unknown_profile_is_named_with_those_there_are():
 def test_processes_get_java_this_interpreter_and_this_package():
     environ = {"PYTHONPATH": os.pathsep.join(["/elsewhere", SOURCE])}
     runtime = java_runtime.Runtime(Path("java-home"), 21, True, "test")
-    conf = sessions._prepare_processes(environ, find=lambda _: runtime)
+    conf = prepare_processes(environ, find=lambda _: runtime)
     assert environ["JAVA_HOME"] == "java-home"
     assert environ["PYSPARK_PYTHON"] == sys.executable
     assert environ["PYTHONPATH"].split(os.pathsep) == [SOURCE, "/elsewhere"]
@@ -58,7 +59,7 @@ def test_processes_get_java_this_interpreter_and_this_package():
 
 def test_an_interpreter_chosen_by_the_user_stays():
     environ = {"PYSPARK_PYTHON": "/other/python"}
-    sessions._prepare_processes(environ, find=lambda _: java_runtime.Runtime(Path("java-home"), 21, True, "test"))
+    prepare_processes(environ, find=lambda _: java_runtime.Runtime(Path("java-home"), 21, True, "test"))
     assert environ["PYSPARK_PYTHON"] == "/other/python"
 
 
@@ -160,6 +161,6 @@ def test_what_is_imported_before_the_fork_begins_no_thread():
 def test_the_first_query_is_prepared_where_somebody_types(monkeypatch):
     monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
     monkeypatch.delattr(sys, "ps1", raising=False)
-    assert not sessions._is_interactive()
+    assert not is_interactive()
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
-    assert sessions._is_interactive()
+    assert is_interactive()
