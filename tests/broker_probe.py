@@ -93,6 +93,24 @@ class BrokerProbe:
         """Have the staging part note what another broker has decided about an attempt."""
         self._parts.staging._note(decided)
 
+    def note_trial(self, writer: str, trial: asyncio.Future[None]) -> None:
+        """Have the staging part take a future for the trial to publish a writer's batches."""
+        self._parts.staging._tasks[writer] = trial
+
+    def read_staged_units(self, most: int) -> None:
+        """Have the staging part write a snapshot of its ledger after so many units."""
+        self._parts.staging._units_to_read = most
+
+    def load_halves_by(self, load: Callable[..., Any]) -> Callable[..., Any]:
+        """Have half messages that are checked read by another function; return the former function."""
+        former: Callable[..., Any] = self._parts.transactions._load
+        self._parts.transactions._load = load
+        return former
+
+    def check_halves_of(self, ledger: Any) -> None:
+        """Have the checker of half messages keep them in another ledger."""
+        self._parts.transactions._ledger = ledger
+
     def forget_staging_snapshot(self) -> None:
         """Have the staging part take no snapshot of its ledger for written."""
         self._parts.staging._snapshot_place = -1
@@ -181,7 +199,12 @@ class ConnectionProbe:
     @property
     def cipher(self) -> Any:
         """The cipher of the connection; None without TLS."""
-        return self._connection._transport.get_extra_info("cipher")
+        return self.transport.get_extra_info("cipher")
+
+    @property
+    def transport(self) -> Any:
+        """The transport of the connection."""
+        return self._connection._transport
 
     @property
     def awaited(self) -> dict[int, Any]:
@@ -195,6 +218,32 @@ class ConnectionProbe:
         path._awaited, path._backlog, path._group, path._reserved, path.closed = {}, [], group, 0, False
         path.last_read = path.last_write = path.silent_since = 0.0
         path._transport = transport
+
+
+class ServerProbe:
+    """The inside of a server of requests, or of the server of the metrics page.
+
+    Args:
+        server: the server.
+    """
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+
+    @property
+    def admitted(self) -> int:
+        """Number of connections that count against the limit of a server of requests."""
+        return int(self._server._admitted)
+
+    @property
+    def counted_addresses(self) -> int:
+        """Number of addresses whose connections a server of requests counts."""
+        return len(self._server._peers)
+
+    @property
+    def served_pages(self) -> int:
+        """Number of connections that the server of the metrics page serves."""
+        return len(self._server._open)
 
 
 def reserved_bytes(connections: Iterable[Any]) -> int:

@@ -65,7 +65,7 @@ class Forker:
         """Return the interpreter for an environment; start one when there is none with these variables of `_kept`."""
         kept = _kept(environ)
         found = cls._running.get(kept)
-        if found is None or found._process.poll() is not None:
+        if found is None or found.has_ended:
             found = cls._running[kept] = Forker(environ)
             atexit.register(found.close)
         return found
@@ -98,6 +98,11 @@ class Forker:
         pid = int(self._control.recv(100) or b"0")
         assert pid, "the interpreter that forks has ended"
         return Forked(pid, status)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the interpreter has ended."""
+        return self._process.poll() is not None
 
     def close(self) -> None:
         """End the interpreter; its children go on."""

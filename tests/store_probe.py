@@ -17,6 +17,7 @@ from tianzhou.store import MessageStore
 from tianzhou.store.dispatch import catchup
 from tianzhou.store.dispatch.dispatch import Dispatcher
 from tianzhou.store.files import folder
+from tianzhou.store.files.segments import Segment
 from tianzhou.store.index.index import Index
 from tianzhou.store.log.commitlog import CommitLog
 
@@ -70,6 +71,13 @@ class StoreProbe:
     def index_bytes(self) -> list[bytes]:
         """Return the bytes of each index file."""
         return [bytes(file._map) for file in self.index.files] if self.index else []
+
+    def begin_index_files_by(self, patch: pytest.MonkeyPatch, begin: Callable[[], Any]) -> Callable[[], Any]:
+        """Have new files of the index begun by another function; return the former function."""
+        index: Any = self._store._index
+        former: Callable[[], Any] = index._begin
+        patch.setattr(type(index), "_begin", lambda _: begin())
+        return former
 
     # from the log to the queues
 
@@ -196,21 +204,27 @@ class StoreProbe:
         self._store._release()
 
 
-def catch_up_slowly(patch: pytest.MonkeyPatch, records: int = 1, slice_s: float = 0.0) -> None:
+def catch_up_slowly(patch: pytest.MonkeyPatch, records: int = 1, slice_s: float | None = 0.0) -> None:
     """Have runs that complete an index read few records a step.
 
     Args:
         patch: restores the usual pace.
         records: records a step.
-        slice_s: seconds of one turn of the loop after which no further step follows.
+        slice_s: seconds of one turn of the loop after which no further step follows; None for the usual time.
     """
     patch.setattr(catchup, "_STEP_RECORDS", records)
-    patch.setattr(catchup, "_SLICE_SECONDS", slice_s)
+    if slice_s is not None:
+        patch.setattr(catchup, "_SLICE_SECONDS", slice_s)
 
 
 def retry_catch_up_after(patch: pytest.MonkeyPatch, pause_s: float) -> None:
     """Have runs that complete an index try a refused step again after so many seconds."""
     patch.setattr(catchup, "_RETRY_SECONDS", pause_s)
+
+
+def is_mapped(segment: Segment) -> bool:
+    """Whether a file of a store is mapped into memory."""
+    return segment._map is not None
 
 
 def use_boot_id(patch: pytest.MonkeyPatch, path: Path) -> None:

@@ -16,11 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from store_probe import StoreProbe, use_boot_id
+from store_probe import StoreProbe, catch_up_slowly, use_boot_id
 from store_reads import read_now
 from tianzhou.records.codec import decode_record, verify_property_crc
 from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings
-from tianzhou.store.dispatch import catchup
 from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.startup import opening
 from tianzhou.testing.disk import ForgetfulDisk, PowerLostError
@@ -286,7 +285,7 @@ def run_history(seed: int, root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[
     history = History(seed, root)
     use_boot_id(monkeypatch, history.boot)
     monkeypatch.setattr(opening, "NOTE_BYTES", history.rng.choice((0, 1_000, 10_000, 1 << 26)))
-    monkeypatch.setattr(catchup, "_STEP_RECORDS", 2)
+    catch_up_slowly(monkeypatch, records=2, slice_s=None)
     try:
         with asyncio.Runner() as loop:
             history.run(loop)

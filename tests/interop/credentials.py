@@ -141,11 +141,7 @@ class Steps:
     def begin(self, step: str, noun: str, count: int, account: Account | None, id_: str = "") -> None:
         """Begin a step; its lines have the id, by default the step's name."""
         key, secret = ("-", "-") if account is None else (account.access_key, account.secret_key)
-        line = f"{id_ or step} {key} {secret} {step} {topic(self._name, noun)} {count}\n"
-        stdin = self.program._process.stdin
-        assert stdin is not None
-        stdin.write(line.encode())
-        stdin.flush()
+        self.program.give(f"{id_ or step} {key} {secret} {step} {topic(self._name, noun)} {count}")
 
     def end(self, *ids: str) -> dict[str, list[Line]]:
         """Wait until steps have ended; gives their lines."""

@@ -186,12 +186,16 @@ class Program:
             lambda lines: any(line["event"] == "started" for line in lines), START_TIMEOUT, "clients did not start"
         )
 
+    def give(self, line: str) -> None:
+        """Write a line to the program's standard input."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(line.encode() + b"\n")
+        self._process.stdin.flush()
+
     def ask(self, command: str, seconds: float = 90) -> list[Line]:
         """Give an inspecting program one command and return its lines; its error is raised."""
         begin = len(self.lines)
-        assert self._process.stdin is not None
-        self._process.stdin.write(command.encode() + b"\n")
-        self._process.stdin.flush()
+        self.give(command)
         self.wait_for(lambda lines: len(lines) > begin and lines[-1]["event"] == "end", seconds, command)
         answer = self.lines[begin:]
         if "error" in answer[-1]:

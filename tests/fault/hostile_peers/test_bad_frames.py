@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from broker_probe import ConnectionProbe
 from open_fixtures import open_for_test
 from tianzhou.remoting.budget import LARGEST_SMALL_READ
 from tianzhou.remoting.client import RemotingClient
@@ -158,7 +159,7 @@ async def test_peers_that_never_read_cost_bounded_memory_and_nobody_else_waits()
             before = served
             await asyncio.sleep(0.1)
         for connection in server.connections:
-            waiting = connection._transport.get_write_buffer_size()
+            waiting = ConnectionProbe(connection).transport.get_write_buffer_size()
             assert waiting <= HIGH_BYTES + FLUSH_BYTES + 2 * len(BIG_REPLY)
         assert served * len(BIG_REPLY) < 3 * 16_000_000  # the rest lies in the kernel's buffers
         for peer, sending in deaf:

@@ -41,23 +41,20 @@ async def test_sends_that_waited_for_the_disk_are_answered_after_the_answering_f
         await supervisor.end()
 
 
-async def test_a_half_message_nobody_can_check_does_not_keep_others_from_it(
-    bench: Bench, peer: Peer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_half_message_nobody_can_check_does_not_keep_others_from_it(bench: Bench, peer: Peer) -> None:
     await peer.heartbeat("c1", producer="P")
     for key in ("bad", "good"):
         properties = {"TRAN_MSG": "true", "PGROUP": "P", "UNIQ_KEY": key}
         assert (await peer.send("TBW102", properties=properties, sys_flag=4)).code == 0
     bench.clock.advance(60)
     checker = bench.parts.transactions
-    load = checker._load
 
     async def loads(half: Half) -> Any:
         if half.identity.unique_key == "bad":
             raise ValueError("a defect")
         return await load(half)
 
-    monkeypatch.setattr(checker, "_load", loads)
+    load = BrokerProbe(bench.parts).load_halves_by(loads)
     with pytest.raises(ExceptionGroup, match="1 half messages cannot be checked"):
         await checker.check_all()
     await asyncio.sleep(0)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from authority import Authority, certified
 
+from broker_probe import ServerProbe
 from tianzhou.limits import METRICS_CONNECTIONS
 from tianzhou.metrics import http_server
 from tianzhou.metrics.http_server import MetricsServer
@@ -138,7 +139,7 @@ async def test_who_begins_no_handshake_or_ends_none_is_let_go(
             assert await asyncio.wait_for(reader.read(), 10) in (b"", b"\x15\x03\x01\x00\x02\x02\x5a")
             writer.close()
         assert (await ask(one, of(authority)))[0] == 200
-        while one._open:
+        while ServerProbe(one).served_pages:
             await asyncio.sleep(0.01)
 
 
@@ -150,13 +151,13 @@ async def test_more_than_the_page_takes_are_let_go_and_many_are_served(tmp_path:
         assert {status for status, _ in answers} == {200}
         idle = [socket.create_connection(("127.0.0.1", one.port)) for _ in range(most)]
         try:
-            while len(one._open) < most:
+            while ServerProbe(one).served_pages < most:
                 await asyncio.sleep(0.01)
             with pytest.raises((OSError, EOFError)):
                 await ask(one, of(authority))
         finally:
             for each in idle:
                 each.close()
-        while one._open:
+        while ServerProbe(one).served_pages:
             await asyncio.sleep(0.01)
         assert (await ask(one, of(authority)))[0] == 200

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from broker_probe import ConnectionProbe
 from tianzhou import Message
 from tianzhou.testing import Cluster
 from tianzhou.testing.pipe import HIGH_BYTES, PipeEnd
@@ -118,5 +119,5 @@ def test_clients_of_a_virtual_cluster_take_the_short_way(virtual):
     with Cluster(virtual=virtual) as cluster, cluster.producer() as producer:
         cluster.create_topic("orders")
         producer.send(Message("orders", b"a"))
-        kinds = {type(one._transport) for one in producer.instance.remoting.group.connections}
+        kinds = {type(ConnectionProbe(one).transport) for one in producer.instance.remoting.group.connections}
         assert (kinds == {PipeEnd}) is virtual

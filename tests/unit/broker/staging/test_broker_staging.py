@@ -130,11 +130,11 @@ async def test_an_attempt_with_a_hole_is_not_complete(bench: Bench, peer: Peer) 
 
 
 async def test_a_trial_that_failed_is_not_taken_for_one_under_way(bench: Bench) -> None:
-    peer, publisher = bench.peer(), bench.parts.staging
+    peer = bench.peer()
     await stage(peer, "a", [message("1")])
     failed = asyncio.ensure_future(asyncio.sleep(0))
     await failed
-    publisher._tasks["W"] = failed
+    BrokerProbe(bench.parts).note_trial("W", failed)
     await commit(peer, decision(a=1))
     assert keys(bench) == ["1"]
 

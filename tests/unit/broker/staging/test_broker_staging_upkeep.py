@@ -88,7 +88,7 @@ async def test_a_start_looks_at_few_units_however_long_an_attempt_is_open(broker
 
     async with broker() as bench:
         peer, publisher, ledger = bench.peer(), bench.parts.staging, bench.tables.staging
-        publisher._units_to_read = 8
+        BrokerProbe(bench.parts).read_staged_units(8)
         for number in range(3):
             await stage(peer, "open", [message(f"open{number}", body=b"x" * 5000)], number=number, writer="V")
         for batch in range(40):

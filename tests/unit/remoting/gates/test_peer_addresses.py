@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker_probe import ServerProbe
 from tianzhou.errors import ConfigError
 from tianzhou.limits import Bounds
 from tianzhou.remoting.connection import Connection, Reply
@@ -56,7 +57,7 @@ async def served(pair: Pair, header: bytes = b"") -> bool:
 
 async def gone(to: RemotingServer, left: int) -> None:
     async with asyncio.timeout(10):
-        while to._admitted > left:
+        while ServerProbe(to).admitted > left:
             await asyncio.sleep(0.001)
 
 
@@ -101,7 +102,7 @@ async def test_an_address_with_too_many_connections_gets_no_more_and_others_do(
         for _, writer in (*pairs, *more, friend, again):
             writer.close()
         await gone(to, 0)
-        assert len(to._peers) == 0
+        assert ServerProbe(to).counted_addresses == 0
 
 
 async def test_clients_behind_a_trusted_load_balancer_are_counted_one_by_one() -> None:
@@ -115,7 +116,7 @@ async def test_clients_behind_a_trusted_load_balancer_are_counted_one_by_one() -
         for _, writer in pairs:
             writer.close()
         await gone(to, 0)
-        assert len(to._peers) == 0
+        assert ServerProbe(to).counted_addresses == 0
 
 
 async def _end(pair: Pair) -> bool:

@@ -232,9 +232,7 @@ async def test_a_disk_that_refuses_is_tried_again(folder: Path, monkeypatch: pyt
 
     store = small(folder)
     store.open()
-    index, refusals = StoreProbe(store).index, 5
-    assert index is not None
-    begin = index._begin
+    refusals = 5
 
     def refuse() -> object:
         nonlocal refusals
@@ -243,7 +241,7 @@ async def test_a_disk_that_refuses_is_tried_again(folder: Path, monkeypatch: pyt
             raise OSError(28, "No space left on device")
         return begin()
 
-    monkeypatch.setattr(type(index), "_begin", lambda _: refuse())
+    begin = StoreProbe(store).begin_index_files_by(monkeypatch, refuse)
     async with store:
         await until_async(lambda: not behind(store))
         assert refusals < 0
