@@ -218,8 +218,8 @@ class Admin:
         self.topics = Topics(*there)
 
 
-def proofs(run: Any, *there: str) -> Proofs:
-    return Proofs(Admin(*there), "n:1", None, run)  # type: ignore[arg-type]
+def proofs(run: Any, *there: str, admin: Admin | None = None) -> Proofs:
+    return Proofs(admin or Admin(*there), "n:1", None, run)  # type: ignore[arg-type]
 
 
 OUTCOME = Outcome(Verdict(acknowledged=3, on_majority=3, consumed=3), [Reading("broker-a", "a:1", whole=True)])
@@ -231,12 +231,13 @@ async def test_a_proof_of_its_own_topic_leaves_nothing_behind() -> None:
         progress(3)
         return OUTCOME
 
-    found = proofs(run)
+    admin = Admin()
+    found = proofs(run, admin=admin)
     assert await found.start("", 3, 10) is OUTCOME
     assert found.last is not None
     assert (found.last.acknowledged, found.last.said, found.last.over) == (3, "sending", True)
     assert found.last.topic.startswith(TOPIC_PREFIX)
-    assert found._admin.topics.deleted == [found.last.topic]  # type: ignore[attr-defined]
+    assert admin.topics.deleted == [found.last.topic]
     assert [value for _, value in proof.figures(OUTCOME)] == [3, 3, 3]
     assert [row["state"] for row in proof.replica_rows(OUTCOME)] == [""]
 
@@ -249,7 +250,8 @@ async def test_a_proof_is_cancelled_and_another_one_waits_for_its_end() -> None:
         await asyncio.Event().wait()
         return OUTCOME
 
-    found = proofs(run, "orders")
+    admin = Admin("orders")
+    found = proofs(run, admin=admin)
     first = asyncio.ensure_future(found.start("orders", 3, 10))
     await begun.wait()
     with pytest.raises(ConfigError, match="another proof runs"):
@@ -257,7 +259,7 @@ async def test_a_proof_is_cancelled_and_another_one_waits_for_its_end() -> None:
     found.cancel()
     with pytest.raises(ClientError, match="cancelled"):
         await first
-    assert found._admin.topics.deleted == []  # type: ignore[attr-defined] # the topic is somebody's
+    assert admin.topics.deleted == []  # the topic is somebody's
     assert found.last is not None
     assert found.last.error == "cancelled"
 
