@@ -78,7 +78,7 @@ def merge_by(patch: pytest.MonkeyPatch, merge: Callable[..., None]) -> Callable[
 
     Args:
         patch: restores the former function.
-        merge: gets the `MergedDelta`, the path of the table or of the table of deleted keys, and what is merged.
+        merge: gets the `MergedDelta`, the path of the table or of the table of deleted keys, and the rows to merge.
     """
     from tianzhou.spark.lake.merging import MergedDelta
 
