@@ -768,6 +768,7 @@ async def offsets_are_reset_with_and_without_members(namesrv: str, folder: Path)
     topic, group = await make_topic(namesrv, 2), fresh("G")
     async with Producer(fresh("P"), namesrv) as producer, Admin(namesrv) as admin:
         await send_numbers(producer, topic, 40)
+        await read_all(namesrv, topic, 40)
         await admin.groups.create(group)
         with pytest.raises(ClientError, match="give one of"):
             await admin.groups.reset(group, topic)

@@ -1,6 +1,6 @@
 """A query from topic to topic, transformed, exactly once; as a process of its own, a test can kill it.
 
-The process prints `started` when the query runs, and ends when the query has written all messages of the topic.
+The process prints `started` when the query runs, and goes on until it is killed.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from quick_start import JAVA
 from tianzhou.spark import session
 
 
-def begin(spark: Any, address: str, source: str, target: str, checkpoint: str) -> Any:
-    """Start the query over the messages that are in the topic now.
+def begin(spark: Any, address: str, source: str, target: str, checkpoint: str, *, available_now: bool) -> Any:
+    """Start the query from topic to topic.
 
     Args:
         spark: the session.
@@ -23,6 +23,7 @@ def begin(spark: Any, address: str, source: str, target: str, checkpoint: str) -
         source: the topic that is read.
         target: the topic that is written.
         checkpoint: the folder of the query's progress.
+        available_now: whether the query ends when it has written the messages that are in the topic now.
     """
     rows = (
         spark.readStream.format("tianzhou")
@@ -35,16 +36,14 @@ def begin(spark: Any, address: str, source: str, target: str, checkpoint: str) -
         )
         .repartition(2)
     )
-    return (
-        rows.writeStream.format("tianzhou")
-        .options(namesrvAddr=address, topic=target, delivery="exactly-once", checkpointLocation=checkpoint)
-        .trigger(availableNow=True)
-        .start()
+    writer = rows.writeStream.format("tianzhou").options(
+        namesrvAddr=address, topic=target, delivery="exactly-once", checkpointLocation=checkpoint
     )
+    return (writer.trigger(availableNow=True) if available_now else writer).start()
 
 
 def main(address: str, source: str, target: str, checkpoint: str, master: str) -> int:
-    """Run the query to its end in a session of this process.
+    """Run the query in a session of this process until it fails.
 
     Args:
         address: the name server.
@@ -55,7 +54,7 @@ def main(address: str, source: str, target: str, checkpoint: str, master: str) -
     """
     spark = session("killed", "test", master=master, **JAVA)
     spark.sparkContext.setLogLevel("OFF")
-    query = begin(spark, address, source, target, checkpoint)
+    query = begin(spark, address, source, target, checkpoint, available_now=False)
     print("started", flush=True)
     query.awaitTermination()
     return 0 if query.exception() is None else 1

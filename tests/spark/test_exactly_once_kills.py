@@ -27,8 +27,8 @@ START_LIMIT_S = 240
 END_LIMIT_S = 300
 POLL_S = 0.1
 """Looking more often takes a tenth of a processor from the query that is waited for."""
-LONGEST_PAUSE_S = 1.5
-"""After the query has got to where it is to be killed; a batch takes about a third of it."""
+LONGEST_PAUSE_S = 0.5
+"""After the query has got to where it is to be killed; a batch takes about as long."""
 
 
 def workers(pid: int) -> list[int]:
@@ -84,7 +84,7 @@ class Query:
         return bool(found)
 
     def until(self, server, target: str, count: float) -> None:
-        """Wait until so many rows are in the target, or the query has ended."""
+        """Wait until so many rows are in the target, or the query has failed."""
         deadline = time.monotonic() + END_LIMIT_S
         while sum(server.maxima(target).values()) < count and self.process.poll() is None:
             assert time.monotonic() < deadline, f"the query does not get on, see {self.errors.name}"
@@ -112,13 +112,14 @@ def attack(spark, server, folder: Path, rounds: int, seed: int) -> None:
         # A task that dies with its worker is run again within the batch, or the query fails, as it comes.
         with Query(folder, environ, server, source, target, "local[2,3]" if at_workers else "local[2]") as query:
             query.started()
-            query.until(server, target, sent - rng.uniform(0.1, 1) * ROWS_A_ROUND)
+            query.until(server, target, sent - rng.uniform(0.5, 1) * ROWS_A_ROUND)
             for _ in range(rng.randint(1, 4) if at_workers else 0):
                 time.sleep(rng.uniform(0.1, 0.6))
                 shot += query.kill_worker(rng)
             time.sleep(rng.uniform(0, LONGEST_PAUSE_S))
             ended += query.process.poll() is not None
-    assert begin(spark, server.address, source, target, str(folder / "checkpoint")).awaitTermination(END_LIMIT_S)
+    query = begin(spark, server.address, source, target, str(folder / "checkpoint"), available_now=True)
+    assert query.awaitTermination(END_LIMIT_S)
     found = Counter(bytes(message.body).decode() for message in server.messages(target))
     print(f"{rounds} rounds, {ended} ended by themselves, {shot} shots at workers, {sent} rows in, {found.total()} out")
     wanted = Counter(f"row-{n}" for n in range(sent))

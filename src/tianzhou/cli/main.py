@@ -112,6 +112,8 @@ def _run(
         if interruptible:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             sys.unraisablehook = hook
+        # The process of a test runs further commands.
+        Interruptions.noted = False
 
 
 def _raise_again(ignored: sys.UnraisableHookArgs) -> None:

@@ -125,3 +125,5 @@ def test_an_interruption_that_an_import_caught_ends_the_command_before_it_serves
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     assert ended.value.code == 130
+    with ShutdownSignals(LIMIT_S, lambda _: None):
+        pass  # the next command of this process does not hear of the interruption
