@@ -227,10 +227,14 @@ def test_a_trace_says_who_sent(ask: Run, sent: list[Any]) -> None:
 
 @pytest.mark.parametrize(("option", "expected"), [("--from-end", 0), ("--from-beginning", 4), ("", 4)])
 def test_a_new_group_begins_where_the_option_says(
-    ask: Run, option: str, expected: int, monkeypatch: pytest.MonkeyPatch
+    ask: Run, cluster: Cluster, option: str, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tianzhou.cli.consume.output_closed", lambda: False)  # the test's stdout is no file
-    group = f"begin{option or '-by-default'}"
-    code, out, err = ask("consume", "orders", "-g", group, *option.split(), "--timeout", "1.5", "-o", "json")
+    topic = group = f"begin{option or '-by-default'}"
+    cluster.create_topic(topic, 2)
+    with cluster.producer("shop") as producer:
+        for n in range(4):
+            producer.send(Message(topic, b"body %d" % n))
+    code, out, err = ask("consume", topic, "-g", group, *option.split(), "--timeout", "1.5", "-o", "json")
     assert (code, err) == (0, "")
     assert len(bodies(out)) == expected
