@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,29 @@ async def write(producer: Producer, ledger: Ledger, name: str, over: asyncio.Eve
             ledger.acknowledge(place, result.queue_offset, bodies)
 
 
+async def load(namesrv: str, ledger: Ledger, name: str, count: int, kill: Callable[[], object] | None = None) -> None:
+    """Send messages until so many more are acknowledged.
+
+    Args:
+        namesrv: address of the name server.
+        ledger: takes each message that is sent and acknowledged.
+        name: the beginning of the bodies.
+        count: number of messages to be acknowledged.
+        kill: kills the server in the middle of the load, when so many are acknowledged.
+    """
+    wanted, over = ledger.counts["acknowledged"] + count, asyncio.Event()
+    async with Producer("P", namesrv, retry_times_when_send_failed=0) as producer:
+        tasks = [asyncio.create_task(write(producer, ledger, f"{name}{n}", over)) for n in range(4)]
+        await until_async(
+            lambda: ledger.counts["acknowledged"] >= wanted, "messages are acknowledged", within_s=WITHIN_S
+        )
+        if kill is None:
+            over.set()
+        else:
+            await asyncio.to_thread(kill)
+        await asyncio.gather(*tasks)
+
+
 @pytest.mark.parametrize(
     ("writer", "reader"),
     [
@@ -86,30 +110,16 @@ def test_a_killed_store_is_taken_over(writer: str, reader: str, server_kind: str
     data_dir, ports = tmp_path / "data", Ports.free()
     ledger = Ledger()
 
-    async def load(namesrv: str, name: str, count: int, stack: contextlib.ExitStack | None) -> None:
-        """Send until so many more messages are acknowledged, or kill the server then."""
-        wanted, over = ledger.counts["acknowledged"] + count, asyncio.Event()
-        async with Producer("P", namesrv, retry_times_when_send_failed=0) as producer:
-            tasks = [asyncio.create_task(write(producer, ledger, f"{name}{n}", over)) for n in range(4)]
-            await until_async(
-                lambda: ledger.counts["acknowledged"] >= wanted, "messages are acknowledged", within_s=WITHIN_S
-            )
-            if stack is None:
-                over.set()
-            else:
-                # Leaving `serve` kills the server, in the middle of the load.
-                await asyncio.to_thread(stack.close)
-            await asyncio.gather(*tasks)
-
     try:
         with contextlib.ExitStack() as stack:
             server = stack.enter_context(serve(writer, data_dir, ports, clean=False))
             create_topic(server.namesrv, server.broker, TOPIC, QUEUES)
-            asyncio.run(load(server.namesrv, "before", BEFORE, stack))
+            # Leaving `serve` kills the server.
+            asyncio.run(load(server.namesrv, ledger, "before", BEFORE, stack.close))
         assert (data_dir / "store" / "abort").exists()
         with serve(reader, data_dir, ports, clean=False) as server:
             asyncio.run(audit(server.namesrv, ledger))
-            asyncio.run(load(server.namesrv, "after", AFTER, None))
+            asyncio.run(load(server.namesrv, ledger, "after", AFTER))
             asyncio.run(audit(server.namesrv, ledger))
             assert any(body.startswith(f"{TOPIC}/0/after".encode()) for body in ledger.found[TOPIC, 0])
     except ToolchainMissingError as error:

@@ -12,16 +12,17 @@ from pathlib import Path
 import pytest
 from frames import create_topic
 from servers import Ports, serve
-from test_store_after_kill import QUEUES, TOPIC, audit, write
+from test_store_after_kill import QUEUES, TOPIC, audit, load
 from toolchain import ToolchainMissingError
 
-from tianzhou import Producer
 from tianzhou.store.offline.check import check_store
 from tianzhou.store.offline.scan import StoreScan
 from tianzhou.store.startup.proved_note import lock_time, read_note
 from tianzhou.testing.ledger import Ledger
 
 pytestmark = pytest.mark.at_once
+MESSAGES = 200
+"""Messages that each owner acknowledges, at least."""
 
 
 @pytest.mark.parametrize("other", ["apache", "apache-4.9.7"])
@@ -31,15 +32,10 @@ def test_a_note_of_ours_is_not_believed_after_apache(other: str, server_kind: st
     data_dir, ports, ledger = tmp_path / "data", Ports.free(), Ledger()
     store_dir = data_dir / "store"
 
-    async def load(namesrv: str, name: str, seconds: float) -> None:
-        async with Producer("P", namesrv, retry_times_when_send_failed=0) as producer:
-            until = asyncio.get_running_loop().time() + seconds
-            await asyncio.gather(*(write(producer, ledger, f"{name}{n}", until) for n in range(4)))
-
     try:
         with serve("tianzhou", data_dir, ports, clean=False) as server:
             create_topic(server.namesrv, server.broker, TOPIC, QUEUES)
-            asyncio.run(load(server.namesrv, "ours", 1))
+            asyncio.run(load(server.namesrv, ledger, "ours", MESSAGES))
             deadline = time.monotonic() + 20
             while (note := read_note(store_dir)) is None or note.log_end == 0:
                 assert time.monotonic() < deadline, "no note was left"
@@ -48,7 +44,7 @@ def test_a_note_of_ours_is_not_believed_after_apache(other: str, server_kind: st
         assert note is not None
         assert note.lock == lock_time(store_dir)
         with serve(other, data_dir, ports, clean=False) as server:
-            asyncio.run(load(server.namesrv, "apache", 1))
+            asyncio.run(load(server.namesrv, ledger, "apache", MESSAGES))
         assert (store_dir / "abort").exists()
         assert read_note(store_dir) == note
         assert note.lock != lock_time(store_dir)
