@@ -1,10 +1,11 @@
-"""How long the lists of 10 000 topics and 2 000 groups take, over a snapshot that was made up.
+"""Processor time of the console's lists with 10 000 topics and 2 000 groups, over generated measurements.
 
 Usage: PYTHONPATH=src .venv/bin/python benchmarks/console/lists.py [--topics N] [--groups N]
 
 The console runs in this process, without a cluster. `page` is the time from the request to the last byte of a page's
-HTML with its first rows; `view` is what the console does for each further view of an open page: filter, sort, cut, make
-the rows. Each is the median and the slowest of twenty, after two that do not count, in ms of the processor.
+HTML with its first rows. `view` is the console's work for each further view of an open page: filter, sort and cut the
+list, and build the rows. Each line prints the median and the slowest of twenty rounds, after two warm-up rounds, in ms
+of processor time.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ SAMPLES = 13
 
 
 def fill(watcher: Watcher, topics: int, groups: int) -> None:
-    """Give a watcher a snapshot whose every topic and group was measured for a minute."""
+    """Store a snapshot in a watcher in which every topic and group was measured for a minute."""
     dice = random.Random(1)
     now_ms = time.time_ns() // 1_000_000
     names = [f"department-{number % 97:02}.topic-{number:05}" for number in range(topics)]
@@ -73,7 +74,7 @@ def fill(watcher: Watcher, topics: int, groups: int) -> None:
 
 
 def timed(work: Callable[[], object]) -> list[float]:
-    """Milliseconds of the processor for each round: others on the machine do not count."""
+    """Return the ms of processor time of each round, which other processes do not change."""
     times: list[float] = []
     for _ in range(WARM_UP + ROUNDS):
         began = time.process_time()
@@ -83,12 +84,12 @@ def timed(work: Callable[[], object]) -> list[float]:
 
 
 def show(name: str, times: list[float], note: str = "") -> None:
-    """Print a line."""
+    """Print one line of the results: the name, the median and the slowest round."""
     print(f"{name:32} {statistics.median(times):8.1f} {max(times):8.1f}  {note}", flush=True)
 
 
 def get(port: int, path: str) -> int:
-    """Bytes of a page."""
+    """Request a page and return its size in bytes."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request("GET", path)
     answer = connection.getresponse()
@@ -100,12 +101,12 @@ def get(port: int, path: str) -> int:
 
 
 async def until_it_answers(port: int) -> None:
-    """Wait for the console's first answer: connections wait in the listener until then."""
+    """Wait for the console's first answer. The listener queues connections until the console serves them."""
     await asyncio.to_thread(get, port, "/healthz")
 
 
 def view(source: ListSource, **query: str) -> None:
-    """Make one page of a list."""
+    """Build the rows of one page of a list."""
     state = state_of(query, source.kinds, source.default, [one.name for one in source.columns])
     for one in source.cut(state).entries:
         source.row(one)
@@ -113,7 +114,7 @@ def view(source: ListSource, **query: str) -> None:
 
 
 async def measure(topics: int, groups: int) -> None:
-    """Serve a console over a made-up snapshot, and print a line for each measured thing."""
+    """Serve a console over a generated snapshot, and print one line for each page and view."""
     from tianzhou.console.pages import groups as groups_page
     from tianzhou.console.pages import topics as topics_page
 
@@ -140,7 +141,7 @@ async def measure(topics: int, groups: int) -> None:
 
 
 def main() -> None:
-    """Read the command line, and measure."""
+    """Parse the command line, and run the measurement."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--topics", type=int, default=10_000)
     parser.add_argument("--groups", type=int, default=2_000)

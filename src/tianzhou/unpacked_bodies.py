@@ -1,4 +1,4 @@
-"""The bound on unpacked message bodies that a client's messages keep."""
+"""The bound on the unpacked bodies that a client's messages store."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tianzhou.limits import UNPACKED_BODIES
 
 
 class UnpackedBodies:
-    """The sum of the unpacked bodies that messages keep, with a bound.
+    """The bounded total size of the unpacked bodies that messages store.
 
-    Threads may share it: handlers look at bodies in threads.
+    The object is thread-safe, because handlers read bodies in threads.
 
     Args:
-        limit_bytes: maximum sum in bytes. A body that does not fit is unpacked at each look.
+        limit_bytes: maximum total size in bytes. A body that does not fit is unpacked again at each access.
     """
 
     __slots__ = ("_kept_bytes", "_limit_bytes", "_lock", "_released")
@@ -23,12 +23,12 @@ class UnpackedBodies:
         self._limit_bytes = limit_bytes
         self._kept_bytes = 0
         self._lock = threading.Lock()
-        # Sizes that messages gave back. The garbage collector may delete a message while this thread has the lock, so
-        # `release` takes no lock.
+        # Sizes that messages released. The garbage collector may delete a message while this thread holds the lock, so
+        # `release` acquires no lock.
         self._released: deque[int] = deque()
 
     def keep(self, size_bytes: int) -> bool:
-        """Reserve room for an unpacked body; whether there was enough room."""
+        """Reserve room for an unpacked body. Return False when there is not enough room."""
         with self._lock:
             while self._released:
                 self._kept_bytes -= self._released.popleft()
@@ -38,5 +38,5 @@ class UnpackedBodies:
             return True
 
     def release(self, size_bytes: int) -> None:
-        """Give back the room of a body that a message no longer keeps."""
+        """Release the room of a body that a message no longer stores."""
         self._released.append(size_bytes)

@@ -27,9 +27,9 @@ class GroupEntry:
     """A consumer group of the list.
 
     Attributes:
-        name: its name.
+        name: name of the group.
         kind: one of `KINDS`.
-        configs: its configuration, by the name of each broker that has it.
+        configs: configuration of the group by broker name, of each broker that has the group.
     """
 
     name: str
@@ -40,10 +40,10 @@ class GroupEntry:
 def group_entries(
     tables: Mapping[str, Mapping[str, SubscriptionGroupConfig]], reserved: Collection[str]
 ) -> list[GroupEntry]:
-    """Return all groups, in the order of their names.
+    """Return all groups, sorted by name.
 
     Args:
-        tables: configuration by group, by the name of the broker.
+        tables: configuration by group, for each broker name.
         reserved: names of groups that every broker has.
     """
     names = {name for table in tables.values() for name in table}
@@ -70,10 +70,10 @@ def group_operations(entry: GroupEntry, may_change: bool) -> tuple[str, ...]:
 
 
 def kind_words(figures: GroupFigures, words: Words) -> str:
-    """Return how a group consumes, in words; an empty text while no member is connected.
+    """Return the text of the group's consume type, message model and order; empty while no member is connected.
 
     Args:
-        figures: what was measured of the group.
+        figures: measurements of the group.
         words: texts of the visitor's language.
     """
     parts = [f"group.way.{WAYS[figures.way]}"] if figures.way is not None else []
@@ -86,10 +86,10 @@ def kind_words(figures: GroupFigures, words: Words) -> str:
 
 
 def group_keys(figures: Mapping[str, GroupFigures], words: Words) -> dict[str, SortKey]:
-    """Return what sorts the list of groups, by column.
+    """Return the sort key of each column of the list of groups.
 
     Args:
-        figures: what was measured, by group.
+        figures: measurements by group.
         words: texts of the visitor's language.
     """
     none = GroupFigures()
@@ -116,7 +116,7 @@ def group_row(
 
     Args:
         entry: the group.
-        figures: what was measured of it; None for nothing yet.
+        figures: measurements of the group; None before the first measurement.
         words: texts of the visitor's language.
         now_ms: the time now, in milliseconds since 1970.
         may_change: whether the visitor may change anything.
@@ -138,10 +138,10 @@ def group_row(
 
 
 def groups_by_topic(figures: Mapping[str, GroupFigures]) -> dict[str, int]:
-    """Return how many groups consume each topic; its own group consumes a retry topic.
+    """Return the number of groups that consume each topic. A retry topic counts as consumed by its own group.
 
     Args:
-        figures: what was measured, by group.
+        figures: measurements by group.
     """
     counts: dict[str, int] = {}
     for found in figures.values():

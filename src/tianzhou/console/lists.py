@@ -1,4 +1,4 @@
-"""One page of a long list: its state in an address, filter, order and cut. Pure."""
+"""One page of a long list: filter, order and cut, and the address that stores their state. Pure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeVar
 
 PAGE_SIZES: Final = (20, 50, 100)
-"""Rows of a page that a visitor may choose."""
+"""Numbers of rows of a page that a visitor may choose."""
 NORMAL: Final = "normal"
-"""Kind of topics and groups that users have made."""
+"""Kind of topics and groups that users have created."""
 SYSTEM: Final = "system"
-"""Kind of topics and groups that servers have for themselves."""
+"""Kind of topics and groups that servers use internally."""
 UNKNOWN: Final = "-"
 """Text of a figure that has not been measured."""
 Words = Callable[..., str]
@@ -30,7 +30,7 @@ class Named(Protocol):
 
     @property
     def kind(self) -> str:
-        """Kind, one of the list's."""
+        """Kind, one of the list's kinds."""
 
 
 N = TypeVar("N", bound=Named)
@@ -40,15 +40,15 @@ SortKey = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class ListState:
-    """What a visitor has chosen on a list.
+    """A visitor's choices on a list: filter, order and page.
 
     Attributes:
-        words: part of the names that are shown, in any case; empty for all.
-        kinds: kinds that are shown.
+        words: text that a shown name must contain, in any case; empty for all names.
+        kinds: kinds that the list shows.
         sort: column that sorts the list; empty for the order of names.
-        descending: whether its largest value comes first.
-        page: which page, from 1.
-        size: rows of a page.
+        descending: whether the largest value of that column comes first.
+        page: number of the page, from 1.
+        size: number of rows of a page.
     """
 
     words: str = ""
@@ -59,17 +59,17 @@ class ListState:
     size: int = PAGE_SIZES[0]
 
     def changed(self, **values: Any) -> ListState:
-        """Return the state with other values; but for a change of the page, it shows the first one."""
+        """Return the state with other values. The first page is chosen unless `values` contains `page`."""
         return replace(self, **{"page": 1, **values})
 
 
 def state_of(query: Mapping[str, str], kinds: Collection[str], default: str, columns: Collection[str]) -> ListState:
-    """Return the state that an address describes; values that cannot be used are left out.
+    """Return the state that an address describes. Defaults replace invalid values.
 
     Args:
         query: parameters of the address.
         kinds: all kinds of the list.
-        default: the kind that is shown when the address names none.
+        default: the kind that the list shows when the address names none.
         columns: columns that can sort the list.
     """
     chosen = tuple(kind for kind in kinds if kind in query.get("kind", "").split(","))
@@ -90,7 +90,7 @@ def query_of(state: ListState, default: str) -> dict[str, str]:
 
     Args:
         state: the state.
-        default: the kind that is shown when an address names none.
+        default: the kind that the list shows when the address names none.
     """
     return {
         "filter": state.words,
@@ -107,9 +107,9 @@ class Cut:
     """One page of a list.
 
     Attributes:
-        entries: of the page.
-        count: entries of all pages.
-        page: which page it is, from 1; the last one when the list is shorter than the visitor thought.
+        entries: entries of the page.
+        count: number of entries of all pages.
+        page: number of the page, from 1; the last page when the list has fewer pages than the visitor requested.
     """
 
     entries: Sequence[Any]
@@ -118,12 +118,12 @@ class Cut:
 
 
 def cut(entries: Iterable[N], state: ListState, keys: Mapping[str, SortKey]) -> Cut:
-    """Return the page of a list that a state asks for. Unknown values come last in either order.
+    """Return the page of a list that a state describes. Unknown values come last in either order.
 
     Args:
         entries: all entries, in the order of their names.
-        state: what the visitor has chosen.
-        keys: value of an entry by column.
+        state: filter, order and page that the visitor chose.
+        keys: function that returns an entry's value, for each column.
     """
     words = state.words.strip().lower()
     kinds = frozenset(state.kinds)
@@ -140,7 +140,7 @@ def cut(entries: Iterable[N], state: ListState, keys: Mapping[str, SortKey]) -> 
 
 
 def counts_of(entries: Iterable[Named]) -> dict[str, int]:
-    """Return how many entries each kind has."""
+    """Return the number of entries of each kind."""
     counts: dict[str, int] = {}
     for one in entries:
         counts[one.kind] = counts.get(one.kind, 0) + 1
@@ -177,7 +177,7 @@ def age_of(at_ms: int, now_ms: int) -> tuple[str, int]:
 
 
 def ago(at_ms: int, asked_ms: int, now_ms: int, words: Words) -> str:
-    """Return an age in words; an empty text for a time of 0.
+    """Return an age as text in the visitor's language; an empty text for a time of 0.
 
     Args:
         at_ms: the past time, in milliseconds since 1970; 0 for none.

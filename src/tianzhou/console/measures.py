@@ -1,4 +1,4 @@
-"""Figures of topics and groups, measured again and again: counts, and rates over the last minute. Pure."""
+"""Figures of topics and groups that the console measures periodically: counts, and rates of the last minute. Pure."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ from tianzhou.wire.bodies.offsets import ConsumeStats, TopicStats
 WINDOW_MS: Final = 60_000
 """Time over which rates are measured, in ms."""
 MAX_SAMPLES: Final = 64
-"""Samples of a counter that are kept: a minute at one each second, and a few more."""
+"""Maximum number of samples that a counter stores: one minute of samples at one each second, and a few more."""
 LINE_WIDTH: Final = 60
-"""Width of a rate's line, in units of its drawing: a second each."""
+"""Width of a rate's line, in units of its drawing. Each unit is one second."""
 LINE_HEIGHT: Final = 16
 ORDERLY: Final = "PROP_CONSUMEORDERLY"
-"""Property of a member that says whether it consumes in order."""
+"""Property with which a member reports whether it consumes in order."""
 
 
 class Counter:
-    """Samples of a count that only grows; one that falls begins anew, as of a topic that was deleted and created."""
+    """Samples of a count that only grows.
+
+    A smaller count drops all samples, because the topic was deleted and created again.
+    """
 
     __slots__ = ("_samples",)
 
@@ -32,23 +35,23 @@ class Counter:
         self._samples: deque[tuple[int, int]] = deque(maxlen=MAX_SAMPLES)
 
     def add(self, at_ms: int, total: int) -> None:
-        """Add a sample, and drop those that the last minute does not need.
+        """Add a sample, and drop the samples that the rate of the last minute does not need.
 
         Args:
-            at_ms: when the count was read, in milliseconds since 1970.
+            at_ms: time at which the count was read, in milliseconds since 1970.
             total: the count.
         """
         samples = self._samples
         if samples and (total < samples[-1][1] or at_ms <= samples[-1][0]):
             samples.clear()
         samples.append((at_ms, total))
-        # The newest sample from before the minute stays: the minute's first interval begins there.
+        # The newest sample from before the minute stays, because the first interval of the minute begins there.
         while len(samples) > 2 and samples[1][0] <= at_ms - WINDOW_MS:
             samples.popleft()
 
     @property
     def rate(self) -> float | None:
-        """Growth per second over the last minute, or between the last two samples when these are further apart."""
+        """Growth per second over the last minute, or between the last two samples when they are further apart."""
         if len(self._samples) < 2:
             return None
         last_ms, last = self._samples[-1]
@@ -76,7 +79,8 @@ class Counter:
 def line_of(points: Sequence[tuple[int, float]]) -> str:
     """Return the points of an SVG polyline that draws rates of the last minute in `LINE_WIDTH` by `LINE_HEIGHT`.
 
-    The text is empty below two points, and when all rates are 0: lines of quiet topics would hide those of busy ones.
+    The text is empty for fewer than two points. It is also empty when all rates are 0, so that the lines of busy topics
+    stand out.
 
     Args:
         points: times in milliseconds and rates, the oldest first.
@@ -97,11 +101,11 @@ class TopicFigures:
     """Measurements of a topic.
 
     Attributes:
-        asked_ms: when its brokers were asked last, in milliseconds since 1970; 0 for never.
-        messages: messages that its queues hold; None before the first answer.
-        last_ms: when its newest message was stored; 0 for none.
+        asked_ms: time of the last request to its brokers, in milliseconds since 1970; 0 before the first one.
+        messages: number of messages in its queues; None before the first answer.
+        last_ms: store time of its newest message, in milliseconds since 1970; 0 without a message.
         rate: messages stored per second over the last minute; None when it is unknown.
-        counter: offsets that its queues have given out.
+        counter: sum of the maximum offsets of its queues.
     """
 
     asked_ms: int = 0
@@ -114,8 +118,8 @@ class TopicFigures:
         """Store the answers of all brokers of the topic.
 
         Args:
-            at_ms: when, in milliseconds since 1970.
-            answers: one of each broker.
+            at_ms: time of the answers, in milliseconds since 1970.
+            answers: one answer of each broker.
         """
         total = messages = last_ms = 0
         said = 0.0
@@ -136,18 +140,20 @@ class GroupFigures:
     """Measurements of a consumer group.
 
     Attributes:
-        asked_ms: when its brokers were asked last, in milliseconds since 1970; 0 for never.
-        lag: messages that are stored and not consumed; None before the first answer.
-        oldest_ms: when the oldest unconsumed message was stored; 0 when there is none, or its time is unknown.
+        asked_ms: time of the last request to its brokers, in milliseconds since 1970; 0 before the first one.
+        lag: number of stored messages that the group has not consumed; None before the first answer.
+        oldest_ms: store time of the oldest unconsumed message, in milliseconds since 1970; 0 when there is no such
+            message or its time is unknown.
         rate: messages consumed per second over the last minute; None when it is unknown.
-        members: connected clients; None before the first answer.
-        way: how members get messages; None without a member, and where a broker does not tell.
-        model: how members share messages; None likewise.
+        members: number of connected clients; None before the first answer.
+        way: consume type of the members (push, pull or pop); None without a member or when no broker
+            reports it.
+        model: message model of the members (clustering or broadcasting); None as for `way`.
         orderly: whether members consume in order; None when it is unknown.
         topics: topics that the group consumes, without its retry topic.
-        lags: unconsumed messages by topic.
+        lags: number of unconsumed messages by topic.
         clients: ids of the members.
-        counter: offsets that the group has passed.
+        counter: sum of the group's offsets.
     """
 
     asked_ms: int = 0
@@ -167,9 +173,9 @@ class GroupFigures:
         """Store the group's progress, as its brokers answered.
 
         Args:
-            at_ms: when, in milliseconds since 1970.
-            retry_topic: of the group.
-            answers: one of each broker.
+            at_ms: time of the answers, in milliseconds since 1970.
+            retry_topic: retry topic of the group.
+            answers: one answer of each broker.
         """
         lags: dict[str, int] = {}
         consumed, said = 0, 0.0
@@ -182,7 +188,7 @@ class GroupFigures:
         self.lags = lags
         self.topics = frozenset(lags) - {retry_topic}
         self.counter.add(at_ms, consumed)
-        # Members of a broadcasting group keep their offsets: brokers know only how fast messages leave.
+        # Members of a broadcasting group store their own offsets. Brokers report only how fast they deliver messages.
         is_broadcasting = self.model is MessageModel.BROADCASTING
         self.rate = said if is_broadcasting else _rate(self.counter, said, idle=not self.members)
         if not self.lag:
@@ -191,10 +197,10 @@ class GroupFigures:
     def take_members(
         self, answers: Iterable[ConsumerConnection | None], configs: Iterable[SubscriptionGroupConfig]
     ) -> bool:
-        """Store the connected clients, and return whether they differ from the ones before.
+        """Store the connected clients, and return whether they differ from the clients of the last answer.
 
         Args:
-            answers: the members that each broker knows; None of a broker that knows none.
+            answers: the members that each broker reports; None for a broker without members.
             configs: the group's configuration at its brokers.
         """
         found = [answer for answer in answers if answer is not None and answer.connection_set]
@@ -213,7 +219,7 @@ class GroupFigures:
         """Store whether members consume in order, as one of them reports.
 
         Args:
-            properties: what the member reports about itself.
+            properties: properties that the member reports.
         """
         said = properties.get(ORDERLY)
         self.orderly = None if said is None else str(said).lower() == "true"
@@ -222,17 +228,17 @@ class GroupFigures:
         """Return the topics with the most unconsumed messages.
 
         Args:
-            count: how many at most.
+            count: maximum number of topics.
         """
         behind = [topic for topic, lag in self.lags.items() if lag]
         return sorted(behind, key=lambda topic: -self.lags[topic])[:count]
 
 
 def _rate(counter: Counter, said: float, *, idle: bool) -> float | None:
-    """Return the rate of our own samples; while these are missing or too far apart, the brokers' rate."""
+    """Return the rate of the console's own samples, or the brokers' rate while samples are missing or too far apart."""
     if counter.covers_the_minute:
         return counter.rate
     if said or idle:
         return said
-    # Brokers of RocketMQ 4 say nothing, which looks like 0.
+    # Brokers of RocketMQ 4 report no rate, which is decoded as 0.
     return counter.rate

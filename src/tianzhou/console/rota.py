@@ -1,4 +1,4 @@
-"""The order in which the console measures topics and groups: a bounded number in each turn. Pure."""
+"""The order in which the console measures topics and groups, with a bounded number in each turn. Pure."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ def next_turn(
 ) -> list[str]:
     """Return the names to measure now.
 
-    Names on open pages come first, in half of the turn at most; then names that were never measured, names that moved
-    when they were measured last, and of the quiet ones a few. Within each kind the name that has waited longest comes
-    first.
+    Names on open pages come first, in at most half of the turn. Names without a measurement follow, then names whose
+    figures changed at their last measurement, then a few quiet names. Within each kind the name with the oldest
+    measurement comes first.
 
     Args:
-        asked_ms: all names, with the time when each was measured last, in milliseconds since 1970; 0 for never.
-        watched: names that a page shows now.
-        moving: names that moved when they were measured last.
-        at_most: names of a turn.
-        at_most_quiet: quiet names of a turn.
-        quiet_before_ms: a quiet name that was measured after this time rests.
+        asked_ms: time of the last measurement of each name, in milliseconds since 1970; 0 before the first one.
+        watched: names that an open page shows.
+        moving: names whose figures changed at their last measurement.
+        at_most: maximum number of names of a turn.
+        at_most_quiet: maximum number of quiet names of a turn.
+        quiet_before_ms: a quiet name measured after this time is left out.
     """
     watched_first = _longest_waiting(asked_ms, (name for name in watched if name in asked_ms), at_most // 2)
     chosen = dict.fromkeys(watched_first)

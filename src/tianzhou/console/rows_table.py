@@ -25,10 +25,10 @@ class Column:
     """A column of a list.
 
     Attributes:
-        name: of the value in a row.
-        label: its heading.
-        kind: `TEXT`, `NUMBER` or `RATE`, which has the row's `line` beside.
-        href: address that its cells lead to; `{key}` stands for the row's key.
+        name: key of the column's value in a row.
+        label: heading of the column.
+        kind: `TEXT`, `NUMBER` or `RATE`. A `RATE` cell also draws the row's `line`.
+        href: address that the cells link to. The row's key replaces `{key}`.
     """
 
     name: str
@@ -42,11 +42,12 @@ class Operation:
     """An entry of a row's menu.
 
     Attributes:
-        label: its words.
-        icon: of Material's.
-        href: address that it leads to; `{key}` stands for the row's key. Without one the page is told.
-        is_grave: whether it loses something.
-        is_parted: whether a line parts it from the ones before.
+        label: text of the entry.
+        icon: name of a Material icon.
+        href: address that the entry links to. The row's key replaces `{key}`. An entry without an address sends the
+            event `chosen` to the page.
+        is_grave: whether the operation deletes data.
+        is_parted: whether a line separates the entry from the entries above.
     """
 
     label: str
@@ -60,17 +61,17 @@ class RowsTable(Element, component="rows_table.js"):
     """One page of a list.
 
     Args:
-        columns: of the list.
-        operations: entries of the rows' menus by name; a row's `operations` says which of them it has.
-        menu_label: words of a menu's button; `{name}` stands for the row's key.
-        nothing: words for an empty list.
+        columns: columns of the list.
+        operations: entries of the rows' menus by name. A row's `operations` lists the names that its menu shows.
+        menu_label: label of a menu's button. The row's key replaces `{name}`.
+        nothing: text that an empty list shows.
     """
 
     def __init__(
         self, columns: Sequence[Column], operations: Mapping[str, Operation], menu_label: str, nothing: str
     ) -> None:
         super().__init__()
-        # Names and times are read upwards first, figures downwards: the largest matter.
+        # The first click on a heading sorts texts upwards. It sorts figures downwards, because the largest ones matter.
         shown = [
             {
                 "name": one.name, "label": one.label, "field": one.name, "kind": one.kind, "href": one.href,
@@ -95,11 +96,11 @@ class RowsTable(Element, component="rows_table.js"):
         self.classes("w-full")
 
     def show(self, rows: list[dict[str, Any]], state: ListState, found: Cut) -> None:
-        """Show a page; nothing goes to the browser when it is the one that is there.
+        """Show a page. Send nothing to the browser when it already shows this page.
 
         Args:
-            rows: of the page.
-            state: what the visitor has chosen.
+            rows: rows of the page.
+            state: filter, order and page that the visitor chose.
             found: the page of the list.
         """
         pagination = {
@@ -113,17 +114,17 @@ class RowsTable(Element, component="rows_table.js"):
 
 @dataclass(frozen=True, slots=True)
 class ListSource:
-    """What a list shows.
+    """Source of a list's rows, columns and menus.
 
     Attributes:
-        kinds: all kinds of its entries.
-        default: the kind that is shown at first.
-        columns: of the list.
+        kinds: all kinds of the entries.
+        default: the kind that the list shows at first.
+        columns: columns of the list.
         operations: entries of the rows' menus by name.
-        cut: returns the page of a state.
+        cut: returns the page for a state.
         row: returns the row of an entry.
-        counts: returns how many entries each kind has.
-        noun: `topic` or `group`, of the texts.
+        counts: returns the number of entries of each kind.
+        noun: `topic` or `group`, the prefix of the list's texts.
     """
 
     kinds: Sequence[str]
@@ -137,12 +138,12 @@ class ListSource:
 
 
 class RowsList:
-    """A list with its filter; the page's address says what is chosen.
+    """A list with its filter. The page's address stores the visitor's choices.
 
     Args:
-        view: of the visitor.
-        source: what the list shows.
-        choose: does an operation of a row: called with the key of the row and the name of the operation.
+        view: view of the visitor.
+        source: source of the rows.
+        choose: carries out an operation of a row; called with the row's key and the operation's name.
     """
 
     def __init__(self, view: View, source: ListSource, choose: Callable[[str, str], Awaitable[None]]) -> None:
@@ -167,7 +168,7 @@ class RowsList:
         live(view, self.refresh)
 
     def refresh(self) -> None:
-        """Show the list as it is now."""
+        """Show the present page of the list and the number of entries of each kind."""
         found = self._source.cut(self._state)
         self._table.show([self._source.row(one) for one in found.entries], self._state, found)
         counts = self._source.counts()

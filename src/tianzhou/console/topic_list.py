@@ -15,7 +15,7 @@ RETRY: Final = "retry"
 DLQ: Final = "dlq"
 KINDS: Final = (NORMAL, RETRY, DLQ, SYSTEM)
 MESSAGE_TYPE: Final = "message.type"
-"""Attribute of a topic that says which messages it takes, at brokers of RocketMQ 5."""
+"""Attribute with the type of messages that a topic accepts, at brokers of RocketMQ 5."""
 TYPES: Final = (NORMAL, "fifo", "delay", "transaction", "mixed", RETRY, DLQ, SYSTEM)
 LOOKS: Final = ("status", "route", "consumers", "messages")
 """Operations that change nothing; the first three are parts of the topic's page."""
@@ -27,12 +27,12 @@ class TopicEntry:
     """A topic of the list.
 
     Attributes:
-        name: its name.
+        name: name of the topic.
         kind: one of `KINDS`.
-        type: one of `TYPES`: its kind, or which messages of users it takes.
-        queues: queues of all its brokers; None when no broker has told its configuration.
-        is_writable: whether a broker takes messages for it.
-        brokers: names of its brokers, as far as they have told.
+        type: one of `TYPES`: the message type of a normal topic, else the topic's kind.
+        queues: number of queues at all brokers; None when no broker has reported the topic's configuration.
+        is_writable: whether a broker accepts messages for the topic.
+        brokers: names of the brokers that have reported the topic's configuration.
     """
 
     name: str
@@ -47,8 +47,8 @@ def kind_of(name: str, reserved: Collection[str]) -> str:
     """Return the kind of a topic.
 
     Args:
-        name: of the topic.
-        reserved: names that brokers, clusters and their tools have for themselves.
+        name: name of the topic.
+        reserved: names of the topics that brokers, clusters and their tools use internally.
     """
     if name.startswith(RETRY_PREFIX):
         return RETRY
@@ -60,12 +60,12 @@ def kind_of(name: str, reserved: Collection[str]) -> str:
 def topic_entries(
     names: Iterable[str], reserved: Iterable[str], tables: Mapping[str, Mapping[str, TopicConfig]]
 ) -> list[TopicEntry]:
-    """Return all topics, in the order of their names.
+    """Return all topics, sorted by name.
 
     Args:
-        names: topics that name servers know.
+        names: topics that the name servers list.
         reserved: see `kind_of`.
-        tables: configuration by topic, by the name of the broker.
+        tables: configuration by topic, for each broker name.
     """
     of_system = frozenset(reserved)
     return [_entry(name, kind_of(name, of_system), _configs(name, tables)) for name in sorted(names)]
@@ -116,11 +116,11 @@ def topic_operations(entry: TopicEntry, may_change: bool) -> tuple[str, ...]:
 
 
 def topic_keys(figures: Mapping[str, TopicFigures], groups: Mapping[str, int], words: Words) -> dict[str, SortKey]:
-    """Return what sorts the list of topics, by column.
+    """Return the sort key of each column of the list of topics.
 
     Args:
-        figures: what was measured, by topic.
-        groups: consumer groups by topic.
+        figures: measurements by topic.
+        groups: number of consumer groups by topic.
         words: texts of the visitor's language.
     """
     none = TopicFigures()
@@ -147,8 +147,8 @@ def topic_row(
 
     Args:
         entry: the topic.
-        figures: what was measured of it; None for nothing yet.
-        groups: its consumer groups.
+        figures: measurements of the topic; None before the first measurement.
+        groups: number of its consumer groups.
         words: texts of the visitor's language.
         now_ms: the time now, in milliseconds since 1970.
         may_change: whether the visitor may change anything.

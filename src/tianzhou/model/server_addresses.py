@@ -13,7 +13,7 @@ _TOO_MANY = "it has more than one ':'"
 
 
 def address_fault(text: str) -> str:
-    """Return what keeps a text from being `host:port`, and how to write it; empty when the text is an address.
+    """Return why a text is not `host:port`, and how to correct the text; an empty text for a valid address.
 
     Args:
         text: `host:port`, or `[IPv6]:port`.

@@ -11,8 +11,8 @@ import datetime as dt
 from typing import Final
 
 _MARGIN_MS: Final = 2 * 86_400_000
-"""Milliseconds that Python needs beyond a time to convert it: zones differ by up to 14 hours from UTC, and Python also
-converts the time 24 hours away to find changes of the clock."""
+"""Milliseconds that must be free on both sides of a time so that Python can convert it. Zones differ by up to 14 hours
+from UTC, and Python also converts the time 24 hours away to find changes of the clock."""
 MIN_TIME_MS: Final = -62_135_596_800_000 + _MARGIN_MS
 """The earliest time that is a date in every time zone: the third day of the year 1, UTC."""
 MAX_TIME_MS: Final = 253_402_300_799_999 - _MARGIN_MS

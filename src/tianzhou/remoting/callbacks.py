@@ -1,4 +1,4 @@
-"""Exceptions of a user's callbacks that must not end the event loop, or the task, that calls the callback."""
+"""Exceptions of a user's callbacks, which must not end the event loop or the task that calls the callback."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from tianzhou.errors import CallbackExit
 
 
 def failure_of(error: BaseException, task: asyncio.Task[Any] | None = None) -> Exception:
-    """Return what a callback raised as a failure of the callback.
+    """Return a callback's exception as a failure that does not end the event loop or the task.
 
-    asyncio ends the event loop when `SystemExit` or `KeyboardInterrupt` leaves a task, and a task ends without a word
-    when `CancelledError` leaves it. A library that calls `sys.exit` in a callback must not have these effects.
+    asyncio ends the event loop when `SystemExit` or `KeyboardInterrupt` leaves a task. It ends a task without a log
+    line when `CancelledError` leaves the task. A library that calls `sys.exit` in a callback must not have these
+    effects.
 
     Args:
-        error: the exception.
+        error: the exception that the callback raised.
         task: the task that awaited the callback. None for a callback that was called without `await`: neither a
             cancellation nor the end of a coroutine can reach such a callback.
 
@@ -27,8 +28,8 @@ def failure_of(error: BaseException, task: asyncio.Task[Any] | None = None) -> E
         `error`, or a `CallbackExit` with `error` as its cause when `error` is no `Exception`.
 
     Raises:
-        BaseException: `error` itself, when it is not the callback's: Ctrl-C in the main thread, the cancellation of
-            `task`, or the end of the task's coroutine.
+        BaseException: `error` itself, when its cause is not the callback: Ctrl-C in the main thread, the cancellation
+            of `task`, or the end of the task's coroutine.
     """
     if isinstance(error, Exception):
         return error
@@ -47,17 +48,17 @@ def failure_of(error: BaseException, task: asyncio.Task[Any] | None = None) -> E
 async def call_in_thread(executor: Executor | None, callback: Callable[..., Any], *arguments: Any) -> Any:
     """Call a callback in a thread, with the present context variables, and return its result.
 
-    asyncio cannot carry each exception of a thread: it never completes the future of a thread that raised
-    `StopIteration`, and takes `concurrent.futures.CancelledError` for a cancellation. So the exception travels as a
-    value.
+    asyncio cannot transfer every exception of a thread. It never completes the future of a thread that raised
+    `StopIteration`, and it handles `concurrent.futures.CancelledError` as a cancellation. So the thread returns the
+    exception as a value.
 
     Args:
-        executor: has the threads; None for the event loop's own.
+        executor: pool that runs the callback; None for the event loop's own pool.
         callback: the user's function.
-        arguments: its arguments.
+        arguments: arguments of the function.
 
     Raises:
-        Exception: raised by the callback, see `failure_of`; `StopIteration` comes as `RuntimeError`.
+        Exception: the callback's exception, see `failure_of`. `StopIteration` becomes a `RuntimeError`.
     """
     run = contextvars.copy_context().run
     result, failure = await asyncio.get_running_loop().run_in_executor(executor, run, _outcome, callback, arguments)
@@ -65,7 +66,7 @@ async def call_in_thread(executor: Executor | None, callback: Callable[..., Any]
         try:
             raise failure
         finally:
-            del failure  # its traceback would keep this frame, and the callback's, alive
+            del failure  # its traceback refers to this frame and the callback's, which would stay in memory
     return result
 
 

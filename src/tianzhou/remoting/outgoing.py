@@ -1,4 +1,4 @@
-"""The sending half of a connection: one joined write in a turn, and how much of it the peer has not read."""
+"""The sending half of a connection: one joined write per turn of the loop, and the bytes that the peer has not read."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ LARGE_PIECE = 4096
 WRITE_LOW_BYTES = 131_072
 SLICE_BYTES: Final = 131_072
 HELD_BACK_BYTES, LOW_BYTES = 16_384, 4_096
-"""Bytes from which on TLS pauses its protocol, and down to which it resumes. What a handshake leaves behind is less,
-and is sent with the next write or read only."""
+"""Unsent bytes at which TLS pauses its protocol, and at which it resumes. The bytes that remain after a handshake are
+fewer, and TLS sends them only with the next write or read."""
 SOCKET_BYTES: Final = 65_536 + SLICE_BYTES
-"""Bytes that the socket's transport may hold and TLS does not report: its mark, and the slice that crossed the mark."""
+"""Bytes that the socket's transport may hold and TLS does not report: the transport's high-water mark, and the slice
+that exceeds the mark."""
 
 
 class Outgoing(Requester):
     """Sends frames to the peer of a `Connection`.
 
     Args:
-        group: bounds what peers do not read.
+        group: connections that share one bound on unread replies.
     """
 
-    # _paced: `_transport` of a server's connection over TLS. _ready_bytes: bytes of replies that handlers hold until
-    # the peer has read more.
+    # _paced: `_transport` of a server's TLS connection. _ready_bytes: bytes of replies that handlers hold until the
+    # peer has read more.
     __slots__ = ("_flush_scheduled", "_out_size", "_paced", "_ready_bytes", "_writable", "_write_paused", "_written")
 
     def __init__(self, group: ConnectionGroup[Any]) -> None:
@@ -44,9 +45,9 @@ class Outgoing(Requester):
         self._written = Written()
 
     def send(self, data: Command | bytes) -> None:
-        """Send a command or a complete frame; everything sent in one turn of the loop goes out in one write.
+        """Send a command or a complete frame. All frames of one turn of the loop share one write.
 
-        On a closed connection nothing happens: who needs to know uses `invoke` or `on_close`.
+        A closed connection drops the frame without an error. Callers that need an error use `invoke` or `on_close`.
         """
         if self.closed:
             return
@@ -59,20 +60,21 @@ class Outgoing(Requester):
             self._group.loop.call_soon(self._flush)
 
     def send_all(self, frames: list[bytes]) -> None:
-        """Send complete frames, with what was sent before them in this turn, in one write now."""
+        """Send complete frames now, in one write with the frames that this turn of the loop has not written yet."""
         if not self.closed:
             self._out += frames
             self._out_size += sum(map(len, frames))
             self._flush()
 
     async def drain(self, ready_bytes: int = 0) -> None:
-        """Return once the peer has taken enough of what was sent that more may follow.
+        """Wait until the peer has read enough bytes to receive more.
 
-        A handler that is about to build a large reply after having waited calls this first; otherwise many
-        such handlers that wake together would pile up replies for a peer that does not read.
+        A handler that has waited calls this method before it builds a large reply. Otherwise many such handlers wake
+        together and hold replies for a peer that does not read.
 
         Args:
-            ready_bytes: size of a reply that the handler already holds; it counts as unread while the handler waits.
+            ready_bytes: size in bytes of a reply that the handler already holds; the reply counts as unread while the
+                handler waits.
 
         Raises:
             ConnectionLost: the connection ended first.
@@ -91,7 +93,10 @@ class Outgoing(Requester):
             raise ConnectionLost(f"connection to {self} is closed")
 
     def room(self) -> asyncio.Future[None] | None:
-        """None when more may be sent; else a future that is done when it is time to ask again; never cancel it."""
+        """Return None when the peer can receive more bytes, else a future to wait for before the next call.
+
+        Do not cancel the future: several callers share it.
+        """
         if self._out_size >= WRITE_LOW_BYTES:
             self._flush()
         if not self._write_paused or self.closed:
@@ -122,19 +127,20 @@ class Outgoing(Requester):
             if self._write_paused:
                 group.peer_is_slow(self)
             else:
-                # The transport is far from pausing, and may hold all of a reply of which little is left.
+                # Few bytes are unsent, so the transport does not pause. It may still hold the whole reply in memory.
                 group.keeps_some(self, size)
 
 
 class PacedTransport:
-    """A TLS transport that holds large replies back instead of encrypting them for a peer that does not read.
+    """A TLS transport that delays large replies instead of encrypting them for a peer that does not read.
 
-    A TLS transport of asyncio or uvloop encrypts all that is written at once, hands the result to the transport of the
-    socket, and reports an empty write buffer: 4 MiB for a peer that never reads count as nothing. This transport writes
-    a large reply slice by slice, stops as soon as TLS holds one back, and goes on when TLS has none left.
+    A TLS transport of asyncio or uvloop encrypts all written bytes at once, passes the result to the transport of the
+    socket, and reports an empty write buffer. It reports 0 bytes even while 4 MiB wait for a peer that never reads.
+    This transport writes a large reply slice by slice. It stops as soon as TLS buffers a slice, and continues when TLS
+    has sent the slice.
 
     Args:
-        transport: the TLS transport. Its protocol's `resume_writing` has to call `write_on`.
+        transport: the TLS transport. The `resume_writing` of its protocol must call `write_on`.
     """
 
     __slots__ = ("_closing", "_pieces", "_transport", "_waiting_bytes")
@@ -147,7 +153,7 @@ class PacedTransport:
         transport.set_write_buffer_limits(high=HELD_BACK_BYTES, low=LOW_BYTES)
 
     def write(self, data: bytes) -> None:
-        """Write bytes, or keep what TLS would hold back."""
+        """Write bytes, or queue the bytes that TLS would buffer."""
         transport = self._transport
         if len(data) <= SLICE_BYTES and not self._pieces and transport.get_write_buffer_size() < HELD_BACK_BYTES:
             transport.write(data)
@@ -164,7 +170,7 @@ class PacedTransport:
             self.write_on()
 
     def write_on(self) -> bool:
-        """Write until TLS holds a slice back. Return whether everything is written and TLS holds none."""
+        """Write queued slices until TLS buffers one. Return whether no slice is queued or buffered."""
         transport = self._transport
         while self._pieces and transport.get_write_buffer_size() < HELD_BACK_BYTES:
             transport.write(self._next_slice())
@@ -186,29 +192,29 @@ class PacedTransport:
         return found[0] if len(found) == 1 else b"".join(found)
 
     def get_write_buffer_size(self) -> int:
-        """Return the bytes that the peer has not read, as far as they are not in the system's buffers."""
+        """Return the number of unread bytes outside the system's socket buffers."""
         left = self._transport.get_write_buffer_size()
         return left + self._waiting_bytes + SOCKET_BYTES if self._pieces or left >= HELD_BACK_BYTES else left
 
     def forget(self) -> None:
-        """Drop what waits; the connection is lost."""
+        """Drop the queued bytes of a lost connection."""
         self._pieces.clear()
         self._waiting_bytes = 0
 
     def close(self) -> None:
-        """Close after everything was written."""
+        """Close the transport after all queued bytes are written."""
         self._closing = True
         if not self._pieces:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close the transport at once and drop the queued bytes."""
         self._closing = True
         self.forget()
         self._transport.abort()
 
     def is_closing(self) -> bool:
-        """Whether the transport is closed, or will be when everything is written."""
+        """Whether the transport is closed, or closes when all queued bytes are written."""
         return self._closing or self._transport.is_closing()
 
     def pause_reading(self) -> None:
@@ -220,5 +226,5 @@ class PacedTransport:
         self._transport.resume_reading()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return what the TLS transport says under a name."""
+        """Return an item of the TLS transport's extra information."""
         return self._transport.get_extra_info(name, default)

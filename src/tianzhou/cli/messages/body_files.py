@@ -1,4 +1,4 @@
-"""Bodies of messages in files: one that is sent, and those that `consume --out` writes."""
+"""Message bodies in files: `produce --body-file` reads one body, and `consume --out` writes one file per message."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ async def read_body(file: Path, limit_bytes: int) -> bytes:
         limit_bytes: maximum size of a body.
 
     Raises:
-        ConfigError: it cannot be read, is empty, or is larger than the limit.
+        ConfigError: the file cannot be read, is empty, or is larger than the limit.
     """
     is_stdin = str(file) == STDIN
     if is_stdin and sys.stdin is None:
         raise ConfigError("--body-file -: stdin is closed; name a file")
     if is_stdin and sys.stdin.isatty():
-        print_note("what is typed becomes one message; end with Ctrl-D")
+        print_note("type the body of one message; end it with Ctrl-D")
     loop = asyncio.get_running_loop()
     whole: asyncio.Future[bytes] = loop.create_future()
 
@@ -49,7 +49,7 @@ async def read_body(file: Path, limit_bytes: int) -> bytes:
         else:
             loop.call_soon_threadsafe(_succeed, whole, body)
 
-    # A daemon: a thread that waits for a silent pipe must not keep the process from ending.
+    # A daemon thread does not stop the process from exiting while it waits for a pipe without data.
     threading.Thread(target=read, daemon=True, name="body").start()
     body = await whole
     if not body:
@@ -84,15 +84,15 @@ def _succeed(whole: asyncio.Future[bytes], body: bytes) -> None:
 
 
 class BodyFolder:
-    """A folder that gets one file for each message: its body, byte by byte.
+    """A folder with one file per message, which contains the unchanged bytes of the body.
 
-    A file is named `BROKER-QUEUE-OFFSET.body`, the message's place, and no file is ever overwritten.
+    The name of a file is the message's position, `BROKER-QUEUE-OFFSET.body`. No file is ever overwritten.
 
     Args:
-        folder: the folder; it is made when it is not there.
+        folder: the folder; it is created when it does not exist.
 
     Raises:
-        ConfigError: it cannot be made.
+        ConfigError: the folder cannot be created.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -106,12 +106,12 @@ class BodyFolder:
         """Write a message's body and return the file.
 
         Raises:
-            ConfigError: there is a file of this name.
-            OSError: the file cannot be written; nothing of it stays.
+            ConfigError: a file of this name exists.
+            OSError: the file cannot be written; the incomplete file is removed.
             ProtocolError: the body cannot be unpacked.
         """
         body = message.body
-        # The broker's name is a stranger's word: without `/`, and not `.`, a quoted name stays in the folder.
+        # An untrusted server sends the broker's name. Quoting removes `/`, so the file stays inside the folder.
         broker = quote(message.broker_name, safe="")
         file = self._folder / f"{broker}-{message.queue_id}-{message.queue_offset}.body"
         try:

@@ -1,4 +1,4 @@
-"""Message bodies for stdout, piece by piece: a body may be 64 MiB, and its JSON six times as much. Pure."""
+"""Message bodies for stdout in pieces, because a body may be 64 MiB and its JSON six times as large. Pure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from tianzhou.model import MessageExt
 
 PIECE_BYTES: Final = 3 << 14
-"""Bytes of a body that are decoded at once; a multiple of three, as base64 needs."""
+"""Bytes of a body to decode at once; a multiple of three, so that base64 pieces need no padding."""
 
 
 def text_pieces(body: bytes) -> Iterator[str]:
-    """Yield a body as text; bytes that are no UTF-8 become escapes as in Python's source."""
+    """Yield a body as text. Bytes that are not UTF-8 become escapes as in Python's source."""
     yield from _decoded(body, "backslashreplace")
 
 
@@ -29,12 +29,12 @@ def body_start(body: bytes, characters: int) -> str:
         body: the body.
         characters: maximum length of the text.
     """
-    # A character takes four bytes at most. The last one of the cut may be torn; its escapes lie behind the text's end.
+    # A character has at most four bytes. The cut may split the last character, whose escapes lie behind the text's end.
     return escaped(body[: 4 * characters + 4].decode("utf-8", "backslashreplace"), keep="\t")[:characters]
 
 
 def document(message: MessageExt) -> dict[str, Any]:
-    """Return a message as a JSON object; a body that is no UTF-8 text is in `body_base64`."""
+    """Return a message as a JSON object. A body that is not UTF-8 text is in `body_base64`."""
     try:
         body = {"body": message.body.decode("utf-8")}
     except UnicodeDecodeError:
@@ -52,7 +52,7 @@ def document_pieces(message: MessageExt, more: Mapping[str, Any] | None = None) 
 
     Args:
         message: the message.
-        more: further fields, behind the others.
+        more: further fields to append after the fields of `document`.
     """
     body = message.body
     yield _json(_fields_before(message))[:-1]

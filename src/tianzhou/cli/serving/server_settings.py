@@ -1,4 +1,4 @@
-"""Settings of servers by their files and flags; one error names all their faults."""
+"""Settings of servers from files and flags. One error lists all faults."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def serve_values(
     Args:
         config: the file of `-c`.
         assignments: the `key=value` of each `--set`.
-        faults: takes each wrong line and value.
+        faults: collects each wrong line and value.
 
     Returns:
         The settings of the servers, and the settings of TLS.
@@ -63,10 +63,10 @@ def _note_slave_faults(settings: BrokerSettings, store_settings: StoreSettings, 
     """Note each setting with which a slave cannot find its master.
 
     Args:
-        settings: of the slave.
-        store_settings: of the slave.
-        source: name of the file that has the settings.
-        faults: takes the faults.
+        settings: the slave's settings.
+        store_settings: settings of the slave's store.
+        source: name of the file with the settings.
+        faults: collects the faults.
     """
     if settings.broker_id <= 0:
         faults.note(f"{source}: brokerRole=SLAVE with brokerId={settings.broker_id}: a slave's is 1 or more")
@@ -82,11 +82,11 @@ def _note_slave_faults(settings: BrokerSettings, store_settings: StoreSettings, 
 
 
 def broker_settings(config: Path | None, namesrv_addr: str) -> tuple[BrokerSettings, StoreSettings, TlsSettings]:
-    """Return a broker's settings by its file and flags, with the values RocketMQ derives (broker.md §3.1).
+    """Return a broker's settings from its file and flags, with the values RocketMQ derives (broker.md §3.1).
 
     Args:
-        config: the file.
-        namesrv_addr: the flag; it overrides the file's key.
+        config: the file; None without a file.
+        namesrv_addr: value of the flag; overrides the file's key.
 
     Raises:
         ConfigError: the file or the flag has faults; the error lists all of them.
@@ -124,7 +124,8 @@ def broker_settings(config: Path | None, namesrv_addr: str) -> tuple[BrokerSetti
         _note_slave_faults(settings, store_settings, source, faults)
     tls = load_tls(values, source=source, faults=faults)
     faults.check()
-    # RocketMQ 4.9's slaves serve pulls whatever the key says, and 5.3.3's only with `true`: consumers go on by default.
+    # Slaves of RocketMQ 4.9 ignore the key and serve pulls; slaves of 5.3.3 serve them only with `true`. By default a
+    # slave serves pulls, so that consumers continue without the master.
     if "slaveReadEnable" not in values:
         settings.slave_read_enable = store_settings.may_follow
     if not store_settings.store_path_commit_log:
@@ -134,7 +135,7 @@ def broker_settings(config: Path | None, namesrv_addr: str) -> tuple[BrokerSetti
     if store_settings.broker_role != "SLAVE" and settings.broker_id:
         print_note(f"warning: {source}: brokerId={settings.broker_id}: a master's is 0, and 0 is used")
         settings.broker_id = 0
-    # A broker writes the bits of its filter into its own file: no user has set them.
+    # A broker writes its filter's size in bits into its own file. No user has set this value, so no warning is due.
     own = BloomFilter(settings.max_error_rate_of_bloom_filter, settings.expect_consumer_num_use_filter).bits
     written = {"bitMapLengthConsumeQueueExt"} if store_settings.bit_map_length_consume_queue_ext == own else ()
     print_ignored(source, IGNORED, settings, store_settings, written=written)
@@ -145,10 +146,10 @@ def _check_addresses(settings: BrokerSettings, source: str, flag: str, faults: F
     """Check the addresses of a broker and of its name servers.
 
     Args:
-        settings: the broker's.
-        source: where the settings are from.
-        flag: the flag that the name servers are from; empty for the source.
-        faults: takes each value that is no address, and each address that no client can connect to.
+        settings: the broker's settings.
+        source: name of the file with the settings.
+        flag: the flag that sets the name servers; empty when `source` sets them.
+        faults: collects each value that is no address, and each address that no client can connect to.
     """
     from tianzhou.client.cluster.identity import name_server_addresses
     from tianzhou.embedded import check_advertised

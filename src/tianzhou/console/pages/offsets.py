@@ -1,4 +1,4 @@
-"""Forms that move a group's offsets: reset to a place, and skip what is not consumed."""
+"""Forms that move a group's offsets: reset to a chosen position, and skip unconsumed messages."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tianzhou.console.layout import View, table
 
 DESTINATIONS: Final = ("earliest", "latest", "time", "offset")
 Pair = tuple[str, str]
-"""A group, and a topic that it consumes."""
+"""A group, and a topic that the group consumes."""
 
 
 def destination(kind: str, value: str) -> dict[str, Any]:
-    """Arguments of `Groups.reset` for what a form says.
+    """Return the arguments of `Groups.reset` for a destination of the form.
 
     Args:
         kind: one of `DESTINATIONS`.
-        value: of a time, as `2026-01-31T12:00`; of an offset, a number.
+        value: local time such as `2026-01-31T12:00` for `time`, a number for `offset`; else ignored.
 
     Raises:
         ValueError: the value is no time, or no offset.
@@ -34,14 +34,14 @@ def destination(kind: str, value: str) -> dict[str, Any]:
 
 
 def reset_form(view: View, choices: Sequence[str], label: str, fixed: str, *, is_of_group: bool) -> None:
-    """A form that resets the offsets of one group in one topic, with a preview.
+    """Show a form that resets the offsets of one group in one topic, with a preview.
 
     Args:
-        view: of the visitor.
+        view: view of the visitor.
         choices: topics of the group, or groups of the topic.
-        label: words of that choice.
-        fixed: the group, or the topic, that the form is about.
-        is_of_group: whether the form is about a group, which may name a topic that it has not consumed yet.
+        label: label of that choice.
+        fixed: the group, or the topic, whose page shows the form.
+        is_of_group: whether `fixed` is a group. The visitor may then type a topic that the group has not consumed yet.
     """
     with ui.row().classes("items-center w-full"):
         mode: Any = "add-unique" if is_of_group else None
@@ -78,16 +78,16 @@ def reset_form(view: View, choices: Sequence[str], label: str, fixed: str, *, is
 
 
 def _choices(pairs: Sequence[Pair], fixed: str) -> tuple[list[str], bool]:
-    """The other name of each pair, and whether the form is about a group."""
+    """Return the other name of each pair, and whether `fixed` is a group."""
     is_of_group = any(group == fixed for group, _ in pairs) and not any(topic == fixed for _, topic in pairs)
     return [topic if is_of_group else group for group, topic in pairs], is_of_group
 
 
 async def reset_dialog(view: View, pairs: Sequence[Pair], fixed: str) -> None:
-    """Have a visitor reset offsets, and return when the form is closed.
+    """Show the form that resets offsets, and wait until the visitor closes the form.
 
     Args:
-        view: of the visitor.
+        view: view of the visitor.
         pairs: groups and topics to choose from.
         fixed: the group, or the topic, that all pairs share.
     """
@@ -106,10 +106,10 @@ async def reset_dialog(view: View, pairs: Sequence[Pair], fixed: str) -> None:
 
 
 async def skip_dialog(view: View, pairs: Sequence[Pair], fixed: str) -> None:
-    """Have a visitor choose where groups pass over the messages that they have not consumed.
+    """Let a visitor choose topics or groups, and move the offsets of these behind all unconsumed messages.
 
     Args:
-        view: of the visitor.
+        view: view of the visitor.
         pairs: groups and topics to choose from.
         fixed: the group, or the topic, that all pairs share.
     """

@@ -1,4 +1,4 @@
-"""The search for the first unit that was never written. Pure."""
+"""Search for the first unwritten unit of a queue. Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 
 def first_wrong(count: int, right: Callable[[int], bool]) -> int:
-    """The first of `count` units that is not right, before which all are and behind which none is; `count` if all are.
+    """Return the index of the first unit that is not right, or `count` when all units are right.
 
-    Looked for from the beginning in growing steps, because little of most queues' files was ever written.
+    All units before the index must be right, and no unit behind it. The search starts at the beginning with growing
+    steps, because most queue files are mostly unwritten.
     """
     low, step = 0, 1
     while low + step <= count and right(low + step - 1):
