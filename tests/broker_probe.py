@@ -1,6 +1,6 @@
-"""Questions that tests ask about the inside of servers: brokers, name servers, their connections and tables.
+"""Access of tests to the inside of servers: brokers, name servers, their connections and tables.
 
-As `store_probe`: tests do not name private attributes, so that a change of a server's inside changes this file only.
+As with `store_probe`, tests do not name private attributes. A change of a server's inside changes only this file.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class BrokerProbe:
     """The inside of a broker's parts.
 
     Args:
-        parts: the parts of `make_parts`; None where a test asks about tables only.
-        tables: the tables of the broker; None where a test asks about parts only.
+        parts: the parts of `make_parts`; None for a test that uses tables only.
+        tables: the tables of the broker; None for a test that uses parts only.
     """
 
     def __init__(self, parts: Any = None, tables: Any = None) -> None:
@@ -34,22 +34,22 @@ class BrokerProbe:
 
     @property
     def locked_groups(self) -> int:
-        """Number of groups of which the lock table knows a queue."""
+        """Number of groups with an entry in the lock table."""
         return len(self._tables.locks._groups)
 
     @property
     def complained_groups(self) -> int:
-        """Number of groups whose wrong filters the broker remembers to have reported."""
+        """Number of groups whose invalid filter the broker has already logged."""
         return len(self._tables.filters._complained)
 
     @property
     def pulled_offsets(self) -> Any:
-        """The offset that each group has pulled last, by queue."""
+        """The offset of each group's last pull, by queue."""
         return self._tables.offsets._pulled
 
     @property
     def pulled_subscriptions(self) -> Any:
-        """The subscription that each group has pulled with last, by topic."""
+        """The subscription of each group's last pull, by topic."""
         return self._tables.clients._pulled
 
     @property
@@ -69,59 +69,59 @@ class BrokerProbe:
         return self._parts.metrics._services.stats
 
     def answer_with(self, code: int, handler: Callable[..., Any]) -> None:
-        """Have the router serve the requests of a code by another handler."""
+        """Replace the handler of a request code."""
         self.handlers[code] = handler
 
     def serve_runs_by(self, run: Callable[..., Any], special: Any, tags_code: Callable[..., int]) -> None:
-        """Have runs of sends served by another twin of `SendRun`.
+        """Replace the implementation of `SendRun` that serves runs of sends.
 
         Args:
-            run: the class of that twin.
-            special: properties that a run does not take.
-            tags_code: hash of tags.
+            run: the other class.
+            special: properties of messages that a run does not accept.
+            tags_code: function that returns the hash of tags.
         """
         send = self._parts.send
         send._run = run(special, send._tail, tags_code, send._id_head, send._region, send._trace_on)
 
     def replace_answer(self, answer: Callable[..., Any]) -> Callable[..., Any]:
-        """Have acknowledgements answered by another function; return the former function."""
+        """Replace the function that answers acknowledgements; return the former function."""
         former: Callable[..., Any] = self._parts.acks._answer
         self._parts.acks._answer = answer
         return former
 
     def note_attempt(self, decided: Any) -> None:
-        """Have the staging part note what another broker has decided about an attempt."""
+        """Note another broker's decision about an attempt in the staging part."""
         self._parts.staging._note(decided)
 
     def note_trial(self, writer: str, trial: asyncio.Future[None]) -> None:
-        """Have the staging part take a future for the trial to publish a writer's batches."""
+        """Replace the staging part's task that tries to publish a writer's batches by a future."""
         self._parts.staging._tasks[writer] = trial
 
     def read_staged_units(self, most: int) -> None:
-        """Have the staging part write a snapshot of its ledger after so many units."""
+        """Set the number of units after which the staging part writes a snapshot of its ledger."""
         self._parts.staging._units_to_read = most
 
     def load_halves_by(self, load: Callable[..., Any]) -> Callable[..., Any]:
-        """Have half messages that are checked read by another function; return the former function."""
+        """Replace the function that reads half messages for a check; return the former function."""
         former: Callable[..., Any] = self._parts.transactions._load
         self._parts.transactions._load = load
         return former
 
     def check_halves_of(self, ledger: Any) -> None:
-        """Have the checker of half messages keep them in another ledger."""
+        """Replace the ledger of the checker of half messages."""
         self._parts.transactions._ledger = ledger
 
     def forget_staging_snapshot(self) -> None:
-        """Have the staging part take no snapshot of its ledger for written."""
+        """Make the staging part forget its last snapshot, as if it had written none."""
         self._parts.staging._snapshot_place = -1
 
 
 def register_by(patch: pytest.MonkeyPatch, register: Register) -> Register:
-    """Have brokers register at one name server by another function; return the former function.
+    """Replace the function that registers brokers at one name server; return the former function.
 
     Args:
         patch: restores the former function.
-        register: gets the registrar, the address of the name server and the body of the request.
+        register: called with the registrar, the address of the name server and the body of the request.
     """
     former: Register = Registrar._register
     patch.setattr(Registrar, "_register", register)
@@ -145,11 +145,11 @@ class NamesrvProbe:
 
     @property
     def remembered_registrations(self) -> Any:
-        """Registrations whose bodies the server remembers."""
+        """Registrations whose bodies the server has cached."""
         return self._server._handlers.registrations.remembered
 
     def note_requests(self, codes: list[int]) -> None:
-        """Have the code of each request appended to `codes` before the server serves the request."""
+        """Append the code of each request to `codes` before the server serves the request."""
         group = self._server._server.group
         serve = group.processor
         group.processor = lambda *given: codes.append(given[1].code) or serve(*given)
@@ -167,7 +167,7 @@ class NodeProbe:
 
     @property
     def member(self) -> Any:
-        """The member of the group that the node carries out; None before it takes part."""
+        """The group member that the node runs; None before the node joins its group."""
         return self._node._member
 
     @property
@@ -176,13 +176,13 @@ class NodeProbe:
         return self._node._store.entries
 
     def take_part_as(self, member: Any) -> None:
-        """Have the node carry out a member; call it on the running loop."""
+        """Make the node run a member. Call this method on the running loop."""
         self._node._member, self._node.standing = member, member.standing
         self._node._failed = asyncio.get_running_loop().create_future()
 
 
 class ConnectionProbe:
-    """The inside of a connection, or of a twin of its read path.
+    """The inside of a connection, or of another implementation of its read path.
 
     Args:
         connection: the connection.
@@ -193,7 +193,7 @@ class ConnectionProbe:
 
     @property
     def group(self) -> Any:
-        """What the connections of one server or client share."""
+        """The state that the connections of one server or client share."""
         return self._connection._group
 
     @property
@@ -208,12 +208,12 @@ class ConnectionProbe:
 
     @property
     def awaited(self) -> dict[int, Any]:
-        """The requests that await a reply, by their number."""
+        """The requests that wait for a reply, by request number."""
         awaited: dict[int, Any] = self._connection._awaited
         return awaited
 
     def connect(self, group: Any, transport: Any) -> None:
-        """Give a read path all that a connection has when it is made."""
+        """Set the attributes of a read path to the values of a new connection."""
         path = self._connection
         path._awaited, path._backlog, path._group, path._reserved, path.closed = {}, [], group, 0, False
         path.last_read = path.last_write = path.silent_since = 0.0
@@ -247,5 +247,5 @@ class ServerProbe:
 
 
 def reserved_bytes(connections: Iterable[Any]) -> int:
-    """Return the bytes that the sessions of connections hold for frames that are not whole."""
+    """Return the bytes that the sessions of connections have reserved for incomplete frames."""
     return sum(connection._session.reserved for connection in connections)

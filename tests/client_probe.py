@@ -1,4 +1,4 @@
-"""Questions that tests ask about the inside of our clients; see `store_probe` for the reason."""
+"""Access of tests to the inside of our clients; see `store_probe` for the reason."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ class ClientProbe:
     """The inside of a producer, a consumer or a staging client.
 
     Args:
-        client: the client, of the async or the blocking classes.
+        client: an async or a blocking client.
     """
 
     def __init__(self, client: Any) -> None:
         self._client = client
 
     async def look_for_brokers(self) -> None:
-        """Have a producer probe now the brokers that it has found unreachable."""
+        """Probe now the brokers that the producer has marked unreachable."""
         await self._client._detector.detect()
 
     def is_reachable(self, broker: str) -> bool:
-        """Whether a producer takes a broker for reachable."""
+        """Whether the producer treats a broker as reachable."""
         return bool(self._client._faults.is_reachable(broker))
 
     @property
@@ -41,16 +41,16 @@ class ClientProbe:
 
     @property
     def ask(self) -> Callable[..., Awaitable[Any]]:
-        """The method by which a staging client sends a request to a broker."""
+        """The method with which a staging client sends a request to a broker."""
         ask: Callable[..., Awaitable[Any]] = self._client._ask
         return ask
 
     def ask_by(self, ask: Callable[..., Awaitable[Any]]) -> None:
-        """Have a staging client send its requests to brokers by another function."""
+        """Replace the function with which a staging client sends requests to brokers."""
         self._client._ask = ask
 
     def choose_by(self, choose: Callable[[str, int], Awaitable[str]]) -> None:
-        """Have a staging client choose the coordinator of a writer's batches by another function."""
+        """Replace the function with which a staging client chooses the coordinator of a writer's batches."""
         self._client._choose = choose
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:

@@ -1,8 +1,8 @@
 """`tianzhou` commands as children of an interpreter that has imported the package.
 
-The import of the package takes half a second of a processor, most of a server's start. Tests start hundreds of servers
-and commands. Here an interpreter imports the package once and forks a child per command. The child has
-its own process id, descriptors, memory, working directory, environment and exit code, and may be killed like any other.
+The import of the package takes half a second of processor time, most of a server's start. Tests start hundreds of
+servers and commands. Here an interpreter imports the package once and forks a child per command. The child has its own
+process id, descriptors, memory, working directory, environment and exit code, and tests may kill it like any process.
 Tests of a start, of imports and of memory start a new interpreter (`processes.Tianzhou(…, fresh=True)`).
 """
 
@@ -34,7 +34,7 @@ IMPORTED = (
     "tianzhou.admin.topics", "tianzhou.bench.proof", "tianzhou.client.consumer.pull.pull_consumer",
     "tianzhou.client.consumer.push.push_consumer", "tianzhou.client.producer.producer", "uvloop",
 )  # fmt: skip
-"""What is imported before the first fork; none of these starts a thread."""
+"""Modules to import before the first fork. None of them starts a thread."""
 MAX_REQUEST_BYTES = 1 << 20
 
 
@@ -47,7 +47,7 @@ class Forker:
     """The interpreter that forks, with one environment of its own.
 
     Args:
-        environ: its environment.
+        environ: environment of the interpreter.
     """
 
     _running: ClassVar[dict[tuple[tuple[str, str], ...], Forker]] = {}
@@ -62,7 +62,7 @@ class Forker:
 
     @classmethod
     def for_environment(cls, environ: Mapping[str, str]) -> Forker:
-        """Return the interpreter for an environment; start one when there is none with these variables of `_kept`."""
+        """Return the interpreter for an environment. Start one when none has the same variables of `_kept`."""
         kept = _kept(environ)
         found = cls._running.get(kept)
         if found is None or found.has_ended:
@@ -85,7 +85,7 @@ class Forker:
             cwd: the working directory.
             environ: the environment.
             descriptors: stdin, stdout and stderr.
-            program: Python code that is run in the place of the command.
+            program: Python code to run in place of the command; empty for the command.
         """
         status, write_end = os.pipe()
         try:
@@ -105,7 +105,7 @@ class Forker:
         return self._process.poll() is not None
 
     def close(self) -> None:
-        """End the interpreter; its children go on."""
+        """End the interpreter. Its children continue."""
         self._control.close()
         self._process.wait(60)
 
@@ -114,13 +114,13 @@ class Forked:
     """A child of the interpreter that forks, with the part of `Popen` that tests use.
 
     Args:
-        pid: its process id.
-        status: a pipe that gets its wait status.
+        pid: process id of the child.
+        status: pipe that receives the wait status of the child.
 
     Attributes:
-        pid: its process id.
-        stdin: the pipe to its stdin, if there is one.
-        stdout: the pipe from its stdout, if there is one.
+        pid: process id of the child.
+        stdin: pipe to the child's stdin; None without a pipe.
+        stdout: pipe from the child's stdout; None without a pipe.
         returncode: None while the process runs; then its exit code, or the negative number of the signal that ended it.
     """
 
@@ -132,14 +132,14 @@ class Forked:
         self._status = status
 
     def poll(self) -> int | None:
-        """Return the exit code, None while the process runs."""
+        """Return the exit code; None while the process runs."""
         return self._ended(0)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end; return the exit code.
+        """Wait for the end of the process and return its exit code.
 
         Args:
-            timeout: how long at most, in seconds.
+            timeout: maximum time to wait, in seconds; None for no limit.
 
         Raises:
             TimeoutExpired: the process still runs.
@@ -177,7 +177,7 @@ def _serve(control: socket.socket) -> dict[str, Any]:
     reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(writer)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    # Ctrl-C reaches this process as well as the tests, which handle it.
+    # Ctrl-C reaches this process too. It ignores the signal, because the tests handle it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
         ready = select.select([control, reader], [], [])[0]
@@ -214,13 +214,13 @@ def _tell_ends(ends: dict[int, int]) -> None:
         if pid == 0:
             return
         descriptor = ends.pop(pid)
-        with contextlib.suppress(BrokenPipeError):  # the test does not wait for the child any more
+        with contextlib.suppress(BrokenPipeError):  # the test no longer waits for the child
             os.write(descriptor, array.array("i", [status]).tobytes())
         os.close(descriptor)
 
 
 def _become(request: dict[str, Any]) -> None:
-    """Become the process that `python -m tianzhou ARGS…` would be, up to its first line."""
+    """Set the folder, environment and arguments of this process as `python -m tianzhou ARGS…` has them."""
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["environ"])

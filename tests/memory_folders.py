@@ -1,9 +1,9 @@
 """Temporary folders of tests in memory (`/dev/shm`), where a sync costs nothing.
 
-They are for tests whose subject is no file system: a broker is opened and closed with a dozen syncs, 1 to 3 ms each on
-a disk, and unit tests open thousands. A room that wants these folders imports the fixtures below into its `conftest.py`
-and runs its tests inside `folders_in_memory`. `TIANZHOU_TEST_FOLDERS=disk` in the environment keeps all folders on the
-disk, where pytest leaves them.
+They serve tests whose subject is no file system. A broker opens and closes with a dozen syncs of 1 to 3 ms each on a
+disk, and unit tests open thousands of brokers. A test folder that uses these folders imports the fixtures below into
+its `conftest.py` and runs its tests inside `folders_in_memory`. `TIANZHOU_TEST_FOLDERS=disk` in the environment leaves
+all folders on the disk, where pytest does not delete them.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import pytest
 
 MEMORY = Path("/dev/shm")
 LEAST_FREE_BYTES = 2 << 30
-"""Free memory below which folders stay on the disk: containers often have a `/dev/shm` of 64 MiB."""
+"""Free memory below which folders stay on the disk, because containers often have a `/dev/shm` of 64 MiB."""
 PREFIX = "tianzhou-tests-"
 
 
 @cache
 def memory_folder() -> Path | None:
-    """The folder of this process in memory, made at the first call; None where there is no memory for one."""
+    """Return the folder of this process in memory, created at the first call; None when memory is short."""
     if os.environ.get("TIANZHOU_TEST_FOLDERS") == "disk" or not os.access(MEMORY, os.W_OK):
         return None
     if shutil.disk_usage(MEMORY).free < LEAST_FREE_BYTES:
@@ -46,7 +46,7 @@ def _remove_leftovers() -> None:
 
 @contextlib.contextmanager
 def folders_in_memory() -> Iterator[None]:
-    """Have `tempfile`, `tmp_path` and `tmp_path_factory` make their folders in memory, where there is some."""
+    """Make `tempfile`, `tmp_path` and `tmp_path_factory` create their folders in memory, where enough is free."""
     before = tempfile.tempdir
     if folder := memory_folder():
         tempfile.tempdir = str(folder)
@@ -57,18 +57,18 @@ def folders_in_memory() -> Iterator[None]:
 
 
 class Folders:
-    """What tests use of `pytest.TempPathFactory`; its folders are in memory inside `folders_in_memory`."""
+    """The part of `pytest.TempPathFactory` that tests use, with folders in memory inside `folders_in_memory`."""
 
     def __init__(self, on_disk: pytest.TempPathFactory) -> None:
         self._on_disk = on_disk
 
     def getbasetemp(self) -> Path:
-        """The folder of all others."""
+        """Return the parent of all folders."""
         folder = memory_folder()
         return folder if folder and tempfile.tempdir == str(folder) else self._on_disk.getbasetemp()
 
     def mktemp(self, basename: str, numbered: bool = True) -> Path:
-        """Make a folder; its name gets an ending of its own if it is to be numbered."""
+        """Create a folder. A numbered folder gets a unique ending."""
         base = self.getbasetemp()
         if base != memory_folder():
             return self._on_disk.mktemp(basename, numbered)
@@ -81,7 +81,7 @@ class Folders:
 
 @pytest.fixture(scope="session")
 def tmp_path_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folders]:
-    """pytest's own, or in memory."""
+    """Replace pytest's factory by one that may create folders in memory."""
     yield Folders(tmp_path_factory)
     if folder := memory_folder():
         shutil.rmtree(folder, ignore_errors=True)
@@ -89,7 +89,7 @@ def tmp_path_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folde
 
 @pytest.fixture
 def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: Folders) -> Iterator[Path]:
-    """A folder of the test; in memory it goes with the test."""
+    """Yield a folder of the test. A folder in memory is deleted after the test."""
     folder = tmp_path_factory.mktemp(re.sub(r"\W", "_", request.node.name)[:30])
     yield folder
     if folder.parent == memory_folder():

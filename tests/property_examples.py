@@ -1,7 +1,7 @@
-"""How many examples hypothesis tries a property with: profiles by the kind of run, and parts of them for costly ones.
+"""Numbers of examples of hypothesis: one profile for each kind of run, and a part of it for costly properties.
 
-No test states a number itself. A property takes the number of the profile; one whose examples are expensive, because
-each opens a store or starts a server, takes a part of it by `@costly`.
+No test states a number itself. A property uses the number of the profile. A property with expensive examples, each of
+which opens a store or starts a server, uses a part of this number by `@costly`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ FEWEST_EXAMPLES = 5
 
 
 def register() -> None:
-    """Register the profiles and load the one of single files, `usual`.
+    """Register the profiles and load `usual`, the profile of runs of single files.
 
-    `quick` and `commit` draw the same examples in each run, because a failure shall come from the change and not from
-    the run; `usual` and `slow` draw other examples each time. None has a deadline: a busy machine breaks no property.
+    `quick` and `commit` draw the same examples in each run, so that only a change causes a failure. `usual` and `slow`
+    draw other examples each time. No profile has a deadline, so that a busy machine causes no failure.
     """
     anywhere = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     for name, examples, is_same in (
@@ -38,9 +38,9 @@ def costly(part: float, *, fixtures: bool = False, profile: settings | None = No
     """Return settings of a property whose examples are expensive.
 
     Args:
-        part: part of the profile's number of examples, above 0 and below 1.
+        part: fraction of the profile's number of examples, above 0 and below 1.
         fixtures: whether all examples may share fixtures of the test, such as its folder.
-        profile: the profile, by default the one of this run.
+        profile: name of the profile; by default the profile of this run.
     """
     whole = profile or settings.default
     assert whole is not None

@@ -42,10 +42,10 @@ TEST_LIMIT_S = 240.0
 
 
 class SharedLoop:
-    """A loop that several tests use one after the other; a context manager.
+    """A context manager with an event loop that several tests use one after the other.
 
     Args:
-        loop_factory: makes the loop.
+        loop_factory: function that creates the loop.
     """
 
     def __init__(self, loop_factory: Callable[[], asyncio.AbstractEventLoop] = SocketLoop) -> None:
@@ -74,9 +74,9 @@ class SharedLoop:
         return self._runner.run(_limited(main))
 
     def open(self, resource: AbstractAsyncContextManager[T]) -> T:
-        """Enter an async context manager and return its value; the manager is left when the loop is closed.
+        """Enter an async context manager and return its value. The loop exits the manager when it is closed.
 
-        One task enters and leaves it, as time limits and task groups inside it require.
+        One task enters and exits the manager, as time limits and task groups inside it require.
         """
 
         async def hold(opened: asyncio.Future[T], end: asyncio.Event) -> None:

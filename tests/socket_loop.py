@@ -23,7 +23,7 @@ SENT = struct.Struct("=200xQQ")
 
 
 class SocketLoop(VirtualLoop):
-    """A `VirtualLoop` that connects by sockets; see the module."""
+    """A `VirtualLoop` whose connections are sockets; see the module."""
 
     def add_reader(self, fd: Any, callback: Any, *args: Any) -> None:
         """Register a reader as asyncio does, and forget listeners: `VirtualLoop` connects to known ones in memory."""

@@ -1,6 +1,6 @@
-"""Questions that tests ask about the inside of the Spark connector; see `store_probe` for the reason.
+"""Access of tests to the inside of the Spark connector; see `store_probe` for the reason.
 
-Modules that need a package of an extra are imported where they are asked for: tests without that package are skipped.
+Each function imports the modules that need a package of an extra, because runs without that package skip its tests.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from tianzhou.spark.sessions import java_runtime, sessions
 
 
 def has_compiled_rows() -> bool:
-    """Whether the code that makes rows was compiled here."""
+    """Whether the code that builds rows is compiled on this machine."""
     return _rows.fill is not None
 
 
 def use_pure_rows(patch: pytest.MonkeyPatch) -> None:
-    """Have rows made by NumPy and Arrow alone."""
+    """Make NumPy and Arrow build all rows, without the compiled code."""
     patch.setattr(_rows, "fill", None)
 
 
 def prepare_processes(
     environ: MutableMapping[str, str], find: Callable[[Mapping[str, str]], java_runtime.Runtime] = java_runtime.find
 ) -> dict[str, str]:
-    """Set what the processes of a session inherit; return the settings of its executors.
+    """Set the environment that the processes of a session inherit; return the settings of its executors.
 
     Args:
         environ: the variables to change.
-        find: returns the Java to use.
+        find: function that returns the Java to use.
     """
     return sessions._prepare_processes(environ, find)
 
 
 def is_interactive() -> bool:
-    """Whether a session takes this process for one in which a user types."""
+    """Whether a session treats this process as an interactive shell."""
     return sessions._is_interactive()
 
 
 def use_packaged_java(patch: pytest.MonkeyPatch, home: Path | None) -> None:
-    """Have the search for Java find this home of an installed package; None for no such package."""
+    """Set the home of an installed Java package that the search for Java finds; None for no package."""
     patch.setattr(java_runtime, "_packaged_home", lambda: home)
 
 
@@ -53,19 +53,19 @@ def writer_options(writer: Any) -> Any:
 
 
 def decide_batch(table: Any, writer: str, number: int, moves: dict[str, str]) -> None:
-    """Have a directory table decide a batch without carrying the batch out, as when its driver dies in between.
+    """Store a directory table's decision about a batch without moving its files, as when the driver dies in between.
 
     Args:
         table: the `ParquetDirectory`.
         writer: the query of the batch.
         number: number of the batch.
-        moves: where each staged file goes.
+        moves: final path of each staged file.
     """
     table._decide(writer, number, moves, [])
 
 
 def decide_by(patch: pytest.MonkeyPatch, decide: Callable[..., None]) -> Callable[..., None]:
-    """Have directory tables decide batches by another function; return the former function."""
+    """Replace the function with which directory tables decide batches; return the former function."""
     from tianzhou.spark.lake.directory import ParquetDirectory
 
     former = ParquetDirectory._decide
@@ -74,11 +74,11 @@ def decide_by(patch: pytest.MonkeyPatch, decide: Callable[..., None]) -> Callabl
 
 
 def merge_by(patch: pytest.MonkeyPatch, merge: Callable[..., None]) -> Callable[..., None]:
-    """Have each step of a merge into Delta tables done by another function; return the former function.
+    """Replace the function that does each step of a merge into Delta tables; return the former function.
 
     Args:
         patch: restores the former function.
-        merge: gets the `MergedDelta`, the path of the table or of the table of deleted keys, and the rows to merge.
+        merge: called with the `MergedDelta`, the path of the table or of the table of deleted keys, and the rows.
     """
     from tianzhou.spark.lake.merging import MergedDelta
 
@@ -88,7 +88,7 @@ def merge_by(patch: pytest.MonkeyPatch, merge: Callable[..., None]) -> Callable[
 
 
 def apply_by(patch: pytest.MonkeyPatch, apply: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Have a merge of changes get its rules from another function; return the former function."""
+    """Replace the function that returns the rules of a merge of changes; return the former function."""
     from tianzhou.spark.lake import merging
 
     former = merging._apply

@@ -1,8 +1,8 @@
-"""Questions that tests ask about the inside of a message store, and steps that its own tasks usually take.
+"""Access of tests to the inside of a message store, and steps that the store's own tasks usually take.
 
-Tests use the public methods of `MessageStore` where these tell enough. What only the inside tells goes through a
-`StoreProbe`, so that a test does not name private attributes: a change of the store's inside changes this file, not
-the tests (`tests/form/suite/test_private_names.py` counts the private names in tests).
+Tests use the public methods of `MessageStore` where these suffice. A `StoreProbe` reads the private attributes, so that
+tests do not name them. A change of the store's inside then changes this file, not the tests
+(`tests/form/suite/test_private_names.py` counts the private names in tests).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class StoreProbe:
         return [queue for name in topics for _, queue in sorted(table[name].items())]
 
     def contents(self, topic: str | None = None) -> tuple[list[bytes], list[bytes], list[tuple[int, ...]], list[bytes]]:
-        """Return what decides reads: bytes of the log, bytes and ends of queues, bytes of the index.
+        """Return the data that decides reads: bytes of the log, bytes and ends of queues, bytes of the index.
 
         Args:
             topic: the topic of the queues; all topics by default.
@@ -73,7 +73,7 @@ class StoreProbe:
         return [bytes(file._map) for file in self.index.files] if self.index else []
 
     def begin_index_files_by(self, patch: pytest.MonkeyPatch, begin: Callable[[], Any]) -> Callable[[], Any]:
-        """Have new files of the index begun by another function; return the former function."""
+        """Replace the function that begins new files of the index; return the former function."""
         index: Any = self._store._index
         former: Callable[[], Any] = index._begin
         patch.setattr(type(index), "_begin", lambda _: begin())
@@ -87,7 +87,7 @@ class StoreProbe:
         return self._store._dispatcher
 
     def dispatch_all(self) -> None:
-        """Dispatch now all records that wait for it."""
+        """Dispatch all waiting records now."""
         self.dispatcher.drain()
 
     # to the disk
@@ -97,15 +97,15 @@ class StoreProbe:
         self._store._flusher.flush_now()
 
     def request_flush(self) -> None:
-        """Have the flush task write the log to the disk."""
+        """Request that the flush task writes the log to the disk."""
         self._store._flusher.request()
 
     def replace_flush(self, flush: Callable[..., Any]) -> None:
-        """Have the flush task call another function in place of its own."""
+        """Replace the function that the flush task calls."""
         self._store._flusher.flush = flush  # type: ignore[method-assign]
 
     def fail_flush(self, error: OSError) -> None:
-        """Have the store take a flush of the log for failed, by this error."""
+        """Mark the flush of the log as failed with this error."""
         self._store._flusher.fail(error)
 
     @property
@@ -115,39 +115,39 @@ class StoreProbe:
 
     @property
     def flush_failed(self) -> bool:
-        """Whether a flush of the log has failed for good."""
+        """Whether a flush of the log has failed permanently."""
         return bool(self._store._flusher.failed)
 
     async def flush_queues(self, *, thorough: bool) -> None:
         """Write queues and index to the disk.
 
         Args:
-            thorough: whether queues with little news are written, too.
+            thorough: whether to write queues with few new units too.
         """
         await self._store._upkeep._flush_queues(thorough=thorough)
 
     def fail_upkeep(self) -> None:
-        """Have the store take a flush of queues for failed."""
+        """Mark the flush of queues as failed."""
         self._store._upkeep.failed = True
 
     @property
     def note_keeper(self) -> Any:
-        """The part that decides when the note about proved files is written anew."""
+        """The part that decides when to rewrite the note about proved files."""
         return self._store._upkeep._notes
 
     def noted_to(self, log_end: int) -> None:
-        """Have the note count as written for this end of the log; -1 makes the next one due at once."""
+        """Mark the note as written for this end of the log; -1 makes the next note due at once."""
         self.note_keeper._noted = log_end
 
     # catching up, cleaning, dying
 
     @property
     def catch_up(self) -> Any:
-        """The run that completes an index that lacks records; None when the index lacks none."""
+        """The run that adds missing records to the index; None when the index is complete."""
         return self._store._upkeep.catch_up
 
     def keep_from_catching_up(self) -> None:
-        """Have the store begin no run that completes its index, as when the process dies before."""
+        """Prevent the run that completes the index, as if the process died before it."""
         self._store._upkeep._begin_catch_up = lambda index, position: None  # type: ignore[method-assign]
 
     @property
@@ -156,18 +156,18 @@ class StoreProbe:
         return self._store._cleaner
 
     async def clean(self) -> None:
-        """Delete now what may be deleted."""
+        """Delete expired files now."""
         await self._store._cleaner.clean()
 
     async def check_space(self) -> None:
-        """Compare now the free space of the disk with its limits."""
+        """Compare the free space of the disk with its limits now."""
         await self._store._cleaner.check_space()
 
     def clean_queues_after(self, wait: Callable[[], Awaitable[object]]) -> None:
-        """Have the cleaner wait between deleting segments of the log and units of queues.
+        """Make the cleaner wait between deleting segments of the log and units of queues.
 
         Args:
-            wait: returns when the cleaner may delete units.
+            wait: function that returns when the cleaner may delete units.
         """
         clean_queues = self._store._cleaner._clean_queues
 
@@ -178,7 +178,7 @@ class StoreProbe:
         self._store._cleaner._clean_queues = waiting  # type: ignore[method-assign]
 
     def clean_by(self, patch: pytest.MonkeyPatch, in_thread: Callable[..., Any]) -> None:
-        """Have the steps of the cleaner, which a thread does, done by a function of the test."""
+        """Replace the function that runs the cleaner's steps in a thread."""
         patch.setattr(type(self._store._cleaner), "_in_thread", in_thread)
 
     @property
@@ -188,29 +188,29 @@ class StoreProbe:
 
     @property
     def cold_reads(self) -> Any:
-        """The part that finds which bytes of a read have left the memory."""
+        """The part that finds the bytes of a read that are no longer in memory."""
         return self._store._cold
 
     def bound_memory(self, size: int) -> None:
-        """Let a pull read only so many bytes from the memory."""
+        """Limit the bytes that a pull may read from memory."""
         self._store._limits.memory_bound = size
 
     def unlock(self) -> None:
-        """Free the folder without closing the store, as the death of the process does."""
+        """Release the lock of the folder without closing the store, as the death of the process does."""
         self._store._folder.unlock()
 
     def release(self) -> None:
-        """Free folder and files without writing anything, as the death of the process does."""
+        """Release folder and files without a write, as the death of the process does."""
         self._store._release()
 
 
 def catch_up_slowly(patch: pytest.MonkeyPatch, records: int = 1, slice_s: float | None = 0.0) -> None:
-    """Have runs that complete an index read few records a step.
+    """Make runs that complete an index read few records in each step.
 
     Args:
         patch: restores the usual pace.
-        records: records a step.
-        slice_s: seconds of one turn of the loop after which no further step follows; None for the usual time.
+        records: number of records of a step.
+        slice_s: seconds of one turn of the loop after which the run starts no further step; None for the usual time.
     """
     patch.setattr(catchup, "_STEP_RECORDS", records)
     if slice_s is not None:
@@ -218,7 +218,7 @@ def catch_up_slowly(patch: pytest.MonkeyPatch, records: int = 1, slice_s: float 
 
 
 def retry_catch_up_after(patch: pytest.MonkeyPatch, pause_s: float) -> None:
-    """Have runs that complete an index try a refused step again after so many seconds."""
+    """Set the seconds after which runs that complete an index retry a refused step."""
     patch.setattr(catchup, "_RETRY_SECONDS", pause_s)
 
 
@@ -228,5 +228,5 @@ def is_mapped(segment: Segment) -> bool:
 
 
 def use_boot_id(patch: pytest.MonkeyPatch, path: Path) -> None:
-    """Have stores take the number of the machine's start from a file of the test."""
+    """Make stores read the machine's boot id from a file of the test."""
     patch.setattr(folder, "_BOOT_ID", path)

@@ -14,12 +14,12 @@ from tianzhou.model import Message
 from waiting import until
 
 TOPICS = {"list-a": (3, 7), "list-b": (1, 30), "list-c": (12, 0)}
-"""Queues and messages of topics."""
+"""Numbers of queues and messages, by topic."""
 
 
 @pytest.fixture(scope="module")
 def filled(site: Site) -> Iterator[Site]:
-    """The cluster with topics whose figures the tests know, and a group with a member that has read one of them."""
+    """Yield the cluster with the topics of `TOPICS`, and with a group whose member has consumed one of these topics."""
     with sync.Admin(site.namesrv) as admin, sync.Producer("lister", site.namesrv) as producer:
         for topic, (queues, messages) in TOPICS.items():
             admin.topics.create(topic, read_queue_nums=queues, write_queue_nums=queues)
@@ -122,7 +122,7 @@ def test_a_list_is_worked_with_the_keyboard_alone(browser: Browser, filled: Site
         page.keyboard.press("ArrowDown")
     page.locator("[role=menuitem]:focus").filter(has_text="Route").wait_for()
     until(lambda: page.wait_for_timeout(50) or column(page, 7) != before)
-    page.locator("[role=menuitem]:focus").filter(has_text="Route").wait_for()  # the menu stays while figures change
+    page.locator("[role=menuitem]:focus").filter(has_text="Route").wait_for()  # the open menu survives new figures
     page.keyboard.press("Escape")
     page.locator("button:focus[aria-label='Operations of topic list-b']").wait_for()
     page.keyboard.press("Enter")

@@ -1,7 +1,8 @@
 """Where new groups begin, as checks that run against any server that speaks RocketMQ's protocol.
 
-`client_suite.py` says where they run. Brokers before 5.0 ignore the request for committed offsets only, so each check
-proves for them as well that a wish is honoured and that a committed offset 0 is not taken for a missing one.
+`client_suite.py` lists the servers. Brokers before 5.0 ignore the flag that requests committed offsets only. So each
+check also proves with them that a group begins at the configured position, and that the client does not treat a
+committed offset 0 as missing.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ CHECKS = check = Checks()
 
 
 async def _make_group(namesrv: str, group: str | None = None) -> str:
-    """Return the name of a group that the broker knows, so that offsets can be committed for it."""
+    """Create a group at the broker, so that clients can commit its offsets, and return its name."""
     made = group or fresh("G")
     async with Admin(namesrv) as admin:
         await admin.groups.create(made)
@@ -33,7 +34,7 @@ async def _make_group(namesrv: str, group: str | None = None) -> str:
 
 
 async def _until_readable(reader: PullConsumer, queue: MessageQueue) -> None:
-    """Wait until a queue shows a message: brokers before 5.0 answer a send before they write the queue's unit."""
+    """Wait until a queue has a message. Brokers before 5.0 answer a send before they write the queue's unit."""
 
     async def holds() -> bool:
         return await reader.max_offset(queue) > 0

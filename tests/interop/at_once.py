@@ -1,9 +1,9 @@
-"""Tests of a file, and checks of a suite, that run several at a time: most of their time they wait.
+"""Tests of a file, and checks of a suite, that run several at a time because they mostly wait.
 
-A test marked `at_once` begins when the first such test of its file does, on a thread, `AT_A_TIME` of them at any
-moment; pytest reports its result when its turn comes. It works with topics, groups and folders of its own, and may ask
-for parameters, for `tmp_path`, and for fixtures of its module or of the session. Names of parametrized fixtures are
-arguments of the marker: tests run together that have the same parameters of these.
+A test marked `at_once` starts on a thread together with the first such test of its file, `AT_A_TIME` of them at any
+moment. pytest reports its result in the usual order of tests. The test uses its own topics, groups and folders. It may
+request parameters, `tmp_path`, and fixtures of its module or of the session. The arguments of the marker are names of
+parametrized fixtures: tests with the same parameters of these fixtures run together.
 
 Checks of a suite of `tests/contract` run on one event loop, before the tests that report them (`outcomes`, `tell`).
 """
@@ -22,29 +22,29 @@ from typing import Any
 import pytest
 
 AT_A_TIME = 3
-"""Each may have several processes of foreign peers, and there are two workers."""
+"""Few, because each test may start several processes of foreign peers, and two workers run tests."""
 CHECKS_AT_A_TIME = 6
-"""They are our client alone, and one server."""
+"""More than tests, because checks share one server and start only our client."""
 CHECK_LIMIT_S = 120
 MARKER = "at_once"
 FOLDER = "tmp_path"
 Check = Callable[[str, Path], Awaitable[None]]
 Outcomes = dict[str, BaseException | None]
-"""The error of each check that ran, by its name; None if it passed."""
+"""The error of each finished check, by the check's name; None if the check passed."""
 
 
 class Together:
-    """The tests of one file at a time that run together."""
+    """Runner of one group of tests, all of one file, that run together."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
         self._running: dict[str, Future[None]] = {}
 
     def run(self, item: pytest.Function) -> bool:
-        """Begin with a test and with those that run together with it, unless that has been done; raise its error.
+        """Start a test and its companions unless they have started, wait for the test, and raise its error.
 
         Returns:
-            Whether it has run; False if it needs what cannot be given to it here.
+            Whether the test has run; False if the runner cannot supply a fixture that the test needs.
         """
         if item.nodeid not in self._running:
             self.end()
@@ -59,12 +59,12 @@ class Together:
         return True
 
     def before(self, item: pytest.Item, following: pytest.Item | None) -> None:
-        """End when the tests that run together with one are over: fixtures of their file may be torn down then."""
+        """End the group after its last test, because pytest may then tear down the fixtures of the file."""
         if following is None or following.path != item.path or _differ(item, following):
             self.end()
 
     def end(self) -> None:
-        """Wait for those that run, and forget those that have not begun."""
+        """Wait for the running tests, and cancel the tests that have not started."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
         self._pool = None
@@ -92,7 +92,7 @@ def _parameters(item: pytest.Function) -> dict[str, Any]:
 
 
 def _direct(item: pytest.Function) -> set[str]:
-    """Names of parameters that are no fixtures."""
+    """Return the names of the test's parameters that are no fixtures."""
     names: set[str] = set()
     for marker in item.iter_markers("parametrize"):
         given = marker.args[0]
@@ -101,7 +101,7 @@ def _direct(item: pytest.Function) -> set[str]:
 
 
 def _arguments(item: pytest.Function, first: pytest.Function) -> dict[str, Any] | None:
-    """What a test is called with, but for its folder; None if a fixture is missing that its file's first one lacks."""
+    """Return a test's arguments except its folder; None if the group's first test lacks one of its fixtures."""
     direct = _direct(item)
     wanted = [name for name in inspect.signature(item.function).parameters if name != FOLDER]
     if any(name not in direct and name not in first.funcargs for name in wanted):
@@ -110,7 +110,7 @@ def _arguments(item: pytest.Function, first: pytest.Function) -> dict[str, Any] 
 
 
 def _call(item: pytest.Function, arguments: dict[str, Any]) -> None:
-    """Call a test, in a folder of its own, which stays if it fails."""
+    """Call a test in its own folder, which remains if the test fails."""
     if FOLDER not in inspect.signature(item.function).parameters:
         item.function(**arguments)
         return
@@ -120,11 +120,11 @@ def _call(item: pytest.Function, arguments: dict[str, Any]) -> None:
 
 
 def selected(request: pytest.FixtureRequest, **params: object) -> list[Check]:
-    """Return the checks that the tests of a file are to run.
+    """Return the checks that the selected tests of a file report.
 
     Args:
-        request: of a fixture of the file.
-        params: other parameters of the tests, which have to have these values.
+        request: request of a fixture of the file.
+        params: values that other parameters of the tests must have.
     """
     found: dict[str, Check] = {}
     for item in request.session.items:
@@ -140,9 +140,9 @@ def outcomes(checks: Iterable[Check], namesrv: str, folder: Path) -> Outcomes:
     """Run checks on one event loop, `CHECKS_AT_A_TIME` at a time.
 
     Args:
-        checks: each works with topics and groups of its own.
+        checks: the checks; each uses its own topics and groups.
         namesrv: address of the name server.
-        folder: gets a folder for each check.
+        folder: parent of the folder of each check.
     """
 
     async def outcome(check: Check, gate: asyncio.Semaphore) -> BaseException | None:
@@ -152,7 +152,7 @@ def outcomes(checks: Iterable[Check], namesrv: str, folder: Path) -> Outcomes:
             try:
                 async with asyncio.timeout(CHECK_LIMIT_S):
                     await check(namesrv, own)
-            except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - told by the test
+            except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - see `tell`
                 return error
             return None
 
@@ -165,7 +165,7 @@ def outcomes(checks: Iterable[Check], namesrv: str, folder: Path) -> Outcomes:
 
 
 def tell(found: Outcomes, check: Check) -> None:
-    """Raise what a check raised."""
+    """Raise the error of a check, if the check failed."""
     error = found[check.__name__]
     if error is not None:
         raise error

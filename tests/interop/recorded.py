@@ -1,8 +1,8 @@
 """Answers of Apache's servers, tools and libraries to fixed questions, recorded in `tests/golden/apache`.
 
-A test that compares our answers with Apache's reads the recorded ones. The same questions are put to live Apache in
-`./test --slow`, by tests that call `is_as_recorded`: it compares the live answers with the recorded ones, or writes the
-file anew when the variable `TIANZHOU_RECORD_ANSWERS` is set. Nothing but these tests writes the files.
+A test that compares our answers with Apache's reads the recorded answers. Tests of `./test --slow` send the same
+questions to a live Apache and call `is_as_recorded`. This function compares the live answers with the recorded ones, or
+replaces the file when the variable `TIANZHOU_RECORD_ANSWERS` is set. Only these tests write the files.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden" / "apache"
 RECORD = "TIANZHOU_RECORD_ANSWERS"
-"""The variable that has the slow tests write the files."""
+"""The environment variable that makes the slow tests write the files."""
 
 
 def file_of(name: str) -> Path:
@@ -28,8 +28,8 @@ def recorded(name: str, questions: Iterable[str] = ()) -> Any:
     """Return recorded answers.
 
     Args:
-        name: of the recording.
-        questions: what is asked, if that is drawn by chance or from a list of the test's own.
+        name: name of the recording.
+        questions: the questions, if the test draws them by chance or from its own list.
 
     Raises:
         AssertionError: the answers were recorded for other questions.
@@ -40,7 +40,7 @@ def recorded(name: str, questions: Iterable[str] = ()) -> Any:
 
 
 def plain(answers: Any) -> Any:
-    """Return answers as a recording gives them back: lists for tuples, texts for the keys of dictionaries."""
+    """Return answers as JSON returns them: lists in place of tuples, texts as keys of dictionaries."""
     return json.loads(json.dumps(answers))
 
 
@@ -48,8 +48,8 @@ def is_as_recorded(name: str, answers: Any, *, source: str, questions: Iterable[
     """Assert that live answers are the recorded ones, or record them when `TIANZHOU_RECORD_ANSWERS` is set.
 
     Args:
-        name: of the recording.
-        answers: what JSON can hold.
+        name: name of the recording.
+        answers: the live answers, values that JSON can encode.
         source: the program that answered, with its version.
         questions: as in `recorded`.
     """
@@ -68,10 +68,10 @@ def is_as_recorded(name: str, answers: Any, *, source: str, questions: Iterable[
 
 
 def digest(lines: Iterable[str]) -> str:
-    """Return what is recorded of answers that are too long to be kept: one number for all of them."""
+    """Return one digest of many lines. A recording stores it in place of answers that are too long for the file."""
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def how_to_record() -> str:
-    """Return the advice of an error."""
+    """Return the remedy that an error prints: how to record the answers again."""
     return f"run this file with {RECORD}=1 and -m slow to record anew"

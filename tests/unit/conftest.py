@@ -1,4 +1,4 @@
-"""Folders of unit tests are in memory, but those of the store, whose subject is files on a disk."""
+"""Folders of unit tests in memory, except for tests of the store, which test files on a disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configurations with several faults: one error names each of them."""
+"""Configurations with several faults: one error names every fault."""
 
 from dataclasses import dataclass
 

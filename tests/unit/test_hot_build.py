@@ -1,4 +1,4 @@
-"""What a build does whose hot functions cannot be compiled (`scripts/hatch_build.py`)."""
+"""Builds on machines that cannot compile the hot functions (`scripts/hatch_build.py`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "hatch_build.py"
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The build script, on a machine without Python's headers."""
+    """Return the build script as on a machine without Python's headers."""
     spec = importlib.util.spec_from_file_location("hatch_build", SCRIPT)
     assert spec is not None
     assert spec.loader is not None
@@ -31,7 +31,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def build(script: ModuleType) -> tuple[list[str], dict[str, Any]]:
-    """Build a wheel; returns what hatchling shows and what the wheel is to be."""
+    """Build a wheel; return the messages that hatchling shows and the build data of the wheel."""
     said: list[str] = []
     hook = type("Hook", (script.CompileHot,), {"__init__": lambda self: None, "app": None})()
     type(hook).app = SimpleNamespace(display_warning=said.append, display_info=said.append)

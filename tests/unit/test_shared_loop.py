@@ -1,4 +1,4 @@
-"""The loop that the tests of a module share: what is open on it, its virtual time, its sockets."""
+"""The loop that the tests of a module share: its open resources, its virtual time, its sockets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tianzhou.clock import SystemClock
 
 @asynccontextmanager
 async def echoing(tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
-    """Run a server that sends every line back, and yield its port."""
+    """Run a server that echoes every line, and yield its port."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while line := await reader.readline():
@@ -32,7 +32,7 @@ async def echoing(tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
 
 @pytest.fixture(scope="module")
 def port(shared_loop: SharedLoop) -> int:
-    """Port of an echo server that all tests of this module share."""
+    """Return the port of an echo server that all tests of this module share."""
     return shared_loop.open(echoing())
 
 

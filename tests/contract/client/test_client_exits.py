@@ -1,4 +1,4 @@
-"""Callbacks that raise `SystemExit`, and programs that are interrupted: with our server in the loop they share."""
+"""Callbacks that raise `SystemExit`, and interrupted programs, with our server in the same event loop."""
 
 import asyncio
 import os
@@ -39,7 +39,7 @@ def namesrv(tmp_path_factory):
 
 
 def exiting_handler(kind, error, seen, done):
-    """Return a handler that raises an error for the first message it gets, and the options of its consumer."""
+    """Return a handler that raises an error for its first message, and the options of its consumer."""
 
     def consume(found):
         message = found[0] if isinstance(found, list) else found

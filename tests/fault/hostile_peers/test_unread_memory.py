@@ -1,4 +1,4 @@
-"""Peers that ask for much and read nothing: what the process takes stays within `maxUnreadReplyBytes`, with copies."""
+"""Peers that request large replies and read none: `maxUnreadReplyBytes` limits the memory of the process."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ LIMIT_BYTES = 32 * MIB
 MESSAGES = 4
 PEERS = 40
 REPLY_BYTES = 8 * MIB
-"""Bytes of messages in a reply: `tianzhou serve` sends two of these messages at once."""
+"""Bytes of messages in a reply. `tianzhou serve` sends two of these messages in one reply."""
 REST_BYTES = 16 * MIB + PEERS * 256 * 1024
-"""The reply that crosses the bound, and what connections, TLS and the allocator take besides."""
+"""Bytes above the bound: the replies that exceed it, and the memory of connections, TLS and the allocator."""
 
 
 def pulls(queue_id: int) -> bytes:
-    """Requests for all messages of a queue, each of them once more."""
+    """Return the bytes of four pull requests, which together request the messages of a queue several times."""
     fields = [
         write_header(
             RequestCode.PULL_MESSAGE, consumer_group="deaf", topic="large", queue_id=queue_id, queue_offset=number % 2,
@@ -67,9 +67,9 @@ def test_what_is_not_read_stays_within_the_stated_bound(tmp_path: Path, speaks: 
         before = server.figure("VmRSS")
         for _ in range(PEERS):
             peer = connect()
-            with suppress(BrokenPipeError, ConnectionResetError, ssl.SSLError):  # it may be disconnected already
+            with suppress(BrokenPipeError, ConnectionResetError, ssl.SSLError):  # disconnected already
                 peer.sendall(pulls(queue.queue_id))
-        # All but those whose replies fit into the bound.
+        # The server disconnects all peers except the ones whose replies fit into the bound.
         until(lambda: refused() >= PEERS - 2 * LIMIT_BYTES // REPLY_BYTES, "peers are disconnected")
         assert server.figure("VmHWM") - before <= 2 * LIMIT_BYTES + REST_BYTES
         with sync.PullConsumer("reads", ready["namesrv"]) as consumer:

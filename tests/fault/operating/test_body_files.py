@@ -1,4 +1,4 @@
-"""Files sent as one message, and bodies written as they are: `produce --body-file` and `consume --out`."""
+"""Files sent as one message, and bodies written unchanged: `produce --body-file` and `consume --out`."""
 
 from __future__ import annotations
 

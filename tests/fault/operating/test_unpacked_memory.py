@@ -1,4 +1,4 @@
-"""Memory of commands that read messages which unpack to much more than was sent."""
+"""Memory of commands that read messages whose unpacked bodies are much larger than the sent ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests name few private attributes of `src`, and ever fewer.
+"""Tests name few private attributes of `src`, and their number only falls.
 
 A use is an attribute `value._name`, an import `from tianzhou… import _name`, or a string "_name" given to `setattr` or
 `getattr`, where `src` defines a name `_name` and the same file defines no function of that name. Names behind `self.`,
@@ -29,7 +29,7 @@ MAX_USES = 52
 def uses(tests: Path = ROOT / "tests", sources: Path = ROOT / "src") -> dict[str, Counter[str]]:
     """Return the private names of `sources` that each file of `tests` uses, and how often, by path below `tests`.
 
-    The probes (`tests/*_probe.py`) are left out: naming private attributes is their purpose.
+    The probes (`tests/*_probe.py`) do not count, because their purpose is to name private attributes.
     """
     private = {name for path in sources.rglob("*.py") for name in DEFINED.findall(path.read_text()) if is_private(name)}
     found: dict[str, Counter[str]] = {}

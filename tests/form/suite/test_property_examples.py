@@ -1,4 +1,4 @@
-"""Numbers of examples are those of a profile, not of single tests."""
+"""Profiles set the numbers of examples, and single tests set none."""
 
 from __future__ import annotations
 

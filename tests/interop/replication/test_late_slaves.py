@@ -1,4 +1,4 @@
-"""Slaves that begin with the last segment of Apache's log: ours says of its queues what Apache's own says."""
+"""Slaves that begin with the last segment of Apache's log: our slave reports the same queues as Apache's slave."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COMMON = {"mappedFileSizeCommitLog": 1 << 20, "haSendHeartbeatInterval": 1000}
 
 
 def answers(address: str, times: tuple[int, ...] = ()) -> list[tuple[str, ...]]:
-    """What a broker says of each queue: its bounds, its first store time, and the offsets of some times."""
+    """Return a broker's answers about each queue: its bounds, its first store time, and the offsets of some times."""
     found = []
     for queue in range(QUEUES):
         place = {"topic": TOPIC, "queueId": queue}

@@ -1,4 +1,4 @@
-"""A slave that starts in the middle of its master's log: where its queues begin, for whoever asks it."""
+"""The minimum offsets that a slave reports when it starts in the middle of its master's log."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def broker(folder: Path, namesrv: str, role: str, broker_id: int) -> Broker:
 
 
 async def prove_late(client: RemotingClient, slave: Broker) -> int:
-    """Compare what the slave answers about its late queue over the wire; where the queue begins."""
+    """Check the slave's replies about its late queue, and return the offset at which the queue begins."""
     queue = {"topic": "T", "queue_id": 0}
     begin = int(read_reply(31, await ask(client, slave.address, RequestCode.GET_MIN_OFFSET, **queue)).offset)
     assert 200 < begin < MESSAGES

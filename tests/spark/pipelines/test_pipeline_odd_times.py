@@ -1,4 +1,4 @@
-"""Producers' clocks that say what no date can: nothing that reads the messages stops at one."""
+"""Messages whose producer time is outside the range of dates: every pipeline reads them without an error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EDGES_MS = (MIN_TIME_MS, -1, MAX_TIME_MS)
 
 @pytest.fixture
 def odd(server: Any, topic: str) -> list[int]:
-    """Producers' times of the messages in queue 0, in their order."""
+    """Send messages to queue 0 and return their producers' times, in the order of the messages."""
     times = [1_700_000_000_123, *ODD_TIMES_MS, *EDGES_MS]
     for number, at_ms in enumerate(times):
         server.run(send_born(server.address, topic, at_ms, b"%d" % number, properties=f"TAGS\x01A\x02n\x01{number}"))

@@ -1,4 +1,4 @@
-"""Hooks that exit: each is logged or refuses, and the event loop goes on."""
+"""Hooks that exit: each exit is logged or refuses the send, and the event loop continues."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Lists of topics and groups: rates from counts, kinds, order, pages, and the operations that a visitor is offered."""
+"""Lists of topics and groups: rates from counts, kinds, order, pages, and the operations that a visitor may choose."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def counted(*samples: tuple[int, int]) -> Counter:
     ("samples", "rate"),
     [
         ([], None), ([(0, 5)], None), ([(0, 0), (5_000, 50)], 10), ([(0, 0), (30_000, 0), (60_000, 60)], 1),
-        # What is older than a minute counts only when there is nothing younger to compare with.
+        # A sample older than a minute counts only without a younger sample to compare with.
         ([(0, 0), (100_000, 9_000), (110_000, 9_010)], 1), ([(0, 0), (100_000, 1_000)], 10),
-        # A topic that was deleted and created begins anew.
+        # A topic that was deleted and created starts without samples.
         ([(0, 900), (5_000, 10)], None), ([(0, 900), (5_000, 10), (10_000, 20)], 2),
     ],
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the console asks a cluster of 10 000 topics and 2 000 groups, and what a page costs: work, not time."""
+"""Numbers of requests and texts that the console needs for 10 000 topics and 2 000 groups; no times."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ GROUP_CONFIGS = {name: SubscriptionGroupConfig(name) for name in (f"group{number
 
 @dataclass
 class Servers:
-    """A cluster in memory that counts its questions.
+    """A cluster in memory that counts its requests.
 
     Attributes:
-        asked: how often each question was asked.
-        things: topics and groups that were asked for, by question.
+        asked: number of requests by kind.
+        things: topics and groups of the requests, by kind.
         down: addresses that do not answer.
-        now: questions that wait for their answer.
-        most: the most at the same time.
+        now: number of requests that wait for an answer.
+        most: maximum number of requests at the same time.
     """
 
     asked: Counter[str] = field(default_factory=Counter)
@@ -200,7 +200,7 @@ async def test_an_error_is_shown_until_the_cluster_is_seen_again() -> None:
 
 
 class Texts:
-    """A view that counts the texts it is asked for."""
+    """A view that counts the texts that pages request."""
 
     def __init__(self, console: Any) -> None:
         self.view = View(console, Visitor("ada", Role.ADMIN), "", "zh")
@@ -232,8 +232,8 @@ async def test_a_page_of_ten_thousand_topics_makes_its_own_rows_and_asks_nobody(
             view.asked = 0
             rows = pages_of(source, sort=name, desc="1", page="7", rows="50")
             assert len(rows) == 50
-            assert len(json.dumps(rows)) < 30_000, "what the browser gets is one page"
-            # To sort by words how groups consume, these are needed of all.
+            assert len(json.dumps(rows)) < 30_000, "the browser gets one page only"
+            # The column `kind` sorts by translated text, so it needs the texts of all groups.
             assert view.asked <= (4 * count if name == "kind" else 10 * len(rows))
         assert [row["key"][-4:] for row in pages_of(source, filter="1999")] == ["1999"]
     assert servers.asked == {}

@@ -1,4 +1,4 @@
-"""Exceptions of callbacks that are no `Exception`: which count as a failure, and which leave."""
+"""Exceptions of callbacks that are no `Exception`: some become a failure, and some leave the task."""
 
 import asyncio
 import threading
@@ -11,7 +11,7 @@ from tianzhou.remoting.callbacks import call_in_thread, failure_of
 
 
 def in_thread(function):
-    """Return the result of a function in another thread."""
+    """Call a function in another thread and return its result."""
     found = []
     thread = threading.Thread(target=lambda: found.append(function()))
     thread.start()

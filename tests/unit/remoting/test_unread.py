@@ -1,4 +1,4 @@
-"""What counts as unread: whole replies of which a byte is left, replies that handlers hold, and those over TLS."""
+"""Bytes that count as unread: partly sent replies in full, replies that handlers hold, and replies over TLS."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_what_is_held_is_what_a_transport_of_whole_pieces_holds(steps: list[tupl
 @pytest.mark.runner.with_args(run_bench)
 @pytest.mark.over_limit("maxUnreadReplyBytes")
 async def test_replies_count_whole_although_the_system_took_nearly_all_of_them() -> None:
-    """A pull of 4 MiB: the system's buffers take most of it, and the transport is far from pausing."""
+    """The system's buffers accept most of a reply of 4 MiB, so the transport does not pause."""
     made = bench(large, max_unread_reply_bytes=10 * MIB)
     group = made.group
     peers = [made.transport, *(MemoryTransport(Connection(group), ("10.1.2.3", 4600 + n)) for n in range(7))]
@@ -96,7 +96,7 @@ async def test_replies_that_were_read_without_a_pause_count_no_more() -> None:
 @pytest.mark.runner.with_args(run_bench)
 @pytest.mark.over_limit("maxUnreadReplyBytes")
 async def test_replies_that_handlers_hold_for_a_slow_peer_count() -> None:
-    """Cold pulls are read before their peer has room for them: four of them hold four replies."""
+    """Cold pulls read their replies before the peer has room for them, so four cold pulls hold four replies."""
     done = asyncio.Event()
 
     async def cold(connection: Connection, command: Command) -> Reply:
@@ -137,7 +137,7 @@ async def test_servers_that_share_a_bound_count_together() -> None:
 
 
 class Tls(asyncio.Transport):
-    """A TLS transport as asyncio's: what the socket's transport takes, it does not report."""
+    """A TLS transport like asyncio's, which does not report the bytes that the socket's transport has accepted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -155,7 +155,7 @@ class Tls(asyncio.Transport):
         self._move()
 
     def take(self, count: int) -> None:
-        """Let the socket take so many bytes more; resume the protocol as asyncio does."""
+        """Let the socket accept `count` more bytes; resume the protocol as asyncio does."""
         self.takes += count
         self._move()
         if self.paused and len(self.held_back) <= LOW_BYTES:
@@ -216,7 +216,7 @@ def test_all_is_written_in_its_order_and_little_is_given_to_tls(steps: list[Any]
 
 @pytest.mark.parametrize("factory", [asyncio.new_event_loop, loop_factory()], ids=["asyncio", "fastest"])
 def test_a_peer_over_tls_that_reads_late_gets_everything_and_counts_meanwhile(factory: Any) -> None:
-    body = bytes(range(256)) * (12 * MIB // 256)  # more than the system's buffers take
+    body = bytes(range(256)) * (12 * MIB // 256)  # more than the system's buffers hold
 
     async def late_reader() -> None:
         async with RemotingServer(

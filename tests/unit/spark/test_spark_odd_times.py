@@ -1,4 +1,4 @@
-"""Times outside the years 1 to 9999: null in rows, with the number in the properties, whichever way rows are made."""
+"""Times outside the years 1 to 9999: compiled and pure code give null in rows and the number in the properties."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NO_DATES = (
     253_402_300_800_000,  # the first millisecond of the year 10000
     1_700_000_000_123_456,  # microseconds: the year 55840
     2**62,
-    2**63 - 1,  # times 1000 it overflows to 1969
+    2**63 - 1,  # multiplied by 1000 it overflows to 1969
     -(2**63),
     -62_135_596_800_001,
     MAX_TIME_MS + 1,
@@ -45,7 +45,7 @@ DATES = (0, -1, -62_000_000_000_000, MIN_TIME_MS, MAX_TIME_MS, 1_700_000_000_123
 
 @pytest.fixture(params=["pure", "compiled"])
 def rows_of(request: pytest.FixtureRequest) -> Any:
-    """Make rows of records by one of the twins."""
+    """Return a function that converts records to rows by the compiled or the pure code."""
     if request.param == "compiled" and not has_compiled_rows():
         pytest.skip("rows were not compiled here")
 
@@ -91,7 +91,7 @@ def test_a_date_is_one_in_every_time_zone(monkeypatch: pytest.MonkeyPatch, zone:
     monkeypatch.setenv("TZ", zone)
     time.tzset()
     try:
-        # As PySpark's TimestampType makes a date of microseconds, and as our pages do.
+        # PySpark's TimestampType and our pages convert microseconds to a date in the same way.
         assert dt.datetime.fromtimestamp(number * 1000 // 1_000_000).astimezone() is not None
         found = local_date(number)
         assert found is not None

@@ -1,4 +1,4 @@
-"""The loop in the background of blocking clients: what ends it, and what its callers learn of that."""
+"""The background loop of blocking clients: causes of its end, and the errors that its callers get."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""`deploy/Dockerfile` is built by a real engine, and what comes out of it serves; with `./test --slow` alone."""
+"""A real engine builds `deploy/Dockerfile`, and the images serve; only in `./test --slow`."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Engine:
         )  # fmt: skip
 
     def size(self, image: str) -> int:
-        """Bytes of all files of an image."""
+        """Return the total size of an image's files in bytes."""
         container = self.do("from", "--pull-never", image)
         done = subprocess.run(
             ["du", "-sbx", self.do("mount", container)], capture_output=True, text=True, timeout=300, check=True
@@ -77,7 +77,7 @@ class Engine:
         return found
 
     def in_new(self, image: str, *command: str) -> str:
-        """What a command says in a new container of an image."""
+        """Run a command in a new container of an image and return its output."""
         container = self.do("from", "--pull-never", image)
         try:
             return self.do("run", *CHROOT, "--network", "host", container, "--", *command)
@@ -86,7 +86,7 @@ class Engine:
 
 
 def make_base(target: Path) -> None:
-    """Make the folder of a Debian with Python, as small as debootstrap makes one."""
+    """Create the folder of a minimal Debian with Python by debootstrap."""
     done = subprocess.run(
         [tool("debootstrap"), "--variant=minbase", f"--include={','.join(PACKAGES)}", DEBIAN, str(target / "base")],
         capture_output=True, text=True, timeout=1800, check=False,
@@ -99,7 +99,7 @@ def make_base(target: Path) -> None:
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:
-    """An engine that has the base alone; its storage, of some gigabytes, is on the disk."""
+    """Yield an engine that has only the base image. Its storage of some gigabytes is on the disk."""
     if os.geteuid() != 0:
         pytest.skip("buildah's chroot isolation and debootstrap need root")
     folder = Path(tempfile.mkdtemp(prefix="tianzhou-image-", dir="/var/tmp"))
@@ -111,7 +111,7 @@ def engine() -> Iterator[Engine]:
         pytest.skip(str(missing))
     container = engine.do("from", "scratch")
     engine.do("add", "-q", container, base, "/")
-    # The index that this machine uses, and the authorities that it trusts, are those of the build as well.
+    # The build uses the package index of this machine and trusts the same certificate authorities.
     for name in (CERTIFICATES, PIP_CONF):
         if Path("/", name).exists():
             engine.do("copy", "-q", container, Path("/", name), f"/{name}")
@@ -140,7 +140,7 @@ def server(engine: Engine) -> str:
 
 @contextmanager
 def running(engine: Engine, image: str, data: Path, *args: str) -> Iterator[tuple[str, IO[str], int]]:
-    """A container, the output and the process id of the image's program with arguments."""
+    """Run the image's program in a container; yield the container, the program's output and its process id."""
     data.mkdir(mode=0o750)
     os.chown(data, USER_ID, USER_ID)
     container = engine.do("from", "--pull-never", image)

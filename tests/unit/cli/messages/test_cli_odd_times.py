@@ -1,4 +1,4 @@
-"""Messages whose producer's clock says what no date can: what commands print of them."""
+"""Output of commands for messages whose producer time is outside the range of dates."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TRACE_TOPIC = "traces"
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """Messages of odd times in `orders`, one of them a dead letter of billing, and a trace that says so as well."""
+    """Yield a cluster with odd times in messages of `orders`, in a dead letter of `billing`, and in a trace."""
     with Cluster(virtual=False) as one, one.admin() as admin:
         one.create_topic("orders", 1)
         for number, at_ms in enumerate(ODD_TIMES_MS):
@@ -33,7 +33,7 @@ def cluster() -> Iterator[Cluster]:
         with one.pull_consumer("billing") as consumer:
             consumer.assign([MessageQueue("orders", "broker-a", 0)])
             found = consumer.poll(5_000)
-            consumer.send_back(found[0], -1)  # -1: a dead letter at once
+            consumer.send_back(found[0], -1)  # delay level -1 makes it a dead letter at once
         one.create_topic(TRACE_TOPIC, 1)
         when = str(ODD_TIMES_MS[0])
         traced = ["Pub", when, "DefaultRegion", "shop", "orders", "ODD1", "", "k1", "127.0.0.1:10911", "3", "5",
@@ -46,7 +46,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def ask(cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command at the cluster."""
+    """Return a function that runs a command against the cluster."""
     monkeypatch.setattr("tianzhou.cli.consume.output_closed", lambda: False)  # the test's stdout is no file
     return lambda *args: run(*args, "-n", cluster.namesrv_addr)
 

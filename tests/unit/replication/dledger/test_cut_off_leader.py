@@ -1,4 +1,4 @@
-"""A leader of ours that is cut off from a node of ours and one of Apache's: how soon the two have another one."""
+"""The time to the next election after our leader loses the connection to our node and an Apache node."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def role(node: OurNode | ApacheNode) -> Role:
 
 
 def until_next_leader_ms(seed: int) -> int:
-    """Return the time from the cut to the next leader, with DLedger's own times."""
+    """Return the milliseconds from the cut to the next leader, with DLedger's own timeouts."""
     rng, checks = Random(seed), Checks()
     network, timings = Network(rng), Timings()
     ours = [OurNode(name, NAMES, network, checks, timings) for name in NAMES[:2]]
     apache = ApacheNode(NAMES[2], NAMES, network, checks, timings)
     nodes = [*ours, apache]
-    apache.crash(power=False)  # one of ours is to lead
+    apache.crash(power=False)  # our node must lead
     network.at(6000, apache.restart)
     sent = 0
 

@@ -1,4 +1,4 @@
-"""Queues that begin late: the first record that the log has decides where a queue begins (store.md §5.2, §5.7, §14)."""
+"""Queues that begin late: the log's first record decides the minimum offset of a queue (store.md §5.2, §5.7, §14)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 class TickingClock:
-    """A clock that is one millisecond later each time, so that each record has a store time of its own."""
+    """A clock that advances one millisecond at each call, so that each record has a different store time."""
 
     def __init__(self) -> None:
         self._now_ms = 1_700_000_000_000
@@ -55,7 +55,7 @@ class TickingClock:
 
 
 def made(folder: Path, kind: str, **changes: Any) -> MessageStore:
-    """A store with queues of a kind; a batch queue's file of 46-byte units is about as small as the others'."""
+    """Return a store with queues of a kind. A batch queue's file of 46-byte units is about as small as other files."""
     changes = {"mapper_file_size_batch_consume_queue": 46 * 9, **KINDS[kind], **changes}
     return small_store(folder, TickingClock(), **changes)
 
@@ -74,7 +74,7 @@ def log_files(folder: Path) -> list[Path]:
 
 
 def expire(folder: Path) -> None:
-    """Delete the oldest segments of the log and all queues, which the next start rebuilds."""
+    """Delete the oldest segments of the log and all queues. The next start rebuilds the queues."""
     for path in log_files(folder)[:3]:
         path.unlink()
     for name in QUEUE_FOLDERS:
@@ -105,7 +105,7 @@ def restored_without_queues(tmp_path: Path, kind: str) -> Path:
 
 
 def copied(tmp_path: Path, kind: str) -> Path:
-    """The store of a slave whose master sent its log from the fourth segment on."""
+    """Return the folder of a slave whose master sent its log from the fourth segment on."""
     source, folder = tmp_path / "master", tmp_path / "slave"
     fill(source, kind)
     start = 3 * SEGMENT
@@ -127,7 +127,7 @@ def records_of(store: MessageStore) -> list[Record]:
 
 
 def prove_late(store: MessageStore, kind: str) -> None:
-    """Compare what a store answers about a queue that begins late with the records that its log holds."""
+    """Compare a store's answers about a queue that begins late with the records of its log."""
     topic = "%LMQ%a" if kind == "light" else "T"
     records = records_of(store)
     first, last = records[0], records[-1]
@@ -230,7 +230,7 @@ def test_a_batch_queue_that_begins_late_has_its_first_units_offset(tmp_path: Pat
 
 
 def test_a_queue_whose_first_records_are_damaged_begins_behind_them(tmp_path: Path) -> None:
-    """Places in front that point to the first whole record, because the log begins with the damaged ones."""
+    """The log begins with damaged records, so the queue begins with the first whole record."""
     fill(tmp_path, "plain")
     items = [item for item, _ in StoreScan(tmp_path).records()][:3]
     for item in items:
