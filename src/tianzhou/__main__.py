@@ -7,5 +7,5 @@ try:
 
     main()
 except KeyboardInterrupt:
-    # Ctrl-C while the first module is imported: main() ends with the same code when it is pressed later.
+    # Ctrl-C during the import of the first module. main() exits with the same code for a later Ctrl-C.
     sys.exit(130)

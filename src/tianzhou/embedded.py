@@ -338,7 +338,7 @@ def check_values(values: Mapping[str, str]) -> None:
     """Refuse keys that an embedded server sets itself.
 
     Raises:
-        ConfigError: the text says of each key what to give instead.
+        ConfigError: names each key and its replacement.
     """
     faults = Faults()
     for keys, instead in DECIDED.items():

@@ -24,10 +24,10 @@ class TianzhouError(Exception):
 
 
 class ConfigError(TianzhouError):
-    """Settings, flags or files cannot be used; the text names each, its value and what would be accepted.
+    """Settings, flags or files are invalid. The text names each of them, its value and the accepted values.
 
     Args:
-        texts: a sentence for each fault. Several are printed as a list, one a line.
+        texts: one sentence per fault. Several sentences are printed as a list, one per line.
     """
 
     def __init__(self, *texts: str) -> None:
@@ -47,8 +47,8 @@ class Faults:
         prefix: text before each fault, such as the name of the source.
 
     Attributes:
-        texts: a sentence for each fault.
-        keys: keys whose values are faulty; a check of several keys leaves out what contains one.
+        texts: one sentence per fault.
+        keys: keys whose values are faulty. A check of several keys skips faults whose text contains one of them.
     """
 
     def __init__(self, prefix: str = "") -> None:
@@ -87,14 +87,14 @@ class Faults:
                 self.note(text, key)
 
     def mentioned(self, text: str) -> bool:
-        """Whether a text contains a key with a faulty value, so that the text may be a consequence of that value."""
+        """Whether a text names a key with a faulty value, so that its fault may be a consequence of that value."""
         return any(key in text for key in self.keys)
 
     def check(self) -> None:
         """Raise one error for all faults.
 
         Raises:
-            ConfigError: there are faults; names each.
+            ConfigError: faults were collected; the error lists all of them.
         """
         if self.texts:
             raise ConfigError(*self.texts)

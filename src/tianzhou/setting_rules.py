@@ -74,11 +74,11 @@ def check(rules: Rules, *settings: object, source: str, faults: Faults | None = 
     Args:
         rules: the rules of the server's settings.
         settings: the settings objects of one server.
-        source: where the values are from, for messages.
-        faults: collects invalid values, but for consequences of faults it has already; None raises them.
+        source: origin of the values, for messages.
+        faults: collects invalid values, except consequences of faults that it already contains; None raises the faults.
 
     Raises:
-        ConfigError: values are invalid; names key, value and what is valid of each.
+        ConfigError: values are invalid; names key, value and valid values of each.
     """
     found = Faults.of(faults)
     invalid: set[str] = set()

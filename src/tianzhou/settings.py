@@ -77,10 +77,10 @@ def parse_properties(text: str, *, source: str = "properties", faults: Faults | 
     Args:
         text: the whole text.
         source: file name for error messages.
-        faults: collects the faults of lines, which are then left out; None raises them.
+        faults: collects the faults of lines, and the result omits these lines; None raises the faults.
 
     Raises:
-        ConfigError: lines have no key; names all of them.
+        ConfigError: lines have no key; names all these lines.
     """
     result: dict[str, str] = {}
     found = Faults.of(faults)
@@ -133,17 +133,17 @@ def bind(cls: type[S], values: Mapping[str, str], *, source: str = "configuratio
     Args:
         cls: the class.
         values: texts by key.
-        source: where the values are from, for messages.
-        faults: collects faulty values, in whose places the defaults stay; None raises them.
+        source: origin of the values, for messages.
+        faults: collects faulty values, whose fields keep their defaults; None raises the faults.
 
     Raises:
-        ConfigError: values cannot be read as their fields' types; names key, value and what is accepted of each.
+        ConfigError: values do not have their fields' types; names key, value and accepted values of each.
     """
     return apply(cls(), values, source=source, faults=faults)
 
 
 def apply(settings: S, values: Mapping[str, str], *, source: str = "configuration", faults: Faults | None = None) -> S:
-    """A copy of `settings` with the text `values` set; arguments and errors as of `bind`."""
+    """Return a copy of `settings` with the text `values` set. Arguments and errors are those of `bind`."""
     hints = _kinds(type(settings))
     changes: dict[str, Any] = {}
     found = Faults.of(faults)
@@ -163,13 +163,13 @@ def apply(settings: S, values: Mapping[str, str], *, source: str = "configuratio
 
 
 def _replaced(settings: S, changes: dict[str, Any], source: str, faults: Faults) -> S:
-    """A copy with the changes that the class accepts."""
+    """Return a copy with the changes that the class accepts."""
     names = {key: field.name for key, field in keyed_fields(type(settings))}
     while True:
         try:
             return dataclasses.replace(settings, **changes)  # type: ignore[type-var]
         except ValueError as error:
-            # The text begins with the key. Without its value, the other values are checked.
+            # The text begins with the faulty key. Remove its value, so that the class checks the other values.
             key = _KEY_IN_ERROR.match(str(error))[0]  # type: ignore[index]
             faults.note(f"{source}: {error}", key)
             if changes.pop(names.get(key, ""), None) is None:

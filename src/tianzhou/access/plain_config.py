@@ -115,10 +115,10 @@ def parse_resource_permission(text: str) -> tuple[str, Permission]:
 
 
 def check_account(account: Account) -> None:
-    """Check what RocketMQ checks of an account, and its permissions; no text has the secret.
+    """Check an account's keys as RocketMQ does, and its permissions. No error text contains the secret.
 
     Raises:
-        ConfigError: a key is too short, or a pattern or permission cannot be read; names each fault.
+        ConfigError: a key is too short, or a pattern or permission is invalid; lists all faults.
     """
     faults = Faults(f"account {shown(account.access_key)!r}: ")
     if len(account.access_key) < SHORTEST_KEY:
@@ -144,7 +144,7 @@ def parse_config(text: str, source: str) -> PlainConfig:
         source: its path, for errors and warnings.
 
     Raises:
-        ConfigError: it is no YAML of this form; the text names file and place of each fault, and never a secret.
+        ConfigError: the file is no YAML of this form; lists file and place of each fault, and never a secret.
     """
     if len(text) > MAX_FILE:
         raise ConfigError(f"{source}: {len(text)} characters, at most {MAX_FILE} are read; split it into conf/acl/")
@@ -247,7 +247,7 @@ def _account(row: dict[Any, Any], where: str, faults: Faults) -> Account:
         check_account(account)
     except ConfigError as error:
         for text in error.texts:
-            if not own.mentioned(text):  # a key that could not be read is empty, and would be too short besides
+            if not own.mentioned(text):  # a faulty key is read as empty, so it would be reported as too short too
                 own.note(f"{where}: {text}")
     faults.texts += own.texts
     return account

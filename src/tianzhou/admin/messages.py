@@ -226,7 +226,7 @@ class Messages:
     ) -> list[MessageExt]:
         """The newest messages of a topic within a time, the newest first.
 
-        At most 64 MiB of records and bodies are read for it; there may be fewer messages than `limit` then.
+        The query reads at most 64 MiB of records and bodies. Above this size it returns fewer messages than `limit`.
         For those before them, ask again up to the last one's store time.
 
         Args:

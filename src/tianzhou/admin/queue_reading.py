@@ -17,8 +17,8 @@ MOST_AT_ONCE = 1_024
 """Messages asked for at once; brokers give as many as they are set to."""
 CHUNK_BYTES = 1 << 20
 MOST_BYTES = 64 << 20
-"""Maximum bytes of records, and of bodies in them, that one question reads; its answer is cut there. A compressed body
-counts as it is stored, because it is unpacked at a look."""
+"""Maximum bytes of records and their bodies that one query reads; the query returns the messages up to this size. A
+compressed body counts with its stored size, because the message unpacks it only at an access."""
 AT_ONCE = 16
 """Queues read at the same time."""
 _GOES_ON = frozenset({PullStatus.FOUND, PullStatus.NO_MATCHED_MSG, PullStatus.OFFSET_ILLEGAL})

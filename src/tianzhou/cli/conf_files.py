@@ -47,10 +47,10 @@ def read_conf(path: Path | None, *classes: type, faults: Faults | None = None) -
     Args:
         path: the file; None gives no values.
         classes: whose keys are known.
-        faults: collects the faults of lines and values, which are then left out; None raises them.
+        faults: collects the faults of lines and values, and the result omits these lines; None raises the faults.
 
     Raises:
-        ConfigError: the file cannot be read, or asks for what this version cannot give; names each faulty line.
+        ConfigError: the file cannot be read, or sets a feature that this version lacks; names each faulty line.
     """
     if path is None:
         return {}
@@ -94,7 +94,7 @@ def read_assignments(option: str, texts: Iterable[str], *classes: type, faults: 
         faults: collects the faults; None raises them.
 
     Raises:
-        ConfigError: texts are no assignments, have unknown keys, or ask for what this version cannot give; names each.
+        ConfigError: texts are no assignments, have unknown keys, or set a feature that this version lacks; names each.
     """
     found = Faults.of(faults)
     values: dict[str, str] = {}
@@ -141,10 +141,10 @@ def expand(key: str, value: str, source: str) -> str:
 
 
 def check_served(values: Mapping[str, str], source: str) -> None:
-    """Refuse what this version would silently not do.
+    """Reject settings that this version would silently ignore.
 
     Raises:
-        ConfigError: names key, value and why of each.
+        ConfigError: names key, value and reason of each such setting.
     """
     faults = Faults()
     for (key, refused), why in _REFUSED.items():
@@ -154,13 +154,13 @@ def check_served(values: Mapping[str, str], source: str) -> None:
 
 
 def check_given(rules: Rules, kinds: Iterable[type], values: Mapping[str, str], source: str, faults: Faults) -> None:
-    """Note each of some values that cannot be read or is out of its range; combinations are the server's to check.
+    """Note each value that is unreadable or out of its range. The server checks combinations of values.
 
     Args:
         rules: the rules of a server.
         kinds: the classes of its settings.
-        values: the values that were given; other keys have their defaults.
-        source: where the values are from, for messages.
+        values: the given values; other keys have their defaults.
+        source: origin of the values, for messages.
         faults: collects the faults.
     """
     given = replace(rules, across=lambda _: ())

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 PASSWORD: Final = "TIANZHOU_PASSWORD"
 DATA: Final = Path("tianzhou-console")
 HOW_TO_INSTALL: Final = "pip install 'tianzhou[console]'; an image with it is built by --target console"
-"""The remedy where a package of the extra `console` is missing."""
+"""The remedy for a missing package of the extra `console`."""
 DataOption = Annotated[Path, typer.Option("--data", help="Folder of the console's accounts and audit log.")]
 users_app = typer.Typer(
     help="Who may log in to the console: list, add, delete.",

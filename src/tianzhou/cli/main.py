@@ -112,7 +112,7 @@ def _run(
         if interruptible:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             sys.unraisablehook = hook
-        # The process of a test runs further commands.
+        # Reset the state, because the process of a test runs several commands.
         Interruptions.noted = False
 
 

@@ -204,7 +204,7 @@ def _local_date(timestamp_ms: int) -> dt.datetime | None:
 
 
 def local_time(timestamp_ms: int) -> str | None:
-    """Return a time for people, in the machine's zone, to the second; None for 0 or less."""
+    """Return a readable time in the machine's zone, to the second; None for 0 or less."""
     if timestamp_ms <= 0:
         return None
     at = _local_date(timestamp_ms)
@@ -212,7 +212,7 @@ def local_time(timestamp_ms: int) -> str | None:
 
 
 def local_time_ms(timestamp_ms: int) -> str:
-    """Return a time for people, in the machine's zone, to the millisecond."""
+    """Return a readable time in the machine's zone, to the millisecond."""
     at = _local_date(timestamp_ms)
     return _no_date(timestamp_ms) if at is None else at.isoformat(" ", "milliseconds")[:23]
 

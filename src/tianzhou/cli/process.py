@@ -24,9 +24,10 @@ _NOT_SUPPORTED = 3  # wire.md §2
 
 
 class Interruptions:
-    """Whether Ctrl-C has come since a command began.
+    """The record of a Ctrl-C since the start of a command.
 
-    A library that is being imported may catch the KeyboardInterrupt; a server would start, and never hear of it.
+    A library may catch the KeyboardInterrupt during its import. Without this record a server would then start and
+    ignore the Ctrl-C.
     """
 
     noted = False
@@ -37,7 +38,7 @@ class Interruptions:
 
         Args:
             number: the signal.
-            frame: where it came.
+            frame: the interrupted stack frame.
 
         Raises:
             KeyboardInterrupt: always.

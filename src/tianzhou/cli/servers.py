@@ -374,7 +374,7 @@ def broker(
             try:
                 await _registered(server.ready(), settings.namesrv_addr or f"one that {settings.namesrv_domain} lists")
             except BaseException:
-                # A signal cancels the wait for a name server; without this the store is not closed.
+                # A signal cancels the wait for a name server. Close the store in this case too.
                 await server.__aexit__(None, None, None)
                 raise
         else:

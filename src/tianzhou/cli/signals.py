@@ -61,7 +61,7 @@ class ShutdownSignals:
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             if Interruptions.noted:
-                raise KeyboardInterrupt  # an import caught the first one
+                raise KeyboardInterrupt  # an import caught the first exception
             self._before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
             self.watch()
             self._unraisable_before, sys.unraisablehook = sys.unraisablehook, self._raise_again

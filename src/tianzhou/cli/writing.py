@@ -55,12 +55,12 @@ def print_text(text: str) -> None:
 
 
 def print_json_pieces(pieces: Iterable[str]) -> None:
-    """Write one JSON document, which comes in pieces, and a newline to stdout."""
+    """Write the pieces of one JSON document, and a newline, to stdout."""
     _write_pieces(map(escaped_json, pieces))
 
 
 def print_line_pieces(pieces: Iterable[str]) -> None:
-    """Write one line, which comes in pieces, to stdout; see `print_line`."""
+    """Write the pieces of one line to stdout; see `print_line`."""
     _write_pieces(escaped(piece, keep="\t") for piece in pieces)
 
 
@@ -72,7 +72,7 @@ def _write_pieces(pieces: Iterable[str]) -> None:
     encoding = sys.stdout.encoding
     try:
         for text in pieces:
-            # What a terminal or file of another encoding cannot show is escaped, not an error.
+            # Escape characters that the encoding of the terminal or file lacks, instead of raising an error.
             sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
         sys.stdout.write("\n")
         sys.stdout.flush()

@@ -138,7 +138,7 @@ class BodyDecoder:
                 reason = f"its {names.CONTENT_TYPE} is {told}, and JSON is expected"
             else:
                 return self.decode(bytes(message.body))
-        except BaseException as error:  # noqa: BLE001 - bytes of strangers, and a decoder that may be the user's
+        except BaseException as error:  # noqa: BLE001 - untrusted bytes, and maybe a decoder of the user
             reason = _reason(failure_of(error))
         raise UndecodableBody(
             f"message {message.msg_id} of topic {message.topic} at offset {message.queue_offset} of queue "

@@ -46,8 +46,8 @@ class ClientOptions:
         connect_timeout_ms: limit of connection attempts.
         max_unpacked_body_bytes: most bytes a compressed message body may have unpacked, as it is when it is looked at;
             looking at a larger one raises, which in a handler means that the message is not consumed.
-        max_unpacked_bytes: maximum sum in bytes of the unpacked bodies, of 1 MiB and less each, that the messages of
-            this client keep. Any other compressed body is unpacked at each look; with 0 each one is.
+        max_unpacked_bytes: maximum total size in bytes of the unpacked bodies, of 1 MiB and less each, that the
+            messages of this client store. Messages unpack every other compressed body at each access; 0 stores none.
         tls: speak TLS: True by RocketMQ's rules, **which trust any server** unless `tls.client.authServer` says
             otherwise; or an `ssl.SSLContext`, or `TlsSettings`. None asks the environment's `TIANZHOU_TLS_ENABLE`, see
             `tianzhou.client.cluster.tls.context_of`.

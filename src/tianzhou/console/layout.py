@@ -28,9 +28,9 @@ from tianzhou.model.timestamps import is_date, local_date
 T = TypeVar("T")
 _ADDRESS: Final = "/?&=%:+,;@~"
 MAX_SUGGESTIONS: Final = 1_000
-"""Names that a field suggests at most: a browser gets them with the page."""
+"""Maximum number of names that a field suggests. The page contains all of them."""
 LIVE_S: Final = 5.0
-"""Seconds between two refreshes of what is live on a page, at most."""
+"""Maximum seconds between two refreshes of the live parts of a page."""
 
 
 @dataclass(slots=True)
@@ -199,15 +199,15 @@ def _leave_when_over(view: View, content: ui.element, address: str) -> None:
 
 
 def section(title: str, part: str = "") -> ui.card:
-    """A part of a page under a heading; to be used as a context.
+    """Return a context manager for a part of a page under a heading.
 
     Args:
         title: the heading.
-        part: name of the part in an address, behind a `#`; empty for none.
+        part: name of the part in an address, behind a `#`; empty for no name.
     """
     found = ui.card().classes("w-full")
     if part:
-        # No anchor of the browser's own: that takes the focus away again once the page has come.
+        # Set no `id`: the browser would jump to this anchor after the page has loaded, and move the focus away.
         found.props(f'data-part="{part}" tabindex=-1')
     with found:
         ui.label(title).classes("text-lg").props('role="heading" aria-level="2"')
@@ -223,7 +223,7 @@ def preformatted(text: str) -> ui.element:
 
 
 def local_time(timestamp_ms: int) -> str:
-    """Return a time in the console's zone, to the second; empty for 0 or less, its number if it is no date."""
+    """Return a time in the console's zone, to the second; empty for 0 or less, its number if it has no date."""
     if timestamp_ms <= 0:
         return ""
     at = local_date(timestamp_ms)
@@ -231,7 +231,7 @@ def local_time(timestamp_ms: int) -> str:
 
 
 def local_time_ms(timestamp_ms: int) -> str:
-    """Return a time in the console's zone, to the millisecond; as `local_time` for what is no date, or 0 or less."""
+    """Return a time in the console's zone, to the millisecond; as `local_time` for 0 or less or for no date."""
     shown = local_time(timestamp_ms)
     return f"{shown}.{timestamp_ms % 1000:03d}" if timestamp_ms > 0 and is_date(timestamp_ms) else shown
 
@@ -278,12 +278,12 @@ class Chart:
 
 
 def live(view: View, refresh: Callable[[], object], every_s: float = LIVE_S) -> None:
-    """Call a function again and again while the page is open.
+    """Call a function periodically while the page is open.
 
     Args:
-        view: of the visitor; a console that looks more often refreshes its pages more often, too.
-        refresh: is called.
-        every_s: seconds between two calls, at most.
+        view: view of the visitor. A shorter `refresh_s` of the console shortens the interval.
+        refresh: the function to call.
+        every_s: maximum seconds between two calls.
     """
     ui.timer(min(every_s, view.console.settings.refresh_s), refresh, immediate=False)
 
@@ -385,13 +385,13 @@ async def confirmed(view: View, name: str, verb: str = "") -> bool:
 
 
 async def delete_named(view: View, noun: str, name: str, delete: Callable[[str], Awaitable[object]]) -> bool:
-    """Delete a thing once a visitor has typed its name, and return whether it is deleted.
+    """Delete a topic or group after the visitor has typed its name, and return whether it is deleted.
 
     Args:
-        view: of the visitor.
-        noun: `topic` or `group`: of the action, and of the text `NOUN.deleted`.
-        name: of what is deleted.
-        delete: does it.
+        view: view of the visitor.
+        noun: `topic` or `group`, for the name of the action and for the text `NOUN.deleted`.
+        name: name of the topic or group.
+        delete: function that deletes the named topic or group.
     """
     if not await confirmed(view, name):
         return False

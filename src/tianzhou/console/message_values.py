@@ -15,8 +15,8 @@ SHOWN_BYTES: Final = 64 << 10
 """Most of a body that a page shows."""
 SHOWN_CELL: Final = 200
 MAX_EXPORT_BYTES: Final = 64 << 20
-"""Maximum size of an export, which is in memory as a whole. Compressed bodies can unpack to a thousand times their
-size."""
+"""Maximum size of an export in bytes. The console holds the whole export in memory, and compressed bodies can unpack to
+a thousand times their size."""
 HEX_WIDTH: Final = 16
 HEX_BYTES: Final = 4 << 10
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -117,7 +117,7 @@ def to_json_line(message: MessageExt) -> str:
 
 
 def to_json_lines(messages: Iterable[MessageExt], limit_bytes: int = MAX_EXPORT_BYTES) -> bytes:
-    """Messages as JSON lines, the form in which they are exported.
+    """Return messages as JSON lines, the format of an export.
 
     Args:
         messages: the messages.

@@ -1,4 +1,4 @@
-"""The snapshot of the cluster that pages show: one task takes it again every few seconds, at a bounded cost."""
+"""The snapshot of the cluster that pages show. One task renews the snapshot every few seconds at a bounded cost."""
 
 from __future__ import annotations
 
@@ -26,24 +26,25 @@ POINTS: Final = 720
 """Points of a series: an hour at one every five seconds."""
 MOST_SERIES: Final = 2_000
 TOPICS_A_TURN: Final = 200
-"""Topics that are measured in one look; the others have their turn in the next ones."""
+"""Maximum number of topics to measure in one turn; later turns measure the others."""
 GROUPS_A_TURN: Final = 40
-"""Groups that are measured in one look; the others have their turn in the next ones."""
+"""Maximum number of groups to measure in one turn; later turns measure the others."""
 QUIET_A_TURN: Final = 40
-"""Quiet topics of these: to measure one, its broker reads the newest message of each queue, maybe from the disk."""
+"""Maximum number of quiet topics among them. To measure a quiet topic, its broker reads the newest message of each
+queue, perhaps from the disk."""
 QUIET_REST_MS: Final = 60_000
-"""Time for which a quiet topic that no page shows is not measured again, in ms."""
+"""Minimum time in ms between two measurements of a quiet topic that no page shows."""
 TABLE_ROWS_A_SECOND: Final = 200
-"""Names and configurations of topics and groups that are read again in a second, on average: 10 000 each 50 s."""
+"""Names and configurations of topics and groups to read again per second, on average: 10 000 every 50 s."""
 TOPICS_OF_A_GROUP: Final = 3
-"""Topics of a group, the furthest behind, whose oldest unconsumed message is looked for."""
+"""Number of a group's topics, those with the largest lag, whose oldest unconsumed message the console requests."""
 AT_ONCE: Final = 8
-"""Topics, or groups, that are asked for at the same time."""
+"""Maximum number of topics and groups to measure at the same time."""
 WATCH_S: Final = 15.0
-"""Seconds for which names that a page has shown are measured before others."""
+"""Seconds for which a name that a page has shown is measured before other names."""
 MAX_WATCHED: Final = 1_000
 MEMBER_WITHIN_S: Final = 1.0
-"""Seconds within which a member has to say whether it consumes in order."""
+"""Seconds to wait for a member's report of whether it consumes in order."""
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
@@ -92,11 +93,11 @@ class Snapshot:
         topics: names of topics of users.
         system_topics: names of topics of the system, of retries and of dead letters.
         groups: names of groups.
-        lags: messages that groups have not consumed, as far as they were asked for.
-        error: why the last look failed; empty when it did not.
-        topic_entries: all topics, in the order of their names.
-        group_entries: all groups, likewise, with those of the system.
-        groups_by_topic: how many groups consume each topic, as far as they were asked for.
+        lags: number of unconsumed messages of each measured group.
+        error: reason why the last look failed; empty when it succeeded.
+        topic_entries: all topics, sorted by name.
+        group_entries: all groups, system groups too, sorted by name.
+        groups_by_topic: number of measured groups that consume each topic.
     """
 
     at_ms: int = 0
@@ -112,13 +113,13 @@ class Snapshot:
 
 
 class Watched:
-    """Names that open pages show; one that no page has named for a while drops out."""
+    """Names that open pages show. A name expires `WATCH_S` seconds after a page has shown it last."""
 
     def __init__(self) -> None:
         self._until: dict[str, float] = {}
 
     def add(self, names: Iterable[str], now_s: float) -> None:
-        """Note that a page shows names now; the longest unseen give way above `MAX_WATCHED`."""
+        """Note that a page shows names now. Drop the names shown least recently above `MAX_WATCHED`."""
         for name in names:
             self._until.pop(name, None)
             self._until[name] = now_s + WATCH_S
@@ -126,7 +127,7 @@ class Watched:
             del self._until[next(iter(self._until))]
 
     def at(self, now_s: float) -> list[str]:
-        """Names that a page showed lately."""
+        """Return the names that a page has shown within `WATCH_S` seconds."""
         self._until = {name: until for name, until in self._until.items() if until > now_s}
         return list(self._until)
 
@@ -134,19 +135,19 @@ class Watched:
 class Watcher:
     """The task that takes the snapshots of a cluster.
 
-    Each look asks the brokers for their figures, and measures at most `TOPICS_A_TURN` topics and `GROUPS_A_TURN`
-    groups, those on open pages before others. A broker tells the configuration of all its topics in one answer; the
-    more topics and groups there are, the longer the console keeps the answers.
+    Each look requests the figures of the brokers, and measures at most `TOPICS_A_TURN` topics and `GROUPS_A_TURN`
+    groups. It measures topics and groups on open pages first. One reply of a broker contains the configuration of all
+    its topics. The console requests this reply less often when there are more topics and groups.
 
     Args:
-        admin: asks the cluster.
+        admin: client that sends the requests.
         refresh_s: seconds between two looks.
 
     Attributes:
         now: the last look.
         series: figures over time: `in`, `out` and `lag` of the cluster, `in:BROKER`, `lag:GROUP` and so on.
-        topics: what was measured, by topic.
-        groups: what was measured, by group.
+        topics: measurements by topic.
+        groups: measurements by group.
         shown_topics: topics that pages show.
         shown_groups: groups that pages show.
     """
@@ -170,10 +171,10 @@ class Watcher:
             await asyncio.sleep(self._refresh_s)
 
     async def look(self, *, anew: bool = True) -> bool:
-        """Look at brokers, topics and groups, and return whether they could be seen; an error is part of the snapshot.
+        """Read brokers, topics and groups, and return whether this succeeded. Store an error in the snapshot.
 
         Args:
-            anew: whether to read all names and configurations now, as after a change; else when their time has come.
+            anew: whether to read all names and configurations now, as after a change, even when they are not due.
         """
         at_ms = _now_ms()
         before = self.now
@@ -231,7 +232,7 @@ class Watcher:
     # --- topics and groups -----------------------------------------------------------------------------------
 
     async def measure(self) -> None:
-        """Measure the topics and groups whose turn has come."""
+        """Measure the topics and groups of this turn, see `next_turn`."""
         now_s, now_ms = time.monotonic(), _now_ms()
         topics = next_turn(
             {name: found.asked_ms for name, found in self.topics.items()},
@@ -255,7 +256,7 @@ class Watcher:
         self.series.add("lag", now.at_ms, sum(now.lags.values()))
 
     async def measure_these(self, topics: Iterable[str], groups: Iterable[str]) -> None:
-        """Measure some topics and groups; a broker that does not answer is not asked again for the others.
+        """Measure some topics and groups. Send no further request to a broker that does not answer.
 
         Args:
             topics: names of topics.
@@ -298,7 +299,7 @@ class Watcher:
         self.series.add(f"lag:{name}", found.asked_ms, found.lag or 0)
 
     async def _ask_order(self, asking: _Asking, entry: GroupEntry, found: GroupFigures) -> None:
-        """Ask one member whether it consumes in order, when the group's configuration does not say."""
+        """Request from one member whether it consumes in order, when the group's configuration does not define this."""
         if found.orderly is not None:
             return
         member, servers = min(found.clients), self._admin.servers
@@ -310,7 +311,7 @@ class Watcher:
         found.take_order(info.properties)
 
     async def _ask_oldest(self, asking: _Asking, entry: GroupEntry, found: GroupFigures) -> None:
-        """Ask how long the oldest unconsumed message of the group's topics waits."""
+        """Request the age of the oldest unconsumed message of the group's topics."""
         servers = self._admin.servers
         waits_ms = 0
         for topic in found.most_behind(TOPICS_OF_A_GROUP):
@@ -321,7 +322,7 @@ class Watcher:
 
 
 class _Asking:
-    """Questions of one look to masters; one that fails is left alone until the next look."""
+    """Requests of one turn to masters. A master that fails gets no further request in this turn."""
 
     def __init__(self, masters: Mapping[str, str]) -> None:
         self._masters = masters
@@ -333,7 +334,7 @@ class _Asking:
         return self._masters[broker]
 
     async def all(self, *works: Awaitable[None]) -> None:
-        """Do all works, some at a time."""
+        """Await all works, at most `AT_ONCE` at the same time."""
 
         async def one(work: Awaitable[None]) -> None:
             async with self._gate:
@@ -342,7 +343,7 @@ class _Asking:
         await asyncio.gather(*map(one, works))
 
     async def each(self, brokers: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> list[T] | None:
-        """Return the answers of all these brokers; None when one is missing, as a part would look like the whole."""
+        """Return the answers of all these brokers; None when one is missing, because partial sums would be wrong."""
         names = list(brokers)
         if not names or any(name in self._failed or name not in self._masters for name in names):
             return None
@@ -365,19 +366,19 @@ async def _of_each(masters: Mapping[str, str], ask: Callable[[str], Awaitable[T]
 
 
 def _masters(brokers: Iterable[BrokerStatus]) -> dict[str, str]:
-    """Addresses of masters that answer, by broker name."""
+    """Return the addresses of masters that answer, by broker name."""
     return {one.broker_name: one.address for one in brokers if one.is_master and one.error is None}
 
 
 def _keep(figures: dict[str, Any], names: Iterable[str], make: Callable[[], Any]) -> None:
-    """Have figures of these names and of no others."""
+    """Drop the figures of all other names, and create the missing ones."""
     known = dict(figures)
     figures.clear()
     figures.update((name, known[name] if name in known else make()) for name in names)
 
 
 def _with(before: Snapshot, at_ms: int, brokers: list[BrokerStatus]) -> Snapshot:
-    """Return the snapshot with brokers as they are now, and all else as before."""
+    """Return the snapshot with new brokers and without an error, and with the former topics and groups."""
     return replace(before, at_ms=at_ms, brokers=brokers, error="")
 
 

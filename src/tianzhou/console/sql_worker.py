@@ -109,7 +109,7 @@ def plain(value: Any) -> Any:
 
 
 def cells(column: Any) -> list[Any]:
-    """Return the values of an Arrow column as JSON can hold them; maps become objects."""
+    """Return the values of an Arrow column as values that JSON can encode; maps become objects."""
     if pa.types.is_timestamp(column.type):
         return [_moment(value, column.type.unit) for value in column]
     values = column.to_pylist(maps_as_pydicts="lossy") if pa.types.is_map(column.type) else column.to_pylist()

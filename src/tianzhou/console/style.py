@@ -75,7 +75,8 @@ SCRIPT: Final = """
 """
 """Has the keyboard reach what the toolkit makes for the mouse: headings that sort a table, which say their order, too.
 
-An address with a `#` leads to that part of its page, which is drawn after the browser has looked for it.
+The script scrolls to the part that follows a `#` in the address, because the console draws this part after the browser
+has searched for it.
 
 A table's links are made anew whenever its rows are, as on live pages; who is on one of them stays there.
 """

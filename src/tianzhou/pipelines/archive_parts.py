@@ -38,7 +38,7 @@ _DICTIONARIES: Final = [
 ]
 _DAY_US: Final = 86_400_000_000
 NO_DAY: Final = "__HIVE_DEFAULT_PARTITION__"
-"""The day of rows whose storeTimestamp is null, as Spark names the folder of null."""
+"""The day of rows whose storeTimestamp is null: Spark's name for the folder of null values."""
 _NO_DAY_NUMBER: Final = -(1 << 62)
 _ParquetWriter: Any = pq.ParquetWriter  # its stubs know fewer arguments
 

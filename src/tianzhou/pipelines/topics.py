@@ -123,13 +123,13 @@ def text_body() -> Column:
 
 
 def made_at(rows: DataFrame) -> Column:
-    """Return when a message was made, as `bornTimestamp`: when it was stored where its producer's time is no date."""
+    """Return the producer's time as `bornTimestamp`, or the store time when the producer's time is no date."""
     times = [name for name in ("bornTimestamp", "storeTimestamp") if name in rows.columns]
     return f.coalesce(*times).alias("bornTimestamp")
 
 
 def user_properties() -> Column:
-    """Return the properties that a message's sender set, without those of the system, which no sender may set."""
+    """Return the properties that the sender set, without the system's properties, which no sender may set."""
     return f.map_filter(
         f.coalesce("properties", f.create_map().cast("map<string,string>")),
         lambda name, _: ~name.isin(*sorted(RESERVED | RAW_TIMES)),

@@ -82,15 +82,15 @@ class Exchange:
 
 
 RpcHook = Callable[[Exchange], "Callable[[Exchange], Any] | None"]
-"""Called with each request before it is encoded; what it returns is called when the reply is there.
+"""Called with each request before it is encoded. The client calls the returned function with the reply.
 
-An exception of a hook goes to the caller of the request; one that is no `Exception`, as `SystemExit`, as the cause of
-a `CallbackExit`.
+The caller of the request gets an exception of the hook. An exception that is no `Exception`, such as `SystemExit`,
+becomes the cause of a `CallbackExit`.
 """
 
 
 def _call_hook(hook: Callable[[Exchange], T], exchange: Exchange) -> T:
-    # A task of the client sends many requests, as heartbeats; `SystemExit` in one would end the event loop.
+    # Tasks of the client send many requests, such as heartbeats. `SystemExit` in such a task would end the event loop.
     try:
         return hook(exchange)
     except Exception:

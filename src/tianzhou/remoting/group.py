@@ -102,7 +102,7 @@ class ConnectionGroup(SharedReads, Generic[MemberT]):
         busy_poll_s: seconds the loop polls for a peer that sends one request at a time, see `BusyPoll`; 0 never polls.
         clock: gives the monotonic time that deadlines and idleness are measured in.
         bounds: how much all connections together may hold.
-        unread: counts unread replies; servers that share a bound share it.
+        unread: counter of unread replies; servers that share a bound share the counter.
     """
 
     def __init__(
@@ -311,7 +311,7 @@ class ConnectionGroup(SharedReads, Generic[MemberT]):
             self._unread_timer = StallAwareTimer(self.loop, SWEEP_S, self._unread_tick)
 
     def keeps_some(self, connection: MemberT, size: int) -> None:
-        """Note a transport that keeps some of a write of `size` bytes, or all of it, although it has not paused."""
+        """Note a connection whose transport still holds a part of a write of `size` bytes without having paused."""
         for one in self.unread.keeps_some(connection, size, self.bounds.most(UNREAD_BYTES)):
             self.peer_is_slow(cast("MemberT", one))
 

@@ -125,11 +125,11 @@ def load_tls(
 
     Args:
         values: a configuration; keys other than `tls.*` are left alone.
-        source: what it was read from, for errors.
-        faults: collects the faults, in whose places the defaults stay; None raises them.
+        source: origin of the values, for errors.
+        faults: collects the faults, and faulty values keep their defaults; None raises the faults.
 
     Raises:
-        ConfigError: values cannot be, or the file is named and cannot be read; names each fault.
+        ConfigError: values are invalid, or the named file cannot be read; names each fault.
     """
     found = Faults.of(faults)
     configured = {key: value for key, value in (values or {}).items() if key in KEYS}

@@ -16,9 +16,9 @@ PATIENCE_S: Final = 15.0
 PROGRESS_BYTES: Final = 65_536
 """Bytes a peer has to read within `PATIENCE_S` to count as reading."""
 SMALL_WRITES_BYTES: Final = 65_536
-"""Writes that together are not larger are counted as one."""
+"""Maximum total size of consecutive writes that are counted as one write."""
 KEPT_PART: Final = 8
-"""Part of the limit that connections which are not known to be slow may hold: an eighth."""
+"""Divisor of the limit: connections that are not known to be slow may hold an eighth of the limit."""
 SWEEP_S: Final = 1.0
 """Seconds between two looks at slow readers."""
 HIGH_BYTES, MIN_HIGH_BYTES = 524_288, 65_536
@@ -32,10 +32,10 @@ class Reader(Protocol):
 
 
 class Written:
-    """Sizes of the writes to a transport that it may still hold.
+    """Sizes of the writes that a transport may still hold in memory.
 
-    A transport keeps what was written in one piece whole until its last byte is sent (uvloop's does; asyncio's since
-    Python 3.12): a reply of 4 MiB of which 100 KiB are left costs 4 MiB.
+    A transport holds the memory of a whole write until it has sent the last byte (uvloop always, asyncio since Python
+    3.12). A reply of 4 MiB with 100 KiB left to send still occupies 4 MiB.
     """
 
     __slots__ = ("_sizes",)
@@ -47,7 +47,7 @@ class Written:
         """Note a write.
 
         Args:
-            size: its bytes.
+            size: bytes of the write.
         """
         sizes = self._sizes
         if sizes and sizes[-1] + size <= SMALL_WRITES_BYTES:
@@ -56,10 +56,10 @@ class Written:
             sizes.append(size)
 
     def held(self, left: int) -> int:
-        """Return the bytes of the noted writes that are not wholly sent; forget the others.
+        """Return the total size of the noted writes that are not sent completely. Forget the other writes.
 
         Args:
-            left: bytes that the transport still has to send, the last ones written.
+            left: number of bytes that the transport has not sent; these are the last bytes written.
         """
         held, sizes = 0, self._sizes
         for number in range(len(sizes) - 1, -1, -1):
@@ -96,7 +96,7 @@ class UnreadReplies:
     def __init__(self) -> None:
         self.used = 0
         self._marks: dict[Reader, _Mark] = {}
-        # Connections that may keep some of what was written since they were noted, and how much was written to them.
+        # Connections that may hold parts of writes since the last call of `note`, and the total size of these writes.
         self._keeping: dict[Reader, None] = {}
         self._kept_bytes = 0
 
@@ -104,7 +104,7 @@ class UnreadReplies:
         return len(self._marks)
 
     def note(self, reader: Reader, now: float) -> None:
-        """Note a connection whose peer has not read all that was sent; forget it when nothing is held for it.
+        """Note a connection with unread replies. Forget the connection when it holds no bytes.
 
         Args:
             reader: the connection.
@@ -125,14 +125,15 @@ class UnreadReplies:
             mark.left = max(left, mark.left)
 
     def keeps_some(self, reader: Reader, size: int, limit: int) -> list[Reader]:
-        """Return connections to note, after a transport kept some of a write although it has not paused.
+        """Return the connections to note after a transport has kept a part of a write without pausing.
 
-        Most peers read the rest within a millisecond, so connections are noted only when they may keep much together.
+        Most peers read the rest within a millisecond. So the result is empty until such connections together may hold
+        more than an eighth of the limit.
 
         Args:
             reader: the connection.
             size: bytes of the write.
-            limit: bytes that all may hold together.
+            limit: maximum bytes that all connections may hold together.
         """
         self._keeping[reader] = None
         self._kept_bytes += size

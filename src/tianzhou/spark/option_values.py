@@ -120,7 +120,7 @@ def with_credentials(values: Mapping[str, str], environment: Mapping[str, str]) 
 
 
 class MisreadOption(ValueError):
-    """An option's text that cannot be read; the message says why."""
+    """The text of an option is invalid. The message contains the reason."""
 
 
 def rules_of(table: type) -> dict[str, str]:

@@ -69,7 +69,7 @@ def _check_address(key: str, text: str) -> None:
     """Refuse a value that is no `host:port`.
 
     Raises:
-        ValueError: it is none; the text names key and value.
+        ValueError: the text is no `host:port`; the error names key and value.
     """
     host, _, port = text.rpartition(":")
     if not host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65_536:

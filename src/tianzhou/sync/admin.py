@@ -660,7 +660,7 @@ class Messages(Blocking):
     def by_time(self, topic: str, begin_ms: int = 0, end_ms: int = FOREVER_MS, *, limit: int = 100) -> list[MessageExt]:
         """The newest messages of a topic within a time, the newest first.
 
-        At most 64 MiB of records and bodies are read for it; there may be fewer messages than `limit` then.
+        The query reads at most 64 MiB of records and bodies. Above this size it returns fewer messages than `limit`.
         For those before them, ask again up to the last one's store time.
 
         Args:

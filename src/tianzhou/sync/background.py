@@ -53,23 +53,23 @@ class Background:
                 pass
             if self._stopping:
                 cause = "it was stopped, as it is when the process ends"
-        except BaseException as error:  # noqa: BLE001 - whatever it is, calls that wait have to learn of it
+        except BaseException as error:  # noqa: BLE001 - every error must reach the waiting calls
             cause = f"its event loop failed: {type(error).__name__}: {error}"
             _log.exception("the event loop of the blocking clients failed; each of their calls fails from now on")
         finally:
             self._end(cause)
 
     def _run_once(self) -> bool:
-        """Run the loop until it is stopped, or until a task raises an exception that asyncio does not keep in the task.
+        """Run the loop until it is stopped, or until a task raises an exception that asyncio re-raises from the loop.
 
         Returns:
-            Whether the loop was stopped. False when a task raised.
+            Whether the loop was stopped; False when a task raised such an exception.
         """
         try:
             self.loop.run_forever()
         except (SystemExit, KeyboardInterrupt) as error:
-            # The exception is that of one task or callback. It ends a main thread; here it would end the calls of all
-            # clients of the process.
+            # One task or callback raised the exception. In a main thread it ends the program. In this thread it would
+            # end the calls of all clients of the process, so the loop continues.
             _log.exception(
                 "a task of the blocking clients' event loop raised %s; the loop goes on", type(error).__name__
             )
@@ -77,12 +77,12 @@ class Background:
         return True
 
     def _end(self, cause: str) -> None:
-        """Fail each pending call, and have each later one fail."""
+        """Fail each pending call, and mark the loop as ended, so that later calls fail."""
         with self._lock:
             self._ended_by = cause
             pending = list(self._pending)
         for future in pending:
-            with contextlib.suppress(InvalidStateError):  # cancelled, or done, in the same moment
+            with contextlib.suppress(InvalidStateError):  # cancelled or completed at the same moment
                 future.set_exception(self._error())
 
     def _error(self) -> ClientError:
@@ -97,8 +97,8 @@ class Background:
         An interrupted wait, as by Ctrl-C, cancels the work.
 
         Raises:
-            ClientError: called from the loop's own thread, which would wait for itself; use the async classes there. Or
-                the loop has ended, or ends before the work does.
+            ClientError: the caller is the loop's own thread, which would wait for itself (use the async classes there);
+                or the loop has ended, or ends before the work is done.
         """
         if threading.current_thread() is self._thread:
             work.close()
@@ -129,7 +129,7 @@ class Background:
 
 
 async def _kept(work: Coroutine[Any, Any, T]) -> tuple[T | None, BaseException | None]:
-    """Await the work, and return an exception of it that would end the loop; the calling thread raises it."""
+    """Await the work. Return an exception that would end the loop, so that the calling thread raises it."""
     try:
         return await work, None
     except (SystemExit, KeyboardInterrupt) as error:
@@ -143,7 +143,8 @@ _current: Background | None = None
 def background() -> Background:
     """Return the background of this process.
 
-    A forked child gets its own, because threads do not survive a fork; a new one replaces one that has ended.
+    A forked child gets its own background, because threads do not survive a fork. A new background replaces an ended
+    one.
     """
     global _current
     with _lock:

@@ -52,7 +52,7 @@ class LocalTransactions(Producer):
                 if inspect.isawaitable(outcome):
                     outcome = self._run(_awaited(outcome))
                 state = as_state(outcome, execute)
-            except BaseException as error:  # noqa: BLE001 - whatever the user's code raises, the broker asks later
+            except BaseException as error:  # noqa: BLE001 - after any error of the user's code the broker asks later
                 failure = failure_of(error)
                 _log.warning(
                     "the local transaction %s failed; its state is unknown", half.result.msg_id, exc_info=failure

@@ -41,10 +41,10 @@ class MemoryTransport(asyncio.Transport):
         return taken
 
     def stall(self, system_bytes: int = 0) -> None:
-        """Stop reading: from now on what is written stays in the write buffer.
+        """Stop reading, so that later writes stay in the write buffer.
 
         Args:
-            system_bytes: bytes that the system still takes before.
+            system_bytes: number of bytes that the system's socket buffers accept before that.
         """
         self.stalled = True
         self._system_bytes = system_bytes

@@ -24,10 +24,10 @@ _FIELDS_OF_HEAD: Final = {field.name: field for field in layout.FIELDS}
 _unpack_host: Final = Struct(">4si").unpack_from
 
 MAX_CACHED_BYTES: Final = 1 << 20
-"""Largest body that a message keeps unpacked after the first look, in bytes."""
+"""Maximum size in bytes of an unpacked body that a message stores after the first access."""
 
 OF_PROCESS: Final = UnpackedBodies()
-"""The bodies of messages that no client has pulled, as those of tools."""
+"""The bound on unpacked bodies of messages that no client has pulled, such as messages of tools."""
 
 
 def _late(name: str, make: Callable[[DeliveredMessage], Any]) -> Any:
@@ -120,21 +120,21 @@ class DeliveredMessage(MessageExt):
 
 
 class PackedMessage(DeliveredMessage):
-    """A message whose body is unpacked at a look: a message that waits takes no more memory than it took to send.
+    """A message that unpacks its body at an access. A waiting message occupies no more memory than its sent form.
 
-    The message keeps an unpacked body of up to `MAX_CACHED_BYTES` while the sum of its client's unpacked bodies has
-    room for the body (`UnpackedBodies`). Any other body is unpacked at each look, so that a program that holds many
-    messages does not hold the unpacked bodies of all of them.
+    The message stores an unpacked body of up to `MAX_CACHED_BYTES` while its client's bound has room for the body
+    (`UnpackedBodies`). It unpacks any other body at each access, so that a program with many messages does not hold the
+    unpacked bodies of all of them.
 
     A body that cannot be unpacked raises a `ProtocolError` at each look, which in a handler means: not consumed.
 
     Attributes:
-        packed: the body as stored; empty while the message keeps the unpacked one.
-        packed_flag: the bits of the stored flags that say how the body is packed.
+        packed: the body as stored; empty while the message stores the unpacked body.
+        packed_flag: the bits of the stored flags that name the compression of the body.
         limit_bytes: maximum size of the unpacked body in bytes.
-        unpacked: counts the unpacked body.
+        unpacked: bound that counts the unpacked body.
         kept_bytes: bytes of the unpacked body that `unpacked` counts.
-        failure: why the body cannot be unpacked, once that is known.
+        failure: error with which the body cannot be unpacked; None while no error is known.
     """
 
     __slots__ = ("failure", "kept_bytes", "limit_bytes", "packed", "packed_flag", "unpacked")
@@ -160,8 +160,8 @@ class PackedMessage(DeliveredMessage):
             message: the message, with the body as stored.
             packed_flag: how the body is packed.
             limit_bytes: maximum size of the unpacked body in bytes.
-            failure: why the body cannot be unpacked, when that is known already.
-            unpacked: counts the unpacked body; by default that of the process.
+            failure: error with which the body could not be unpacked, if it is already known.
+            unpacked: bound that counts the unpacked body; by default the bound of the process.
         """
         made = cls(*(getattr(message, name) for name in _FIELDS))
         made.packed, made.packed_flag, made.limit_bytes, made.failure = message.body, packed_flag, limit_bytes, failure
@@ -196,7 +196,7 @@ class PackedMessage(DeliveredMessage):
 
     @body.setter
     def body(self, value: bytes) -> None:
-        # The dataclass's `__init__` sets the body first, when there is no count yet.
+        # The dataclass's `__init__` sets the body before `kept_bytes` exists.
         if kept_bytes := getattr(self, "kept_bytes", 0):
             self.unpacked.release(kept_bytes)
         self.kept_bytes = 0

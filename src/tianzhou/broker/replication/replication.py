@@ -219,8 +219,8 @@ class Replication:
         """Note the master that a name server names in the answer to a registration.
 
         Args:
-            address: the master's.
-            ha_address: where it serves slaves; ignored where `haMasterAddress` is set.
+            address: address of the master.
+            ha_address: address at which the master serves slaves; ignored when `haMasterAddress` is set.
         """
         if self._ha_master_is_fixed:
             ha_address = self._ha_master
@@ -246,7 +246,7 @@ class Replication:
 
     @property
     def refuses_pulls(self) -> bool:
-        """Whether this is a slave that serves no pulls, because of `slaveReadEnable` (broker.md §17.4)."""
+        """Whether this broker is a slave that serves no pulls because of `slaveReadEnable` (broker.md §17.4)."""
         return self.is_slave and not self._settings.slave_read_enable
 
     @property

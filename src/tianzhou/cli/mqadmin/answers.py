@@ -90,7 +90,10 @@ def cut(text: str, length: int) -> str:
 
 
 def moment(timestamp_ms: int, *, milliseconds: bool = False) -> str:
-    """Return a time in the machine's zone, `2026-11-25 21:43:28` or with `,422` behind it; or its number."""
+    """Return a time in the machine's zone, as `2026-11-25 21:43:28` or with `,422` appended.
+
+    A time outside the years 1 to 9999 becomes its number of milliseconds.
+    """
     at = local_date(timestamp_ms)
     if at is None:
         return str(timestamp_ms)

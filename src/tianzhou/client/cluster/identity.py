@@ -22,14 +22,14 @@ _serial = itertools.count()
 
 
 def name_server_addresses(addresses: str | Sequence[str] | None) -> list[str]:
-    """Return the name servers to talk to.
+    """Return the addresses of the name servers.
 
     Args:
-        addresses: `host:port`, or `http://host:port` as RocketMQ writes endpoints; one text joined by `;` or several;
-            None takes the environment's `NAMESRV_ADDR`.
+        addresses: `host:port`, or `http://host:port` as RocketMQ writes endpoints; one text joined by `;` or several
+            texts; None reads the environment variable `NAMESRV_ADDR`.
 
     Raises:
-        ConfigError: there is none, or some are no addresses; names each with its fault.
+        ConfigError: no address is given, or texts are no addresses; names each text with its fault.
     """
     source = ""
     if addresses is None:

@@ -56,9 +56,9 @@ def _named(queue: MessageQueue) -> dict[str, Any]:
 
 
 async def query_offset(remoting: RemotingClient, address: str, group: str, queue: MessageQueue) -> int | None:
-    """Return the group's offset of a queue as the broker answers it, None when the group has none (wire.md §7.3).
+    """Return the group's offset of a queue as the broker answers it; None when the group has none (wire.md §7.3).
 
-    Without a committed offset RocketMQ's broker answers 0 while message 0 of the queue is in its memory.
+    When the group has no committed offset, RocketMQ's broker answers 0 while message 0 of the queue is in its memory.
     """
     return (await _query_offset(remoting, address, group, queue, None))[0]
 
@@ -66,11 +66,11 @@ async def query_offset(remoting: RemotingClient, address: str, group: str, queue
 async def query_committed(
     remoting: RemotingClient, address: str, group: str, queue: MessageQueue
 ) -> tuple[int | None, bool]:
-    """Return the offset that the group committed for a queue, None when it committed none.
+    """Return the offset that the group committed for a queue; None when the group committed none.
 
     Returns:
-        The offset, and whether it is sure that the group committed it. It is not sure when the broker answers 0 and is
-        older than 5.0: such a broker ignores the request for committed offsets only.
+        The offset, and whether the group has certainly committed this offset. This is uncertain when the broker answers
+        0 and is older than 5.0, because such a broker ignores the flag that requests committed offsets only.
     """
     offset, version = await _query_offset(remoting, address, group, queue, False)
     return offset, offset != 0 or version >= V5_0_0
@@ -91,7 +91,7 @@ async def _query_offset(
 async def all_committed(remoting: RemotingClient, address: str) -> dict[str, dict[int, int]]:
     """Return all offsets that groups committed at a broker: `topic@group` to queue id to next offset (wire.md §7.10).
 
-    Topics and groups have the names that the broker knows. Offsets of light queues are left out.
+    Topics and groups have the names that the broker uses. The result omits offsets of light queues.
     """
     reply = await call(remoting, address, RequestCode.GET_ALL_CONSUMER_OFFSET, timeout_ms=OFFSET_TIMEOUT_MS)
     return CONSUMER_OFFSETS.loads(reply.body).offset_table

@@ -74,8 +74,8 @@ class RemoteOffsets:
     Args:
         instance: reaches the brokers.
         group: the consumer group.
-        wish: where the user wants the group to begin on queues that it has no offset of; None leaves that to the
-            broker, which answers 0 for young queues.
+        wish: position at which the group begins on queues without an offset; None leaves the choice to the broker,
+            which answers 0 for young queues.
     """
 
     def __init__(self, instance: ClientInstance, group: str, wish: ConsumeFromWhere | None = None) -> None:
@@ -91,8 +91,8 @@ class RemoteOffsets:
         """See `OffsetStore.read`."""
         address = self._instance.send_address(await self._instance.reader(queue))
         remoting = self._instance.remoting
-        # A message may be sent back before the member takes over the retry topic's queue, so retry topics are read
-        # from their beginning, wherever the group wants to begin on others.
+        # A consumer may send a message back before a member owns the retry topic's queue. So read retry topics from
+        # their beginning, whatever position is configured for other topics.
         if self._wish is None or queue.topic.startswith(names.RETRY_PREFIX):
             return await rpc.query_offset(remoting, address, self._group, queue)
         offset, sure = await rpc.query_committed(remoting, address, self._group, queue)
@@ -105,15 +105,15 @@ class RemoteOffsets:
         return None
 
     async def _has_committed(self, address: str, queue: MessageQueue) -> bool:
-        """Whether a broker before 5.0 that answers 0 for a queue holds a committed offset of the group.
+        """Whether a broker before 5.0 that answers 0 for a queue has a committed offset of the group.
 
-        Messages are skipped when the answer is wrongly no, so any doubt counts as yes.
+        A wrong False makes the group skip messages, so the method returns True in any doubt.
         """
         if queue.topic.startswith(names.LMQ_PREFIX):
             return True
         limit_ms = self._instance.api_timeout_ms
         if await rpc.max_offset(self._instance.remoting, address, queue, limit_ms) == 0:
-            return True  # an empty queue begins at 0 in any case
+            return True  # an empty queue begins at 0 with and without a commit
         try:
             table = await rpc.all_committed(self._instance.remoting, address)
         except (BrokerError, ProtocolError) as error:

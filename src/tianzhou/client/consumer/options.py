@@ -13,7 +13,7 @@ from tianzhou.client.validation import check_choice, check_number
 from tianzhou.model import ConsumeFromWhere, MessageModel
 
 DEFAULT_HISTORY_MS = 30 * 60_000
-"""CONSUME_FROM_TIMESTAMP without a time begins this many milliseconds before the consumer was made."""
+"""Milliseconds before the creation of the consumer at which CONSUME_FROM_TIMESTAMP begins without a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,11 +22,10 @@ class ConsumerOptions(TraceOptions):
 
     Args:
         message_model: whether members that subscribe share the messages, or each gets all.
-        consume_from_where: where a group begins on queues that it has no offset of. A value that is written here
-            counts. None is RocketMQ's default: the end of the queue, unless the broker answers 0 because the queue's
-            first message is still in its memory.
+        consume_from_where: position at which a group begins on queues without an offset. None is RocketMQ's default:
+            the end of the queue, unless the broker answers 0 because the queue's first message is still in its memory.
         consume_timestamp_ms: the time for CONSUME_FROM_TIMESTAMP, milliseconds since the epoch; by default 30 minutes
-            before the consumer was made.
+            before the creation of the consumer.
         allocate_message_queue_strategy: how members share the queues, by default `Averagely()`; all have to use the
             same.
         pull_batch_size: most messages of a pull.
@@ -68,14 +67,14 @@ class ConsumerOptions(TraceOptions):
 
     @property
     def begin_where(self) -> ConsumeFromWhere:
-        """Place where a group begins on queues that it has no offset of: `consume_from_where` or its default."""
+        """Position at which a group begins on queues without an offset: `consume_from_where` or its default."""
         return self.consume_from_where or ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
 
     def begin_ms(self, made_ms: int) -> int:
         """Return the time for CONSUME_FROM_TIMESTAMP, milliseconds since the epoch.
 
         Args:
-            made_ms: when the consumer was made, milliseconds since the epoch.
+            made_ms: time of the consumer's creation, milliseconds since the epoch.
         """
         return made_ms - DEFAULT_HISTORY_MS if self.consume_timestamp_ms is None else self.consume_timestamp_ms
 

@@ -246,7 +246,7 @@ def messages_of(
         bounds: the queue's first offset, and the one its next message gets; they become the properties MIN_OFFSET and
             MAX_OFFSET.
         limit_bytes: most bytes a compressed body may have unpacked.
-        unpacked: counts the bodies that messages keep unpacked; by default that of the process.
+        unpacked: bound on the unpacked bodies that messages store; by default the bound of the process.
     """
     added = b""
     if bounds is not None:

@@ -128,7 +128,7 @@ class Rebalancer:
         return balanced
 
     async def _guarded(self, topic: str, work: Awaitable[T]) -> T | None:
-        """Return the result of the work; None when it fails, which is logged."""
+        """Return the result of the work. Log its failure and return None."""
         task = asyncio.current_task()
         try:
             return await work

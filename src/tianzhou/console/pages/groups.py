@@ -1,4 +1,4 @@
-"""Consumer groups: the list with figures and operations, and how to make one."""
+"""Consumer groups: the list with figures and operations, and the form that creates a group."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tianzhou.model.names import RETRY_PREFIX
 
 
 def columns(view: View) -> list[Column]:
-    """Columns of the list."""
+    """Return the columns of the list."""
     return [
         Column("group", view.text("group"), href="/groups/{key}"),
         Column("kind", view.text("group.kind")),
@@ -29,7 +29,7 @@ def columns(view: View) -> list[Column]:
 
 
 def operations(view: View) -> dict[str, Operation]:
-    """Entries of the menu of a group."""
+    """Return the entries of a group's menu by name."""
     return {
         "status": Operation(view.text("group.progress"), "query_stats", "/groups/{key}#status"),
         "members": Operation(view.text("group.members"), "groups", "/groups/{key}#members"),
@@ -45,7 +45,7 @@ def operations(view: View) -> dict[str, Operation]:
 
 
 def source(view: View) -> ListSource:
-    """What the list shows of the last look."""
+    """Return the source of the list: the last snapshot and its figures."""
     watcher, may_change = view.console.watcher, view.visitor.may_change
 
     def page_of(state: ListState) -> Cut:

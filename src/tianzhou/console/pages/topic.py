@@ -89,7 +89,7 @@ async def show(view: View) -> None:
 
 
 def _offered(view: View, found: TopicDescription) -> tuple[str, ...]:
-    """Operations that the visitor may choose for the topic, as in the menu of the list."""
+    """Return the operations that the visitor may choose for the topic, as in the menu of the list."""
     kinds = {one.name: one.kind for one in view.console.watcher.now.topic_entries}
     kind = kinds.get(found.topic) or kind_of(found.topic, ())
     is_writable = any(config.writable for config in found.configs.values())

@@ -1,4 +1,4 @@
-"""Topics: the list with figures and operations, and how to make one."""
+"""Topics: the list with figures and operations, and the form that creates a topic."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tianzhou.console.topic_list import KINDS, TopicEntry, topic_keys, topic_row
 
 
 def columns(view: View) -> list[Column]:
-    """Columns of the list."""
+    """Return the columns of the list."""
     return [
         Column("topic", view.text("topic"), href="/topics/{key}"),
         Column("type", view.text("topic.type")),
@@ -28,7 +28,7 @@ def columns(view: View) -> list[Column]:
 
 
 def operations(view: View) -> dict[str, Operation]:
-    """Entries of the menu of a topic."""
+    """Return the entries of a topic's menu by name."""
     return {
         "status": Operation(view.text("topic.do.status"), "query_stats", "/topics/{key}#status"),
         "route": Operation(view.text("topic.do.route"), "alt_route", "/topics/{key}#route"),
@@ -45,7 +45,7 @@ def operations(view: View) -> dict[str, Operation]:
 
 
 def source(view: View) -> ListSource:
-    """What the list shows of the last look."""
+    """Return the source of the list: the last snapshot and its figures."""
     watcher, may_change = view.console.watcher, view.visitor.may_change
 
     def page_of(state: ListState) -> Cut:

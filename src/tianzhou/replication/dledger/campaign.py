@@ -46,7 +46,7 @@ class Campaign:
         self._asked = set(node.others)
         self._longer: set[str] = set()
         self._replied: set[str] = set()
-        # Apache's nodes whose log is longer, with their terms.
+        # Terms of Apache's nodes that have a longer log, by node id.
         self._foreign: dict[str, int] = {}
         self._valid = 1
         self._again: list[tuple[int, str]] = []
@@ -113,19 +113,20 @@ class Campaign:
             self._have_stand(*min(self._foreign.items()))
 
     def _have_stand(self, peer: str, term: int) -> None:
-        """Have one of Apache's nodes stand for election now, because its log is longer than the log of this node.
+        """Make an Apache node start an election now, because its log is longer than the log of this node.
 
-        Nobody knows a leader, and a node that does not answer may be the former one. Apache's node may be waiting for
-        eight seconds before it asks again, and then asks in the old term first, in which everybody has voted. A
-        heart-beat of a later term makes it ask in that term within a second, and does not make it follow (broker.md
-        §19.4).
+        No node knows a leader, and a node that does not answer may be the former leader. Apache's node may wait for
+        eight seconds before its next vote request. It then requests votes in the old term first, in which all nodes
+        have voted. A heartbeat of a later term makes it request votes in that term within a second, and does not make
+        it a follower (broker.md §19.4).
 
         Args:
             peer: id of the node.
-            term: in which it answered.
+            term: term of the node's answer.
         """
         node = self._node
-        # One term more than it needs: in the meantime it may have raised its term by one, and would follow.
+        # Send one term more than necessary. The node may have raised its term by one since its answer, and a heartbeat
+        # of its own term would make it a follower.
         request = HeartBeatRequest(term=max(term, node.term) + 2)
         node.ask(peer, request, node.timings.request_limit_ms, lambda reply: None)
 
@@ -140,7 +141,7 @@ class Campaign:
     def _counted(self, peer: str, response: VoteResponse) -> None:
         node = self._node
         result = response.vote_result
-        # Whoever is not ready yet may still give its vote in this term.
+        # A node that is not ready yet may still vote in this term.
         self._valid += result not in (VoteResult.UNKNOWN, VoteResult.REJECT_TERM_NOT_READY)
         if result is VoteResult.ACCEPT or (not self.earnest and result in _NO_LEADER and response.term <= node.term):
             self._agreed.add(peer)

@@ -118,12 +118,12 @@ def text(array: Array) -> Array:
 
 
 def are_dates(millis: Ints) -> Ints:
-    """Return which milliseconds since the epoch lie in the years 1 to 9999 of every time zone, as NumPy booleans."""
+    """Return NumPy booleans: whether each time in ms since the epoch is in the years 1 to 9999 of every time zone."""
     return (millis >= MIN_TIME_MS) & (millis <= MAX_TIME_MS)
 
 
 def times(millis: Ints) -> Array:
-    """Return milliseconds since the epoch as Spark's TIMESTAMP; null for what lies outside the years 1 to 9999."""
+    """Return milliseconds since the epoch as Spark's TIMESTAMP; null for times outside the years 1 to 9999."""
     millis = millis.astype(np.int64)
     valid = are_dates(millis)
     if valid.all():

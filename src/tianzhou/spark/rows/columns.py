@@ -48,7 +48,7 @@ _odd_times_said = Once()
 BODY_LIMIT: Final = 64 << 20
 """Most bytes a compressed body may unpack to."""
 BODIES_LIMIT: Final = 64 << 20
-"""Maximum bytes that the compressed bodies of one batch of rows unpack to, unless the batch has one row."""
+"""Maximum total size in bytes of the unpacked bodies of one batch of rows. A batch of one row has no maximum."""
 
 _HEAD: Final = numpy_type("size", "born_timestamp")
 _TAIL: Final = numpy_type("reconsume_times", "body_size")
@@ -187,7 +187,7 @@ class Records:
             self.__dict__.pop(name, None)
 
     def halves(self) -> tuple[Records, Records]:
-        """The first half of the records and the second, of one buffer."""
+        """Return the first and the second half of the records, which share one buffer."""
         middle = len(self) // 2
         before = np.arange(len(self)) < middle
         first, second = copy(self), copy(self)
@@ -242,13 +242,13 @@ class Records:
         return PropertyColumns(self.pairs_as_stored())
 
     def born_times(self) -> Array:
-        """Return when the producers made the messages; null for times that are no dates."""
+        """Return the producers' times of the messages; null for times that are no dates."""
         self.odd_times  # noqa: B018 - logs them
         return arrays.times(self.fixed("born_timestamp"))
 
     @cached_property
     def odd_times(self) -> Ints:
-        """Rows of messages with a time that is no date. The first batch of a queue with such rows is logged."""
+        """Rows of messages with a time that is no date. The first batch of a queue with such rows logs a warning."""
         born, stored = self.fixed("born_timestamp"), self.store_stamps()
         odd = np.flatnonzero(~(arrays.are_dates(born) & arrays.are_dates(stored)))
         if len(odd) and _odd_times_said.first(self.queue):
@@ -264,13 +264,13 @@ class Records:
         return odd
 
     def properties(self, kind: DataType) -> Array:
-        """Return all properties as one map a message, with the numbers of times that are no dates."""
+        """Return all properties as one map per message, with the numbers of times that are no dates."""
         odd = self.odd_times
         if not len(odd):
             return self.pairs.maps(kind)
         born, stored, strings = self.fixed("born_timestamp"), self.store_stamps(), self.pairs_as_stored()
         longer = [
-            # The last pair of old brokers has no separator behind it; an empty pair does no harm.
+            # Old brokers append no separator to the last pair. An empty pair does no harm.
             strings[row].as_py() + b"\x02" + encode_properties(raw_times(int(born[row]), int(stored[row])))
             for row in odd.tolist()
         ]
@@ -281,7 +281,7 @@ class Records:
 
         Raises:
             CorruptRecord: one cannot be unpacked.
-            BodiesTooLarge: several bodies unpack to more than a batch of rows may hold.
+            BodiesTooLarge: the unpacked bodies of several messages are larger than a batch of rows may be.
         """
         bodies = self.stored_bodies()
         packed = np.flatnonzero(self._head["sys_flag"] & COMPRESSED)
@@ -301,7 +301,7 @@ class Records:
         return arrays.replaced(bodies, packed, arrays.strings(unpacked, pa.binary()))
 
     def store_times(self) -> Array:
-        """Return when the broker stored the messages; null for times that are no dates."""
+        """Return the broker's store times of the messages; null for times that are no dates."""
         self.odd_times  # noqa: B018 - logs them
         return arrays.times(self.store_stamps())
 
@@ -432,7 +432,7 @@ def to_batch(
 
     Raises:
         CorruptRecord: the bytes are no records, or a body cannot be unpacked.
-        BodiesTooLarge: the bodies unpack to more than `BODIES_LIMIT`; `to_batches` makes several batches.
+        BodiesTooLarge: the unpacked bodies exceed `BODIES_LIMIT`; `to_batches` returns several batches instead.
     """
     if compiled is not None and not is_light(queue.topic):
         made = compiled.walked(buffer if isinstance(buffer, list) else [buffer], queue, start, end)
@@ -442,7 +442,7 @@ def to_batch(
 
 
 def _within(buffer: bytes | list[bytes | memoryview], queue: MessageQueue, start: int, end: int | None) -> Records:
-    """The records of a buffer whose offsets are in a range."""
+    """Return the records of a buffer whose offsets are in a range."""
     records = Records(b"".join(buffer) if isinstance(buffer, list) else buffer, queue)
     if is_light(queue.topic):
         records.renumber(records.light_offsets())
@@ -464,9 +464,9 @@ def to_batches(
     tags: frozenset[str] = frozenset(),
     compiled: CompiledColumns | None = None,
 ) -> Iterable[RecordBatch]:
-    """The records of a buffer as one batch, or as several when their bodies unpack to more than `BODIES_LIMIT`.
+    """Return the records of a buffer as one batch, or as several when the unpacked bodies exceed `BODIES_LIMIT`.
 
-    Arguments and errors as of `to_batch`; the buffer is not read after the return.
+    Arguments and errors are those of `to_batch`, except `BodiesTooLarge`. The buffer is not read after the return.
     """
     try:
         return (to_batch(buffer, queue, schema, columns, start=start, end=end, tags=tags, compiled=compiled),)

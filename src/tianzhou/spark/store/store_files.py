@@ -216,7 +216,7 @@ class StoreFiles:
         return begin + bisect_left(range(begin, end), True, key=reaches)
 
     def _behind_blanks(self, files: QueueFiles, begin: int, end: int) -> int:
-        """Return the first slot of a range whose unit does more than keep a place; `end` without one."""
+        """Return the first slot of a range whose unit is not blank; `end` without such a unit."""
         if files.batched:
             return begin
         for units in files.units(begin, end, _BLANKS):

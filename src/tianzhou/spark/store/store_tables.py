@@ -60,7 +60,7 @@ def tables(records: Iterable[tuple[LogEntry, memoryview]]) -> Iterator[Any]:
 
 
 def _tables(waiting: dict[tuple[str, int], list[memoryview]]) -> Iterator[Any]:
-    """One table, or several when compressed bodies make it large."""
+    """Yield one table, or several when unpacked bodies are too large for one."""
     batches: list[Any] = []
     size = 0
     for (topic, queue_id), views in sorted(waiting.items()):

@@ -26,7 +26,7 @@ def is_hole(physical_offset: int, size: int, tags_code: int) -> bool:
 
 
 def leading(units: memoryview) -> int:
-    """Return how many units at the beginning of some only keep a place, and are all the same."""
+    """Return the number of identical placeholder units at the beginning of `units`."""
     unit = bytes(units[: UNIT.size])
     if not is_hole(*UNIT.unpack(unit)):
         return 0

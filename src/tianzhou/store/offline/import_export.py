@@ -156,7 +156,7 @@ def record_of(row: dict[str, Any]) -> NewRecord:
         body = base64.b64decode(row["bodyBase64"]) if "bodyBase64" in row else row["body"]
         properties = {str(k): str(v) for k, v in dict(row.get("properties") or {}).items() if k not in _PLACED}
         born: Any = row.get("bornTimestamp")
-        if born is None:  # no date could stand for the time
+        if born is None:  # the time is no date
             born = properties.pop(BORN_TIMESTAMP_MS, 0)
         if row.get("storeTimestamp") is None:
             properties.pop(STORE_TIMESTAMP_MS, None)

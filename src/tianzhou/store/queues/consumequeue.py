@@ -29,7 +29,7 @@ _MORE_PAGES: Final = 3
 _NO_LIMIT: Final = 1 << 63
 _BEFORE: Final = 2
 _HOLE_BYTES: Final = 200 * UNIT_SIZE
-"""Bytes of units that are compared at once while a queue's first record is searched for."""
+"""Bytes of units to compare at once during the search for a queue's first record."""
 
 
 class ConsumeQueue(QueueCursor):
@@ -377,11 +377,11 @@ class ConsumeQueue(QueueCursor):
         if not segments or self.min_offset >= self.max_offset:
             return
         end = self.max_offset
-        # A queue may begin late: its first file is filled up to its first record.
+        # A queue may begin late. Placeholder units then fill its first file up to its first record.
         low = yield from self._behind_holes_steps(max(self.min_offset, segments[0].start // UNIT_SIZE), end)
         first = yield from self.unit_steps(low)
         if first is not None and (first[0] >= smallest_physical or first[0] < 0):
-            self._raise_min_offset(low, end)  # or damaged, which whoever reads finds out
+            self._raise_min_offset(low, end)  # a damaged unit fails at its next read
             return
         first_low, high = low, end
         while low < high:
@@ -405,7 +405,7 @@ class ConsumeQueue(QueueCursor):
             self.min_offset = max(self.min_offset, low)
 
     def _behind_holes_steps(self, at: int, end: int) -> Steps[int]:
-        """Return the first queue offset from `at` to `end` whose unit does more than keep a place."""
+        """Return the first queue offset from `at` to `end` whose unit is no placeholder."""
         while at < end and (segment := self.files.find(at * UNIT_SIZE)) is not None:
             start = at * UNIT_SIZE - segment.start
             stop = min(start + _HOLE_BYTES, segment.size, end * UNIT_SIZE - segment.start)

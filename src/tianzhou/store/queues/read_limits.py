@@ -20,7 +20,7 @@ class ReadLimits:
         memory: bytes of main memory; None for this machine's.
 
     Attributes:
-        memory_bound: bytes behind the end of the log that count as being in memory.
+        memory_bound: bytes at the end of the log that reads treat as being in memory.
         units: queue units that one read may scan.
         segments: queue segments that one read may scan.
     """

@@ -127,9 +127,9 @@ class PullSchedule(Startable):
             async with self._room:
                 try:
                     await callback(queue, turn)
-                except BaseException as error:  # noqa: BLE001 - the callback is the user's; the queue goes on
+                except BaseException as error:  # noqa: BLE001 - a user's callback must not stop the queue
                     failure = failure_of(error, me)
                     _log.error("a pull callback of group %s failed for %s", self._group, queue, exc_info=failure)
-                    del failure  # its traceback would keep what the callback had in hand alive
+                    del failure  # its traceback refers to the callback's values, which would stay in memory
                     turn.next_delay_ms = ERROR_DELAY_MS
             await asyncio.sleep(turn.next_delay_ms / 1000)

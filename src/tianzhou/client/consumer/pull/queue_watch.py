@@ -45,7 +45,7 @@ class QueueWatch:
                     await self._look(topic)
                 except TianzhouError as error:
                     _log.info("the queues of %s are not known now: %s", topic, error)
-                except BaseException as error:  # noqa: BLE001 - a listener may raise anything; the others are called
+                except BaseException as error:  # noqa: BLE001 - a failing listener must not stop the others
                     _log.error("a listener of the queues of %s failed", topic, exc_info=failure_of(error, task))
             await asyncio.sleep(self._interval_s)
 

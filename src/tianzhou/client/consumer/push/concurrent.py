@@ -400,7 +400,7 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
 
 
 def _is_cut_short(slot: Slot) -> bool:
-    """Whether a cancellation that reached a handler is the one of `_sweep` alone; takes that one back."""
+    """Revoke the cancellation by `_sweep`, and return whether the handler was cancelled for no other reason."""
     if not slot.expired or slot.task is None:
         return False
     slot.expired = False

@@ -246,7 +246,7 @@ class Handlers:
             else:
                 if self._executor is None:
                     self._executor = ThreadPoolExecutor(self.threads, f"consume-{self._group}")
-                # In the present context, because hooks may have set a trace's context for the handler.
+                # `call_in_thread` copies the context, because hooks may have set a trace's context for the handler.
                 outcome = await call_in_thread(self._executor, functools.partial(handler, *arguments, **named))
                 if inspect.isawaitable(outcome):
                     outcome = await outcome

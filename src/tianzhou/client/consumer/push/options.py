@@ -17,7 +17,7 @@ BROKER_SUSPEND_MS = 15_000
 class PushOptions(ConsumerOptions):
     """The options of a push consumer, besides those of `ConsumerOptions`.
 
-    The `consume_hooks` are called around each call of a handler, or around each message that iteration gives out.
+    The consumer calls the `consume_hooks` around each call of a handler, or around each message that iteration yields.
 
     Args:
         orderly: whether queues are consumed in order; all members of a group should agree.

@@ -116,9 +116,9 @@ def _consume(function: Callable[[Any], Any], message: Any) -> Any:
     try:
         return function(message)
     except BaseException as error:
-        # The pool would have `SystemExit` raised in the event loop of the consumer.
+        # Without this conversion the pool raises `SystemExit` in the event loop of the consumer.
         failure = error if isinstance(error, Exception) else CallbackExit(f"{type(error).__name__}: {error}")
-        travels = not isinstance(failure, (StopIteration, CancelledError))  # asyncio cannot carry these
+        travels = not isinstance(failure, (StopIteration, CancelledError))  # asyncio cannot transfer these
         try:
             pickle.loads(pickle.dumps(failure))
         except Exception:  # noqa: BLE001 - one that cannot travel would end the processes instead

@@ -72,7 +72,7 @@ class Workers:
             except BaseException as error:  # noqa: BLE001 - no handler's: without a successor a worker would be missing
                 failure = failure_of(error, slot.task)
                 _log.error("a worker failed; another takes its place", exc_info=failure)
-                del failure  # its traceback keeps alive what the worker had in hand
+                del failure  # its traceback refers to the worker's values, which would stay in memory
                 slot.since_s, slot.idle = None, False
                 await asyncio.sleep(PAUSE_S)
             else:
