@@ -74,14 +74,14 @@ def log_levels_are_left_as_they_were() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def shared_loop() -> Iterator[SharedLoop]:
-    """One loop in virtual time for all async tests of a module; see `shared_loop`."""
+    """Yield one loop in virtual time for all async tests of a module; see `shared_loop`."""
     with SharedLoop() as loop:
         yield loop
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run an async test as `runner_of` says."""
+    """Run an async test with the function that `runner_of` returns."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     run = runner_of(pyfuncitem)

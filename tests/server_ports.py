@@ -1,8 +1,8 @@
 """Ports for servers of tests that have to know them before they start.
 
-They are none that the kernel gives to outgoing connections, none that servers of ours choose for themselves
-(`tianzhou.process.free_ports`), and none that another worker of the test run gives away. Another run on this machine
-may share the range of a worker: a worker that gives a port away locks the port until its server listens.
+The kernel assigns none of them to outgoing connections, our servers choose none of them for themselves
+(`tianzhou.process.free_ports`), and other workers of the test run assign other ports. Another run on this machine may
+share the range of a worker. So a worker locks each port that it assigns until the port's server listens.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HOST = "127.0.0.1"
 FIRST, END = 61_000, 65_536
 WORKERS = 4
 HELD = 400
-"""So many ports that were given away last are locked; servers of those before them listen, or have ended."""
+"""Number of the last assigned ports that stay locked. Servers of earlier ports listen already, or have ended."""
 
 _worker = int(re.sub(r"\D", "", os.environ.get("PYTEST_XDIST_WORKER", "")) or 0) % WORKERS
 _size = (END - FIRST) // WORKERS
@@ -49,9 +49,9 @@ def server_ports(count: int = 1) -> int:
 
 
 def _locked(port: int) -> bool:
-    """Whether no other process has given the port away; it is locked for this one, then."""
+    """Lock a port for this process. Return False when another process has locked it."""
     try:
-        # A lock of one byte of the file, at the place that has the port's number.
+        # Lock one byte of the file, at the offset with the port's number.
         fcntl.lockf(_locks, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
     except OSError:
         return False

@@ -11,7 +11,7 @@ FOREIGN, SPARK, BROWSER = "tests/interop/", "tests/spark/", "tests/browser/"
 WHOLE_FILES = (FOREIGN, SPARK, BROWSER)
 """Each file of these stays on one worker, as its tests share a JVM, a server or a browser."""
 QUICK = ("tests/unit/", "tests/property/", "tests/golden_checks/", "tests/form/", "tests/contract/client/")
-"""Rooms of tests that wait for no process: they run last, and a busy machine makes none of them fail."""
+"""Folders of tests that wait for no process. They run last, because a busy machine makes none of them fail."""
 SPARK_WORKER = "gw1"
 SPARE_NICE = 15
 """The spare worker gets next to nothing while others have something to do: these wait with time limits."""

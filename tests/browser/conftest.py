@@ -33,14 +33,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class Shared:
-    """What the files of this folder share on a worker: one cluster with its console, and the browser's files.
+    """Resources that the tests of this folder share on a worker: one cluster with its console, and the browser's files.
 
-    The cluster ends when the worker leaves the folder, so that nothing runs beside other tests.
+    The cluster ends when the worker leaves the folder, so that it does not run beside other tests.
 
     Attributes:
-        stack: ends what was started.
-        site: the console; None before the first test that wants it.
-        profile: folder where browsers keep the console's scripts, which are compiled once; None likewise.
+        stack: exit stack that stops the cluster and the console.
+        site: the console; None before the first test that requests it.
+        profile: folder in which browsers cache the console's compiled scripts; None before the first browser.
     """
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ def open_site(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Abstrac
 
 @pytest.fixture(scope="module")
 def site(open_site: Callable[..., AbstractContextManager[Site]]) -> Site:
-    """The shared cluster, with a topic `orders` of ten messages and a group `billing`; each test adds its own."""
+    """Yield the shared cluster with a topic `orders` of ten messages and a group `billing`; tests add their own."""
     if SHARED.site is None:
         SHARED.site = SHARED.stack.enter_context(open_site())
     return SHARED.site

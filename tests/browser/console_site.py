@@ -49,8 +49,8 @@ class Browser:
     def arrives(self, path: str) -> None:
         """Wait until the page has an address of the console.
 
-        The toolkit follows a link once when Enter goes down and once when it comes up, and the second time aborts the
-        first, which `wait_for_url` takes for a failure.
+        The toolkit follows a link twice, at the press and at the release of Enter. The second navigation aborts the
+        first one, and `wait_for_url` reports this as a failure.
         """
         self.page.wait_for_function("path => location.pathname + location.search + location.hash === path", arg=path)
         self.page.wait_for_selector(HEADING)

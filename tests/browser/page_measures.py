@@ -101,7 +101,7 @@ _SENTENCE = re.compile(r"[A-Za-z]+(?:[ ,;]+[a-z]+){2,}")
 MORE_STOPS = 60
 """Stops of the tabulator that are none of the actions, as scrolled texts."""
 STOPS_AT_ONCE = 10
-"""Stops between two questions of what is left."""
+"""Number of tabulator stops between two checks for unreached actions."""
 
 
 def too_wide(page: Any, width: int) -> list[str]:

@@ -18,13 +18,13 @@ from waiting import until
 
 DESK = {"width": 1280, "height": 800}
 AT_ONCE = "*, *::before, *::after { transition: none !important }"
-"""Style in which colours change at once."""
+"""Style without transitions, so that colours change at once."""
 TELEPHONE = {"width": 390, "height": 844}
 
 
 @pytest.fixture(scope="module")
 def filled(site: Site) -> Iterator[Site]:
-    """The cluster when every page has something to show: a member, dead letters, a trace, what waits."""
+    """Yield the cluster with content for every page: a member, dead letters, a trace, waiting messages."""
 
     def fail(_: object) -> None:
         raise ValueError("not today")
@@ -77,15 +77,15 @@ def opened(browser: Browser, path: str) -> Any:
 
 @dataclass
 class Seen:
-    """What was found on a page that should not be there.
+    """Headings and faults of one page.
 
     Attributes:
-        headings: of the English page and of the Chinese one.
-        wide: what is wider than a telephone, by language.
-        unreached: what the tabulator does not reach.
+        headings: heading of the page, by language.
+        wide: elements wider than a telephone, by language.
+        unreached: actions that the tabulator does not reach.
         faint: texts with little contrast, by colour scheme.
-        english: what is in English on the Chinese page.
-        complaints: of the browser.
+        english: English texts on the Chinese page.
+        complaints: errors that the browser reports.
     """
 
     headings: dict[str, str] = field(default_factory=dict)
@@ -105,7 +105,7 @@ ONLY_IN_CHINESE = (
 
 @pytest.fixture(scope="module")
 def seen(chromium: Any, filled: Site, addresses: list[str]) -> dict[str, Seen]:
-    """Every page, opened once in each language, and looked at in each way while it is open."""
+    """Open every page once in each language, run all checks on the open page, and return the results."""
     page = chromium.new_page()
     page.set_default_timeout(30_000)
     browser = Browser(page, filled)
@@ -139,7 +139,7 @@ def seen(chromium: Any, filled: Site, addresses: list[str]) -> dict[str, Seen]:
 
 
 def bad(found: dict[str, Seen], what: Callable[[Seen], Any]) -> dict[str, Any]:
-    """What is found on pages, by their addresses; without those where nothing is."""
+    """Return the faults of each page by address, without pages that have none."""
     return {path: there for path, one in found.items() if (there := what(one))}
 
 

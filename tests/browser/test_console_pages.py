@@ -1,4 +1,4 @@
-"""Topics and groups in a real browser: what is done there is done."""
+"""Topics and groups in a real browser: the actions of a page change the cluster."""
 
 from __future__ import annotations
 

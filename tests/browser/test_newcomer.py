@@ -17,7 +17,7 @@ from waiting import until
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tianzhou]:
-    """`tianzhou serve --console`, as a newcomer types it."""
+    """Run `tianzhou serve --console` as a newcomer types it."""
     pytest.importorskip("nicegui", reason="the console's packages are not installed")
     with serve(tmp_path_factory.mktemp("newcomer"), "--console", "--console-port", 0) as server:
         yield server

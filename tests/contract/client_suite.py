@@ -42,7 +42,7 @@ FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 DELAY_LEVELS = "1s 1s 1s 1s 1s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m"
 WITHIN_S = 30
 CLOCK = SystemClock()
-"""Time of a check: the machine's time, or the loop's time where the loop is virtual (`shared_loop`)."""
+"""Clock of the checks: the machine's time, or the time of a virtual loop (`shared_loop`)."""
 
 Check = Callable[[str, Path], Awaitable[None]]
 
@@ -478,7 +478,7 @@ async def a_group_begins_where_it_wants(namesrv: str, folder: Path) -> None:
     async with Producer(fresh("P"), namesrv) as producer:
         for i in range(3):
             await producer.send(Message(topic, b"old%d" % i))
-        await asyncio.sleep(0.5)  # 4.9.7 answers the message whose store time is nearer
+        await asyncio.sleep(0.5)  # 4.9.7 returns the message with the nearest store time
         between = CLOCK.now_ms()
         await asyncio.sleep(0.01)
         for i in range(2):

@@ -423,7 +423,7 @@ async def an_admin_inside_a_namespace_sees_its_own_names(namesrv: str, folder: P
             lag = await admin.groups.lag(group, topic)
             return [(one.queue.topic, one.lag) for one in lag.queues] == [(topic, 1)]
 
-        # Apache acknowledges messages a little before its queues show them.
+        # Apache acknowledges messages shortly before pulls can read them.
         await until_async(second_is_unread, "the second message is unread")
         (found,) = await admin.messages.by_key(topic, "k")
         viewed = await admin.messages.by_offset_id(sent.offset_msg_id)

@@ -1,4 +1,4 @@
-"""Our producers' further promises against our own server, on one event loop."""
+"""Further checks of our producers against our own server, on one event loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shared_loop import SharedLoop
 
 @pytest.fixture(scope="module")
 def namesrv(shared_loop: SharedLoop, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Address of the name server of a broker that checks transactions after one second and every second."""
+    """Return the name server's address of a broker that checks transactions after one second and every second."""
     quick = {"transaction_check_interval": 1_000, "transaction_time_out": 1_000}
     return shared_loop.open(own_server(tmp_path_factory.mktemp("server"), **quick))
 

@@ -17,7 +17,7 @@ from tianzhou.errors import BrokerError
 
 @pytest.fixture(scope="module")
 def namesrv(shared_loop: SharedLoop, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Address of the name server of a broker that filters by SQL92."""
+    """Return the address of the name server of a broker that filters by SQL92."""
     return shared_loop.open(own_server(tmp_path_factory.mktemp("server")))
 
 

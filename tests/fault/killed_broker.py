@@ -75,13 +75,13 @@ class KilledBroker:
     async def kill(
         self, broker: Tianzhou, after: int, counted: Callable[[], int], writers: Iterable[Coroutine[Any, Any, None]]
     ) -> None:
-        """Kill the broker under load, and wait for the writers, which notice.
+        """Kill the broker under load, and wait for the writers, which end when the broker is down.
 
         Args:
-            broker: its present process.
-            after: how many more messages `counted` has to count before the kill.
-            counted: counts the acknowledged messages, or the delivered ones, of all lives.
-            writers: write until the broker is gone.
+            broker: present process of the broker.
+            after: number of further messages that `counted` must count before the kill.
+            counted: function that counts the acknowledged or delivered messages of all processes of the broker.
+            writers: coroutines that write until the broker is down.
         """
         wanted = counted() + after
         writing = [asyncio.create_task(writer) for writer in writers]

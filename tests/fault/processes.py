@@ -45,7 +45,7 @@ def forked(
         stdin: a descriptor, or PIPE or DEVNULL of `subprocess`.
         stdout: a descriptor, or PIPE of `subprocess`.
         stderr: a descriptor.
-        program: Python code that is run in the place of the command.
+        program: Python code to run in place of the command.
     """
     with contextlib.ExitStack() as stack:
         ours: list[IO[bytes] | None] = [None, None]
@@ -76,9 +76,9 @@ class Tianzhou:
         stdin: as for Popen; nothing by default.
         stdout: as for Popen; a file by default, see `out`.
         namesrv: the address in its environment.
-        program: Python code that is run in the place of the command, with `args` as its command line.
-        fresh: whether a new interpreter runs it: for tests of a start and of memory. Other processes are forked from an
-            interpreter that has imported the package.
+        program: Python code to run in place of the command, with `args` as its command line.
+        fresh: whether a new interpreter runs the command, for tests of a start and of memory. Other processes are
+            forked from an interpreter that has imported the package.
     """
 
     def __init__(
@@ -128,12 +128,12 @@ class Tianzhou:
 
     @property
     def out(self) -> str:
-        """The text that the process has written to stdout so far."""
+        """Return the text that the process has written to stdout so far."""
         return self._files[0].read_text(encoding="utf-8", errors="replace")
 
     @property
     def err(self) -> str:
-        """The text that the process has written to stderr so far."""
+        """Return the text that the process has written to stderr so far."""
         return self._files[1].read_text(encoding="utf-8", errors="replace")
 
     @property
@@ -175,7 +175,7 @@ class Tianzhou:
         return int(found[1]) * 1024
 
     def cpu_s(self) -> float:
-        """Return the processor time that the process has taken, in seconds."""
+        """Return the processor time that the process has used, in seconds."""
         figures = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
         return sum(map(int, figures[11:13])) / os.sysconf("SC_CLK_TCK")
 
@@ -186,11 +186,11 @@ class Tianzhou:
 
 
 def serve(folder: Path, *args: object, data: str = "data", fresh: bool = False) -> Tianzhou:
-    """Start `tianzhou serve` on free ports, its ready line as JSON.
+    """Start `tianzhou serve` on free ports, with a ready line in JSON.
 
     Args:
-        folder: its working directory.
-        args: further words of the command line.
+        folder: working directory of the server.
+        args: further arguments of the command line.
         data: the folder of the server's data.
         fresh: see `Tianzhou`.
     """

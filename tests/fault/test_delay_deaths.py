@@ -29,7 +29,7 @@ LEVELS = "1s 2s 3s 5s"
 DELAYS_MS = (1_000, 2_000, 3_000, 5_000)
 SHORT_LEVELS = "1s 2s"
 SHORT_DELAYS_MS = (1_000, 2_000)
-"""The same of a broker that is a process, whose time does not fly."""
+"""Delays for a broker in its own process, which cannot use virtual time."""
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 TOPIC = "Later"
 QUEUE = MessageQueue(TOPIC, "broker-a", 0)
@@ -160,7 +160,7 @@ class Attack(KilledBroker):
                 await asyncio.sleep(0.002)
 
     async def watch(self) -> None:
-        """Count deliveries until the broker is gone: a broker is killed while it delivers."""
+        """Count deliveries until the broker is down. The test kills the broker while it delivers."""
         with contextlib.suppress(TianzhouError):
             async with PullConsumer("watcher", self.namesrv) as consumer:
                 while True:

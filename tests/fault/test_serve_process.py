@@ -26,7 +26,7 @@ RSS_ANON_LIMIT = 120 * 1024 * 1024
 PRODUCE_LIMIT = 160 * 1024 * 1024
 LINES = 100_000
 JOB_LIMIT_S = 300.0
-"""The main job starts Java and Spark, while others may want the same core."""
+"""Long, because the main job starts Java and Spark while other processes may use the same core."""
 
 
 @dataclass
@@ -233,11 +233,11 @@ MOMENTS = {
     "Java": lambda pid, _: any(command_line(one).partition(b"\0")[0].endswith(b"java") for one in descendants(pid)),
     "Parquet": lambda _, out: any(out.rglob("*.parquet")),
 }
-"""What there is when the main job is interrupted: asked of its process id and of its folder."""
+"""Conditions on which the test interrupts the main job: functions of the job's process id and folder."""
 
 
 def command_line(pid: int) -> bytes:
-    """Return the command line of a process, nothing when the process has ended."""
+    """Return the command line of a process; empty when the process has ended."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     return b""

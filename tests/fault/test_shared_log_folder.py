@@ -10,11 +10,11 @@ from waiting import until
 
 
 def broker(folder: Path, name: str, log: Path) -> Tianzhou:
-    """Start a broker whose log is in a folder.
+    """Start a broker whose log is in a given folder.
 
     Args:
-        folder: of the broker's own files.
-        name: of the broker.
+        folder: folder of the broker's other files.
+        name: name of the broker.
         log: the folder of the log.
     """
     path = folder / f"{name}.conf"

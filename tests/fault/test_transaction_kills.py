@@ -87,7 +87,7 @@ class Attack(KilledBroker):
                 await producer.send_in_transaction(Message(TOPIC, b"last.0"), lambda *_: ROLLBACK)
                 while not wanted <= set(await self.read()):
                     await asyncio.sleep(0.3)
-            # Some more rounds of checks: nothing comes twice, and nothing that was rolled back.
+            # Wait for more rounds of checks, in which duplicates or rolled-back messages would arrive.
             await asyncio.sleep(5 * CHECK_EVERY_MS / 1000)
             return await self.read()
 

@@ -28,7 +28,7 @@ DEFAULTS: dict[str, str] = {
     "storePathRootDir": "`~/store`",
     "slaveReadEnable": "`false`; `true` at a slave and at a member of a group",
 }
-"""Defaults that differ from machine to machine, or from role to role."""
+"""Defaults that depend on the machine or on the role."""
 
 BROKER: dict[str, str] = {
     "logLevels": "Tianzhou's own: levels of the log, `INFO` or `tianzhou.remoting=DEBUG`, several by commas; may be"

@@ -30,9 +30,9 @@ def sources() -> str:
 
 
 SOURCE = sources()
-# One pass for all keys: a search for each key reads the whole source four hundred times.
+# Search for all keys in one pass, because one search per key would read the whole source four hundred times.
 READ = {
-    # By attribute, or by name as the flow control does.
+    # Code reads a setting as an attribute, or by its name in quotation marks as the flow control does.
     *re.findall(r"\.(\w+)\b(?!\s*=[^=])", SOURCE),
     *re.findall(r'"(\w+)(?=")', SOURCE),
 }

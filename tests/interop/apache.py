@@ -27,7 +27,7 @@ HOST = "127.0.0.1"
 SEGMENT_SIZE = 64 * 1024 * 1024
 START_TIMEOUT = 180
 UNREGISTERED_S = 1.0
-"""How long a listening broker may stay unregistered before it is asked to register again."""
+"""Seconds that a listening broker may stay unregistered before the test requests its registration."""
 STOP_TIMEOUT = 90
 EXIT_TIMEOUT = 15
 PATIENT: dict[str, object] = {"waitTimeMillsInSendQueue": 60_000, "osPageCacheBusyTimeOutMills": 60_000}
@@ -210,7 +210,7 @@ class ApacheBroker(_JavaServer):
 
     Attributes:
         tls_identity: certificate and key to show to a name server that asks for them.
-        administrator: who may ask for a change of settings, when the broker checks that.
+        administrator: account that may change settings, when the broker checks accounts.
     """
 
     main_class = "org.apache.rocketmq.broker.BrokerStartup"
@@ -264,7 +264,7 @@ class ApacheBroker(_JavaServer):
     def start(self) -> None:
         """Start it and wait until the name server routes to it.
 
-        What counts is the route: a broker of 5.3.3 says that it is ready also when its first registration failed.
+        Do not use the ready line, because a broker of 5.3.3 prints it even when its first registration has failed.
         """
         self.launch()
         self.await_registered()
@@ -277,8 +277,9 @@ class ApacheBroker(_JavaServer):
     def await_registered(self) -> None:
         """Wait until the name server routes to it.
 
-        5.3.3 registers with name servers that it has found reachable. On a busy machine it has found none yet when it
-        first registers, and tries again after ten seconds; a change of its permission has it register at once.
+        A broker of 5.3.3 registers only with reachable name servers. On a busy machine its first registration may
+        come before it has found one, and it retries after ten seconds. A change of its permission makes it register
+        at once.
         """
         next_try = 0.0
 
@@ -286,7 +287,7 @@ class ApacheBroker(_JavaServer):
             nonlocal next_try
             self._check_alive()
             if self._is_routed():
-                # The address may be routed to since a broker had it that was killed just now.
+                # The address may still have the route of a broker that was killed just before.
                 return accepts(self.address)
             if next_try == 0.0:
                 if accepts(self.address):
@@ -368,7 +369,7 @@ def serving(
         version: of both.
         conf: settings of the broker.
         accounts: its `plain_acl.yml`.
-        administrator: who may change its settings, if it checks who asks.
+        administrator: account that may change the broker's settings, if the broker checks accounts.
     """
     namesrv = ApacheNamesrv(version=version)
     broker = None

@@ -1,4 +1,4 @@
-"""Our broker, or Apache's, at Apache's name server, to be asked the same."""
+"""Our broker, or Apache's, at Apache's name server, for tests that send both the same requests."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ _together = at_once.Together()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a test that is marked `at_once` together with others."""
+    """Run a test marked `at_once` together with others."""
     if pyfuncitem.get_closest_marker(at_once.MARKER) is None:
         return None
     return True if _together.run(pyfuncitem) else None
@@ -43,7 +43,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Wait for tests that run together, before servers of their file end."""
+    """Wait for tests that run together before the servers of their file end."""
     _together.before(item, nextitem)
 
 

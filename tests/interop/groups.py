@@ -26,7 +26,7 @@ MEMBERS_OF = 901
 
 
 class Links:
-    """TCP links between the members of a group, in a process of their own (`benchmarks/faults/links.py`)."""
+    """TCP links between the members of a group, in their own process (`benchmarks/faults/links.py`)."""
 
     def __init__(self) -> None:
         self._own: Sequence[int] = ()
@@ -37,7 +37,7 @@ class Links:
         """Start the process.
 
         Args:
-            own_ports: where the members listen for each other, by their numbers.
+            own_ports: port on which each member listens for the others, by member number.
         """
         self._own = own_ports
         pairs = list(itertools.permutations(range(len(own_ports)), 2))
@@ -50,19 +50,19 @@ class Links:
         self._heard("ready")
 
     def peers_of(self, number: int) -> str:
-        """Return the list of peers of a member: itself where it listens, the others behind links."""
+        """Return the peer list of a member: its own port, and the link to each other member."""
         ports = (self._ports.get((number, other), port) for other, port in enumerate(self._own))
         return ";".join(f"n{other}-{HOST}:{port}" for other, port in enumerate(ports))
 
     def cut_off(self, number: int) -> None:
-        """Cut a member off from the others, and the others from it; clients still reach it."""
+        """Cut all links from and to a member. Clients still reach the member."""
         for other in range(len(self._own)):
             if other != number:
                 self._order(f"cut n{number} n{other}")
                 self._order(f"cut n{other} n{number}")
 
     def mend(self) -> None:
-        """Let everything arrive again, with what was sent meanwhile."""
+        """Restore all links, and deliver the bytes that were sent meanwhile."""
         self._order("mend")
 
     def _order(self, line: str) -> None:
@@ -78,7 +78,7 @@ class Links:
         assert self._process.stdout.readline().strip() == word, "the process of the links has ended"
 
     def close(self) -> None:
-        """End the process."""
+        """Kill the process of the links."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
@@ -93,8 +93,8 @@ class Group:
         folder: where each member has its folder.
         conf: settings of every member.
         members: by their place in the group; n0 is the first.
-        kinds: what each of them is: `tianzhou`, or a version of Apache's.
-        links: what members reach each other by, where it is to be cut.
+        kinds: kind of each member: `tianzhou`, or a version of Apache's broker.
+        links: links between the members, for tests that cut them.
     """
 
     namesrv: str
@@ -220,7 +220,7 @@ def group(
         folder: for its files.
         kinds: what each member is.
         conf: settings of every member.
-        links: what members reach each other by, where it is to be cut.
+        links: links between the members, for tests that cut them.
     """
     with name_server(folder) as namesrv:
         found = Group(namesrv, folder, conf or {}, links=links)

@@ -143,7 +143,7 @@ class OwnBroker:
     def stop(self) -> None:
         """Stop it cleanly; a store that is left open is an error."""
         if self._process is not None:
-            # It registers before it is ready, and ends without closing its store when it is told to in between.
+            # The broker registers before it is ready. A signal between the two would end it without closing its store.
             until(self._is_ready, "tianzhou is ready", within_s=START_TIMEOUT, every_s=0.1)
             self._process.terminate()
             code = self._process.wait(STOP_TIMEOUT)

@@ -439,7 +439,7 @@ async def test_a_slave_that_becomes_master_lets_no_group_pass_over_what_comes_ne
 
 @pytest.mark.parametrize("role", ["SLAVE", "ASYNC_MASTER"])
 async def test_slave_read_enable_is_applied_at_once(tmp_path: Path, role: str) -> None:
-    """Apache 5.3.3's slaves answer pulls with code 2 while the key is false; a master serves them in any case."""
+    """Slaves of Apache 5.3.3 answer pulls with code 2 while the key is false; a master always serves them."""
     async with AsyncExitStack() as stack:
         names = await stack.enter_async_context(name_server(tmp_path))
         namesrv = f"127.0.0.1:{names.port}"
@@ -460,7 +460,7 @@ async def test_slave_read_enable_is_applied_at_once(tmp_path: Path, role: str) -
             assert (await client.invoke(changed.address, change, 5000)).code == ResponseCode.SUCCESS
 
         async def codes(code: RequestCode = RequestCode.PULL_MESSAGE) -> set[tuple[int, str]]:
-            """Codes and remarks of pulls that the handler serves, and of those that are served as a run."""
+            """Pull several times, and return the codes and remarks of the replies."""
             pulls = [
                 ask(
                     client, changed.address, code, consumer_group="g", topic="orders", queue_id=0, queue_offset=0,
@@ -489,7 +489,7 @@ async def test_a_configured_ha_address_goes_before_what_name_servers_answer(tmp_
     async with AsyncExitStack() as stack:
         names = await stack.enter_async_context(name_server(tmp_path))
         namesrv = f"127.0.0.1:{names.port}"
-        # A master that no name server knows.
+        # Start a master that is registered at no name server.
         master = await stack.enter_async_context(broker(tmp_path, "", "ASYNC_MASTER", 0))
         client = await stack.enter_async_context(RemotingClient())
         await send(client, master.address, b"before", topic="orders")

@@ -1,6 +1,6 @@
-"""A query from topic to topic, transformed, exactly once; as a process of its own, a test can kill it.
+"""A query that transforms messages from topic to topic exactly once, in its own process, which a test can kill.
 
-The process prints `started` when the query runs, and goes on until it is killed.
+The process prints `started` when the query runs, and runs until it is killed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def begin(spark: Any, address: str, source: str, target: str, checkpoint: str, *
         source: the topic that is read.
         target: the topic that is written.
         checkpoint: the folder of the query's progress.
-        available_now: whether the query ends when it has written the messages that are in the topic now.
+        available_now: whether the query ends after it has written the messages that the topic contains now.
     """
     rows = (
         spark.readStream.format("tianzhou")

@@ -18,7 +18,7 @@ OPTIONS = "spark.driver.extraJavaOptions"
 JAVA = {OPTIONS: f"{settings('test')[OPTIONS]} -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"}
 """Settings of a session."""
 QUERY_LIMIT_S = 300
-"""A query of these tests takes seconds; others may want the same core."""
+"""Long, because a query of these tests takes seconds and other processes may use the same core."""
 
 
 def environment(folder: Path) -> dict[str, str]:

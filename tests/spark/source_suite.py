@@ -153,7 +153,7 @@ class Stream:
 Check = Callable[[Any, Peer, Path], None]
 CHECKS: list[Check] = []
 OF_SPARK: list[Check] = []
-"""Those of the checks whose outcome is Spark's and the source's, whichever server answers."""
+"""Checks whose outcome depends on Spark and the source only, not on the server."""
 
 
 def check(function: Check) -> Check:

@@ -28,7 +28,7 @@ END_LIMIT_S = 300
 POLL_S = 0.1
 """Looking more often takes a tenth of a processor from the query that is waited for."""
 LONGEST_PAUSE_S = 0.5
-"""After the query has got to where it is to be killed; a batch takes about as long."""
+"""Maximum pause in seconds between the chosen progress of the query and its kill; about the time of a batch."""
 
 
 def workers(pid: int) -> list[int]:
@@ -84,7 +84,7 @@ class Query:
         return bool(found)
 
     def until(self, server, target: str, count: float) -> None:
-        """Wait until so many rows are in the target, or the query has failed."""
+        """Wait until the target has `count` rows, or the query has failed."""
         deadline = time.monotonic() + END_LIMIT_S
         while sum(server.maxima(target).values()) < count and self.process.poll() is None:
             assert time.monotonic() < deadline, f"the query does not get on, see {self.errors.name}"
@@ -92,14 +92,14 @@ class Query:
 
 
 def attack(spark, server, folder: Path, rounds: int, seed: int) -> None:
-    """Kill the query's process in each round; let the shared session end what is left.
+    """Kill the query's process in each round, then run the query to its end in the shared session.
 
     Args:
         spark: the session that runs the query to its end.
-        server: has both topics.
-        folder: of the checkpoint and of what the processes write.
-        rounds: how many processes are killed; in every second one, workers are killed before.
-        seed: of every choice.
+        server: server with both topics.
+        folder: folder of the checkpoint and of the processes' output.
+        rounds: number of processes to kill; in every second round the workers are killed first.
+        seed: seed of all random choices.
     """
     print(f"seed {seed}")
     rng, environ = random.Random(seed), environment(folder)

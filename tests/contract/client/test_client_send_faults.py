@@ -162,7 +162,7 @@ async def test_a_new_master_is_found_although_the_former_one_lives(trouble, chos
             cluster.brokers = [new]
             with pytest.raises((BrokerError, RequestTimeout)):
                 await producer.send(MESSAGE, queue)
-            # That the name server was asked does not say that the answer has come.
+            # Wait for the new route, not only for the request to the name server.
             await until_async(lambda: producer.instance.routes.addresses() == [new.address])
             assert (await producer.send(MESSAGE, queue, timeout_ms=10_000)).status is SendStatus.SEND_OK
             assert new.asked(310)

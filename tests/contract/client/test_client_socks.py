@@ -32,7 +32,7 @@ def config(port: int, network: str = "0.0.0.0/0", **login: str) -> dict[str, dic
 
 @pytest.fixture(scope="module")
 def namesrv(shared_loop: SharedLoop, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Address of a name server with a broker; clients reach both through a proxy."""
+    """Return the address of a name server with a broker; clients reach both through a proxy."""
     return shared_loop.open(own_server(tmp_path_factory.mktemp("server")))
 
 

@@ -44,7 +44,7 @@ def context(authority: Authority, *, host_names: bool = False) -> ssl.SSLContext
 
 @pytest.fixture(scope="module")
 def namesrv(shared_loop: SharedLoop, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Address of a name server that takes TLS connections only, as its broker does."""
+    """Return the address of a name server that accepts TLS connections only, as its broker does."""
     return shared_loop.open(enforcing(tmp_path_factory.mktemp("servers")))
 
 

@@ -64,7 +64,7 @@ def test_a_seed_leaves_nothing_in_memory(scenario: str) -> None:
 
 @pytest.fixture(scope="module")
 def digests() -> list[str]:
-    """What each scenario does in this process from one seed."""
+    """Return the digest of each scenario's run in this process from one seed."""
     return [run(name, 7).digest for name in SHARES]
 
 

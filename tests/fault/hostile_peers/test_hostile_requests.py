@@ -35,9 +35,9 @@ MOST_WAIT_S = 1.0
 """So long nobody waits, twice in a row for the same code."""
 MOST_MEMORY = 100 << 20
 PATIENCE_S = 0.02
-"""A request without an answer by then waits for something, as pulls do."""
+"""Seconds after which an unanswered request counts as a request that waits on purpose, as pulls do."""
 MOST_CPU_S = 120.0
-"""Seconds of a processor that servers and test may take together; they take a tenth. Others may make it last longer."""
+"""Maximum processor time in seconds of servers and test together; ten times the usual. Other processes do not count."""
 KEPT = "kept-topic"
 READER = "kept-reader"
 SAMPLE = 12

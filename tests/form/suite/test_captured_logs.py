@@ -1,4 +1,4 @@
-"""What tests read of logs does not depend on which libraries the tests before them have loaded."""
+"""The log texts that tests capture do not depend on libraries that earlier tests have loaded."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 
 
 class JsonLogger(logging.Logger):
-    """Gives each handler a form of its own, as Spark's loggers do."""
+    """A logger that replaces the formatter of each handler, as Spark's loggers do."""
 
     def addHandler(self, hdlr: logging.Handler) -> None:  # noqa: N802 - the standard library's name
-        """Attach a handler, changed."""
+        """Replace the handler's formatter, and attach the handler."""
         hdlr.setFormatter(logging.Formatter('{"msg": "%(message)s"}'))
         super().addHandler(hdlr)
 

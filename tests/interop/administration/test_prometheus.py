@@ -1,4 +1,4 @@
-"""A real Prometheus: it scrapes our servers, each query of the dashboard has data, and each alarm fires."""
+"""A real Prometheus scrapes our servers: each query of the dashboard has data, and each alarm fires."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def broker(folder: Path, namesrv: str, role: str, broker_id: int) -> Broker:
 
 @asynccontextmanager
 async def prometheus(folder: Path, targets: list[str]) -> AsyncIterator[str]:
-    """A running Prometheus that scrapes twice a second; gives its address."""
+    """Run a Prometheus that scrapes twice a second, and yield its address."""
     port = server_ports()
     shutil.copy(ALARMS, folder / "alarms.yml")
     config = {
@@ -91,7 +91,7 @@ async def prometheus(folder: Path, targets: list[str]) -> AsyncIterator[str]:
 
 
 async def ask(where: str, path: str, **query: str) -> Any:
-    """The data of Prometheus's answer; None while it does not answer."""
+    """Return the data of Prometheus's answer; None while Prometheus does not answer."""
     url = f"{where}/api/v1/{path}?{urllib.parse.urlencode(query)}"
 
     def fetch() -> Any:
@@ -105,7 +105,7 @@ async def ask(where: str, path: str, **query: str) -> Any:
 
 
 async def traffic(namesrv: str, master: Broker) -> None:
-    """Messages of every kind, one that is given up, one that waits, and a refusal."""
+    """Send normal, delayed and transactional messages, and count a dead letter, a refusal and a failed task."""
     async with Producer("shop", namesrv) as producer:
         for number in range(20):
             await producer.send(Message("orders", b"x" * 100 * number or b"x"))
@@ -150,7 +150,7 @@ async def test_each_query_of_the_dashboard_has_data_and_alarms_fire(tmp_path: Pa
                     )
                     await traffic(namesrv, master)
                     await until_async(lambda: len(seen) >= 20, "orders are consumed", within_s=PATIENCE_S)
-                    # Counters that are new need growth that a scrape has seen before.
+                    # Repeat the traffic, because a scrape must see a new counter before the counter grows.
                     await asyncio.sleep(2)
                     await traffic(namesrv, master)
                     queries = dashboard_script().queries()
@@ -197,7 +197,7 @@ PAIR = f'{{{LABELS}, consumer_group="g", topic="t", is_system="false", is_retry=
 
 
 def slow(name: str, bounds: tuple[str, str]) -> dict[str, str]:
-    """A histogram whose values are all above the first bound."""
+    """Return a histogram whose values are all above the first bound."""
     return {
         f'{name}_bucket{{{LABELS}, le="{bounds[0]}"}}': "0+0x60",
         f'{name}_bucket{{{LABELS}, le="{bounds[1]}"}}': "0+600x60",
@@ -233,7 +233,7 @@ FIRES: dict[str, dict[str, str]] = {
     "TianzhouDoctorFindsErrors": {'tianzhou_doctor_findings{instance="m", severity="error", name="disk-full"}': "1x60"},
     "TianzhouDoctorIsAway": {'tianzhou_doctor_looked_timestamp_seconds{instance="m"}': "60x60"},
 }  # fmt: skip
-"""What makes each alarm fire, as series of promtool's tests, a value a minute."""
+"""Series that make each alarm fire, in the format of promtool's tests, with one value per minute."""
 
 
 def test_each_alarm_fires_and_none_when_all_is_well(tmp_path: Path) -> None:

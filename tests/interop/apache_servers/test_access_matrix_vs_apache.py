@@ -1,6 +1,6 @@
-"""Apache's servers let in whom docs/reference/access-matrix.md says: 4.9.7 with accounts, 5.3.3 with users.
+"""Apache's servers grant access as docs/reference/access-matrix.md lists: 4.9.7 with accounts, 5.3.3 with users.
 
-What they answered is recorded; every run compares our servers with that (tests/scenario/test_access_matrix.py).
+Their answers are recorded. Every run compares our servers with the recording (tests/scenario/test_access_matrix.py).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SHOWN = "accounts-shown-4.9.7"
 
 @pytest.mark.slow
 def test_accounts_are_shown_as_recorded(apache: tuple[str, Guarded]) -> None:
-    """First in this file: other questions make further accounts."""
+    """Run first in this file, because other tests create further accounts."""
     version, servers = apache
     if access_matrix.KINDS[version] != ACCOUNTS:
         return

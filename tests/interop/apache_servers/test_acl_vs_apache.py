@@ -101,7 +101,7 @@ def signing_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
 def signed_checks(
     request: pytest.FixtureRequest, address: str, factory: pytest.TempPathFactory, names: set[str]
 ) -> Outcomes:
-    """What became of the selected checks of some names, signed by default."""
+    """Run the selected checks with the given names, signed by default, and return their outcomes."""
     checks = [check for check in selected(request) if check.__name__ in names]
     with pytest.MonkeyPatch.context() as patch:
         signing_by_default(patch)
@@ -110,7 +110,7 @@ def signed_checks(
 
 @pytest.fixture(scope="module")
 def ran(guarded: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
-    """What became of the checks at a broker with ACL 1.0."""
+    """Return the outcomes of the checks at a broker with ACL 1.0."""
     return signed_checks(request, guarded, tmp_path_factory, SIGNED)
 
 
@@ -118,7 +118,7 @@ def ran(guarded: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.T
 def ran_by_users(
     guarded_by_users: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Outcomes:
-    """What became of the checks at a broker with users."""
+    """Return the outcomes of the checks at a broker with users."""
     return signed_checks(request, guarded_by_users, tmp_path_factory, SIGNED_BY_USERS)
 
 

@@ -1,6 +1,6 @@
-"""Sends, pulls, commits and look-ups in every form a client might give them: our codes are those of Apache's broker.
+"""Sends, pulls, commits and look-ups in every form that a client may use: our codes are those of Apache's broker.
 
-Apache's are recorded (`recorded.py`), and compared with those of its running broker in `./test --slow`.
+Apache's codes are recorded (`recorded.py`). `./test --slow` compares them with the codes of a running Apache broker.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ MISSING_IN_4_9 = {
 
 
 class Ran(NamedTuple):
-    """The checks at Apache's servers of a version."""
+    """Outcomes of the checks at Apache's servers of a version."""
 
     version: str
     outcomes: Outcomes
@@ -35,7 +35,7 @@ class Ran(NamedTuple):
 
 @pytest.fixture(scope="module", params=["5.3.3", "4.9.7"])
 def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """What became of the checks at Apache's name server and broker of the wanted version."""
+    """Return the outcomes of the checks at Apache's name server and broker of the requested version."""
     with serving(request.param, {"messageDelayLevel": DELAY_LEVELS, **TRANSACTION_SETTINGS}) as address:
         checks = selected(request, ran=request.param)
         return Ran(request.param, outcomes(checks, address, tmp_path_factory.mktemp("checks")))
@@ -51,5 +51,5 @@ def test_client_with_apache(check: Check, ran: Ran, request: pytest.FixtureReque
 
 @pytest.mark.parametrize("check", PRODUCING_CHECKS, ids=lambda check: check.__name__)
 def test_producing_with_apache(check: Check, ran: Ran) -> None:
-    """Our producers' further promises."""
+    """Report the further checks of our producers."""
     tell(ran.outcomes, check)

@@ -1,7 +1,7 @@
 """Our filters against RocketMQ's filter library: what is accepted, what comes out, and the bits of bloom filters.
 
-The library's answers are recorded (`recorded.py`). `./test --slow` puts the same questions to the library itself, and
-others: `TIANZHOU_FILTER_EXPRESSIONS` sets how many expressions are compared then, `TIANZHOU_FILTER_SEED` which.
+The library's answers are recorded (`recorded.py`). `./test --slow` sends the same questions, and others, to the library
+itself. `TIANZHOU_FILTER_EXPRESSIONS` sets the number of expressions of that run, `TIANZHOU_FILTER_SEED` their choice.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tianzhou.filter import BloomFilter, IncomparableError, SqlFilter, parse_sql
 
 SEED = 92
 COUNTS = {"5.3.3": 4000, "4.9.7": 1000}
-"""Expressions whose outcome is recorded, by the version of the library."""
+"""Number of recorded expressions, by version of the library."""
 OTHER_EXPRESSIONS = int(os.environ.get("TIANZHOU_FILTER_EXPRESSIONS", "4000"))
 OTHER_SEED = os.environ.get("TIANZHOU_FILTER_SEED")
 SETS = 400
@@ -82,21 +82,21 @@ def ours(expression: str, sets: list[Properties]) -> str:
 
 
 Answerer = Callable[[str, list[str]], list[str]]
-"""What answers lines of questions of a name: a recording, or the library."""
+"""A function that answers the lines of questions of a name: from a recording, or by the library."""
 
 
 def from_recording(version: str) -> Answerer:
-    """The recorded answers of a version."""
+    """Return a function that returns the recorded answers of a version."""
     return lambda name, lines: list(recorded(f"{name}-{version}", lines))
 
 
 def from_library(version: str) -> Answerer:
-    """The answers of the library of a version."""
+    """Return a function that asks the library of a version."""
     return lambda _, lines: oracle(version, lines)
 
 
 def records(version: str) -> Answerer:
-    """The answers of the library of a version, which have to be the recorded ones."""
+    """Return a function that asks the library of a version, and compares the answers with the recorded ones."""
 
     def answer(name: str, lines: list[str]) -> list[str]:
         answers = oracle(version, lines)

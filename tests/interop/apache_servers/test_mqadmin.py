@@ -1,7 +1,7 @@
 """Our servers answer tools as Apache's 5.3.3 do: every code, bare and with fields, and every command of mqadmin.
 
-Apache's answers, of its servers and of its mqadmin at them, are recorded (`recorded.py`). Every run has our servers
-asked by Apache's mqadmin and by ours; Apache's servers, asked by both tools, run in `./test --slow`.
+The answers of Apache's servers and of Apache's mqadmin are recorded (`recorded.py`). Every run sends the commands of
+Apache's mqadmin and of ours to our servers. `./test --slow` sends the commands of both tools to Apache's servers.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ def answers(kind: str, folder: Path, version: str = SERVERS[0]) -> Answers:
 
 @pytest.fixture(scope="module")
 def apache() -> Answers:
-    """The recorded answers of Apache's servers, the last part to its own mqadmin."""
+    """Return the recorded answers of Apache's servers; the last part is the output of Apache's own mqadmin."""
     return Answers(**recorded(NAME, QUESTIONS))
 
 
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answers]:
-    """What our servers answer to Apache's mqadmin and to ours, by the version of the tool."""
+    """Return the answers of our servers to Apache's mqadmin and to ours, by version of the tool."""
     tools = (SERVERS[0], OURS)
     with ThreadPoolExecutor(2) as pool:
         running = [pool.submit(answers, "tianzhou", tmp_path_factory.mktemp("ours") / "data", tool) for tool in tools]
@@ -81,7 +81,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answers]:
 
 @pytest.fixture(scope="module")
 def ours_at_apache(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """What our mqadmin prints of Apache's servers."""
+    """Return the output of our mqadmin about Apache's servers."""
     try:
         return answers("apache", tmp_path_factory.mktemp("apache") / "data", OURS).mqadmin
     except ToolchainMissingError as error:

@@ -84,7 +84,7 @@ def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apache]:
 
 @pytest.fixture(scope="module")
 def ran(apache: Apache, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
-    """What became of the checks of the suite, with TLS as everybody's default."""
+    """Return the outcomes of the suite's checks, with TLS as the default of all clients."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(ENABLE_ENV, "true")
         patch.setenv(CONFIG_FILE_ENV, str(apache.client_file))

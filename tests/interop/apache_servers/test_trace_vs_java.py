@@ -1,6 +1,6 @@
 """Our trace records against those of Apache's client.
 
-The number of its answers is recorded (`recorded.py`); its JVM is asked in `./test --slow`.
+A digest of Java's answers is recorded (`recorded.py`). `./test --slow` asks Java itself.
 """
 
 from __future__ import annotations
@@ -73,19 +73,19 @@ Case = tuple[str, str, Traced]
 
 
 def written(version: str) -> list[Case]:
-    """Records that Java writes, too."""
+    """Return random records that Java writes too."""
     rng = random.Random(version)
     return [any_record(rng, kind) for kind in TYPES for _ in range(CASES)]
 
 
 def read(version: str) -> list[Case]:
-    """Records that Java reads."""
+    """Return random records that Java reads."""
     rng = random.Random("read " + version)
     return [any_record(rng, kind) for kind in TYPES for _ in range(20)]
 
 
 def to_be_read(version: str) -> str:
-    """The question that makes Java read our records."""
+    """Return the question that makes Java read our records."""
     whole = "".join(ours for _, ours, _ in read(version))
     return f"read\t{base64.b64encode(whole.encode()).decode()}"
 
@@ -95,25 +95,25 @@ def questions(version: str) -> list[str]:
 
 
 def as_java_writes(version: str, case: Case) -> str:
-    """Our answer to a question: the record, and the keys of its message, which 4.9.7 makes otherwise."""
+    """Return our answer to a question: the record, and, except for 4.9.7, the keys of its message."""
     question, ours, message = case
     if version == "4.9.7":
         if question.startswith("SubAfter") and "\tCLOUD\t" in question:
-            # Its own mistake: the next record would be taken for a part of it.
+            # 4.9.7 omits the separator by mistake, so that readers treat the next record as a part of this one.
             return ours.removesuffix("\x02")
         return ours
     return f"{ours} {sorted(message.index_keys())}"
 
 
 def written_by_java(version: str, answer: str) -> str:
-    """An answer of Java in the form of `as_java_writes`."""
+    """Return an answer of Java in the form of `as_java_writes`."""
     data, _, keys = answer.partition(" ")
     text = base64.b64decode(data).decode()
     return text if version == "4.9.7" else f"{text} {sorted(keys.split(','))}"
 
 
 def read_by_java(answer: str) -> list[list[str]]:
-    """Kind and message id of each record that Java has read."""
+    """Return kind and message id of each record that Java has read."""
     return [part.split("/")[:2] for part in answer.split(" ") if part.count("/") >= 3]
 
 

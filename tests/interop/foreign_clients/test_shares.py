@@ -1,6 +1,6 @@
 """Our allocation strategies and local offset files against those of Apache's Java client, and strategies of Go's.
 
-The number of Java's answers is recorded (`recorded.py`); its JVM is asked in `./test --slow`.
+A digest of Java's answers is recorded (`recorded.py`). `./test --slow` asks Java itself.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ STRATEGIES = ("AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH", "MACHINE_ROOM", "MACHIN
 
 @functools.cache
 def shares(name: str, version: str) -> tuple[list[str], list[str]]:
-    """Questions about a strategy, and what we decide."""
+    """Return questions about a strategy, and our answers."""
     rng = random.Random(f"{name} {version}")
     lines, ours = [], []
     for _ in range(CASES):
@@ -94,7 +94,7 @@ def shares(name: str, version: str) -> tuple[list[str], list[str]]:
 
 
 def questions(version: str) -> list[str]:
-    """Questions about all strategies."""
+    """Return the questions about all strategies."""
     return [line for name in STRATEGIES for line in shares(name, version)[0]]
 
 
@@ -104,14 +104,14 @@ TABLE = {
     for broker in ("broker-a", 'quo"te')
     for i in range(3)
 }
-"""What a broadcasting consumer has in its file."""
+"""Offsets in the file of a broadcasting consumer."""
 OFFSETS = [f"offsets\t{OFFSET_TABLE.dumps(TABLE).decode()}"]
 
 
 @pytest.mark.parametrize("version", toolchain.JAVA_CLIENTS)
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_members_of_both_kinds_decide_alike(name: str, version: str) -> None:
-    """Whoever computes a member's share, Java or we, it is the same."""
+    """Java and our client compute the same share of a member."""
     _, ours = shares(name, version)
     assert digest(ours) == recorded(f"shares-{version}", questions(version))[name], "./test --slow says which"
 

@@ -70,7 +70,7 @@ class Wish(NamedTuple):
 
 
 def start(name: str, namesrv: str, *wishes: Wish) -> Program:
-    """Consumers with expressions: several for a program in Java, one for a program in Go."""
+    """Start a program of consumers with expressions: several consumers in Java, one in Go."""
     stranger = STRANGERS[name]
 
     def command(home: Path) -> list[str]:
@@ -86,7 +86,7 @@ def start(name: str, namesrv: str, *wishes: Wish) -> Program:
 
 @contextmanager
 def started(name: str, namesrv: str, wishes: Sequence[Wish]) -> Iterator[dict[str, Program]]:
-    """Programs of consumers that have started, by the group; one program has them all in Java."""
+    """Yield the programs of started consumers, by group. In Java one program has all consumers."""
     with ExitStack() as stack:
         if name in JAVA:
             one = stack.enter_context(start(name, namesrv, *wishes))
@@ -101,7 +101,7 @@ def started(name: str, namesrv: str, wishes: Sequence[Wish]) -> Iterator[dict[st
 
 
 def is_of(group: str, line: Line) -> bool:
-    """Whether a line is of a group; Go's do not say so."""
+    """Whether a line belongs to a group. Lines of Go's programs name no group and always belong to it."""
     return bool(line.get("group", group) == group)
 
 
@@ -110,12 +110,12 @@ def has_started(group: str, lines: Sequence[Line]) -> bool:
 
 
 def indices(lines: Sequence[Line], group: str) -> list[int]:
-    """Numbers of the messages that a group has received so far."""
+    """Return the numbers of the messages that a group has received so far."""
     return [line["i"] for line in list(lines) if line["event"] == "received" and is_of(group, line)]
 
 
 def check_selections(programs: dict[str, Program], expected: dict[str, list[int]]) -> None:
-    """In each group exactly the expected ones arrive, each once."""
+    """Check that each group receives exactly the expected messages, each once."""
     for group, wanted in expected.items():
         programs[group].wait_for(
             lambda lines, group=group, wanted=wanted: set(indices(lines, group)) >= set(wanted),  # type: ignore[misc]
@@ -165,7 +165,8 @@ def test_refused_messages_come_again(servers: Servers, name: str) -> None:
     """Retries are not filtered away."""
     group = f"retry_{name.replace('.', '_')}"
     wish = Wish("retry", group, servers.topic, "index IN ('3', '4', '5')")
-    # The broker would make it when the message is sent back; Go's client then looks for it every half minute only.
+    # Create the retry topic first. The broker would create it when a message is sent back, and Go's client refreshes
+    # its routes only every half minute.
     create_topic(servers.namesrv, servers.broker, f"%RETRY%{group}", 1)
     with started(name, servers.namesrv, [wish]) as programs:
         programs[group].wait_for(lambda lines: len(indices(lines, group)) >= 6, PATIENCE, "no second attempts")

@@ -1,6 +1,6 @@
-"""Messages that consumers refuse again and again: the steps and the dead letter are those of Apache's broker.
+"""Messages that consumers always refuse: the retries and the dead letter are those of Apache's broker.
 
-Apache's are recorded (`recorded.py`), with the same consumers at its running broker; that one runs in `./test --slow`.
+The retries of Apache's broker are recorded (`recorded.py`). `./test --slow` runs the same consumers at Apache's broker.
 """
 
 from __future__ import annotations

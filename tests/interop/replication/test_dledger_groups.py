@@ -35,7 +35,7 @@ SLOW_MIXTURES = {
     ],
 )
 def test_each_leader_in_turn_dies_and_nothing_acknowledged_is_lost(kinds: tuple[str, ...], tmp_path: Path) -> None:
-    """Everyone who becomes the leader is killed under load and comes back; ours and Apache's get their turn."""
+    """Kill three leaders in turn under load, and restart each of them."""
     try:
         with group(tmp_path, kinds) as running:
             create_topic(running)

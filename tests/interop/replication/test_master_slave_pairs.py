@@ -36,12 +36,12 @@ class Pair:
     sync_master: bool
 
 
-# Apache's 5.3.3 slave asks for the table of topics a minute after its start, which passes while the others are asked.
+# Apache's 5.3.3 slave requests the table of topics a minute after its start. The other pairs run during this minute.
 KINDS = [(whose, version) for version in reversed(SERVERS) for whose in ("our slave", "our master")]
 
 
 def started(whose: str, version: str, folder: Path, stack: ExitStack) -> Pair:
-    """A pair that runs; the slave came when its master had messages."""
+    """Start a pair whose slave starts after its master has messages."""
     namesrv = stack.enter_context(name_server(folder))
     role = "SYNC_MASTER" if whose == "our master" else "ASYNC_MASTER"
     first = {**COMMON, "brokerRole": role}
@@ -56,7 +56,7 @@ def started(whose: str, version: str, folder: Path, stack: ExitStack) -> Pair:
         slave = ApacheBroker(namesrv, store_dir=folder / "s", home=folder / "sh", version=version, conf=second)
     stack.callback(master.kill)
     master.start()
-    # It takes what was sent before it came, too.
+    # The slave must also copy messages that were sent before its start.
     with sync.Producer("before", namesrv) as producer:
         for i in range(100):
             producer.send(Message(TOPIC, b"before %d" % i))
@@ -70,7 +70,7 @@ def started(whose: str, version: str, folder: Path, stack: ExitStack) -> Pair:
 def pairs(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[tuple[str, str], Pair]]:
-    """All pairs that the tests ask for, started at the same time."""
+    """Start all pairs of the selected tests at the same time."""
     tests = [item for item in request.session.items if item.path == request.path and isinstance(item, pytest.Function)]
     wanted = list(dict.fromkeys(item.callspec.params["pair"] for item in tests))
     with ExitStack() as stack:

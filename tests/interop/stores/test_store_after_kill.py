@@ -52,7 +52,7 @@ async def audit(namesrv: str, ledger: Ledger) -> None:
 
 
 async def write(producer: Producer, ledger: Ledger, name: str, over: asyncio.Event) -> None:
-    """Send until it is over, or the server has gone."""
+    """Send messages until `over` is set or the server is down."""
     rng = random.Random(name)
     number = 0
     while not over.is_set():

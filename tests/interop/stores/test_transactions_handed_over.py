@@ -51,7 +51,7 @@ def when_asked(message: MessageExt) -> TransactionState:
 
 
 async def produce(namesrv: str) -> None:
-    """Send, and answer that nothing is known until the broker has asked about every undecided message."""
+    """Send, and answer UNKNOWN until the broker has checked every undecided message."""
     asked: set[int] = set()
 
     def check(message: MessageExt) -> TransactionState:
@@ -62,7 +62,7 @@ async def produce(namesrv: str) -> None:
         for i in range(COUNT):
             await producer.send_in_transaction(Message(TOPIC, str(i).encode()), at_once)
         undecided = {i for i in range(COUNT) if i % 4 >= 2}
-        # Apache's broker asks about some that are decided and not marked yet, too.
+        # Apache's broker also checks some decided messages that it has not marked yet.
         await until_async(lambda: asked >= undecided, "every undecided message was asked about", within_s=PATIENCE_S)
 
 

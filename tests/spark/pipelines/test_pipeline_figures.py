@@ -112,7 +112,7 @@ def test_rates_by_window_and_group(spark):
 def test_finished_windows_become_messages(server, topic, pipeline, tmp_path):
     to = server.create(f"{topic}-rates")
     server.send(topic, ['{"status": "ok"}', '{"status": "failed"}'] * 3)
-    server.send(topic, ['{"status": "ok"}'], after_s=5)  # moves the time past the first windows
+    server.send(topic, ['{"status": "ok"}'], after_s=5)  # moves the event time past the first windows
     args = ["--window", "1 second", "--late", "0 seconds", "--checkpoint", str(tmp_path / "c")]
     assert pipeline("rates", topic, "--to", to, *args)["read"] == 7
     rates = [json.loads(m.body) for m in server.messages(to)]
@@ -133,7 +133,7 @@ def test_orders_that_were_not_paid_in_time_are_reported(server, topic, pipeline,
     assert (first["read"], first["sent"]) == (5, 1)
     assert [(m.keys, m.tags) for m in server.messages(to)] == [("a", "paid")]
 
-    server.send(payments, ['{"order": "c"}'], after_s=5)  # too late, and it moves the time on
+    server.send(payments, ['{"order": "c"}'], after_s=5)  # too late for the order; moves the event time
     pipeline(*args)
     outcomes = {m.keys: (m.tags, json.loads(m.body)) for m in server.messages(to)}
     assert {key: tag for key, (tag, _) in outcomes.items()} == {

@@ -84,7 +84,7 @@ def payments(server) -> None:
     server.create("payments", queues=4)
     bodies = [json.dumps({"status": "ok" if n % 5 else "no", "merchant": f"m{n % 2}", "order": n}) for n in range(40)]
     server.send("payments", bodies[:20])
-    # A window lasts five seconds; these messages come behind its end and behind what is late.
+    # A window lasts five seconds. These messages are later than its end and its allowed lateness.
     server.send("payments", bodies[20:], after_s=7)
 
 

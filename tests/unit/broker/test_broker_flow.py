@@ -90,7 +90,7 @@ def test_what_a_turn_of_the_loop_comes_to_late_is_refused_and_the_rest_is_not() 
 async def test_acknowledgements_that_wait_for_a_slow_disk_are_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a real loop, whose thread for the disk waits: a virtual loop would wait itself, with the requests."""
+    """Use a real loop, which serves requests while its disk thread waits. A virtual loop does the disk work itself."""
     released = threading.Event()
     original = Segment.sync
 

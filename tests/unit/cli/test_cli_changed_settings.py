@@ -61,7 +61,7 @@ def test_a_start_takes_what_a_running_broker_takes(tmp_path: Path) -> None:
             accepted = accepted_by_broker({key: value}, tmp_path)
             if accepted is None or value == accepted[key] == "":
                 continue
-            # The lines of all other keys have been read above.
+            # The test has read the lines of all other keys above.
             changed = {name: shown for name, shown in accepted.items() if shown != unchanged[name]}
             text = unread | parse_properties(format_properties(changed))
             assert text == accepted

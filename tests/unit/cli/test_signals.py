@@ -112,7 +112,7 @@ def test_an_interruption_of_a_command_that_python_ignores_comes_again() -> None:
 def test_an_interruption_that_an_import_caught_ends_the_command_before_it_serves() -> None:
     def work(imported: Callable[[], None]) -> None:
         imported()
-        # As libraries do around an import that may fail.
+        # Libraries suppress errors in this way around an import that may fail.
         with contextlib.suppress(BaseException):
             signal.raise_signal(signal.SIGINT)
         with ShutdownSignals(LIMIT_S, os._exit):
@@ -126,4 +126,4 @@ def test_an_interruption_that_an_import_caught_ends_the_command_before_it_serves
         signal.signal(signal.SIGINT, signal.default_int_handler)
     assert ended.value.code == 130
     with ShutdownSignals(LIMIT_S, lambda _: None):
-        pass  # the next command of this process does not hear of the interruption
+        pass  # the next command of this process ignores the interruption

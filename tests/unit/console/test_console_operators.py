@@ -259,7 +259,7 @@ async def test_a_proof_is_cancelled_and_another_one_waits_for_its_end() -> None:
     found.cancel()
     with pytest.raises(ClientError, match="cancelled"):
         await first
-    assert admin.topics.deleted == []  # the topic is somebody's
+    assert admin.topics.deleted == []  # the topic is not the proof's own
     assert found.last is not None
     assert found.last.error == "cancelled"
 

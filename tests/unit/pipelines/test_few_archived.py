@@ -86,7 +86,7 @@ def places(to) -> Counter:
 
 @cache
 def places_in(path: Path, *file: int) -> tuple[tuple[int, int], ...]:
-    """Queues and offsets in a file; the numbers tell one that is written anew from the former one of its name."""
+    """Return queues and offsets in a file. The numbers in the cache's key detect a rewritten file of the same name."""
     columns = pq.ParquetFile(path).read(["queueId", "queueOffset"], use_threads=False)
     return tuple(zip(*(column.to_pylist() for column in columns.columns), strict=True))
 

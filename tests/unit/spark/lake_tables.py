@@ -59,7 +59,7 @@ def table_of(options, **more):
 
 
 def iceberg_table(options):
-    """An Iceberg table as pyiceberg itself opens the table."""
+    """Open an Iceberg table as pyiceberg itself does."""
     from pyiceberg.catalog import load_catalog
 
     where = parse_lake(options)

@@ -70,7 +70,7 @@ def test_condition(tianzhou_cluster):
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory):
-    """Output of one run of all tests that fail."""
+    """Return the output of one run of all failing tests."""
     folder = tmp_path_factory.mktemp("failing")
     (folder / "test_failing.py").write_text(FAILING, encoding="utf-8")
     (folder / "test_waits.py").write_text(WAITING, encoding="utf-8")

@@ -20,7 +20,7 @@ SELDOM_MS = {
     "flush_interval_consume_queue": 60_000,
     "clean_resource_interval": 60_000,
 }
-"""Pauses of the store's own work, which hours of virtual time would otherwise mostly be spent on."""
+"""Long intervals of the store's own tasks, which would otherwise run thousands of times in hours of virtual time."""
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from tianzhou.testing.clock import VirtualClock
 async def test_a_connection_whose_sends_wait_for_the_disk_is_not_read_from_until_half_are_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a real loop, whose thread for the disk waits: a virtual loop would wait itself, with the requests."""
+    """Use a real loop, which serves requests while its disk thread waits. A virtual loop does the disk work itself."""
     released = threading.Event()
     original = Segment.sync
 

@@ -102,7 +102,7 @@ def test_the_image_of_a_service_is_the_target_with_its_libraries(name: str) -> N
 
 
 LOCKS = {"server": "fast", "console": "console"}
-"""The extra whose packages the lock of each image pins."""
+"""The extra whose packages are pinned in the lock of each image."""
 
 
 @pytest.mark.parametrize("lock", LOCKS)

@@ -76,7 +76,7 @@ def test_it_says_what_is_left_and_producers_leave(cluster: Cluster, run: Run) ->
 
 @pytest.fixture
 def virtual_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """A cluster in virtual time, and the command with it: a broker's rate of messages goes by in ten seconds."""
+    """Yield a cluster in virtual time, in which the command runs too, because a broker's rate covers ten seconds."""
     with Cluster(virtual=True) as one, one.admin() as admin:
         one.create_topic("orders", 1)
         admin.groups.create("billing")

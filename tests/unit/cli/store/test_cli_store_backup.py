@@ -20,7 +20,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A data folder with a message, stopped; its files are small, as they are copied several times."""
+    """Return the data folder of a stopped broker with one message. Small files make its many copies cheap."""
 
     async def main() -> None:
         small = {"mappedFileSizeCommitLog": "1048576", "maxHashSlotNum": "100", "maxIndexNum": "400"}
