@@ -502,7 +502,7 @@ async def test_a_configured_ha_address_goes_before_what_name_servers_answer(tmp_
             await named.ready()
             told = {"master_ha_address": named.replication.ha_address, "master_address": named.address}
             await ask(client, slave.address, RequestCode.EXCHANGE_BROKER_HA_INFO, **told)
-            await until_async(lambda: slave.replication.master == named.address, "the slave is told of another master")
+            await until_async(lambda: slave.replication.master == named.address, "the slave knows the other master")
             await send(client, master.address, b"after", topic="orders")
             await until_async(lambda: slave.store.end_offset == master.store.end_offset, "copied from the same master")
             status = slave.replication.status().ha_client_runtime_info

@@ -57,9 +57,9 @@ def consume(
         bool | None,
         typer.Option(
             "--from-beginning/--from-end",
-            help="Start at the oldest message, or behind the newest, where the group has no offset yet. Without either "
-            "a group starts at the end of a queue, but at the beginning of one whose first message is still in the "
-            "broker's memory.",
+            help="Start at the oldest message, or behind the newest, on queues without an offset of the group. Without "
+            "either option a group starts at the end of a queue, but at the first message of a queue whose first message "
+            "is still in the broker's memory.",
             show_default=False,
         ),
     ] = None,
@@ -81,7 +81,7 @@ def consume(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Write each body, as it is, to a file of this folder, and print its name."),
+        typer.Option(metavar="DIR", help="Write each body unchanged to a file in this folder, and print its name."),
     ] = None,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     tls: TlsOption = None,
@@ -93,8 +93,8 @@ def consume(
     the members of groups are not disturbed; then any part of the topic can be chosen, by time, offset and queue.
     Ctrl-C ends it.
 
-    With --out a file is named by its message's place, BROKER-QUEUE-OFFSET.body. A file that is there already is an
-    error and stays as it is.
+    With --out the name of a file is the message's position, BROKER-QUEUE-OFFSET.body. An existing file is an error and
+    is not overwritten.
 
     Example: tianzhou consume orders --since 10m --max 10
 

@@ -50,7 +50,7 @@ def produce(
     ] = None,
     body_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="File that is one message's body, byte by byte; - reads stdin to its end."),
+        typer.Option(metavar="FILE", help="Send this file unchanged as one message; - reads stdin to its end."),
     ] = None,
     tags: Annotated[str | None, typer.Option(help="Tag of every message.")] = None,
     keys: Annotated[str, typer.Option(help="Keys of every message, separated by spaces.")] = "",
@@ -59,7 +59,7 @@ def produce(
         typer.Option("-p", "--property", metavar="NAME=VALUE", help="Property of every message; may be repeated."),
     ] = None,
     delay: Annotated[int, typer.Option(help="Delay level, 1 (1 s) to 18 (2 h).", min=0, max=DELAY_LEVELS)] = 0,
-    count: Annotated[int, typer.Option(help="Send --body or --body-file so many times.", min=1)] = 1,
+    count: Annotated[int, typer.Option(help="Number of times to send --body or --body-file.", min=1)] = 1,
     group: Annotated[str, typer.Option(help="Producer group.")] = "tianzhou-cli",
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     tls: TlsOption = None,

@@ -186,10 +186,10 @@ def begin(hooks: Iterable[Hook[C]], context: C) -> list[After[C]]:
 
 
 def _guarded(hook: Callable[..., T], *arguments: Any) -> T | None:
-    """The result of a hook; None when it fails, which is logged."""
+    """Call a hook and return its result. Log its failure and return None."""
     try:
         return hook(*arguments)
-    except BaseException as error:  # noqa: BLE001 - whatever a hook raises, it must not disturb what it looks at
+    except BaseException as error:  # noqa: BLE001 - a failing hook must not disturb the send or the handler
         _log.warning("hook %r failed", hook, exc_info=failure_of(error))
         return None
 

@@ -71,7 +71,7 @@ class Background:
             # One task or callback raised the exception. In a main thread it ends the program. In this thread it would
             # end the calls of all clients of the process, so the loop continues.
             _log.exception(
-                "a task of the blocking clients' event loop raised %s; the loop goes on", type(error).__name__
+                "a task of the blocking clients' event loop raised %s; the loop continues", type(error).__name__
             )
             return False
         return True

@@ -134,7 +134,7 @@ class Rebalancer:
             return await work
         except TianzhouError as error:
             _log.info("queues of %s cannot be shared in group %s now: %s", topic, self._group, error)
-        except BaseException as error:  # noqa: BLE001 - strategies and listeners may be the user's; the sharing goes on
+        except BaseException as error:  # noqa: BLE001 - a user's strategy or listener must not stop rebalancing
             failure = failure_of(error, task)
             _log.error("queues of %s cannot be shared in group %s now", topic, self._group, exc_info=failure)
         return None

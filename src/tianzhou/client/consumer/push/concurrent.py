@@ -217,7 +217,7 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
                     result = await handler(message)
                     if result is not None:
                         result = self._handlers.answer(topic, result)
-                except BaseException as error:  # noqa: BLE001 - `_follow` raises what is not the handler's
+                except BaseException as error:  # noqa: BLE001 - `_follow` raises errors of other origin
                     failure = error
                 finally:
                     slot.since_s = None
@@ -248,7 +248,7 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
                         result = await go_on(call.waiting, call.wanted)
                     if result is not None:
                         result = self._handlers.answer(message.topic, result)
-                except BaseException as error:  # noqa: BLE001 - `_follow` raises what is not the handler's
+                except BaseException as error:  # noqa: BLE001 - `_follow` raises errors of other origin
                     failure = error
                 finally:
                     slot.since_s = None

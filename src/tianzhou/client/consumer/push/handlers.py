@@ -22,11 +22,12 @@ from tianzhou.remoting.callbacks import call_in_thread, failure_of
 Handler: TypeAlias = Callable[..., "ConsumeResult | Awaitable[ConsumeResult | None] | None"]
 """Consumes a message, or a list of messages when `consume_message_batch_max_size` is above 1.
 
-It takes a `ConsumeContext` as its second argument when it has one, or one called `context`; with `body=` it takes the
-body's value first, and what it calls `message` and `context`. Returning nothing or
-SUCCESS means consumed; so does any other value, with a warning. Raising any exception, `SystemExit` too, means: deliver
-the message again, later and after others; in an orderly consumer after a moment and before any other of its queue. Only
-Ctrl-C in the main thread is no failure of the handler: it ends the program. `ConsumeResult` has the other answers.
+The handler gets a `ConsumeContext` if it has a second argument or an argument named `context`. With `body=` it gets the
+body's value as its first argument, and the arguments named `message` and `context`. The message is consumed when the
+handler returns nothing or SUCCESS; any other value logs a warning and counts as SUCCESS. When the handler raises any
+exception, even `SystemExit`, the broker delivers the message again, later and after others. An orderly consumer retries
+it after a pause, before the next message of the queue. Only Ctrl-C in the main thread is no failure of the handler and
+ends the program. `ConsumeResult` has the other answers.
 """
 
 H = TypeVar("H", bound=Handler)

@@ -69,7 +69,7 @@ class Workers:
         while True:
             try:
                 await self._work(slot)
-            except BaseException as error:  # noqa: BLE001 - no handler's: without a successor a worker would be missing
+            except BaseException as error:  # noqa: BLE001 - no handler raised it; the worker must be replaced
                 failure = failure_of(error, slot.task)
                 _log.error("a worker failed; another takes its place", exc_info=failure)
                 del failure  # its traceback refers to the worker's values, which would stay in memory
