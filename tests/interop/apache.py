@@ -363,7 +363,7 @@ def serving(
     accounts: str | None = None,
     administrator: Account | None = None,
 ) -> Iterator[str]:
-    """Address of Apache's name server of a version, with a broker behind it; for tests that read no store afterwards.
+    """Run Apache's name server and broker of a version and yield the address, for tests that read no store afterwards.
 
     Args:
         version: of both.

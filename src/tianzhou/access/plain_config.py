@@ -137,7 +137,7 @@ def check_account(account: Account) -> None:
 
 
 def parse_config(text: str, source: str) -> PlainConfig:
-    """What a file says; an empty one says nothing.
+    """Return the content of a file; an empty file has no accounts.
 
     Args:
         text: the file's text.

@@ -40,7 +40,7 @@ _REFUSED: Final = {
 
 
 def read_conf(path: Path | None, *classes: type, faults: Faults | None = None) -> dict[str, str]:
-    """The values of a configuration file; keys that none of the settings classes has are noted on stderr.
+    """Return the values of a configuration file. Print a warning for each key that no settings class has.
 
     Paths in it may begin with `~` and hold `${user.home}`.
 
@@ -85,7 +85,7 @@ def _expanded(values: Mapping[str, str], source: str, faults: Faults, *, is_rais
 
 
 def read_assignments(option: str, texts: Iterable[str], *classes: type, faults: Faults | None = None) -> dict[str, str]:
-    """The values of `KEY=VALUE` texts of a command line.
+    """Return the values of `KEY=VALUE` texts of a command line.
 
     Args:
         option: where they stand, for messages.

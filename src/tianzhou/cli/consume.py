@@ -58,8 +58,8 @@ def consume(
         typer.Option(
             "--from-beginning/--from-end",
             help="Start at the oldest message, or behind the newest, on queues without an offset of the group. Without "
-            "either option a group starts at the end of a queue, but at the first message of a queue whose first message "
-            "is still in the broker's memory.",
+            "either option a group starts at the end of a queue, but at the first message of a queue that still has "
+            "this message in the broker's memory.",
             show_default=False,
         ),
     ] = None,

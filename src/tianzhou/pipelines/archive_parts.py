@@ -44,7 +44,7 @@ _ParquetWriter: Any = pq.ParquetWriter  # its stubs know fewer arguments
 
 
 def days(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows of a batch by the day they were stored on, UTC, in runs of neighbours.
+    """Return the rows of a batch by the UTC day of their store time, in runs of neighbouring rows.
 
     Args:
         batch: with the column `storeTimestamp`.

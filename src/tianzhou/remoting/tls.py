@@ -121,7 +121,7 @@ KEYS: Final = frozenset(key_of(field) for field in fields(TlsSettings))
 def load_tls(
     values: Mapping[str, str] | None = None, *, source: str = "configuration", faults: Faults | None = None
 ) -> TlsSettings:
-    """The settings of these values and of the file that `tls.config.file` names.
+    """Return the settings of these values and of the file that `tls.config.file` names.
 
     Args:
         values: a configuration; keys other than `tls.*` are left alone.

@@ -658,7 +658,7 @@ class Messages(Blocking):
         return self._run(self._async.tracks(message))
 
     def by_time(self, topic: str, begin_ms: int = 0, end_ms: int = FOREVER_MS, *, limit: int = 100) -> list[MessageExt]:
-        """The newest messages of a topic within a time, the newest first.
+        """Return the newest messages of a topic within a time range, the newest first.
 
         The query reads at most 64 MiB of records and bodies. Above this size it returns fewer messages than `limit`.
         For those before them, ask again up to the last one's store time.

@@ -92,7 +92,7 @@ class Background:
         )
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Have the loop do the work, and wait for its result.
+        """Run the work on the loop and wait for its result.
 
         An interrupted wait, as by Ctrl-C, cancels the work.
 

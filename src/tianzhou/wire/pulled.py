@@ -46,7 +46,7 @@ def to_message(
     allowance: Allowance | None = None,
     unpacked: UnpackedBodies | None = None,
 ) -> list[MessageExt]:
-    """The messages a record delivers: one, or those of an inner batch (wire.md §5).
+    """Return the messages that a record delivers: one message, or the messages of an inner batch (wire.md §5).
 
     The compressed bit is cleared, and a compressed body is unpacked when it is looked at (`PackedMessage`); the topic
     is the stored one (`%RETRY%…` stays). A batch that cannot be taken apart comes as one message whose body raises.
@@ -118,7 +118,7 @@ def decode_messages(
     added: bytes = b"",
     unpacked: UnpackedBodies | None = None,
 ) -> list[MessageExt]:
-    """All messages of a reply body: `decode_records` and `to_message` in one, at half their cost.
+    """Return all messages of a reply body, as `decode_records` and `to_message` together do, at half their cost.
 
     The walk over a log is of no use here: it takes records only where they say they are, and leaves their bodies out.
 

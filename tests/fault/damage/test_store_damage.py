@@ -1,6 +1,6 @@
-"""Files that are torn, changed, cut or missing: the store opens, says what it did, and serves nothing wrong.
+"""Torn, changed, cut or missing files: the store opens, logs its repairs, and serves no wrong message.
 
-Opening is done twice, because a server that opened a folder once must not fail on what it made of it.
+Each test opens the store twice, because a second start must not fail on the files that the first start has repaired.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def fill(store: MessageStore, begin: int, end: int) -> None:
 
 @pytest.fixture(scope="module")
 def originals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A store as a clean stop, the death of the process and a loss of power (nothing lost) leave it."""
+    """Create the stores that a clean stop, the death of the process and a loss of power leave; no write is lost."""
     root = tmp_path_factory.mktemp("damage")
     store = MessageStore(settings_for(root / "live"))
     store.open()
@@ -84,7 +84,7 @@ def copy(originals: dict[str, Path], tmp_path: Path) -> Iterator[Callable[[str],
 
 
 def served(store: MessageStore) -> dict[int, bytes | None]:
-    """Bodies by number as a client gets them; None where it would see that the body is not what was sent."""
+    """Return bodies by number as a client gets them; None where the client detects a damaged body."""
     found: dict[int, bytes | None] = {}
     for queue_id in range(QUEUES):
         position, end = max(store.min_offset("T", queue_id), 0), store.max_offset("T", queue_id)
@@ -108,7 +108,7 @@ def served(store: MessageStore) -> dict[int, bytes | None]:
 
 
 def open_twice(folder: Path) -> tuple[dict[int, bytes | None], list[str]]:
-    """What is served after the first opening; it goes on, stops, and opens again."""
+    """Start a store, append, stop and start it again. Return the messages and the report of the first start."""
     store = MessageStore(settings_for(folder))
     report = store.open()
     first = served(store)

@@ -88,7 +88,7 @@ def pairs(
 
 @pytest.fixture(params=KINDS, ids=lambda param: "-".join(param).replace(" ", "-"), scope="module")
 def pair(request: pytest.FixtureRequest, pairs: dict[tuple[str, str], Pair]) -> Pair:
-    """One pair after the other."""
+    """Return each pair in turn."""
     return pairs[request.param]
 
 

@@ -236,7 +236,7 @@ def messages_of(
     limit_bytes: int = MAX_UNPACKED,
     unpacked: UnpackedBodies | None = None,
 ) -> list[MessageExt]:
-    """The messages in a pull's body, without those whose tag only has the hash of a wanted one.
+    """Return the messages in a pull's body, without messages whose tag only shares the hash of a wanted tag.
 
     Args:
         body: the records.

@@ -277,7 +277,7 @@ class Records:
         return PropertyColumns(arrays.replaced(strings, odd, arrays.strings(longer, pa.binary()))).maps(kind)
 
     def bodies(self) -> Array:
-        """The bodies, unpacked.
+        """Return the unpacked bodies.
 
         Raises:
             CorruptRecord: one cannot be unpacked.
@@ -418,7 +418,7 @@ def to_batch(
     tags: frozenset[str] = frozenset(),
     compiled: CompiledColumns | None = None,
 ) -> RecordBatch:
-    """The records of a buffer as one batch.
+    """Return the records of a buffer as one batch.
 
     Args:
         buffer: what pulls brought: whole records, one behind the other, in one piece or several.

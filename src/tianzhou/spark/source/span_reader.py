@@ -343,7 +343,7 @@ def read_span(
     columns: tuple[str, ...],
     decode: Callable[..., Iterable[pa.RecordBatch]],
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a range as Arrow batches.
+    """Yield the rows of a range as Arrow batches.
 
     Args:
         reader: where to read.
@@ -351,7 +351,7 @@ def read_span(
         options: tags and waits.
         schema: schema of the batches.
         columns: the column of the row schema behind each field.
-        decode: `columns.to_batches`.
+        decode: function that converts records to batches: `columns.to_batches`.
 
     Raises:
         DataLoss: messages of the range are gone, and that is not to be skipped.
