@@ -26,7 +26,7 @@ ORDERLY: Final = "PROP_CONSUMEORDERLY"
 class Counter:
     """Samples of a count that only grows.
 
-    A smaller count drops all samples, because the topic was deleted and created again.
+    A smaller count drops all samples, as after a topic was deleted and created again.
     """
 
     __slots__ = ("_samples",)

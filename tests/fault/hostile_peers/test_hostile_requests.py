@@ -37,7 +37,7 @@ MOST_MEMORY = 100 << 20
 PATIENCE_S = 0.02
 """Seconds after which an unanswered request counts as a request that waits on purpose, as pulls do."""
 MOST_CPU_S = 120.0
-"""Maximum processor time in seconds of servers and test together; ten times the usual. Other processes do not count."""
+"""Maximum processor time in seconds of servers and test together: ten times the usual, for a busy machine."""
 KEPT = "kept-topic"
 READER = "kept-reader"
 SAMPLE = 12
