@@ -10,7 +10,7 @@ from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header
 
 ODD_TIMES_MS = (253_402_300_800_000, 1_700_000_000_123_456, 2**62, 2**63 - 1, -(2**63))
-"""The year 10000, microseconds, and what does not fit into microseconds."""
+"""A time in the year 10000, a time in microseconds, and a time that microseconds cannot represent."""
 
 
 async def send_born(

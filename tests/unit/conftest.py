@@ -12,7 +12,7 @@ from memory_folders import folders_in_memory, tmp_path, tmp_path_factory
 __all__ = ["tmp_path", "tmp_path_factory"]
 
 ON_DISK = Path(__file__).parent / "store"
-"""Files of `/dev/shm` are read in another way than those of a disk (`store/files/pages.py`)."""
+"""Tests that need a disk, because the store reads files of `/dev/shm` in another way (`store/files/pages.py`)."""
 
 
 @pytest.hookimpl(wrapper=True)

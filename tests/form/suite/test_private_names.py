@@ -19,11 +19,11 @@ ROOT = Path(__file__).parents[3]
 BY_NAME = frozenset({"setattr", "getattr", "delattr", "object"})
 """Functions whose second argument names an attribute; `patch.object` among them."""
 DEFINED = re.compile(r"(?:\bdef |\bclass |\bself\.|\bcls\.|\"|^)(_\w+)", re.MULTILINE)
-"""Where a module defines a private name: functions, classes, variables, attributes and slots."""
+"""Definitions of private names in a module: functions, classes, variables, attributes and slots."""
 MAYBE_USED = re.compile(r"\._[A-Za-z]|[\"']_[A-Za-z]|import .*\b_[A-Za-z]")
-"""Texts without a match use no private name; reading their syntax trees takes most of the time."""
+"""A text without a match uses no private name, so the test skips its syntax tree, which is slow to parse."""
 MAX_USES = 52
-"""Uses of private names in all tests; only ever lowered. Ask a probe (`tests/*_probe.py`), or add a question to one."""
+"""Maximum number of private names in all tests. Only lower it: use a probe (`tests/*_probe.py`), or extend one."""
 
 
 def uses(tests: Path = ROOT / "tests", sources: Path = ROOT / "src") -> dict[str, Counter[str]]:

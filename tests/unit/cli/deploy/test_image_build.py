@@ -27,11 +27,11 @@ DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 BASE = "python:3.11-slim"
 DEBIAN = "bookworm"
 PACKAGES = ("python3", "python3-pip", "python3-venv", "python3-dev", "ca-certificates")
-"""Debian's own Python in the place of the one that `python:3.11-slim` brings; no registry of images is asked."""
+"""Packages of the base: Debian's own Python replaces `python:3.11-slim`, so that the test needs no image registry."""
 CERTIFICATES = "etc/ssl/certs/ca-certificates.crt"
 PIP_CONF = "etc/pip.conf"
 MAX_SERVER_BYTES = 250_000_000
-"""Most that the image without the console's libraries may have above its base."""
+"""Maximum size of the image without the console's libraries, above the size of its base."""
 CHROOT = ("--isolation", "chroot")
 USER_ID = 10001
 
@@ -178,7 +178,7 @@ def test_images_have_no_compiler_no_pip_and_no_tests(engine: Engine, server: str
     )
     for image in (server, console):
         found = engine.in_new(image, "sh", "-c", search)
-        # Debian's own Python, in the place of the one that `python:3.11-slim` brings, has a pip.
+        # Debian's Python in the base has a pip at this path.
         assert [path for path in found.splitlines() if path != "/usr/bin/pip"] == [], image
 
 

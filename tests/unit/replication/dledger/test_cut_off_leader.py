@@ -15,7 +15,7 @@ from tianzhou.replication.dledger.timings import Timings
 
 NAMES = ["n0", "n1", "n2"]
 MOST_MS = 12_000
-"""Six seconds to miss the leader, a round of questions of three at most, and an election."""
+"""Maximum ms to a new leader: six seconds to miss the leader, at most three for a round of votes, and an election."""
 
 
 def role(node: OurNode | ApacheNode) -> Role:
