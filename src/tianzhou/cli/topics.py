@@ -21,6 +21,7 @@ from tianzhou.cli.output import (
     print_json,
     print_line,
     print_names,
+    print_note,
     print_rows,
 )
 from tianzhou.cli.signals import run_client
@@ -203,17 +204,33 @@ def create(
 
     Example: tianzhou topic create orders --queues 4
     """
-    brokers = with_admin(
-        namesrv,
-        tls,
-        lambda admin: admin.topics.create(
+
+    async def work(admin: Admin) -> tuple[list[str], list[str]]:
+        made = await admin.topics.create(
             topic, read_queue_nums=queues, write_queue_nums=queues, perm=PERMISSIONS[perm], order=order, cluster=cluster
-        ),
-    )
+        )
+        return made, await _brokers_without(topic, cluster, admin)
+
+    brokers, without = with_admin(namesrv, tls, work)
     if output is Output.json:
         print_json({"topic": topic, "queues": queues, "brokers": brokers})
     else:
         print_line(f"topic {topic} with {counted(queues, 'queue')} on {', '.join(brokers)}")
+    for name in without:
+        print_note(
+            f"broker {name} had no master, so topic {topic} was not created on it; repeat the command when tianzhou "
+            "status shows its master"
+        )
+
+
+async def _brokers_without(topic: str, cluster: str | None, admin: Admin) -> list[str]:
+    """Return the brokers of a cluster, or of all, that do not have a topic: a group's brokers before an election."""
+    info = await admin.cluster.info()
+    names = set(info.broker_addr_table)
+    if cluster is not None:
+        names &= set(info.cluster_addr_table.get(cluster, ()))
+    route = await admin.topics.route(topic)
+    return sorted(names - {data.broker_name for data in route.queue_datas})
 
 
 @app.command()
