@@ -228,3 +228,42 @@ class PacedTransport:
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Return an item of the TLS transport's extra information."""
         return self._transport.get_extra_info(name, default)
+
+
+class LostTransport:
+    """The transport of a TLS connection that is lost: it accepts calls, does nothing and holds no memory."""
+
+    __slots__ = ()
+
+    def write(self, data: bytes) -> None:
+        """Drop the bytes."""
+
+    def writelines(self, pieces: list[bytes]) -> None:
+        """Drop the pieces."""
+
+    def get_write_buffer_size(self) -> int:
+        """Return 0: no bytes wait for the peer."""
+        return 0
+
+    def close(self) -> None:
+        """Do nothing: the transport is closed."""
+
+    def abort(self) -> None:
+        """Do nothing: the transport is closed."""
+
+    def is_closing(self) -> bool:
+        """Return True: the transport is closed."""
+        return True
+
+    def pause_reading(self) -> None:
+        """Do nothing: the peer sends no more."""
+
+    def resume_reading(self) -> None:
+        """Do nothing: the peer sends no more."""
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Return the default: the socket and its addresses are gone."""
+        return default
+
+
+LOST_TRANSPORT: Final = LostTransport()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import re
@@ -26,6 +27,7 @@ from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.server import RemotingServer
 from tianzhou.remoting.tls import ServerTls, TlsSettings, client_context, load_tls
 from tianzhou.wire.command import Command, encode
+from waiting import until_async
 
 TWO = Bounds(SimpleNamespace(max_connections=2))
 BOTH_LOOPS = True
@@ -56,6 +58,23 @@ async def test_plain_and_tls_share_a_port_without_any_configuration() -> None:
         many = [secure.invoke(f"127.0.0.1:{to.port}", Command(1, body=b"%d" % n), 10_000) for n in range(2000)]
         assert [reply.body for reply in await asyncio.gather(*many)] == [b"%d" % n for n in range(2000)]
         assert len(to.connections) == 2
+
+
+async def test_a_lost_tls_connection_is_freed_without_the_garbage_collector() -> None:
+    def connections() -> int:
+        return sum(type(one) is Connection for one in gc.get_objects())
+
+    gc.collect()
+    before = connections()
+    gc.disable()
+    try:
+        async with server(TlsSettings()) as to:
+            for _ in range(3):
+                async with client(TlsSettings()) as secure:
+                    await echoed(secure, to, bytes(1_000_000))
+            await until_async(lambda: connections() == before)
+    finally:
+        gc.enable()
 
 
 async def test_enforcing_closes_who_speaks_plain(caplog: pytest.LogCaptureFixture) -> None:
