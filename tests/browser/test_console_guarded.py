@@ -70,11 +70,25 @@ def test_a_wrong_password_does_not_come_in_and_the_right_one_goes_where_it_wante
     page.get_by_role("alert").get_by_text("The name or the password is wrong.").wait_for()
     assert browser.complaints.pop().endswith("403 (Forbidden)")
     log_in(browser, "ada")
-    page.wait_for_url("**/topics/orders?x=1")
+    browser.arrives("/topics/orders?x=1")
     page.get_by_role("button", name="Log out").click()
-    page.wait_for_url("**/login")
+    page.wait_for_url("**/login", wait_until="commit")
     page.goto(browser.site.url + "/cluster")
     assert "/login" in page.url
+
+
+def test_a_slow_answer_to_logging_out_still_leads_to_the_log_in_page(browser: Any) -> None:
+    page = enter(browser, "ada", "/groups")
+    held: list[tuple[Any, Any]] = []
+    page.route("**/logout", lambda route: held.append((route, route.fetch(max_redirects=0))))
+    page.get_by_role("button", name="Log out").click(no_wait_after=True)
+    # The session is over, and the page finds that (it looks every second) before the browser has the answer.
+    page.wait_for_timeout(3_000)
+    ((route, answer),) = held
+    assert (answer.status, answer.headers["location"]) == (303, "/login")
+    route.fulfill(response=answer)
+    page.get_by_label("Password").wait_for(timeout=10_000)
+    assert page.url == browser.site.url + "/login"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -128,7 +142,7 @@ def test_a_session_ends_when_its_account_is_deleted(browser: Any) -> None:
     page.get_by_text(re.compile("the session has ended; log in again", re.IGNORECASE)).wait_for()
     with sync.Admin(browser.site.namesrv) as admin:
         assert "not-any-more" not in admin.groups.names()
-    page.wait_for_url("**/login?ended=1&to=%2Fgroups")  # an open page shows nothing more, either
+    page.wait_for_url("**/login?ended=1&to=%2Fgroups", wait_until="commit")  # an open page shows nothing more, either
     page.get_by_role("alert").get_by_text("The session has ended; log in again.").wait_for()
 
 
@@ -139,7 +153,7 @@ def test_users_and_policies_are_made_changed_and_deleted(browser: Any) -> None:
     page.get_by_label("Password").fill("alice-secret")
     page.get_by_role("button", name="Create").click()
     page.get_by_role("link", name="alice").first.click()
-    page.wait_for_url("**/access?user=alice")
+    browser.arrives("/access?user=alice")
     page = browser.open("/access?user=alice")
     page.get_by_label("Resource").fill("Topic:orders*")
     page.get_by_label("Source addresses").last.fill("10.0.0.0/8")

@@ -67,7 +67,7 @@ def test_topics_are_shown_with_their_figures_and_sorted_by_each(browser: Browser
     page.get_by_role("columnheader", name="Queues", exact=True).click()
     page.get_by_role("columnheader", name="Queues", exact=True).click()
     shows(page, 1, "list-b", "list-a", "list-c")
-    page.wait_for_url("**/topics?filter=list-&sort=queues")
+    browser.arrives("/topics?filter=list-&sort=queues")
     page.reload()
     shows(page, 1, "list-b", "list-a", "list-c")
 
@@ -92,7 +92,7 @@ def test_a_list_is_filtered_by_words_and_kind(browser: Browser, filled: Site) ->
     shows(page, 1, "%RETRY%list-readers", "list-a", "list-b", "list-c")
     page.get_by_role("checkbox", name=re.compile("^Normal")).click()
     shows(page, 1, "%RETRY%list-readers")
-    page.wait_for_url("**/topics?filter=LIST-&kind=retry")
+    browser.arrives("/topics?filter=LIST-&kind=retry")
     page = browser.open("/topics?kind=system&filter=TBW")
     shows(page, 1, "TBW102")
     page.get_by_role("button", name="Operations of topic TBW102").click()

@@ -29,11 +29,11 @@ def change_key(page: Any, value: str) -> None:
 
 def test_a_cluster_leads_to_its_brokers(browser: Any) -> None:
     browser.open("/cluster").get_by_role("link", name="broker-a").click()
-    browser.page.wait_for_url("**/brokers/broker-a?id=0")
+    browser.arrives("/brokers/broker-a?id=0")
     browser.page.get_by_label("Filter").last.fill("bootTimestamp")
     browser.page.get_by_role("cell", name=only_broker(browser).runtime["bootTimestamp"]).wait_for()
     browser.page.get_by_label("Filter").first.fill("fileReserved")
-    browser.page.wait_for_url("**/brokers/broker-a?id=0&filter=fileReserved")
+    browser.arrives("/brokers/broker-a?id=0&filter=fileReserved")
     page = browser.open("/brokers/broker-a?id=0&filter=fileReserved")
     page.get_by_role("link", name="fileReservedTime").wait_for()
     assert page.get_by_role("link", name="brokerName").count() == 0
@@ -109,7 +109,7 @@ def test_producers_and_who_they_are(browser: Any) -> None:
         browser.open("/producers")
         until(lambda: browser.open("/producers").get_by_role("link", name="mail-room").count(), every_s=0.5)
         browser.page.get_by_role("link", name="mail-room").click()
-        browser.page.wait_for_url("**/producers?group=mail-room")
+        browser.arrives("/producers?group=mail-room")
         browser.page.get_by_role("cell", name="PYTHON").last.wait_for()
     page = browser.open("/producers?group=nobody-at-all")
     page.get_by_text("No producer of this group is connected.").wait_for()
@@ -121,14 +121,14 @@ def test_the_doctor_says_what_ails_a_group(browser: Any) -> None:
     page = browser.open("/doctor?group=lonely")
     page.get_by_text("group-without-members").wait_for()
     page.get_by_role("link", name="group lonely").click()
-    page.wait_for_url("**/groups/lonely")
+    browser.arrives("/groups/lonely")
     page = browser.open("/doctor")
     page.get_by_text("looked at").wait_for()
     page.get_by_label("Look at").click()
     page.get_by_role("option", name="a topic", exact=True).click()
     page.get_by_label("Name").fill("orders")
     page.get_by_role("button", name="Examine").click()
-    page.wait_for_url("**/doctor?topic=orders")
+    browser.arrives("/doctor?topic=orders")
 
 
 def test_the_doctor_speaks_chinese_on_chinese_pages(browser: Any) -> None:
@@ -137,7 +137,7 @@ def test_the_doctor_speaks_chinese_on_chinese_pages(browser: Any) -> None:
     page.get_by_role("heading", name="没有任何 Broker 认识消费组 unheard-of").wait_for()
     page.get_by_text(re.compile("用以下命令查找.tianzhou group list")).wait_for()
     page.get_by_role("link", name="消费组 unheard-of").click()
-    page.wait_for_url("**/groups/unheard-of")
+    browser.arrives("/groups/unheard-of")
 
 
 def test_a_proof_shows_three_numbers_that_are_the_same(browser: Any) -> None:

@@ -56,7 +56,7 @@ def test_a_topic_is_deleted_once_its_name_is_typed(browser: Any) -> None:
         assert dialog.get_by_role("button", name="Delete").is_disabled()
         dialog.get_by_role("textbox").fill("temporary")
         dialog.get_by_role("button", name="Delete").click()
-        page.wait_for_url("**/topics")
+        browser.arrives("/topics")
         until(lambda: not admin.topics.exists("temporary"))
 
 

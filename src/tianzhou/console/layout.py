@@ -193,7 +193,9 @@ def _leave_when_over(view: View, content: ui.element, address: str) -> None:
         if not view.console.is_open(view.visitor):
             timer.cancel()
             content.clear()
-            ui.navigate.to(f"{LOGIN}?{ENDED}=1&to={quote(address, safe='')}")
+            # Logging out ends the session before the browser has the answer: `leaveFor` lets the answer win.
+            login = f"{LOGIN}?{ENDED}=1&to={quote(address, safe='')}"
+            ui.run_javascript(f"leaveFor({json.dumps(login)})")
 
     timer = ui.timer(min(LIVE_S, view.console.settings.refresh_s), look, immediate=False)
 

@@ -36,7 +36,7 @@ STYLE: Final = """
 SCRIPT: Final = """
 <script>
 (() => {
-  let held = null, sought = location.hash.slice(1);
+  let held = null, sought = location.hash.slice(1), leaving = false;
   const look = () => {
     const part = sought && document.querySelector(`[data-part="${CSS.escape(sought)}"]`);
     if (part) {
@@ -61,6 +61,9 @@ SCRIPT: Final = """
   document.addEventListener('focusout', event => setTimeout(() => {
     if (held && held.link === event.target && held.link.isConnected) held = null;
   }));
+  document.addEventListener('submit', event => leaving = !event.defaultPrevented);
+  window.addEventListener('pageshow', () => leaving = false);
+  window.leaveFor = address => leaving || location.assign(address);
   document.addEventListener('keydown', event => {
     const heading = event.target.closest?.('th.sortable');
     if (!heading || !['Enter', ' '].includes(event.key)) return;
@@ -74,6 +77,9 @@ SCRIPT: Final = """
 </script>
 """
 """Has the keyboard reach what the toolkit makes for the mouse: headings that sort a table, which say their order, too.
+
+`leaveFor` opens an address, unless the browser waits for the answer to a form, such as the one that logs out: the
+browser would drop that answer.
 
 The script scrolls to the part that follows a `#` in the address, because the console draws this part after the browser
 has searched for it.
