@@ -41,10 +41,13 @@ class Browser:
     def open(self, path: str) -> Any:
         """Open an address of the console, and wait for its heading."""
         self.page.goto(self.site.url + path)
-        self.page.wait_for_selector(HEADING)
-        # Events reach the page's functions once its web socket is connected.
-        self.page.wait_for_function("() => window.socket && window.socket.connected")
+        self.connects()
         return self.page
+
+    def connects(self) -> None:
+        """Wait for the page's heading and its web socket: clicks and typed words are lost before."""
+        self.page.wait_for_selector(HEADING)
+        self.page.wait_for_function("() => window.socket && window.socket.connected")
 
     def arrives(self, path: str) -> None:
         """Wait until the page has an address of the console.
@@ -53,7 +56,7 @@ class Browser:
         first one, and `wait_for_url` reports this as a failure.
         """
         self.page.wait_for_function("path => location.pathname + location.search + location.hash === path", arg=path)
-        self.page.wait_for_selector(HEADING)
+        self.connects()
 
     @property
     def heading(self) -> str:
