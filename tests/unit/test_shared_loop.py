@@ -13,6 +13,7 @@ import pytest
 from authority import Authority, certified
 
 import shared_loop as module
+import socket_loop
 from shared_loop import SharedLoop
 from tianzhou.clock import SystemClock
 
@@ -53,7 +54,11 @@ async def test_an_hour_takes_no_time(port: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["plain", "tls"])
-async def test_no_time_passes_while_bytes_are_on_their_way(port: int, kind: str, tmp_path: Path) -> None:
+async def test_no_time_passes_while_bytes_are_on_their_way(
+    port: int, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The loop is never quiet here, and on a busy machine the lines take longer than that.
+    monkeypatch.setattr(socket_loop, "BUSY_S", 3600)
     if kind == "tls":
         authority = Authority(tmp_path)
         settings = certified(authority)
@@ -126,3 +131,37 @@ async def test_pipes_of_a_process_are_no_sockets(port: int) -> None:
     assert await process.stdout.read() == b"x"
     await asyncio.sleep(1)
     await process.wait()
+
+
+async def test_time_passes_slowly_while_the_loop_is_never_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket_loop, "BUSY_S", 0.05)
+    monkeypatch.setattr(socket_loop, "BUSY_RATE", 0.5)
+    loop = asyncio.get_running_loop()
+    began_s, real_s = loop.time(), time.monotonic()
+
+    async def be_busy() -> None:
+        while time.monotonic() - real_s < 60:
+            await asyncio.sleep(0)
+
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(be_busy(), 0.1)
+    took_s = time.monotonic() - real_s
+    assert loop.time() - began_s == pytest.approx(0.1, abs=0.01)
+    assert 0.1 < took_s < 60
+
+
+async def test_bytes_that_stay_in_flight_do_not_hold_the_time_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket_loop, "HOLD_S", 0.2)
+    monkeypatch.setattr(socket_loop, "BUSY_S", 3600)
+    stuck = {("sender", "receiver"): socket_loop.Counts(sent=2, received=1)}
+    monkeypatch.setattr(socket_loop, "bytes_in_flight", lambda _selector: stuck)
+    loop = asyncio.get_running_loop()
+    began_s, real_s = loop.time(), time.monotonic()
+    for _ in range(100):
+        await asyncio.sleep(3600)
+    assert loop.time() - began_s == pytest.approx(360_000)
+    assert 0.2 <= time.monotonic() - real_s < 15  # only the first sleep waits for the bytes
+    stuck = {("sender", "receiver"): socket_loop.Counts(sent=3, received=2)}
+    real_s = time.monotonic()
+    await asyncio.sleep(3600)
+    assert time.monotonic() - real_s >= 0.2  # the counts changed, so the connection holds the time again

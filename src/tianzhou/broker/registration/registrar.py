@@ -139,16 +139,19 @@ class Registrar:
             period = self._tables.settings.register_name_server_period
             period_s = min(max(period, SHORTEST_PERIOD_MS), LONGEST_PERIOD_MS) / 1000
             now = time()
-            if now >= due:
+            if periodic or now >= due:
                 due = now + period_s
+            expired = False
             try:
-                async with asyncio.timeout(due - now if all_registered else RETRY_S):
+                async with asyncio.timeout_at(due if all_registered else now + RETRY_S):
                     await self._requested.reach(requested + 1)
             except TimeoutError:
+                expired = all_registered
                 self.request()
             # Also where changes never cease, or one of several name servers is away: the whole table repairs what is
-            # lost at another, and is this broker's sign of life, too.
-            periodic = time() >= due
+            # lost at another, and is this broker's sign of life, too. asyncio may end the wait up to its clock's
+            # resolution before `due`; an expired wait counts as due, or this loop would spin until the clock moves.
+            periodic = expired or time() >= due
 
     async def _round(self, *, periodic: bool) -> bool:
         """Register at every name server; whether all of them are up to date now."""
