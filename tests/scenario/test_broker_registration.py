@@ -11,6 +11,7 @@ import pytest
 from small_broker import name_server, run, small_broker
 
 from broker_probe import BrokerProbe, register_by
+from shared_loop import SharedLoop
 from tianzhou.broker.registration import name_servers
 from tianzhou.broker.registration.name_servers import NameServers, resolve
 from tianzhou.broker.registration.registrar import Registrar
@@ -174,6 +175,38 @@ async def test_a_broker_need_not_repeat_what_is_known(tmp_path: Path, monkeypatc
             told = len(scripted.asked(103))
             broker.tables.topics.ensure("new", 1, 1)
             await until_async(lambda: len(scripted.asked(103)) > told)
+
+
+def test_a_period_that_ends_within_the_resolution_of_the_clock_ends_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds: list[tuple[bool, float]] = []
+    real = Registrar._round
+
+    async def noted(self: Registrar, *, periodic: bool) -> bool:
+        all_registered = await real(self, periodic=periodic)
+        rounds.append((periodic, asyncio.get_running_loop().time()))
+        return all_registered
+
+    monkeypatch.setattr(Registrar, "_round", noted)
+
+    async def check() -> None:
+        scripted = Scripted()
+        async with scripted.server, small_broker(tmp_path, namesrv_addr=scripted.address) as broker:
+            await broker.ready()
+            await asyncio.sleep(1)
+            loop = asyncio.get_running_loop()
+            due_s = rounds[0][1] + 30
+            rounds.clear()
+            # At this time asyncio already fires the timer of `due_s`, and in virtual time the clock then stands still.
+            await asyncio.sleep(due_s - 5e-10 - loop.time())
+            await asyncio.sleep(1)
+            assert [periodic for periodic, _ in rounds] == [True]
+            await asyncio.sleep(30)
+            assert [periodic for periodic, _ in rounds] == [True, True]
+
+    with SharedLoop() as loop:
+        loop.run(check())
 
 
 async def test_a_broker_can_wait_before_it_shows_itself(tmp_path: Path) -> None:
