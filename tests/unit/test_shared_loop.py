@@ -133,7 +133,9 @@ async def test_pipes_of_a_process_are_no_sockets(port: int) -> None:
     await process.wait()
 
 
-async def test_time_passes_slowly_while_the_loop_is_never_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_time_passes_slowly_while_the_loop_is_never_quiet(
+    shared_loop: SharedLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(socket_loop, "BUSY_S", 0.05)
     monkeypatch.setattr(socket_loop, "BUSY_RATE", 0.5)
     loop = asyncio.get_running_loop()
@@ -150,7 +152,9 @@ async def test_time_passes_slowly_while_the_loop_is_never_quiet(monkeypatch: pyt
     assert 0.1 < took_s < 60
 
 
-async def test_bytes_that_stay_in_flight_do_not_hold_the_time_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bytes_that_stay_in_flight_do_not_hold_the_time_for_long(
+    shared_loop: SharedLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(socket_loop, "HOLD_S", 0.2)
     monkeypatch.setattr(socket_loop, "BUSY_S", 3600)
     stuck = {("sender", "receiver"): socket_loop.Counts(sent=2, received=1)}
