@@ -128,6 +128,24 @@ def register_by(patch: pytest.MonkeyPatch, register: Register) -> Register:
     return former
 
 
+def note_rounds(patch: pytest.MonkeyPatch) -> list[tuple[bool, float]]:
+    """Return a list to which each round of registrations adds whether it was periodic, and its end in the loop's time.
+
+    Args:
+        patch: restores the former function.
+    """
+    rounds: list[tuple[bool, float]] = []
+    former = Registrar._round
+
+    async def noted(registrar: Registrar, *, periodic: bool) -> bool:
+        all_registered = await former(registrar, periodic=periodic)
+        rounds.append((periodic, asyncio.get_running_loop().time()))
+        return all_registered
+
+    patch.setattr(Registrar, "_round", noted)
+    return rounds
+
+
 class NamesrvProbe:
     """The inside of a name server.
 

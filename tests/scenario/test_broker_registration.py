@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from small_broker import name_server, run, small_broker
 
-from broker_probe import BrokerProbe, register_by
+from broker_probe import BrokerProbe, note_rounds, register_by
 from shared_loop import SharedLoop
 from tianzhou.broker.registration import name_servers
 from tianzhou.broker.registration.name_servers import NameServers, resolve
@@ -180,15 +180,7 @@ async def test_a_broker_need_not_repeat_what_is_known(tmp_path: Path, monkeypatc
 def test_a_period_that_ends_within_the_resolution_of_the_clock_ends_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rounds: list[tuple[bool, float]] = []
-    real = Registrar._round
-
-    async def noted(self: Registrar, *, periodic: bool) -> bool:
-        all_registered = await real(self, periodic=periodic)
-        rounds.append((periodic, asyncio.get_running_loop().time()))
-        return all_registered
-
-    monkeypatch.setattr(Registrar, "_round", noted)
+    rounds = note_rounds(monkeypatch)
 
     async def check() -> None:
         scripted = Scripted()
