@@ -9,15 +9,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from processes import Tianzhou
-from test_replication_howto import BLOCK, HOWTO, Typist
+from typist import Typist, blocks_of
 
 from waiting import until
-
-
-def blocks(page: str) -> list[str]:
-    """All blocks of commands of a page."""
-    text = (HOWTO / page).read_text(encoding="utf-8")
-    return [re.sub(f"^{indent}", "", block, flags=re.MULTILINE) for _, indent, block in BLOCK.findall(text)]
 
 
 def all_answer(typist: Typist) -> bool:
@@ -30,7 +24,7 @@ def test_a_topic_that_is_created_before_the_election_names_the_group_that_lacks_
     with ExitStack() as stack:
         typist = Typist(tmp_path, stack)
         typist.start(["namesrv"])
-        group, *_ = blocks("from-a-pair-to-a-group.md")
+        group, *_ = blocks_of("from-a-pair-to-a-group.md")
         typist.write("one.conf", typist.here(f"namesrvAddr=127.0.0.1:9876\nstorePathRootDir={tmp_path}/one\n"))
         typist.start(["broker", "-c", "one.conf"])
         # One member of three elects nobody.
@@ -46,7 +40,7 @@ def test_what_is_left_of_a_group_becomes_one_of_three_again_as_the_page_says(tmp
     with ExitStack() as stack:
         typist = Typist(tmp_path, stack)
         typist.start(["namesrv"])
-        group, *_ = blocks("from-a-pair-to-a-group.md")
+        group, *_ = blocks_of("from-a-pair-to-a-group.md")
         typist.type(group)
         until(lambda: typist.leads("broker-b"), "the group has a master")
         typist.run(["prove", "orders", "--count", "300", "--copies", "3", "--ledger", "acknowledged.txt"], "")
@@ -58,7 +52,7 @@ def test_what_is_left_of_a_group_becomes_one_of_three_again_as_the_page_says(tmp
         until(lambda: re.search("was not heard for too long|too few nodes have answered", left.err), "it says why")
         # A member asks its leader for tables every half second, so it reports the dead leader until the next turn.
         until(lambda: all_answer(typist), "the member that is left has stopped asking its former leader")
-        look, alone, missing, three, proof = blocks("two-of-three-gone.md")
+        look, alone, missing, three, proof = blocks_of("two-of-three-gone.md")
         typist.type(look)
         assert left.interrupt(signal.SIGTERM)[0] == 0
         typist.type(alone)

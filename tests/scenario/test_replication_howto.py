@@ -8,124 +8,13 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
-from processes import Tianzhou
+from typist import BLOCK, HOWTO, Typist, blocks_of
 
-from tianzhou.broker.server import free_port_pair
 from waiting import until
-
-HOWTO = Path(__file__).resolve().parents[2] / "docs" / "howto"
-BLOCK = re.compile(r"(?:^ *<!-- (dledger)[^>]*-->\n)?^( *)```console\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
-
-
-class Typist:
-    """Types the commands of a page in a folder of the test.
-
-    Args:
-        folder: where files are written and commands are run.
-        stack: ends what was started.
-    """
-
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
-        self.folder = folder
-        self.stack = stack
-        self.ports: dict[str, str] = {}
-        self.running: dict[str, Tianzhou] = {}
-
-    def port(self, printed: str) -> str:
-        """The test's port in the place of a printed one."""
-        while printed not in self.ports:
-            port = str(free_port_pair("127.0.0.1"))
-            if not any(abs(int(port) - int(other)) < 4 for other in self.ports.values()):
-                self.ports[printed] = port
-        return self.ports[printed]
-
-    def here(self, text: str) -> str:
-        """A printed text with the test's ports and folders."""
-        text = re.sub(r"\b(9876|10911|10921|309[123]1|4091[123])\b", lambda found: self.port(found[0]), text)
-        return text.replace("/tmp/", f"{self.folder}/").replace("--seconds 10", "--seconds 1")
-
-    def printed(self, text: str) -> str:
-        """The lines of an output with the ports of the page, and single spaces."""
-        for printed, port in self.ports.items():
-            text = text.replace(port, printed)
-        # Which address comes first depends on the ports.
-        return "\n".join(sorted(re.sub(r" +", " ", text).strip().splitlines()))
-
-    def type(self, block: str) -> None:
-        """All commands of a block, one after the other."""
-        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-            command, _, shown = part.partition("\n")
-            self.one(command, shown)
-
-    def one(self, command: str, shown: str) -> None:
-        """A command, and what the page shows below it."""
-        program, *words = self.here(command).split()
-        if program == "cat":
-            self.write(words[0], self.here(shown))
-        elif words[-1] == "&":
-            self.start(words[:-1])
-        elif program in {"sed", "cp"}:
-            subprocess.run(self.here(command), shell=True, check=True, cwd=self.folder)
-        else:
-            assert program == "tianzhou", command
-            self.run(words, shown)
-
-    def write(self, name: str, text: str) -> None:
-        # A page leaves out what is the default, which is taken where tests run.
-        listens = "" if "listenPort=" in text else f"listenPort={self.port('10911')}\n"
-        (self.folder / name).write_text(f"{text}{listens}bindAddress=127.0.0.1\nbrokerIP1=127.0.0.1\n")
-
-    def start(self, words: list[str]) -> Tianzhou:
-        """A server, until it is ready."""
-        if words == ["namesrv"]:
-            home = f"kvConfigPath={self.folder}/kv.json\nbindAddress=127.0.0.1\n"
-            (self.folder / "namesrv.conf").write_text(home)
-            words = ["namesrv", "-c", "namesrv.conf", "--port", self.port("9876")]
-        server = self.running[" ".join(words)] = self.stack.enter_context(Tianzhou(self.folder, *words, "-o", "json"))
-        server.ready()
-        return server
-
-    def output(self, words: list[str], *codes: int) -> str:
-        """What a command prints that ends well, or with one of some codes."""
-        with Tianzhou(self.folder, *words, namesrv=f"127.0.0.1:{self.port('9876')}") as command:
-            assert command.wait() in (0, *codes), (words, command.out, command.err)
-            return command.out
-
-    def members(self, broker: str) -> list[dict[str, Any]]:
-        """Return a broker's members of `status`, which ends with 1 while a member that died is still listed."""
-        status = json.loads(self.output(["status", "-o", "json"], 1))
-        return [one for one in status["brokers"] if one["broker"] == broker]
-
-    def leads(self, broker: str) -> bool:
-        """Whether `status` shows a broker's master."""
-        return any(one["id"] == 0 for one in self.members(broker))
-
-    def roles(self, broker: str) -> list[str]:
-        """Return the sorted roles of a broker's members."""
-        return sorted(one["role"] for one in self.members(broker))
-
-    def run(self, words: list[str], shown: str) -> None:
-        """A command that ends, well, and prints what the page shows."""
-        out, redirected = words, ""
-        if ">" in words:
-            out, redirected = words[: words.index(">")], words[-1]
-        printed = self.output(out)
-        if redirected:
-            (self.folder / redirected).write_text(printed)
-        if shown.strip():
-            assert self.printed(printed) == self.printed(shown), words
-
-
-def blocks(page: str) -> list[str]:
-    """The blocks of commands that need no group."""
-    found = BLOCK.findall((HOWTO / page).read_text(encoding="utf-8"))
-    return [re.sub(f"^{indent}", "", block, flags=re.MULTILINE) for group, indent, block in found if not group]
 
 
 def test_one_broker_becomes_a_pair_as_the_page_says(tmp_path: Path) -> None:
@@ -136,7 +25,7 @@ def test_one_broker_becomes_a_pair_as_the_page_says(tmp_path: Path) -> None:
                      "storePathRootDir=/tmp/one/master\n"))  # fmt: skip
         master = typist.start(["broker", "-c", "before.conf"])
         typist.run(["produce", "orders", "--body", "x", "--count", "100"], "")
-        slave, proof, conf = blocks("from-one-to-a-pair.md")
+        slave, proof, conf = blocks_of("from-one-to-a-pair.md", "")
         typist.type(slave)
         typist.type(proof)
         assert master.interrupt(signal.SIGTERM)[0] == 0
@@ -154,7 +43,7 @@ def test_the_figures_of_the_page_about_planning_are_those_of_the_command(tmp_pat
         typist.start(["namesrv"])
         typist.write("one.conf", typist.here("namesrvAddr=127.0.0.1:9876\nstorePathRootDir=/tmp/store\n"))
         typist.start(["broker", "-c", "one.conf"])
-        for block in blocks("planning.md"):
+        for block in blocks_of("planning.md", ""):
             typist.type(block)
 
 
@@ -169,14 +58,14 @@ def test_what_needs_a_group_is_marked(page: str) -> None:
 def test_a_pair_proves_what_its_page_says_and_a_group_is_put_beside_it_as_the_next_page_says(tmp_path: Path) -> None:
     with ExitStack() as stack:
         typist = Typist(tmp_path, stack)
-        for block in blocks("zero-loss.md"):
+        for block in blocks_of("zero-loss.md", ""):
             typist.type(block)
         master = typist.running["broker -c master.conf"]
         page = (HOWTO / "zero-loss.md").read_text(encoding="utf-8")
         stands_for = next(line for line in master.err.splitlines() if line.startswith("durability="))
         assert f"    {stands_for}\n" in page
         typist.run(["topic", "create", "orders"], "")
-        group, proof, topics = blocks("from-a-pair-to-a-group.md")
+        group, proof, topics = blocks_of("from-a-pair-to-a-group.md", "")
         typist.type(group)
         # A group elects its leader after its members have started; until then a new topic is created on the pair alone.
         three = ["follower", "follower", "leader"]

@@ -222,9 +222,4 @@ def test_what_cannot_be_backed_up_is_an_error_with_words(tmp_path: Path, backup:
         copy(data, tmp_path / "half")
     with pytest.raises(StoreError, match="is no backup"):
         copy(data, tmp_path / "third", tmp_path / "data")
-    member = data / "store" / "dledger-n0" / "data"
-    member.mkdir(parents=True)
-    (member / f"{0:020}").write_bytes(b"x")
-    with pytest.raises(StoreError, match="member of a group"):
-        copy(data, tmp_path / "fourth")
     assert read_manifest(backup).store == "store"

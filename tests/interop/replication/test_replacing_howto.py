@@ -12,7 +12,7 @@ from frames import members
 from groups import OURS, Group, group
 from own import name_server
 from test_group_howto import blocks
-from test_replication_howto import Typist
+from typist import Typist
 from toolchain import SERVERS, ToolchainMissingError
 
 from waiting import until

@@ -3,7 +3,7 @@
 Files are copied in the order in which a crash at that moment would be worst: how far groups are, then queues, then
 the log, then all other tables; of several stores each kind of all of them. So no offset and no unit is ahead of the
 log, and whoever has a message in the log has its topic. The copy is that of a broker that was killed, and
-its first start recovers it (docs/howto/production.md).
+its first start recovers it (docs/howto/production.md). A member of a DLedger group has to be stopped for its backup.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Final, NamedTuple
 
 import msgspec
 
-from tianzhou.errors import StoreError
+from tianzhou.errors import StoreError, StoreLocked
 from tianzhou.file_modes import MODES, make_folders
 from tianzhou.store.files.directories import sync_directory
+from tianzhou.store.files.folder import StoreFolder
 from tianzhou.store.offline.files import ReadOnlySegment, segment_paths
 from tianzhou.store.offline.scan import member_folder
 
@@ -140,14 +142,9 @@ def back_up(
         What is in it.
 
     Raises:
-        StoreError: a store is that of a member of a group, the folder is there, or a file cannot be copied.
+        StoreError: the folder is there, or a file cannot be copied.
+        StoreLocked: a store is that of a member of a DLedger group that runs.
     """
-    for root in roots:
-        if member_folder(root) is not None:
-            raise StoreError(
-                f"{root}: is the store of a member of a group, which starts with an empty folder and copies from the"
-                " others; `tianzhou store export` takes its messages"
-            )
     part = to.with_name(to.name + ".part")
     for path, why in ((to, "give a new one"), (part, "it is left of a backup that did not end; delete it")):
         if path.exists():
@@ -155,9 +152,10 @@ def back_up(
     before = None if previous is None else (previous, read_manifest(previous))
     copier = _Copier(part, before, advance)
     try:
-        make_folders(part)
-        for piece in _in_order(folder, roots, logs):
-            copier.copy(piece)
+        with _stopped_members(roots):
+            make_folders(part)
+            for piece in _in_order(folder, roots, logs):
+                copier.copy(piece)
         for name, path in (settings or {}).items():
             copier.copy(_Piece(f"{SETTINGS}/{name}", path), required=True)
         store, *more = (root.relative_to(folder).as_posix() for root in roots)
@@ -211,6 +209,25 @@ def restore(backup: Path, to: Path, *, advance: Advance = lambda done: None) -> 
     except OSError as error:
         raise StoreError(f"{error.filename or to}: {error.strerror}; delete {to} before the next attempt") from error
     return found
+
+
+@contextmanager
+def _stopped_members(roots: Sequence[Path]) -> Iterator[None]:
+    """Lock the stores of members of DLedger groups: a running member may cut its log while the log is copied."""
+    with ExitStack() as stack:
+        for root in roots:
+            if (member := member_folder(root)) is None:
+                continue
+            folder = StoreFolder(root)
+            try:
+                folder.lock()
+            except StoreLocked as error:
+                raise StoreLocked(
+                    f"{member}: is the log of a member of a DLedger group that is running ({error}); stop this member,"
+                    " back up its folder, and start it again: the other members serve meanwhile"
+                ) from error
+            stack.callback(folder.unlock)
+        yield
 
 
 class _Piece(NamedTuple):
