@@ -11,6 +11,8 @@ Each round does one thing to a group of three of our brokers, as processes on th
     leader-cut-off    no member reaches the leader, nor it them; clients reach all
     leader-one-way    what the leader sends the others is lost, or, every other round, what they send it
     all-killed        SIGKILL of all at once, all started again
+    operator          an action by lot: restarts in order, empty, older and foreign folders, a list of members with the
+                      member alone, a disk of the leader that refuses; a topic is made and an offset committed before
 
 A round begins when all members follow one leader and have what it has. Its figure is the longest time without an
 acknowledged send in it, up to where all are together again. After --rounds-of-a-group rounds the load ends and all is
@@ -51,6 +53,7 @@ from faults.checks import (
     read_log,
 )
 from faults.members import HERE, GaveUpError, Group, until
+from faults.operators import Operator
 
 TOPIC, QUEUES = "Failover", 8
 OWN_TIMERS = {"dLegerHeartBeatTimeIntervalMs": 250, "dLegerMinVoteIntervalMs": 50, "dLegerMaxVoteIntervalMs": 200}
@@ -149,14 +152,22 @@ class Rounds:
         load: it sends.
         options: of the command line.
         chance: dice.
+        operator: acts in rounds of the kind `operator`.
+
+    Attributes:
+        action: of the operator in the present round.
     """
 
-    def __init__(self, group: Group, load: Load, options: argparse.Namespace, chance: random.Random) -> None:
+    def __init__(
+        self, group: Group, load: Load, options: argparse.Namespace, chance: random.Random, operator: Operator | None
+    ) -> None:
         self._group = group
         self._load = load
         self._options = options
         self._chance = chance
         self._number = 0
+        self._operator = operator
+        self.action = ""
         self._kinds: dict[str, Callable[[int], Callable[[], None]]] = {
             "leader-killed": self._leader_killed,
             "follower-killed": self._follower_killed,
@@ -165,6 +176,7 @@ class Rounds:
             "leader-cut-off": self._leader_cut_off,
             "leader-one-way": self._leader_one_way,
             "all-killed": self._all_killed,
+            "operator": self._operated,
         }
 
     def run(self, kind: str) -> Round:
@@ -175,6 +187,8 @@ class Rounds:
         """
         group, load = self._group, self._load
         leader = group.whole(TOPIC, QUEUES)
+        if self._operator is not None:
+            self._operator.change_tables(leader)
         calm_s, calm_at = time.monotonic(), load.at
         load.acknowledges(calm_s)
         time.sleep(max(CALM_S - (time.monotonic() - calm_s), 0))
@@ -184,8 +198,10 @@ class Rounds:
         heal = self._kinds[kind](leader)
         healed_s = time.monotonic()
         heal()
-        group.whole(TOPIC, QUEUES)
+        leader = group.whole(TOPIC, QUEUES)
         whole_s = time.monotonic()
+        if self._operator is not None:
+            self._operator.check_tables(leader)
         load.acknowledges(whole_s)
         found = list(acknowledgements(load.file, calm_at))
         times = [at_s for at_s, *_ in found]
@@ -250,6 +266,12 @@ class Rounds:
         time.sleep(self._chance.uniform(0, 2))
         return self._group.mend
 
+    def _operated(self, leader: int) -> Callable[[], None]:
+        assert self._operator is not None
+        self.action = self._operator.draw()
+        print(f"n{leader} leads: {self.action}", flush=True)
+        return self._operator.begin(self.action, leader)
+
     def _all_killed(self, leader: int) -> Callable[[], None]:
         self._group.kill_all()
         return lambda: [self._group.launch(number) for number in range(self._group.size)] and None
@@ -257,7 +279,7 @@ class Rounds:
 
 KINDS = (
     "leader-killed", "follower-killed", "leader-stopped", "follower-stopped", "leader-cut-off", "leader-one-way",
-    "all-killed",
+    "all-killed", "operator",
 )  # fmt: skip
 
 
@@ -337,14 +359,21 @@ def stretch(kind: str, rounds: int, options: argparse.Namespace, journal: Journa
     linked = kind in {"leader-cut-off", "leader-one-way"}
     clean = False
     try:
-        with Group(folder, 3, settings, linked=linked) as group:
+        chance = random.Random(options.seed)
+        operators: list[Operator] = []
+
+        def prepare(group: Group) -> None:
+            operators.append(Operator(group, TOPIC, chance))
+            operators[0].prepare()
+
+        with Group(folder, 3, settings, linked=linked, before=prepare if kind == "operator" else None) as group:
             group.create_topic(TOPIC, QUEUES)
             until(lambda: group.whole(TOPIC, QUEUES) >= 0, "all members know the topic")
             load = Load(group, options)
             try:
                 load.acknowledges(0)
                 time.sleep(WARM_S)
-                made = Rounds(group, load, options, random.Random(options.seed))
+                made = Rounds(group, load, options, chance, operators[0] if operators else None)
                 done = 0
                 while done < rounds:
                     found = made.run(kind)
@@ -357,6 +386,7 @@ def stretch(kind: str, rounds: int, options: argparse.Namespace, journal: Journa
                         flush=True,
                     )
                 findings = compared(group, load)
+                findings.different += [lost for operator in operators for lost in operator.lost]
             finally:
                 load.end()
         clean = findings.clean

@@ -54,9 +54,19 @@ class Group:
         size: members.
         settings: of every member, beside what makes them a group.
         linked: whether the members reach each other by links, which can be cut.
+        before: called when the name server runs and no member does.
     """
 
-    def __init__(self, folder: Path, size: int, settings: Mapping[str, object], *, linked: bool) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        size: int,
+        settings: Mapping[str, object],
+        *,
+        linked: bool,
+        before: Callable[[Group], None] | None = None,
+    ) -> None:
+        self._before = before
         self.folder = folder
         self.size = size
         # All in one row, so that no two of them are the same.
@@ -101,6 +111,8 @@ class Group:
         port = self.namesrv.rpartition(":")[2]
         conf.write_text(f"listenPort={port}\nbindAddress={HOST}\nkvConfigPath={self.folder / 'kv.json'}\n")
         self._server = self._spawn("namesrv", "namesrv", "-c", str(conf))
+        if self._before is not None:
+            self._before(self)
         for number in range(self.size):
             self.launch(number)
 
@@ -132,8 +144,28 @@ class Group:
         """The folder of a member's store."""
         return self.folder / f"n{number}"
 
-    def launch(self, number: int) -> None:
-        """Start a member, and wait for nothing."""
+    def peer(self, number: int) -> str:
+        """Return a member's entry of `dLegerPeers`."""
+        return f"n{number}-{HOST}:{self._own[number]}"
+
+    def pid(self, number: int) -> int:
+        """Return the process id of a member that runs."""
+        process = self._members[number]
+        assert process is not None
+        return process.pid
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Environment of a `tianzhou` command of this tree."""
+        return self._env
+
+    def launch(self, number: int, **settings: object) -> None:
+        """Start a member, and wait for nothing.
+
+        Args:
+            number: of the member.
+            settings: of this start alone.
+        """
         to = {(begin, end): port for begin, end, port, _ in self._links}
         peers = ";".join(f"n{i}-{HOST}:{to.get((f'n{number}', f'n{i}'), self._own[i])}" for i in range(self.size))
         values = {
@@ -145,7 +177,7 @@ class Group:
             "waitTimeMillsInSendQueue": 60_000, "osPageCacheBusyTimeOutMills": 60_000,
             "maxTransferCountOnMessageInMemory": 2000, "maxTransferBytesOnMessageInMemory": 1 << 20,
             "maxTransferCountOnMessageInDisk": 2000, "maxTransferBytesOnMessageInDisk": 1 << 20,
-            **self._settings,
+            **self._settings, **settings,
         }  # fmt: skip
         conf = self.folder / f"n{number}.conf"
         conf.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
@@ -178,6 +210,18 @@ class Group:
         process = self._members[number]
         assert process is not None
         process.send_signal(which)
+
+    def stop(self, number: int) -> None:
+        """Stop a member by SIGTERM.
+
+        Raises:
+            GaveUpError: it does not end well.
+        """
+        process, self._members[number] = self._members[number], None
+        assert process is not None
+        end_processes([process])
+        if process.returncode:
+            raise GaveUpError(f"n{number} ended with {process.returncode}; see {self.folder / f'n{number}.log'}")
 
     def stop_all(self, last: int) -> None:
         """Stop all members cleanly.
@@ -236,8 +280,14 @@ class Group:
         _, name = found.pop()
         return int(name[1:]) if name and int(name[1:]) in asked else None
 
-    def create_topic(self, topic: str, queues: int) -> None:
-        """Make a topic at the leader, once there is one that takes it."""
+    def create_topic(self, topic: str, queues: int, among: list[int] | None = None) -> None:
+        """Make a topic at the leader, once there is one that takes it.
+
+        Args:
+            topic: name of the topic.
+            queues: its queues.
+            among: members that have to agree about the leader; None for all.
+        """
         fields = {
             "topic": topic, "defaultTopic": "TBW102", "readQueueNums": queues, "writeQueueNums": queues, "perm": 6,
             "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false",
@@ -247,7 +297,7 @@ class Group:
             for process in (self._server, *self._members):
                 if process is not None and process.poll() is not None:
                     raise GaveUpError(f"a server ended with {process.returncode}; see the logs in {self.folder}")
-            leader = self.leader()
+            leader = self.leader(among)
             return leader is not None and call(self.addresses[leader], CREATE_TOPIC, fields, timeout=5).code == 0
 
         until(made, "the topic is made")
