@@ -183,6 +183,8 @@ STORE: dict[str, str] = {
     "maxTransferCountOnMessageInDisk": "messages of one",
     "accessMessageInMemoryMaxRatio": "percent of the memory beyond which messages count as cold",
     "travelCqFileNumWhenGetMessage": "segments of a queue a pull looks through for a match",
+    "offsetCheckInSlave": "a slave answers a pull outside the bounds of its queue with a corrected offset, as a master"
+    " does; else the consumer keeps its offset, and waits for the master",
     "diskFallRecorded": "how far pulls are behind is noted, for disableConsumeIfConsumerReadSlowly",
     "messageDelayLevel": "delays of levels 1, 2, …",
     "flushDelayOffsetInterval": "ms between two writes of delayOffset.json",

@@ -111,7 +111,7 @@ AT_ONCE: Final = _LIMITS | frozenset(
         accessMessageInMemoryMaxRatio travelCqFileNumWhenGetMessage diskFallRecorded flushDelayOffsetInterval
         maxLmqConsumeQueueNum totalReplicas haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize
         haMaxGapNotInSync slaveTimeout inSyncReplicas minInSyncReplicas enableAutoInSyncReplicas haFlowControlEnable
-        maxHaTransferByteInSecond syncFromLastFile haSlaveCutMax logLevels
+        maxHaTransferByteInSecond syncFromLastFile haSlaveCutMax offsetCheckInSlave logLevels
         """
     )
 )

@@ -81,7 +81,7 @@ IGNORED: Final[dict[str, tuple[str, ...]]] = {
         brokerHeartbeatInterval sendHeartbeatTimeoutMillis brokerNotActiveTimeoutMillis compatibleWithOldNameSrv
         enableSlaveActingMaster enableRemoteEscape skipPreOnline enableControllerMode controllerAddr
         fetchControllerAddrByDnsLookup syncBrokerMetadataPeriod checkSyncStateSetPeriod syncControllerMetadataPeriod
-        controllerHeartBeatTimeoutMills brokerElectionPriority duplicationEnable offsetCheckInSlave
+        controllerHeartBeatTimeoutMills brokerElectionPriority duplicationEnable
         allAckInSyncStateSet haMaxTimeSlaveNotCatchup syncMasterFlushOffsetWhenStartup maxChecksumRange asyncLearner
         storePathEpochFile storePathBrokerIdentity
         """

@@ -24,6 +24,11 @@ class OffsetResetHandler(Handler):
     @serves(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
     async def reset(self, connection: Connection, command: Command) -> Reply:
         """Reset a group's offsets: here, for its next pulls; or at its members, without that setting."""
+        if self._replication.is_slave:
+            # A slave may end before messages that its master has: a reset by its bounds would be too low.
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR, "this broker is a slave: offsets of groups are reset at its master"
+            )
         header = read_header(command)
         if not self._tables.settings.use_server_side_reset_offset:
             return await self._reset_members(command, header)

@@ -19,7 +19,7 @@ from tianzhou.broker.messages.message_filter import (
     compile_property_filter,
     expression_problem,
 )  # fmt: skip
-from tianzhou.broker.messages.pull_codes import BEYOND, pull_code, status_name
+from tianzhou.broker.messages.pull_codes import OUTSIDE, PullForbidden, pull_code, status_name, without_correction
 from tianzhou.broker.messages.pull_request import PullRequest, reading_of, suggested_broker
 from tianzhou.broker.messages.pull_runs import PullRuns
 from tianzhou.broker.messages.timer_heap import TimerHeap
@@ -74,7 +74,7 @@ class PullHandler(Handler):
             request = self._check(connection, command, header)
         except _NotYet:
             return self._pull_in_turn(connection, command, header)
-        except _Forbidden as refusal:
+        except PullForbidden as refusal:
             fields = write_reply(RequestCode.PULL_MESSAGE, forbidden_type=refusal.kind)
             return command.reply(refusal.code, refusal.remark, fields)
         offsets = self._tables.offsets
@@ -97,9 +97,11 @@ class PullHandler(Handler):
             return self._read_cold(connection, request, found)
         if found.status is GetStatus.FOUND:
             self.runs.learn(request)
-        elif self._may_wait(header, found):
-            self.runs.learn(request)
-            return self._hold(LongPoll(self, connection, request, found))
+        else:
+            found = self._bounded(request, found)
+            if self._may_wait(header, found):
+                self.runs.learn(request)
+                return self._hold(LongPoll(self, connection, request, found))
         return self._answer(request, found)
 
     async def _pull_in_turn(self, connection: Connection, command: Command, header: Any) -> Reply:
@@ -140,10 +142,14 @@ class PullHandler(Handler):
         suspends = code is ResponseCode.PULL_NOT_FOUND and header.sys_flag & SUSPEND != 0
         return suspends and not self._replication.near_master
 
+    def _bounded(self, request: PullRequest, found: GetResult) -> GetResult:
+        """Return what a read found, without a corrected offset where this broker may not correct one."""
+        corrects = self._replication.corrects_offsets
+        return found if corrects else without_correction(found, request.reading.offset)
+
     def _code(self, found: GetResult, offset: int) -> ResponseCode:
-        if found.status in BEYOND and not self._replication.knows_end:
-            return ResponseCode.PULL_NOT_FOUND
-        return pull_code(found.status, offset)
+        unknown = found.status in OUTSIDE and not self._replication.corrects_offsets
+        return ResponseCode.PULL_NOT_FOUND if unknown else pull_code(found.status, offset)
 
     def _tell_reset(self, request: PullRequest) -> Reply:
         header = request.header
@@ -209,7 +215,7 @@ class PullHandler(Handler):
 
     async def _read_cold(self, connection: Connection, request: PullRequest, reading: Awaitable[GetResult]) -> Reply:
         began = self._clock.monotonic()
-        found = await reading
+        found = self._bounded(request, await reading)
         accept = request.selection.accept
         if accept is not None:
             self._turns.spend(accept.work * WORK_S)
@@ -230,11 +236,11 @@ class PullHandler(Handler):
                 " its master, or set slaveReadEnable=true at the slave",
             )
         if not settings.readable:
-            raise _Forbidden(
+            raise PullForbidden(
                 _FORBIDDEN_BROKER, f"the broker[{settings.broker_ip1}] pulling message is forbidden (brokerPermission)"
             )
         if command.code == RequestCode.LITE_PULL_MESSAGE and not settings.lite_pull_message_enable:
-            raise _Forbidden(
+            raise PullForbidden(
                 _FORBIDDEN_BROKER,
                 f"the broker[{settings.broker_ip1}] for lite pull consumer is forbidden (litePullMessageEnable)",
             )
@@ -247,12 +253,12 @@ class PullHandler(Handler):
                 " (autoCreateSubscriptionGroup decides whether using one creates it)",
             )
         if not group.consume_enable:
-            raise _Forbidden(_FORBIDDEN_GROUP, f"subscription group no permission, {group_name}")
+            raise PullForbidden(_FORBIDDEN_GROUP, f"subscription group no permission, {group_name}")
         topic = tables.topics.get(name)
         if topic is None:
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!")
         if not topic.readable:
-            raise _Forbidden(_FORBIDDEN_TOPIC, f"the topic[{name}] pulling message is forbidden")
+            raise PullForbidden(_FORBIDDEN_TOPIC, f"the topic[{name}] pulling message is forbidden")
         if not 0 <= header.queue_id < topic.read_queue_nums:
             raise BrokerError(
                 ResponseCode.INVALID_PARAMETER,
@@ -291,9 +297,9 @@ class PullHandler(Handler):
             and group is not None
             and not group.consume_broadcast_enable
         ):
-            raise _Forbidden(_FORBIDDEN_BROADCAST, f"the consumer group[{name}] can not consume by broadcast way")
+            raise PullForbidden(_FORBIDDEN_BROADCAST, f"the consumer group[{name}] can not consume by broadcast way")
         if tables.groups.forbidden and not tables.groups.may_read(name, header.topic):
-            raise _Forbidden(
+            raise PullForbidden(
                 _FORBIDDEN_SUBSCRIPTION, f"the consumer group[{name}] is forbidden for topic[{header.topic}]"
             )
         subscription = online.subscriptions.get(header.topic)
@@ -416,19 +422,22 @@ class PullHandler(Handler):
         request, found = pull.request, pull.found
         if self._tables.offsets.reset_waits(*pull.place):
             return self._tell_reset(request)
-        if not self._is_current(request):
+        current = self._is_current(request)
+        if not current:
             self._select_again(request)
+        # This broker may have become the master meanwhile, whose bounds count.
+        if not current or found.status in OUTSIDE:
             found = self._read_now(request)
         return self._answer(request, found)
 
     def _read_now(self, request: PullRequest) -> GetResult:
         accept = request.selection.accept
-        if accept is None:
-            return self._store.read_now(request.reading)
-        accept.begin()
+        if accept is not None:
+            accept.begin()
         found = self._store.read_now(request.reading)
-        self._turns.spend(accept.work * WORK_S)
-        return found
+        if accept is not None:
+            self._turns.spend(accept.work * WORK_S)
+        return self._bounded(request, found)
 
     def let_go(self, pull: LongPoll) -> None:
         """A held pull has ended, whichever way."""
@@ -463,7 +472,7 @@ class PullHandler(Handler):
             code, status_text = self._code(found, header.queue_offset), status_name(status)
             self._stats.missed += 1
             if code is ResponseCode.PULL_NOT_FOUND:
-                # Who requests what this broker does not know yet goes on there, not where this one ends.
+                # A consumer whose offset this copy does not have yet keeps its offset.
                 next_offset = max(next_offset, header.queue_offset)
             if self._replication.near_master:
                 # Who has read all that a slave has goes back to the master (broker.md §9.5).
@@ -485,11 +494,3 @@ class PullHandler(Handler):
 
 class _NotYet(Exception):
     """Others that take long come first."""
-
-
-class _Forbidden(BrokerError):
-    """NO_PERMISSION, with the kind of what forbids (`forbiddenType` of the reply)."""
-
-    def __init__(self, kind: int, remark: str) -> None:
-        super().__init__(ResponseCode.NO_PERMISSION, remark)
-        self.kind = kind

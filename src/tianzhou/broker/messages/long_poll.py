@@ -14,7 +14,7 @@ from tianzhou.broker.messages.pull_request import PullRequest
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.deferred_reply import DeferredReply
 from tianzhou.remoting.turns import Place
-from tianzhou.store.results import GetResult
+from tianzhou.store.results import GetResult, GetStatus
 from tianzhou.watermark import Watermark
 
 
@@ -71,7 +71,10 @@ class LongPoll(DeferredReply):
         """Read again when the queue, whose end `arrived` is, has grown beyond what was found."""
         self._arrived = arrived
         self._waits = True
-        arrived.wait(self.found.next_offset + 1, self)
+        found = self.found
+        # A pull before the queue's first message waits for its time, and is woken by new messages only.
+        before = found.status is GetStatus.OFFSET_TOO_SMALL
+        arrived.wait((found.max_offset if before else found.next_offset) + 1, self)
 
     def done(self) -> bool:
         """Whether it does not wait for its queue any more; see `tianzhou.watermark.Waiter`."""

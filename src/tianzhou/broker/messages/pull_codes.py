@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from tianzhou.store.results import GetStatus
+from tianzhou.errors import BrokerError
+from tianzhou.store.results import GetResult, GetStatus
 from tianzhou.wire.codes import ResponseCode
 
 _MISSING_QUEUE = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
-BEYOND = (*_MISSING_QUEUE, GetStatus.OFFSET_OVERFLOW_BADLY)
+OUTSIDE = (*_MISSING_QUEUE, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_TOO_SMALL)
+"""Statuses of a read outside the queue's bounds: a master answers with a corrected offset."""
 _CODES = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
     GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -30,3 +32,31 @@ def pull_code(status: GetStatus, offset: int) -> ResponseCode:
     if status in _MISSING_QUEUE:
         return ResponseCode.PULL_NOT_FOUND if offset == 0 else ResponseCode.PULL_OFFSET_MOVED
     return _CODES[status]
+
+
+def without_correction(found: GetResult, offset: int) -> GetResult:
+    """Return the result of a read at a copy whose bounds do not count: the requested offset stays the next one.
+
+    A copy that is late ends before the messages that its consumers have consumed, and a copy that began late lacks the
+    oldest messages. A consumer that took over such a bound would get messages twice, or would skip messages.
+
+    Args:
+        found: what the read found.
+        offset: the requested queue offset.
+    """
+    if found.status not in OUTSIDE:
+        return found
+    return GetResult(found.status, offset, found.min_offset, found.max_offset)
+
+
+class PullForbidden(BrokerError):
+    """A pull that is refused with NO_PERMISSION.
+
+    Args:
+        kind: `forbiddenType` of the reply.
+        remark: the reply's remark.
+    """
+
+    def __init__(self, kind: int, remark: str) -> None:
+        super().__init__(ResponseCode.NO_PERMISSION, remark)
+        self.kind = kind

@@ -78,7 +78,7 @@ class GroupReplication(Replication):
         return self.is_slave and self.node.standing.leader not in {None, self.node.id}
 
     @property
-    def knows_end(self) -> bool:
+    def corrects_offsets(self) -> bool:
         """Only the leader: others learn later what is committed, and after a start at first nothing of it."""
         return not self.is_slave
 

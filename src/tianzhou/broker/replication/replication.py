@@ -260,9 +260,13 @@ class Replication:
         return self._follower.following is not None
 
     @property
-    def knows_end(self) -> bool:
-        """Whether what is behind the end of a queue here is nowhere, so that groups may be told to go back."""
-        return True
+    def corrects_offsets(self) -> bool:
+        """Whether a consumer whose offset is outside a queue is told to continue at the queue's bounds here.
+
+        A slave may be late: its master, or a master that returns, has messages that the slave lacks. So a slave
+        corrects offsets with `offsetCheckInSlave` only (broker.md §9.4).
+        """
+        return not self.is_slave or self._store.settings.offset_check_in_slave
 
     @property
     def agrees_with_master(self) -> bool:

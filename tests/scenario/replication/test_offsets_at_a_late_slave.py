@@ -1,0 +1,134 @@
+"""Consumers' offsets at a slave that was away and starts while its master is dead: nothing moves them back."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from small_broker import ask, name_server, pull, run, send, small_broker
+
+from tianzhou.broker.server import Broker
+from tianzhou.client.consumer.pull.pull_consumer import PullConsumer
+from tianzhou.remoting.client import RemotingClient
+from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import read_reply
+from waiting import until_async
+
+pytestmark = pytest.mark.runner.with_args(run)
+
+OLD, NEW = 20, 30
+"""Messages that the slave has, and messages that only the master has."""
+
+
+def broker(folder: Path, namesrv: str, role: str, broker_id: int, **more: object) -> Broker:
+    store = {"broker_role": role, "store_path_root_dir": str(folder / role), **more}
+    return small_broker(folder / role, store, namesrv_addr=namesrv, broker_id=broker_id)
+
+
+async def make_late(folder: Path, namesrv: str, client: RemotingClient) -> None:
+    """Leave the folders of a master with `OLD + NEW` messages and of a slave that has the first `OLD` of them."""
+    async with broker(folder, namesrv, "ASYNC_MASTER", 0) as master:
+        await master.ready()
+        async with broker(folder, namesrv, "SLAVE", 1) as slave:
+            await slave.ready()
+            for _ in range(OLD):
+                assert (await send(client, master.address)).code == ResponseCode.SUCCESS
+            await until_async(lambda: slave.store.max_offset("T", 0) == OLD, "copied")
+            await until_async(lambda: "T" in slave.tables.topics, "the topic is known to the slave")
+        for _ in range(NEW):
+            assert (await send(client, master.address)).code == ResponseCode.SUCCESS
+
+
+async def test_a_pull_beyond_the_end_of_a_late_slave_keeps_its_offset(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        names = await stack.enter_async_context(name_server(tmp_path))
+        namesrv = f"127.0.0.1:{names.port}"
+        client = await stack.enter_async_context(RemotingClient())
+        await make_late(tmp_path, namesrv, client)
+        slave = await stack.enter_async_context(broker(tmp_path, namesrv, "SLAVE", 1))
+        await slave.ready()
+        consumed = OLD + NEW - 5
+        for queue_id, at in ((0, consumed), (3, 7)):
+            place = {"queue_id": queue_id, "queue_offset": at}
+            for more in ({}, {"sys_flag": 6, "suspend_timeout_millis": 100}):
+                reply = await pull(client, slave.address, **place, **more)
+                assert reply.code == ResponseCode.PULL_NOT_FOUND
+                assert read_reply(11, reply).next_begin_offset == at
+        held = asyncio.ensure_future(
+            pull(client, slave.address, queue_offset=consumed, sys_flag=6, suspend_timeout_millis=15_000)
+        )
+        async with broker(tmp_path, namesrv, "ASYNC_MASTER", 0) as master:
+            await master.ready()
+            reply = await held
+            # The first answer after the master's messages have come: from the requested offset on.
+            head = read_reply(11, reply)
+            assert head.next_begin_offset >= consumed
+            if reply.code == ResponseCode.SUCCESS:
+                assert head.next_begin_offset > consumed
+            await until_async(lambda: slave.store.max_offset("T", 0) == OLD + NEW, "copied")
+            # The slave that is near its master sends consumers there, with the offset that they have.
+            reply = await pull(client, slave.address, queue_offset=OLD + NEW + 100)
+            assert reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+            assert read_reply(11, reply).next_begin_offset == OLD + NEW + 100
+            assert read_reply(11, reply).suggest_which_broker_id == 0
+
+
+async def test_a_consumer_of_a_late_slave_goes_on_where_it_was_when_the_master_returns(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        names = await stack.enter_async_context(name_server(tmp_path))
+        namesrv = f"127.0.0.1:{names.port}"
+        client = await stack.enter_async_context(RemotingClient())
+        await make_late(tmp_path, namesrv, client)
+        slave = await stack.enter_async_context(broker(tmp_path, namesrv, "SLAVE", 1))
+        await slave.ready()
+        consumer = await stack.enter_async_context(PullConsumer("g", namesrv))
+        (queue,) = [queue for queue in await consumer.queues("T") if queue.queue_id == 0]
+        slave.tables.offsets.commit("g", "T", 0, OLD + NEW - 5, 1)
+        consumer.assign([queue])
+        assert await consumer.poll(timeout_ms=1_500) == []
+        async with broker(tmp_path, namesrv, "ASYNC_MASTER", 0) as master:
+            await master.ready()
+            found: list[int] = []
+            while len(found) < 5:
+                found += [message.queue_offset for message in await consumer.poll(timeout_ms=1_000)]
+            assert found == list(range(OLD + NEW - 5, OLD + NEW))
+
+
+async def test_offset_check_in_slave_has_a_slave_correct_offsets(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        names = await stack.enter_async_context(name_server(tmp_path))
+        namesrv = f"127.0.0.1:{names.port}"
+        client = await stack.enter_async_context(RemotingClient())
+        await make_late(tmp_path, namesrv, client)
+        slave = await stack.enter_async_context(broker(tmp_path, namesrv, "SLAVE", 1, offset_check_in_slave=True))
+        await slave.ready()
+        reply = await pull(client, slave.address, queue_offset=OLD + NEW)
+        assert (reply.code, reply.remark) == (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY")
+        assert read_reply(11, reply).next_begin_offset == OLD
+        change = Command(RequestCode.UPDATE_BROKER_CONFIG, body=b"offsetCheckInSlave=false\n")
+        assert (await client.invoke(slave.address, change, 5_000)).code == ResponseCode.SUCCESS
+        reply = await pull(client, slave.address, queue_offset=OLD + NEW)
+        assert reply.code == ResponseCode.PULL_NOT_FOUND
+        assert read_reply(11, reply).next_begin_offset == OLD + NEW
+
+
+async def test_a_slave_resets_no_offsets_by_its_own_bounds(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        names = await stack.enter_async_context(name_server(tmp_path))
+        namesrv = f"127.0.0.1:{names.port}"
+        client = await stack.enter_async_context(RemotingClient())
+        await make_late(tmp_path, namesrv, client)
+        slave = await stack.enter_async_context(broker(tmp_path, namesrv, "SLAVE", 1))
+        await slave.ready()
+        slave.tables.offsets.commit("G", "T", 0, OLD + NEW, 1)
+        assert (await pull(client, slave.address, queue_offset=OLD + NEW)).code == ResponseCode.PULL_NOT_FOUND
+        reply = await ask(
+            client, slave.address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, topic="T", group="G", timestamp=-1,
+            is_force=True, queue_id=-1, offset=-1,
+        )  # fmt: skip
+        assert reply.code == ResponseCode.SYSTEM_ERROR
+        assert "slave" in str(reply.remark)
+        assert slave.tables.offsets.committed("G", "T", 0) == OLD + NEW
