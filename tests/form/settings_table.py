@@ -212,7 +212,10 @@ STORE: dict[str, str] = {
     "haHousekeepingInterval": "ms of silence at the HA port after which the connection is ended",
     "haTransferBatchSize": "bytes of the log sent to a slave at once; more to one that is far behind",
     "haMaxGapNotInSync": "bytes a slave may be behind to count as in sync (4.9: haSlaveFallbehindMax)",
-    "haSlaveCutMax": "bytes of its end that a slave whose log differs from its master's cuts off by itself; 0 for none",
+    "haSlaveCutMax": "bytes of its end that a slave whose log differs from its master's cuts off by itself; 0 for none;"
+    " with `durability=zero-loss` none in any case",
+    "haSlaveCutKeepMax": "Tianzhou's own: bytes of cut records that a slave keeps in the folder `cut` of its store; the"
+    " oldest cuts are removed first; 0 for none",
     "slaveTimeout": "ms a SYNC_MASTER waits for slaves",
     "durability": "Tianzhou's own: `zero-loss` sets flushDiskType=SYNC_FLUSH, brokerRole=SYNC_MASTER,"
     " inSyncReplicas=2, minInSyncReplicas=2, enableAutoInSyncReplicas=false and cleanFileForciblyEnable=false, and"

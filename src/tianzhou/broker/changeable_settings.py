@@ -111,7 +111,7 @@ AT_ONCE: Final = _LIMITS | frozenset(
         accessMessageInMemoryMaxRatio travelCqFileNumWhenGetMessage diskFallRecorded flushDelayOffsetInterval
         maxLmqConsumeQueueNum totalReplicas haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize
         haMaxGapNotInSync slaveTimeout inSyncReplicas minInSyncReplicas enableAutoInSyncReplicas haFlowControlEnable
-        maxHaTransferByteInSecond syncFromLastFile haSlaveCutMax offsetCheckInSlave logLevels
+        maxHaTransferByteInSecond syncFromLastFile haSlaveCutMax haSlaveCutKeepMax offsetCheckInSlave logLevels
         """
     )
 )
@@ -135,7 +135,10 @@ def _ranges() -> Iterator[tuple[str, Range]]:
             INT_MAX,
         ),
         (
-            "startAcceptSendRequestTimeStamp consumerFallbehindThreshold diskSpaceEnoughFreeBytes haSlaveCutMax",
+            """
+            startAcceptSendRequestTimeStamp consumerFallbehindThreshold diskSpaceEnoughFreeBytes haSlaveCutMax
+            haSlaveCutKeepMax
+            """,
             0,
             LONG_MAX,
         ),

@@ -23,6 +23,7 @@ from tianzhou.cli.process import BEGAN
 from tianzhou.cli.reachability import check_address
 from tianzhou.cli.serving.server_logs import LogFormat, LogFormatOption, LogLevelOption, ServerLogs, set_up_logs
 from tianzhou.cli.serving.server_settings import broker_settings, serve_values
+from tianzhou.cli.serving.slave_changes import changed_slave
 from tianzhou.cli.serving.sub_commands import starts
 from tianzhou.cli.signals import import_msgspec, run_server
 from tianzhou.errors import ConfigError, Faults, TianzhouError
@@ -339,6 +340,13 @@ def broker(
     namesrv_addr: Annotated[
         str, typer.Option("-n", metavar="HOST:PORT", help="Name servers, several joined by ';'.")
     ] = "",
+    promote: Annotated[
+        bool,
+        typer.Option("--promote", help="Make a slave the master: -c FILE becomes a master's. Stop the old one first."),
+    ] = False,
+    allow_cut: Annotated[
+        bool, typer.Option("--allow-cut", help="Let a slave whose log differs from its master's cut its log, once.")
+    ] = False,
     print_all: PrintAllOption = False,
     print_important: PrintImportantOption = False,
     log_format: LogFormatOption = LogFormat.text,
@@ -356,7 +364,10 @@ def broker(
     from tianzhou.broker.zero_loss import described
 
     set_up_logs(log_format, log_level)
-    settings, store_settings, tls = broker_settings(config, namesrv_addr)
+    found = broker_settings(config, namesrv_addr)
+    if promote or allow_cut:
+        found = changed_slave(found, config, namesrv_addr, promote=promote, allow_cut=allow_cut)
+    settings, store_settings, tls = found
     if print_all or print_important:
         print_settings([settings, store_settings, tls], None if print_all else IMPORTANT_OF_BROKER, output, IGNORED)
         return

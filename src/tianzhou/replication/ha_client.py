@@ -15,9 +15,12 @@ from tianzhou.records.walk import LogEntry
 from tianzhou.remoting.handshakes import for_new_connection, why_refused, why_unanswered, words_of_loss
 from tianzhou.remoting.tls import SHUTDOWN_TIMEOUT_S
 from tianzhou.repeats import Repeats
-from tianzhou.replication.agreement import OVERLAP, Agreement, Parting
+from tianzhou.replication.agreement import OVERLAP, Agreement, CutRefused, Parting, cut_limit_bytes
 from tianzhou.replication.differences import MOST_BESIDE_BODY, Difference, Differences, Whose
 from tianzhou.replication.following import Following
+from tianzhou.replication.halted_slave import MAX_COUNTED, Halt, halt_line, halt_reason, promote_command
+from tianzhou.store.offline.kept_records import count_records, keep_records
+from tianzhou.store.startup.marked_cut import forbid_cut, is_cut_allowed
 from tianzhou.store.store import MessageStore
 from tianzhou.supervision import Supervisor
 from tianzhou.wire.ha import StretchReader, encode_report
@@ -26,6 +29,8 @@ AGAIN_S: Final = 3.0
 """Seconds after which a connection is tried again; RocketMQ's slaves wait for five."""
 REFUSED_AGAIN_S: Final = 60.0
 """Seconds after which a log that is not the master's is compared again, in case an operator has done something."""
+HALTED_AGAIN_S: Final = 600.0
+"""Seconds between two log lines about a slave that has halted for the same reason."""
 WORK: Final = "copying the log"
 _CONNECT_LIMIT_S: Final = 5.0
 _SURE: Final = 2
@@ -45,9 +50,11 @@ class HaClient:
         master: the HA address of the master, `host:port`; empty while there is none.
         reopen: called when the store has to be reopened, because the end of its log is to be cut off.
         tls: speak TLS to the master (`tianzhou.remoting.tls.client_context`); None speaks plain.
+        config_file: the broker's configuration file, for the commands in log lines.
 
     Attributes:
         following: the present connection, if any.
+        halted: why this slave copies nothing until an operator decides; empty while it may copy.
         broken_at_master: called with a record that is whole here and broken at the master.
     """
 
@@ -58,8 +65,13 @@ class HaClient:
         master: Callable[[], str],
         reopen: Callable[[], None] = lambda: None,
         tls: ssl.SSLContext | None = None,
+        config_file: str = "",
     ) -> None:
         self._tls = tls
+        self._config_file = config_file
+        self.halted = ""
+        self._has_agreed = False
+        self._counted: dict[tuple[int, int], int] = {}
         self._store = store
         self._clock = clock
         self._master = master
@@ -69,6 +81,7 @@ class HaClient:
         self._agreement = Agreement(store.settings)
         self._compared_with = self._said = ""
         self._refusals = Repeats(span_s=REFUSED_AGAIN_S)
+        self._halts = Repeats(span_s=HALTED_AGAIN_S)
         self._known: set[Difference] = set()
         self.broken_at_master: Callable[[LogEntry], None] = lambda entry: None
 
@@ -90,10 +103,11 @@ class HaClient:
                 if address != self._compared_with:
                     self._compared_with, self._agreement = address, Agreement(self._store.settings)
                 try:
+                    self._has_agreed = False
                     parting = await self._follow(address, lambda: troubles.over(WORK))
                     if parting is None:
                         continue
-                    if self._reconcile(parting):
+                    if await self._reconcile(parting, address):
                         await asyncio.Event().wait()  # nothing is copied behind what goes
                     pause_s = 0.0
                 except TianzhouError as error:
@@ -101,7 +115,7 @@ class HaClient:
                     troubles.failed(WORK, error, self._clock.now_ms(), self._clock.monotonic())
                     if isinstance(error, StoreError):
                         pause_s, self._agreement = REFUSED_AGAIN_S, Agreement(self._store.settings)
-                        self._say(str(error), logging.ERROR)
+                        self._note_halt(error)
                     else:
                         state = f"the log is not copied, {address} is looked for every {AGAIN_S:g} s"
                         if isinstance(error, _Refused):
@@ -111,9 +125,25 @@ class HaClient:
                                 _log.error("%s: %s", state, error)
                         else:
                             self._say(state, logging.WARNING, f": {error}")
+            await self._pause(pause_s)
+
+    async def _pause(self, pause_s: float) -> None:
+        """Wait for a time, for another master, or for an operator who allows a slave that has halted to cut."""
+        loop, root = asyncio.get_running_loop(), self._store.settings.root
+        until_s = loop.time() + pause_s
+        while not self._changed.is_set() and (left_s := until_s - loop.time()) > 0:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
+                async with asyncio.timeout(min(left_s, AGAIN_S)):
                     await self._changed.wait()
+            if self.halted and is_cut_allowed(root):
+                return
+
+    def _note_halt(self, error: StoreError) -> None:
+        """Log why this slave copies nothing; rarely while that stays the same."""
+        self.halted = error.reason if isinstance(error, _Halted) else str(error)
+        if self._halts.due(self.halted, self._clock.monotonic()) is not None:
+            self._said = self.halted
+            _log.error("%s", error)
 
     def _say(self, state: str, level: int, detail: str = "") -> None:
         """Log a state when it is another one than before, whatever the detail."""
@@ -121,27 +151,64 @@ class HaClient:
             self._said = state
             _log.log(level, "%s%s", state, detail)
 
-    def _reconcile(self, parting: Parting) -> bool:
+    async def _reconcile(self, parting: Parting, address: str) -> bool:
         """Decide what becomes of a log that is not the master's; whether its end is to be cut off.
 
+        Args:
+            parting: where the logs part.
+            address: HA address of the master.
+
         Raises:
-            StoreError: an operator has to decide, or the disk refuses the mark.
+            StoreError: an operator has to decide, or the disk refuses the copy of the records or the mark.
         """
-        store = self._store
+        store, settings = self._store, self._store.settings
         begin, end = store.begin_offset, store.end_offset
         proved = parting.at > parting.first and store.copy.holds_record(parting.first, parting.at)
-        at = self._agreement.cut(begin, end, parting, proved=proved)
+        allowed = is_cut_allowed(settings.root)
+        limit_bytes = cut_limit_bytes(settings, allowed=allowed)
+        try:
+            at = self._agreement.cut(begin, end, parting, proved=proved, limit_bytes=limit_bytes)
+        except CutRefused as error:
+            if settings.cuts_nothing:
+                raise await self._halt(error, parting, address) from error
+            raise
+        except StoreError as error:
+            if settings.cuts_nothing:
+                raise StoreError(
+                    f"durability=zero-loss: this slave copies nothing from {address}, keeps its log from {begin} to "
+                    f"{end} and serves reads: {error}: {promote_command(self._config_file)}"
+                ) from error
+            raise
         if at is None:
             _log.warning("the log is not the master's at %d; it is compared from %d on", parting.at, self._first())
             return False
-        why = f"its master's differs from there on, or ends there; {end - at} bytes are behind"
+        why = f"the log of its master {address} differs from there on, or ends there; {end - at} bytes are behind"
+        most, folders = settings.ha_slave_cut_keep_max, settings.commit_log_directories
         try:
-            store.cut_at_next_start(at, why)
+            kept = (await asyncio.to_thread(keep_records, settings.root, folders, at, end, most)).described(end)
+            store.cut_at_next_start(at, why, kept, allowed=allowed)
         except OSError as error:
-            raise StoreError(f"the place to cut the log at, {at}, cannot be written down: {error}") from error
-        self._say(f"the log is to be cut at {at}, it ends at {end}: {why}; the store is reopened", logging.ERROR)
+            raise StoreError(
+                f"the records from {at} to {end}, which the master {address} does not have, cannot be copied to "
+                f"{settings.root}/cut before the log is cut: {error}; free space, or set haSlaveCutKeepMax=0 to keep "
+                "none of them"
+            ) from error
+        self._say(
+            f"the log is to be cut at {at}, it ends at {end}: {why}; {kept}; the store is reopened", logging.ERROR
+        )
         self._reopen()
         return True
+
+    async def _halt(self, refused: CutRefused, parting: Parting, address: str) -> _Halted:
+        """Return the error of a slave that keeps a log which its master's does not continue."""
+        settings = self._store.settings
+        begin, end = place = refused.at, refused.end
+        if place not in self._counted:
+            folders = settings.commit_log_directories
+            found = await asyncio.to_thread(count_records, settings.root, folders, begin, end, MAX_COUNTED + 1)
+            self._counted = {place: found}
+        messages = self._counted[place]
+        return _Halted(Halt(address, begin, parting.at, end, messages, self._config_file, str(settings.root)))
 
     def _first(self) -> int:
         """From where on to compare."""
@@ -217,6 +284,7 @@ class HaClient:
             await self._settle(link.settled())
             if following.agrees:
                 self._store.copy.doubted_from = None
+                self._agreed()
             if following.heard_s > began_s and link.parting is None:
                 well()
                 self._say(f"the log is copied from {address}", logging.INFO, f", from {following.first} on")
@@ -229,6 +297,14 @@ class HaClient:
                 raise ConnectionLost(f"the master at {address} has said nothing for too long")
         return None
 
+    def _agreed(self) -> None:
+        """Note that the master has all of this log: nothing is to be cut, so no permission may stay."""
+        self.halted = ""
+        if not self._has_agreed:
+            self._has_agreed = True
+            with contextlib.suppress(OSError):
+                forbid_cut(self._store.settings.root)
+
     def _ended(self, link: _Link, address: str) -> TianzhouError:
         """Why a connection is over that the master has ended."""
         text = f"the master at {address} ended the connection"
@@ -237,6 +313,14 @@ class HaClient:
         if link.heard:
             return ConnectionLost(text)
         return _Refused(f"{text} before it sent anything; {why_unanswered(by_tls=self._tls is not None)}")
+
+
+class _Halted(StoreError):
+    """The log of a slave with `durability=zero-loss` has an end that its master's does not have."""
+
+    def __init__(self, halt: Halt) -> None:
+        super().__init__(halt_line(halt))
+        self.reason = halt_reason(halt)
 
 
 class _Refused(ConnectionLost):

@@ -261,6 +261,7 @@ class StoreSettings:
     ha_transfer_batch_size: int = 32_768
     ha_max_gap_not_in_sync: int = formerly("haSlaveFallbehindMax", 268_435_456)
     ha_slave_cut_max: int = 1_073_741_824
+    ha_slave_cut_keep_max: int = 1_073_741_824
     slave_timeout: int = 3000
     in_sync_replicas: int = 1
     min_in_sync_replicas: int = 1
@@ -340,6 +341,11 @@ class StoreSettings:
             raise ValueError(
                 "brokerRole=SLAVE, enableDLegerCommitLog=true: the group decides who is master; leave brokerRole out"
             )
+
+    @property
+    def cuts_nothing(self) -> bool:
+        """Whether a slave with these settings never cuts its log by itself: its end may hold the only copies."""
+        return self.durability == "zero-loss"
 
     @property
     def may_follow(self) -> bool:

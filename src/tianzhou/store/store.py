@@ -38,7 +38,7 @@ from tianzhou.store.queues.read_limits import ReadLimits
 from tianzhou.store.queues.strays import StrayUnits
 from tianzhou.store.reader import Reader
 from tianzhou.store.settings import StoreSettings, parse_delay_levels
-from tianzhou.store.startup.marked_cut import Mark, read_mark, remove_mark, write_mark
+from tianzhou.store.startup.marked_cut import Mark, forbid_cut, read_mark, remove_mark, write_mark
 from tianzhou.store.startup.opening import StoreOpener
 from tianzhou.store.upkeep.cleaner import Cleaner
 from tianzhou.store.upkeep.damage import LogDamage
@@ -194,6 +194,8 @@ class MessageStore:
             )
             # Who makes a slave the master wants what it has.
             mark = read_mark(self.settings.root) if self.settings.broker_role == "SLAVE" else None
+            if mark is not None and self.settings.cuts_nothing and not mark.allowed:
+                mark = None  # it is older than the key
             survived = folder.pages_survived
             if opener.entries is not None:
                 opener.entries.power_failed = folder.power_failed and not folder.stopped_cleanly
@@ -204,6 +206,8 @@ class MessageStore:
                 sync_ranges(log_ranges(self._log, self.report.read_from, self._log.end))
             folder.mark_running()
             remove_mark(self.settings.root)
+            if mark is not None or self.settings.broker_role != "SLAVE":
+                forbid_cut(self.settings.root)
             self._dispatcher.position = self._cold.opened_at = end = self._log.end
             if opener.entries is not None:
                 self._dispatcher.position = opener.entries.committed_end
@@ -372,17 +376,19 @@ class MessageStore:
         ahead = min(start + _AHEAD, segment.size)
         return self._cold.fetch([(segment, start, ahead)], ahead=True)
 
-    def cut_at_next_start(self, at: int, why: str) -> None:
+    def cut_at_next_start(self, at: int, why: str, kept: str = "", *, allowed: bool = False) -> None:
         """Have the log cut when the store is opened next as a slave's; what is served until then stays as it is.
 
         Args:
             at: log offset behind the last byte that stays.
             why: what was found, for the log.
+            kept: where copies of the cut records are, for the log.
+            allowed: whether an operator has allowed it; `durability=zero-loss` cuts nothing else.
 
         Raises:
             OSError: the disk refused.
         """
-        write_mark(self.settings.root, Mark(at, self._log.end, why))
+        write_mark(self.settings.root, Mark(at, self._log.end, why, kept, allowed))
 
     @property
     def flush_times(self) -> Histogram:

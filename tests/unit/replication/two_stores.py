@@ -99,3 +99,19 @@ async def followed_once(
         finally:
             await supervisor.end()
         return not again.is_set()
+
+
+@asynccontextmanager
+async def halting_slave(
+    folder: Path, server: HaServer, config_file: str = "", **more: object
+) -> AsyncIterator[tuple[MessageStore, HaClient, asyncio.Event]]:
+    """A slave with `durability=zero-loss`: its store, its client, and an event that it wants to be reopened."""
+    supervisor, again = Supervisor("slave"), asyncio.Event()
+    async with store_of(folder, "SLAVE", **({"durability": "zero-loss"} | more)) as store:
+        address = lambda: f"127.0.0.1:{server.port}"  # noqa: E731
+        client = HaClient(store, SystemClock(), address, again.set, config_file=config_file)
+        supervisor.own("copying", lambda: client.run(supervisor))
+        try:
+            yield store, client, again
+        finally:
+            await supervisor.end()

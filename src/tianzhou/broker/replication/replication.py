@@ -87,7 +87,9 @@ class Replication:
         self._broker_port = port
         self._stack = AsyncExitStack()
         self._server: HaServer | None = None
-        self._follower = HaClient(store, clock, lambda: self._ha_master, reopen, protection.context)
+        self._follower = HaClient(
+            store, clock, lambda: self._ha_master, reopen, protection.context, settings.broker_config_path
+        )
         self.is_slave = store.settings.broker_role == "SLAVE"
         self._ha_master_is_fixed = self.is_slave and store.settings.ha_master_address != ""
         self._ha_master = store.settings.ha_master_address if self._ha_master_is_fixed else ""
@@ -275,8 +277,8 @@ class Replication:
         return following is not None and following.agrees
 
     def runtime_info(self) -> dict[str, str]:
-        """What runtime info (28) says of a member of a DLedger group besides; nothing of any other broker."""
-        return {}
+        """Figures of runtime info (28) about this broker's part in its group: `haHalted` of a slave that has halted."""
+        return {"haHalted": self._follower.halted} if self._follower.halted else {}
 
     def status(self) -> HaStatus:
         """How far copies are (907)."""
@@ -284,6 +286,7 @@ class Replication:
         if self.is_slave:
             following = self._follower.following
             client = HaClientStatus(
+                ha_halted=self._follower.halted or None,
                 master_addr=self._ha_master or None,
                 max_offset=end,
                 last_read_timestamp=0 if following is None else self._ms_ago(following.heard_s),

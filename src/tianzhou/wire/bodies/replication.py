@@ -10,8 +10,13 @@ from tianzhou.wire.bodies.beans import Bean, list_of
 
 @dataclass(slots=True)
 class HaClient:
-    """A replica's connection to its master."""
+    """A replica's connection to its master.
 
+    Attributes:
+        ha_halted: Tianzhou's own: why the replica copies nothing until an operator decides; None while it may copy.
+    """
+
+    ha_halted: str | None = None
     last_read_timestamp: int = 0
     last_write_timestamp: int = 0
     master_addr: str | None = None
