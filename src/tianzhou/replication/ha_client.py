@@ -19,7 +19,6 @@ from tianzhou.replication.agreement import OVERLAP, Agreement, CutRefused, Parti
 from tianzhou.replication.differences import MOST_BESIDE_BODY, Difference, Differences, Whose
 from tianzhou.replication.following import Following
 from tianzhou.replication.halted_slave import MAX_COUNTED, Halt, halt_line, halt_reason, promote_command
-from tianzhou.store.offline.kept_records import count_records, keep_records
 from tianzhou.store.startup.marked_cut import forbid_cut, is_cut_allowed
 from tianzhou.store.store import MessageStore
 from tianzhou.supervision import Supervisor
@@ -161,6 +160,8 @@ class HaClient:
         Raises:
             StoreError: an operator has to decide, or the disk refuses the copy of the records or the mark.
         """
+        from tianzhou.store.offline.kept_records import keep_records  # no other broker needs it
+
         store, settings = self._store, self._store.settings
         begin, end = store.begin_offset, store.end_offset
         proved = parting.at > parting.first and store.copy.holds_record(parting.first, parting.at)
@@ -201,6 +202,8 @@ class HaClient:
 
     async def _halt(self, refused: CutRefused, parting: Parting, address: str) -> _Halted:
         """Return the error of a slave that keeps a log which its master's does not continue."""
+        from tianzhou.store.offline.kept_records import count_records
+
         settings = self._store.settings
         begin, end = place = refused.at, refused.end
         if place not in self._counted:
