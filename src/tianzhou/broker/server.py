@@ -79,6 +79,7 @@ from tianzhou.remoting.server import RemotingServer
 from tianzhou.remoting.tls import ServerTls, TlsSettings, client_context
 from tianzhou.remoting.unread import UnreadReplies
 from tianzhou.replication.allowed_addresses import AllowedAddresses
+from tianzhou.replication.ha_client import WORK as COPYING
 from tianzhou.replication.port_protection import PortProtection
 from tianzhou.store.settings import StoreSettings
 from tianzhou.store.store import MessageStore
@@ -162,8 +163,8 @@ class Broker:
         if self._reopening is not None:
             self._reopening.cancel()
             await asyncio.gather(self._reopening, return_exceptions=True)
-        # The master may be stopped before its slave; its tables are asked for again at the next start.
-        present = [trouble for trouble in self.troubles.present() if trouble.name != MASTER_TABLES]
+        # The master may be stopped before its slave; its log and tables are asked for again at the next start.
+        present = [trouble for trouble in self.troubles.present() if trouble.name not in {COPYING, MASTER_TABLES}]
         if present:
             self.left_undone.append(summary(present))
         await self._stop()

@@ -72,6 +72,10 @@ def test_the_master_of_a_pair_is_killed_and_comes_back(tmp_path: Path) -> None:
             failed = [line for line in lines if line["event"] == "failed"]
             # The client of 4.9.7 does not notice that a peer ends a connection (its NettyConnectManageHandler has no
             # channelInactive): a send that the master had read when it was killed waits for its whole time limit.
-            if name == OLD_JAVA.name and failed and one.lines.index(failed[0]) in range(before[name], down[name] + ENOUGH):
+            if (
+                name == OLD_JAVA.name
+                and failed
+                and one.lines.index(failed[0]) in range(before[name], down[name] + ENOUGH)
+            ):
                 assert failed.pop(0)["error"].endswith("sendDefaultImpl call timeout")
             assert not failed, f"{name}: {len(failed)} of {len(lines)}, {failed[:3]}"
