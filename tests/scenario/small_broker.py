@@ -10,6 +10,7 @@ from typing import Any
 
 from tianzhou.broker.server import Broker
 from tianzhou.broker.settings import BrokerSettings
+from tianzhou.client.consumer.pull.pull_consumer import PullConsumer
 from tianzhou.namesrv.server import NameServer
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.remoting.client import RemotingClient
@@ -44,6 +45,25 @@ def small_broker(
     store_settings = StoreSettings(**small | (store or {}))
     values["slave_read_enable"] = store_settings.may_follow  # as `tianzhou broker` starts it
     return Broker(BrokerSettings(**values | settings), store_settings, tls=tls)
+
+
+def pair_broker(folder: Path, namesrv: str, role: str, broker_id: int, **more: object) -> Broker:
+    """The master or a slave of a pair, with its store in `folder/role` and more settings of that store."""
+    store = {"broker_role": role, "store_path_root_dir": str(folder / role), "max_index_num": 4000, **more}
+    return small_broker(folder / role, store, namesrv_addr=namesrv, broker_id=broker_id)
+
+
+async def bodies_of_orders(namesrv: str, count: int) -> set[bytes]:
+    """What a consumer reads of the topic `orders`, until it has so many different bodies."""
+    found: set[bytes] = set()
+    async with PullConsumer("g", namesrv) as consumer:
+        queues = await consumer.queues("orders")
+        consumer.assign(queues)
+        for queue in queues:
+            await consumer.seek(queue, 0)
+        while len(found) < count:
+            found |= {message.body for message in await consumer.poll(timeout_ms=1000)}
+    return found
 
 
 def name_server(folder: Path, tls: TlsSettings | None = None, **more: Any) -> NameServer:

@@ -128,7 +128,8 @@ class Slave:
         if not 0 <= offset <= log.end:
             raise ProtocolError(
                 f"slave {self.address} reports {offset}, this master's log ends at {log.end}: its log is another "
-                "one's, or has what this master lost; empty the slave's store folder"
+                "one's, or has messages that this master lost; see the slave's log before you empty its store folder, "
+                "because it may have the only copies"
             )
         self._heard_s = now_s
         if self.sent < 0:
@@ -246,7 +247,7 @@ class Slaves:
             return None
         return (
             f"{replicas} of this broker's group are in sync, the master among them, minInSyncReplicas={least} are "
-            "wanted; start its slaves"
+            "wanted; start its slaves, and see `tianzhou status` when they run"
         )
 
     def verdict(self, end: int, record_end: int) -> PutStatus | None:

@@ -7,9 +7,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from small_broker import ask, name_server, pull, run, send, small_broker
+from small_broker import ask, name_server, pair_broker, pull, run, send
 
-from tianzhou.broker.server import Broker
 from tianzhou.client.consumer.pull.pull_consumer import PullConsumer
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.wire.codes import RequestCode, ResponseCode
@@ -23,16 +22,11 @@ OLD, NEW = 20, 30
 """Messages that the slave has, and messages that only the master has."""
 
 
-def broker(folder: Path, namesrv: str, role: str, broker_id: int, **more: object) -> Broker:
-    store = {"broker_role": role, "store_path_root_dir": str(folder / role), **more}
-    return small_broker(folder / role, store, namesrv_addr=namesrv, broker_id=broker_id)
-
-
 async def make_late(folder: Path, namesrv: str, client: RemotingClient) -> None:
     """Leave the folders of a master with `OLD + NEW` messages and of a slave that has the first `OLD` of them."""
-    async with broker(folder, namesrv, "ASYNC_MASTER", 0) as master:
+    async with pair_broker(folder, namesrv, "ASYNC_MASTER", 0) as master:
         await master.ready()
-        async with broker(folder, namesrv, "SLAVE", 1) as slave:
+        async with pair_broker(folder, namesrv, "SLAVE", 1) as slave:
             await slave.ready()
             for _ in range(OLD):
                 assert (await send(client, master.address)).code == ResponseCode.SUCCESS
@@ -48,7 +42,7 @@ async def test_a_pull_beyond_the_end_of_a_late_slave_keeps_its_offset(tmp_path: 
         namesrv = f"127.0.0.1:{names.port}"
         client = await stack.enter_async_context(RemotingClient())
         await make_late(tmp_path, namesrv, client)
-        slave = await stack.enter_async_context(broker(tmp_path, namesrv, "SLAVE", 1))
+        slave = await stack.enter_async_context(pair_broker(tmp_path, namesrv, "SLAVE", 1))
         await slave.ready()
         consumed = OLD + NEW - 5
         for queue_id, at in ((0, consumed), (3, 7)):
@@ -60,7 +54,7 @@ async def test_a_pull_beyond_the_end_of_a_late_slave_keeps_its_offset(tmp_path: 
         held = asyncio.ensure_future(
             pull(client, slave.address, queue_offset=consumed, sys_flag=6, suspend_timeout_millis=15_000)
         )
-        async with broker(tmp_path, namesrv, "ASYNC_MASTER", 0) as master:
+        async with pair_broker(tmp_path, namesrv, "ASYNC_MASTER", 0) as master:
             await master.ready()
             reply = await held
             # The first answer after the master's messages have come: from the requested offset on.
@@ -82,14 +76,14 @@ async def test_a_consumer_of_a_late_slave_goes_on_where_it_was_when_the_master_r
         namesrv = f"127.0.0.1:{names.port}"
         client = await stack.enter_async_context(RemotingClient())
         await make_late(tmp_path, namesrv, client)
-        slave = await stack.enter_async_context(broker(tmp_path, namesrv, "SLAVE", 1))
+        slave = await stack.enter_async_context(pair_broker(tmp_path, namesrv, "SLAVE", 1))
         await slave.ready()
         consumer = await stack.enter_async_context(PullConsumer("g", namesrv))
         (queue,) = [queue for queue in await consumer.queues("T") if queue.queue_id == 0]
         slave.tables.offsets.commit("g", "T", 0, OLD + NEW - 5, 1)
         consumer.assign([queue])
         assert await consumer.poll(timeout_ms=1_500) == []
-        async with broker(tmp_path, namesrv, "ASYNC_MASTER", 0) as master:
+        async with pair_broker(tmp_path, namesrv, "ASYNC_MASTER", 0) as master:
             await master.ready()
             found: list[int] = []
             while len(found) < 5:
@@ -103,7 +97,7 @@ async def test_offset_check_in_slave_has_a_slave_correct_offsets(tmp_path: Path)
         namesrv = f"127.0.0.1:{names.port}"
         client = await stack.enter_async_context(RemotingClient())
         await make_late(tmp_path, namesrv, client)
-        slave = await stack.enter_async_context(broker(tmp_path, namesrv, "SLAVE", 1, offset_check_in_slave=True))
+        slave = await stack.enter_async_context(pair_broker(tmp_path, namesrv, "SLAVE", 1, offset_check_in_slave=True))
         await slave.ready()
         reply = await pull(client, slave.address, queue_offset=OLD + NEW)
         assert (reply.code, reply.remark) == (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY")
@@ -121,7 +115,7 @@ async def test_a_slave_resets_no_offsets_by_its_own_bounds(tmp_path: Path) -> No
         namesrv = f"127.0.0.1:{names.port}"
         client = await stack.enter_async_context(RemotingClient())
         await make_late(tmp_path, namesrv, client)
-        slave = await stack.enter_async_context(broker(tmp_path, namesrv, "SLAVE", 1))
+        slave = await stack.enter_async_context(pair_broker(tmp_path, namesrv, "SLAVE", 1))
         await slave.ready()
         slave.tables.offsets.commit("G", "T", 0, OLD + NEW, 1)
         assert (await pull(client, slave.address, queue_offset=OLD + NEW)).code == ResponseCode.PULL_NOT_FOUND

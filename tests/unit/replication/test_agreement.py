@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tianzhou.errors import StoreError
-from tianzhou.replication.agreement import OVERLAP, Agreement, Parting
+from tianzhou.replication.agreement import OVERLAP, Agreement, CutRefused, Parting, cut_limit_bytes
 from tianzhou.store.settings import StoreSettings
 
 MIB = 1 << 20
@@ -81,3 +81,20 @@ def test_the_search_ends_at_the_place_where_the_logs_part(end: int, data: st.Dat
             assert found == parts
             return
     raise AssertionError("the search does not end")
+
+
+def test_with_zero_loss_nothing_is_cut_and_the_search_goes_on_for_the_place() -> None:
+    one = Agreement(StoreSettings(durability="zero-loss", ha_slave_cut_max=1))
+    first = one.first(0, 8 * MIB)
+    assert one.cut(0, 8 * MIB, Parting(first, first), proved=False) is None
+    with pytest.raises(CutRefused) as refused:
+        one.cut(0, 8 * MIB, Parting(one.first(0, 8 * MIB), 15 * MIB // 2), proved=True)
+    assert (refused.value.at, refused.value.end) == (15 * MIB // 2, 8 * MIB)
+
+
+def test_a_cut_that_an_operator_allows_has_no_limit() -> None:
+    settings = StoreSettings(durability="zero-loss", ha_slave_cut_max=0)
+    limit_bytes = cut_limit_bytes(settings, allowed=True)
+    assert Agreement(settings).cut(0, MIB, Parting(1, MIB // 2), proved=True, limit_bytes=limit_bytes) == MIB // 2
+    assert cut_limit_bytes(settings, allowed=False) == 0
+    assert cut_limit_bytes(StoreSettings(ha_slave_cut_max=7), allowed=False) == 7
