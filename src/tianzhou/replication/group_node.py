@@ -99,6 +99,7 @@ class GroupNode:
         id: of this node, `n0`.
         number: of this node, 0.
         standing: what it is now.
+        halted: why it follows no further, with the remedy; empty when it follows.
         why: why it does not lead any more, for the log.
         leads_ended: how often it has stopped leading or serving; what began before such an end is over, even when the
             node serves again in the same turn of the loop.
@@ -142,6 +143,7 @@ class GroupNode:
         self.id = settings.d_leger_self_id
         self.number = int(self.id[1:])
         self.standing = Standing(Role.CANDIDATE, 0, None, serving=False)
+        self.halted = self._entries.identity.halted
         self.why = "the broker has just started"
         self.leads_ended = 0
         self.changed: Callable[[], None] | None = None
@@ -165,6 +167,11 @@ class GroupNode:
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
+
+    @property
+    def group_id(self) -> str:
+        """Identity of the group, 32 hexadecimal digits; empty when the node has none yet."""
+        return self._entries.identity.group_id
 
     @property
     def leads(self) -> bool:
@@ -231,6 +238,8 @@ class GroupNode:
             sync_entries=settings.sync_flush,
             synced_index=entries.index_before(self._store.flushed.value),
             preferred_leaders=settings.preferred_leaders,
+            group_id=entries.identity.group_id,
+            halted=entries.identity.halted,
         )
         self._store.appended = self._note_growth
         self._watch_disk()
@@ -311,6 +320,8 @@ class GroupNode:
         entries = self._entries
         if ready.hard_state is not None:
             entries.terms.write(ready.hard_state.term, ready.hard_state.vote)
+        if ready.keep is not None:
+            entries.identity.write(ready.keep.group_id, ready.keep.halted)
         if ready.cut is not None:
             if ready.cut.whole_log:
                 entries.clear()
@@ -325,11 +336,18 @@ class GroupNode:
             self._stand(ready.standing)
         if ready.open_term:
             entries.lead(self.standing.term)
-            entries.append_opening(self.standing.term, self._clock.now_ms())
+            opening = member.opening
+            entries.append_opening(opening.term, self._clock.now_ms(), opening.group_id, opening.term_id)
             member.appended(self._now_ms())
         if ready.recovered:
             entries.mended()
             _log.warning("group %s: this node's log has got back what it lost", self.group)
+        if member.halted != self.halted:
+            self.halted = member.halted
+            if self.halted:
+                _log.error("group %s: %s follows no further: %s", self.group, self.id, self.halted)
+            else:
+                _log.warning("group %s: %s follows the other members again", self.group, self.id)
         for complaint in ready.complaints:
             # Whoever reaches the port can provoke them.
             held = self._complaints.due(self.group, self._clock.monotonic())

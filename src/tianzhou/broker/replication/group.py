@@ -167,6 +167,8 @@ class GroupReplication(Replication):
             "dLegerRole": node.standing.role.value,
             "dLegerTerm": str(node.standing.term),
             "dLegerLeaderId": node.standing.leader or "",
+            "dLegerGroupId": node.group_id,
+            "dLegerHalted": node.halted,
         }
 
     def status(self) -> HaStatus:

@@ -6,7 +6,14 @@ from functools import partial
 
 from tianzhou.replication.dledger.asks import Reply, Unsupported
 from tianzhou.replication.dledger.node import MOST_TERM_STEP, Node
-from tianzhou.wire.bodies.dledger import HeartBeatRequest, PreVoteRequest, VoteRequest, VoteResponse, VoteResult
+from tianzhou.wire.bodies.dledger import (
+    IDENTIFYING,
+    HeartBeatRequest,
+    PreVoteRequest,
+    VoteRequest,
+    VoteResponse,
+    VoteResult,
+)
 
 _LONGER_LOG = (VoteResult.REJECT_EXPIRED_LEDGER_TERM, VoteResult.REJECT_SMALL_LEDGER_END_INDEX)
 _NO_LEADER = (VoteResult.REJECT_ALREADY_VOTED, VoteResult.REJECT_TERM_NOT_READY)
@@ -17,7 +24,9 @@ class Campaign:
 
     It is won with the votes of a quorum that has lost nothing, since one of them has whatever is committed; or with
     the votes of all nodes, impaired or not: then no log that there is anywhere is longer. A node with entries in doubt
-    wins in no other way, and only where too few have lost nothing.
+    wins in no other way, and only where too few have lost nothing. A node of this version that does not name the
+    identity of the candidate's group counts as impaired: its folder is empty, or another one than the group's was, and
+    may lack what the node acknowledged.
 
     Args:
         node: who asks.
@@ -145,7 +154,9 @@ class Campaign:
         self._valid += result not in (VoteResult.UNKNOWN, VoteResult.REJECT_TERM_NOT_READY)
         if result is VoteResult.ACCEPT or (not self.earnest and result in _NO_LEADER and response.term <= node.term):
             self._agreed.add(peer)
-            if not response.impaired:
+            mine = node.identity.claim
+            unknown = bool(mine) and response.tianzhou >= IDENTIFYING and response.group_id != mine
+            if not response.impaired and not unknown:
                 self._sound.add(peer)
         elif result is VoteResult.REJECT_TERM_NOT_READY:
             self._again.append((node.now_ms + node.timings.ask_again_ms, peer))

@@ -66,9 +66,13 @@ class Following:
                 themselves: such ones may be lost, so they wait here for one of the leader's term (docs/adr/0015).
         """
         node = self._node
+        if node.identity.halted:
+            return
         index = min(index, self.verified)
         if index > node.agreed_index and (not counts_older_terms or node.log.term_at(index) == node.term):
             node.commit(index)
+        elif node.committed_index <= self.verified:
+            node.adopt()
         self._recover()
 
     def _recover(self) -> None:
@@ -87,7 +91,8 @@ class Following:
     def is_same(self, header: EntryHeader, entry: bytes) -> bool:
         """Whether the log has an entry of the leader's; from then on it is in doubt no more.
 
-        An index and a term name one entry of a group, so that bytes need a look only where they may have changed.
+        An entry of the same index and term can come from another group, so the bytes are compared. Those of an entry
+        that the disk has changed say nothing, and its term decides.
 
         Args:
             header: of the leader's entry; the log has one of its index.
@@ -98,23 +103,31 @@ class Following:
         if log.term_at(index) != header.term:
             return False
         if index < node.doubted_from:
-            return True
+            return index <= self.verified or not log.is_whole(index) or same_entry(log.entry(index), entry)
         if not (log.is_whole(index) and same_entry(log.entry(index), entry)):
             return False
         node.doubted_from = index + 1 if index < log.end_index else NO_DOUBT
         return True
 
-    def refuse_loss(self, index: int) -> None:
-        """Say, once a term, that the leader wants entries gone that are committed."""
+    def refuse_loss(self, index: int, *, differs: bool = True) -> None:
+        """Say, once a term, that the leader wants entries gone that are committed.
+
+        Args:
+            index: of the first such entry that is known.
+            differs: whether the leader has shown another entry of that index; this node halts then.
+        """
         node = self._node
-        if self._refused:
+        if self._refused or node.identity.halted:
             return
         self._refused = True
-        node.complain(
+        reason = (
             f"{node.leader}, which leads in term {node.term}, has no entry {index} as this node has it, where entries "
             f"up to {node.committed_index} are committed: one of them lost what the group had acknowledged; this node "
             "keeps its log and follows no further. If the leader's log is the one to keep, empty this node's store"
         )
+        node.complain(reason)
+        if differs and index <= node.committed_index:
+            node.halt(reason, lasting=True)
 
     def replace(self, headers: Sequence[EntryHeader], entries: bytes, *, keep: int) -> str:
         """Append behind an entry; what stood there is cut.
@@ -146,6 +159,7 @@ class Following:
         """The log ends with an entry; -1 for a log without any."""
         node = self._node
         node.log.cut(keep, whole_log=keep < 0)
+        node.identity.cuts += 1
         if keep < node.doubted_from:
             node.doubted_from = NO_DOUBT
         if node.synced_index is not None:

@@ -151,6 +151,23 @@ class Leading:
                 node.end_term(reply.term)
         elif reply.code not in follower.codes:
             follower.codes.add(reply.code)
+            if reply.code in (Code.UNKNOWN_GROUP, Code.ILLEGAL_MEMBER_STATE):
+                self._stopped(peer, reply)
+                return
             node.complain(
                 f"{peer} answers {reply.code} to the heart-beats of this node, the leader of term {node.term}"
             )
+
+    def _stopped(self, peer: str, reply: HeartBeatResponse) -> None:
+        """Say that a node follows no further."""
+        node = self._node
+        mine, theirs = node.identity.claim, reply.group_id or ""
+        reason = (
+            f"its folder has the identity {theirs} and the group {node.group} the identity {mine}"
+            if theirs and theirs != mine
+            else "committed entries of its log differ from those of this node"
+        )
+        node.complain(
+            f"{peer} does not follow {node.self_id}, which leads in term {node.term}: {reason}. Move the folder of "
+            f"{peer} aside and start {peer} with an empty folder"
+        )

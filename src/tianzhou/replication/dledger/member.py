@@ -10,10 +10,11 @@ from tianzhou.replication.dledger.asks import Reply, Unsupported
 from tianzhou.replication.dledger.campaign import Campaign
 from tianzhou.replication.dledger.entry_log import EntryLog
 from tianzhou.replication.dledger.following import Following
+from tianzhou.replication.dledger.identity import drawn_id
 from tianzhou.replication.dledger.leading import Leading
 from tianzhou.replication.dledger.node import MOST_TERM_STEP, NO_DOUBT, Node
 from tianzhou.replication.dledger.push_answers import PushAnswers
-from tianzhou.replication.dledger.ready import Committed, HardState, Ready, Role, Standing
+from tianzhou.replication.dledger.ready import Committed, HardState, Opening, Ready, Role, Standing
 from tianzhou.replication.dledger.stretch_answers import StretchAnswers
 from tianzhou.replication.dledger.timings import Timings
 from tianzhou.replication.dledger.transfer import Transfer
@@ -50,6 +51,9 @@ _DEFAULTS: Final = Timings()
 class Member:
     """A node of a group.
 
+    Attributes:
+        opening: the record that opens the last term in which this node was elected.
+
     Whoever calls it carries out `ready()` behind every call that leaves `has_ready` true, up to and with the append,
     before the next call. Times are monotonic milliseconds of one clock.
 
@@ -70,6 +74,8 @@ class Member:
         timings: times and bounds.
         chance: numbers by chance, at least 0 and below 1.
         now_ms: the time.
+        group_id: identity of the group as persisted (`Ready.keep`); empty without one.
+        halted: why the node follows no further since an earlier start, likewise; empty when it follows.
 
     Raises:
         ConfigError: `self_id` is not among the peers.
@@ -92,12 +98,18 @@ class Member:
         sync_entries: bool = False,
         synced_index: int = -1,
         preferred_leaders: Collection[str] = (),
+        group_id: str = "",
+        halted: str = "",
     ) -> None:
-        self._node = node = Node(group, self_id, peers, log, hard_state, timings, chance, now_ms)
+        self._node = node = Node(
+            group, self_id, peers, log, hard_state, timings, chance, now_ms, group_id=group_id, halted=halted
+        )
         node.term_ended = self._term_ended
         node.synced_index = min(synced_index, log.end_index) if sync_entries else None
         # Alone, a node has nobody to get anything back from.
-        node.impaired = (impaired or committed_index > log.end_index) and bool(node.others)
+        # An identity is kept with a committed entry: without entries, this node has lost some.
+        emptied = bool(group_id) and log.end_index < 0
+        node.impaired = (impaired or emptied or committed_index > log.end_index) and bool(node.others)
         if node.others and doubted_from <= log.end_index:
             # What has expired was committed, so it had been compared.
             node.doubted_from = max(doubted_from, log.begin_index)
@@ -114,6 +126,7 @@ class Member:
         """Whether the next round may be in the same term; never in one in which this node has led, or before."""
         self._wait(0)
         self._stood = self.standing
+        self.opening = Opening(0, "", "")
 
     def tick(self, now_ms: int) -> None:
         """Time has passed; to be called every 10 to 50 ms."""
@@ -132,7 +145,7 @@ class Member:
                 self._vote_ms = now_ms + node.between(0, node.timings.min_vote_interval_ms)
         if self._campaign is not None:
             self._campaign.tick()
-        elif node.role is Role.CANDIDATE and now_ms >= self._vote_ms:
+        elif node.role is Role.CANDIDATE and now_ms >= self._vote_ms and not node.identity.halted:
             self._stand(earnest=False)
         self._settle()
 
@@ -148,6 +161,8 @@ class Member:
         node = self._node
         if (code := self._stranger(request)) is not None:
             node.answer(ticket, _ANSWERS[type(request)](), code=code)
+        elif self._refused(request):
+            self._answer_refused(ticket, request)
         elif isinstance(request, PreVoteRequest):
             following = self._following
             lives = self._leading is not None or (
@@ -167,6 +182,42 @@ class Member:
         else:
             self._led(ticket, request)
         self._settle()
+
+    def _refused(self, request: Request) -> bool:
+        """Whether a request counts for nothing: it is of another group, or this node follows no further."""
+        node, identity = self._node, self._node.identity
+        if not identity.refuses(request):
+            if identity.halted and not identity.lasting and request.group_id == identity.group_id:
+                identity.halted = ""
+            return bool(identity.halted)
+        peer, theirs = str(request.leader_id), request.group_id or "none"
+        reason = (
+            f"this node has the identity {identity.group_id} of the group {node.group}, and {peer} has the identity "
+            f"{theirs}"
+        )
+        if identity.refusal_due(peer, node.now_ms):
+            node.complain(f"{reason}: its requests are refused. Check which of both has a folder of another group")
+        leads = not isinstance(request, VoteRequest | TransferRequest)
+        if leads and node.leader is None and not identity.lasting:
+            text = (
+                f"{reason}, and {peer} leads the other members: this node keeps its log and follows no further. Move "
+                f"the folder of {node.self_id} aside and start it with an empty folder"
+            )
+            if text != identity.halted:
+                node.halt(text, lasting=False)
+        return True
+
+    def _answer_refused(self, ticket: object, request: Request) -> None:
+        node, log = self._node, self._node.log
+        code = Code.UNKNOWN_GROUP if node.identity.refuses(request) else Code.ILLEGAL_MEMBER_STATE
+        response = _ANSWERS[type(request)]()
+        if isinstance(response, PushResponse | StretchResponse):
+            # Apache's leaders know no other code for a log that differs.
+            code = Code.INCONSISTENT_STATE
+            response.begin_index, response.end_index = log.begin_index, log.end_index
+        if isinstance(response, PushResponse) and isinstance(request, PushRequest) and request.entries:
+            response.index, response.count = request.entries[0].index, len(request.entries)
+        node.answer(ticket, response, code=code)
 
     def _raise_term_of(self, leader: str) -> None:
         """Let one of Apache's leaders know that there is a later term.
@@ -209,6 +260,7 @@ class Member:
     def _follow(self, leader: str) -> None:
         node = self._node
         node.role, node.leader = Role.FOLLOWER, leader
+        node.identity.offered = ""
         self._again = False
         self._campaign = None
         self._following = following = Following(node)
@@ -220,6 +272,7 @@ class Member:
         if self._following is None or self._pushes is None or self._stretches is None:
             return
         self._following.heard_ms = self._node.now_ms
+        self._node.identity.offered = request.group_id or ""
         if isinstance(request, PushRequest):
             self._pushes.push(ticket, request)
         elif isinstance(request, StretchRequest):
@@ -324,6 +377,16 @@ class Member:
         return Committed(index, node.log.end_of(index))
 
     @property
+    def group_id(self) -> str:
+        """Identity of the group that this node has kept; empty without one."""
+        return self._node.identity.group_id
+
+    @property
+    def halted(self) -> str:
+        """Why this node follows no further, with the remedy; empty when it follows."""
+        return self._node.identity.halted
+
+    @property
     def impaired(self) -> bool:
         """Whether the node may have lost entries, so that its vote counts only beside those of all others."""
         return self._node.impaired
@@ -359,6 +422,8 @@ class Member:
     def _lead(self, campaign: Campaign) -> None:
         node = self._node
         node.role, node.leader = Role.LEADER, node.self_id
+        node.identity.offered = node.identity.claim or drawn_id(node.chance)
+        self.opening = Opening(node.term, node.identity.offered, drawn_id(node.chance))
         if node.impaired:
             # Those who voted have nothing that is not here: the log is the group's.
             node.impaired, node.out.recovered = False, True

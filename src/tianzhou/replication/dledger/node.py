@@ -8,11 +8,12 @@ from typing import Any, Final
 from tianzhou.errors import ConfigError
 from tianzhou.replication.dledger.asks import Asks, Then
 from tianzhou.replication.dledger.entry_log import EntryLog
+from tianzhou.replication.dledger.identity import Identity
 from tianzhou.replication.dledger.log_view import LogView
 from tianzhou.replication.dledger.outbox import Outbox
-from tianzhou.replication.dledger.ready import Answer, Committed, HardState, Role, Send
+from tianzhou.replication.dledger.ready import Answer, Committed, HardState, Keep, Role, Send
 from tianzhou.replication.dledger.timings import Timings
-from tianzhou.wire.bodies.dledger import OURS, Request, Response
+from tianzhou.wire.bodies.dledger import IDENTIFYING, Request, Response
 
 MOST_TERM_STEP: Final = 1 << 32
 """A term that is further above the own one than this is nobody's: no group has so many elections."""
@@ -32,6 +33,8 @@ class Node:
         timings: times and bounds.
         chance: numbers by chance, at least 0 and below 1.
         now_ms: the time.
+        group_id: identity of the group as persisted; empty without one.
+        halted: why the node follows no further since an earlier start; empty when it follows.
 
     Attributes:
         others: ids of the other nodes.
@@ -46,6 +49,7 @@ class Node:
         term_ended: called when a term or a leadership ends, before the next begins.
         out: what is to be done.
         asks: requests that wait for an answer.
+        identity: of the group.
     """
 
     def __init__(
@@ -58,6 +62,8 @@ class Node:
         timings: Timings,
         chance: Callable[[], float],
         now_ms: int,
+        group_id: str = "",
+        halted: str = "",
     ) -> None:
         if self_id not in peers:
             raise ConfigError(f"{self_id!r} is not among the peers of the group {group!r}: {', '.join(sorted(peers))}")
@@ -79,6 +85,7 @@ class Node:
         self.impaired = False
         self.doubted_from = NO_DOUBT
         self.asks = Asks()
+        self.identity = Identity(self.log, group_id, halted)
         self.term_ended: Callable[[], None] = lambda: None
         if log.end_term > self.term:
             # The vote of the log's term is lost; a vote for itself is one that it gives to nobody else.
@@ -113,6 +120,7 @@ class Node:
         """
         self.role = Role.CANDIDATE
         self.leader = None
+        self.identity.offered = ""
         if term > self.term:
             self.persist(term, None)
         self.term_ended()
@@ -122,6 +130,35 @@ class Node:
         if index > self.committed_index:
             self.committed_index = index
             self.out.committed = Committed(index, self.log.end_of(index))
+        self.adopt()
+
+    def adopt(self) -> None:
+        """Keep the identity that the leader names, once an entry of its term is committed.
+
+        The record that opened the term stands before that entry and carries the identity.
+        """
+        identity, index = self.identity, self.committed_index
+        if (
+            identity.offered
+            and not identity.group_id
+            and 0 <= self.log.begin_index <= index <= self.log.end_index
+            and self.log.term_at(index) == self.term
+        ):
+            identity.group_id = identity.offered
+            self.out.keep = Keep(identity.group_id, identity.halted if identity.lasting else "")
+
+    def halt(self, reason: str, *, lasting: bool) -> None:
+        """Follow no further: the node keeps its log, does not vote and does not stand for election.
+
+        Args:
+            reason: why, with the remedy.
+            lasting: whether that survives a restart. Otherwise the next request of the own group ends it.
+        """
+        identity = self.identity
+        identity.halted, identity.lasting = reason, lasting
+        if lasting:
+            self.out.keep = Keep(identity.group_id, reason)
+        self.end_term(self.term)
 
     def ask(self, peer: str, request: Request, limit_ms: int, then: Then) -> int:
         """Send a request.
@@ -140,7 +177,8 @@ class Node:
         request.remote_id = peer
         if request.term < 0:
             request.term = self.term
-        request.tianzhou = OURS
+        request.group_id = self.identity.claim or None
+        request.tianzhou = IDENTIFYING
         number = self.asks.add(self.now_ms + limit_ms, then)
         self.out.sends.append(Send(number, peer, request, limit_ms))
         return number
@@ -157,7 +195,8 @@ class Node:
         response.local_id = self.self_id
         response.leader_id = self.leader
         response.term = self.term
-        response.tianzhou = OURS
+        response.group_id = self.identity.claim or None
+        response.tianzhou = IDENTIFYING
         for name, value in members.items():
             setattr(response, name, int(value) if name == "code" else value)
         self.out.answers.append(Answer(ticket, response))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tianzhou.replication.dledger.ready import Answer, Append, Committed, Cut, HardState, Ready, Send, Standing
+from tianzhou.replication.dledger.ready import Answer, Append, Committed, Cut, HardState, Keep, Ready, Send, Standing
 
 
 class Outbox:
@@ -19,13 +19,14 @@ class Outbox:
         self.sends: list[Send] = []
         self.answers: list[Answer] = []
         self.complaints: list[str] = []
+        self.keep: Keep | None = None
 
     @property
     def filled(self) -> bool:
         """Whether there is something to give out."""
         return bool(
             self.sends or self.answers or self.hard_state or self.cut or self.append or self.committed or self.standing
-            or self.open_term or self.recovered or self.complaints
+            or self.open_term or self.recovered or self.complaints or self.keep
         )  # fmt: skip
 
     @property
@@ -37,7 +38,7 @@ class Outbox:
         """Everything collected; nothing is left."""
         taken = Ready(
             self.hard_state, self.cut, self.append, self.committed, self.standing, self.open_term, self.recovered,
-            tuple(self.sends), tuple(self.answers), tuple(self.complaints),
+            tuple(self.sends), tuple(self.answers), tuple(self.complaints), self.keep,
         )  # fmt: skip
         self.__init__()  # type: ignore[misc]
         return taken

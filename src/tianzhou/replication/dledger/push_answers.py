@@ -74,7 +74,16 @@ class PushAnswers:
             self._following.verify(header.index)
             self._acknowledge(ticket, header.index, 1)
         else:
+            if self._differs(header, entry):
+                self._following.refuse_loss(header.index)
             self._answer(ticket, Code.INCONSISTENT_STATE, header.index, 1)
+
+    def _differs(self, header: EntryHeader, entry: bytes) -> bool:
+        """Whether the log has another committed entry where the leader has this one."""
+        node, log, index = self._node, self._node.log, header.index
+        if not log.begin_index <= index <= min(log.end_index, node.committed_index) or index >= node.doubted_from:
+            return False
+        return not self._has(header, entry)
 
     def _truncate(self, ticket: object, header: EntryHeader, entry: bytes) -> None:
         following, node, log = self._following, self._node, self._node.log
@@ -84,13 +93,13 @@ class PushAnswers:
             following.verify(index)
             keep = following.verified
             if keep < node.agreed_index:
-                following.refuse_loss(keep + 1)
+                following.refuse_loss(keep + 1, differs=False)
                 self._answer(ticket, Code.INCONSISTENT_STATE, index, 1)
                 return
             if keep < log.end_index:
                 following.cut(keep)
         elif index <= max(node.agreed_index, following.verified) and node.doubted_from > log.begin_index:
-            following.refuse_loss(index)
+            following.refuse_loss(index, differs=self._differs(header, entry))
             self._answer(ticket, Code.INCONSISTENT_STATE, index, 1)
             return
         elif why := following.replace([header], entry, keep=self._last_to_stay(index)):

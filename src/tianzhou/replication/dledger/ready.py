@@ -124,11 +124,40 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
+class Keep:
+    """What a node keeps of its group beside the log (the file `group.json`).
+
+    Attributes:
+        group_id: identity of the group, 32 hexadecimal digits; empty without one.
+        halted: why the node follows no further until its folder is emptied, in words; empty when it follows.
+    """
+
+    group_id: str
+    halted: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """The record that opens a term.
+
+    Attributes:
+        term: number of the term.
+        group_id: identity of the group.
+        term_id: identity of the term, which no other opening record has.
+    """
+
+    term: int
+    group_id: str
+    term_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ready:
     """What to do, in the order of the attributes.
 
-    `hard_state` has to be on the disk, the cut and the entries in the log, before anything is sent or answered, and
-    before the member is called again. Nothing is to be undone: a shell that cannot carry something out has to stop.
+    `hard_state` and `keep` have to be on the disk, the cut and the entries in the log, before anything is sent or
+    answered, and before the member is called again. Nothing is to be undone: a shell that cannot carry something out
+    has to stop.
 
     Attributes:
         hard_state: to persist.
@@ -136,11 +165,13 @@ class Ready:
         append: to the log. With `sync_entries`, the member waits for `Member.synced` before it answers for them.
         committed: the log is committed up to here now.
         standing: what the node is now; None when that did not change.
-        open_term: the node began to lead: append the entry that opens the term, then call `Member.appended`.
+        open_term: the node began to lead: append the entry that opens the term (`Member.opening`), then call
+            `Member.appended`.
         recovered: the log has got back what it lost; the node is no longer `impaired`, and the mark of that can go.
         sends: requests.
         answers: answers.
         complaints: what an operator needs to know, whole sentences.
+        keep: identity and reason to persist.
     """
 
     hard_state: HardState | None = None
@@ -153,3 +184,4 @@ class Ready:
     sends: tuple[Send, ...] = ()
     answers: tuple[Answer, ...] = ()
     complaints: tuple[str, ...] = ()
+    keep: Keep | None = None

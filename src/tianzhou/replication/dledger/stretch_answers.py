@@ -1,7 +1,8 @@
 """What a follower answers to stretches of raw entries, as our own leaders send them (docs/adr/0015).
 
-The rule is Raft's: entries are taken when the one before them is the same; of those that are there already, only one of
-another term is cut, with all behind it.
+The rule is Raft's: entries are taken when the one before them is the same; of those that are there already, only one
+that differs is cut, with all behind it. Whether the one before is the same is seen by its term and by its content
+(`joint`).
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from collections.abc import Sequence
 from tianzhou.errors import ProtocolError
 from tianzhou.records.entry import EntryHeader
 from tianzhou.replication.dledger.following import Following
+from tianzhou.replication.dledger.joint import differs_from, first_of_term
 from tianzhou.replication.dledger.node import Node
-from tianzhou.replication.dledger.raw_entries import headers_of
+from tianzhou.replication.dledger.raw_entries import headers_of, same_entry
 from tianzhou.wire.bodies.dledger import MOST_ENTRIES, StretchRequest, StretchResponse
 from tianzhou.wire.codes import DLedgerResponseCode as Code
 
@@ -48,12 +50,12 @@ class StretchAnswers:
         following.stated(max(request.end_index, previous + request.count))
         starts_over = False
         if request.previous_term < 0 <= previous:
-            starts_over = not self._knows(headers[0], previous)
+            starts_over = not self._knows(headers[0], request.entries[: headers[0].size], previous)
             if starts_over and headers[0].index <= node.agreed_index:
                 following.refuse_loss(headers[0].index)
                 self._answer(ticket, Code.INCONSISTENT_STATE)
                 return
-        elif (conflict := self._conflict(previous, request.previous_term)) is not None:
+        elif (conflict := self._conflict(request)) is not None:
             self._answer(ticket, Code.INCONSISTENT_STATE, conflict)
             return
         if not starts_over:
@@ -64,37 +66,42 @@ class StretchAnswers:
         following.acknowledge(previous + len(headers), ticket, self._response(previous + len(headers)))
         following.commit(request.commit_index, counts_older_terms=False)
 
-    def _knows(self, first: EntryHeader, previous: int) -> bool:
+    def _knows(self, first: EntryHeader, entry: bytes, previous: int) -> bool:
         """Whether the log goes on with the first entry that the leader still has, or has it."""
         node, log = self._node, self._node.log
         if previous >= node.doubted_from:
             return False
         if log.begin_index <= first.index <= log.end_index:
-            return log.term_at(first.index) == first.term
+            if log.term_at(first.index) != first.term:
+                return False
+            return not log.is_whole(first.index) or same_entry(log.entry(first.index), entry)
         known = max(node.agreed_index, self._following.verified)
-        return first.index < log.begin_index or (previous == log.end_index and previous <= known)
+        if first.index < log.begin_index:
+            return True
+        # Without an identity, nothing shows that the entries here are those of the leader's group.
+        is_ours = bool(node.identity.group_id or not node.identity.offered)
+        return previous == log.end_index and previous <= known and is_ours
 
-    def _conflict(self, previous: int, term: int) -> int | None:
+    def _conflict(self, request: StretchRequest) -> int | None:
         """Where the leader may try instead, when the entry before its first one is not here; None when it is."""
-        node, log = self._node, self._node.log
-        if previous <= max(self._following.verified, node.agreed_index):
-            if previous >= 0 and log.begin_index <= previous <= log.end_index and log.term_at(previous) != term:
-                self._following.refuse_loss(previous)
-                return previous
+        node, log, verified = self._node, self._node.log, self._following.verified
+        previous = request.previous_index
+        if previous <= verified or previous < log.begin_index:
             return None
         if previous > log.end_index:
             return log.end_index + 1
         if previous >= node.doubted_from:
             return node.doubted_from
-        mine = log.term_at(previous)
-        if mine == term:
-            return None
-        # The first entry of the term that differs: terms never go down, so it is found by halving.
-        low, high = node.agreed_index + 1, previous
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if log.term_at(middle) >= mine else (middle + 1, high)
-        return low
+        if log.term_at(previous) == request.previous_term:
+            if request.group_id is not None and request.term_index is None:
+                # Sent before this node started anew: the leader has to show the content first.
+                return previous
+            if not differs_from(log, request):
+                return None
+        if previous <= node.agreed_index:
+            self._following.refuse_loss(previous)
+            return previous
+        return max(first_of_term(log, previous), node.agreed_index + 1)
 
     def _take(self, headers: Sequence[EntryHeader], entries: bytes, *, starts_over: bool) -> bool:
         """Append what is not there; returns whether that was possible."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from tianzhou.replication.dledger.asks import Reply, Unsupported
+from tianzhou.replication.dledger.joint import joint_at
 from tianzhou.replication.dledger.node import Node
 from tianzhou.replication.dledger.progress import Leader, Progress
 from tianzhou.wire.bodies.dledger import StretchRequest, StretchResponse
@@ -89,6 +90,8 @@ class StretchProgress(Progress):
             previous_index=previous,
             previous_term=-1 if begins or previous < 0 else log.term_at(previous),
         )
+        if self._looking and log.begin_index <= previous <= log.end_index and previous >= 0:
+            request.previous_digest, request.term_index, request.term_digest = joint_at(log, previous)
         sent = _Sent(previous, count, len(entries), node.now_ms)
         self._sent[node.asks.next_number] = sent
         then = partial(self._answered, node.asks.next_number, sent)

@@ -10,15 +10,15 @@ from typing import Final
 
 from tianzhou.errors import StoreError
 from tianzhou.file_modes import make_folders
-from tianzhou.records.codec import Record, encode_record
 from tianzhou.records.entry import END_SIZE, HEADER_SIZE, EntryHeader, decode_header
 from tianzhou.records.layout import PREPARED, ROLLBACK
+from tianzhou.records.opening import opening_record
 from tianzhou.store.dispatch.dispatch import SLICE_RECORDS, SLICE_SECONDS, Dispatcher
 from tianzhou.store.durability import Durability
 from tianzhou.store.entries.entry_proof import Verdict, judge_entry
 from tianzhou.store.entries.entry_recovery import EntryRecovery
 from tianzhou.store.entries.framed_log import FramedLog
-from tianzhou.store.entries.member_files import EntryCheckpoint, EntryMarks, ImpairedNote, Loss, TermFile
+from tianzhou.store.entries.member_files import EntryCheckpoint, EntryMarks, GroupFile, ImpairedNote, Loss, TermFile
 from tianzhou.store.flags import RunningFlags
 from tianzhou.store.index.index import Index
 from tianzhou.store.log.flush import LogFlusher
@@ -34,8 +34,6 @@ logger = logging.getLogger(__name__)
 
 CHECKPOINT_S: Final = 3.0
 """Seconds between two writes of `checkpoint` (broker.md §19.5)."""
-OPENING_TOPIC: Final = "TBW102"
-"""Topic of the record that opens a term. It is a prepared half, which belongs to no queue (store.md §3.7)."""
 NOT_LEADING: Final = "this broker does not lead its DLedger group: messages are sent to the member that does"
 
 
@@ -59,6 +57,7 @@ class EntryLog:
 
     Attributes:
         terms: the file of term and vote.
+        identity: the file of the group's identity.
         loss: which entries this member has lost, or may have. Its vote counts for less until it has them again.
         broken: called with start and end of a record that is not whole any more, and whose it is.
         leading: whether this member leads, be it that puts are not taken yet.
@@ -93,6 +92,7 @@ class EntryLog:
         self._committed_end = 0
         self._due = asyncio.Event()
         self.terms = TermFile(folder)
+        self.identity = GroupFile(folder, settings.d_leger_group)
         self.loss = Loss()
         self.leading = False
         self.broken: Callable[[int, int, str], None] = lambda start, stop, why: None
@@ -101,6 +101,7 @@ class EntryLog:
         """Begin as a follower of nobody, with what was found on the disk."""
         self._committed_end = recovery.committed_end
         self.loss = recovery.loss
+        self.identity = recovery.identity
         self._due.set()
         self._copy.whole = self._copy.limit = self._dispatcher.limit = self._committed_end
         self._durability.replicated = Watermark(self._committed_end)
@@ -287,28 +288,24 @@ class EntryLog:
         self._grown()
         return self.end_index
 
-    def append_opening(self, term: int, now_ms: int) -> int:
+    def append_opening(self, term: int, now_ms: int, group_id: str = "", term_id: str = "") -> int:
         """Append the record that opens a term, which belongs to no queue; its index.
 
         Args:
             term: of which this member is the leader.
             now_ms: wall-clock time.
+            group_id: identity of the group; empty for none.
+            term_id: identity of the term; likewise.
 
         Raises:
             StoreError: it does not fit a segment.
             OSError: no segment can be made, or the disk is full.
         """
         log = self._log
-        body = b"term %d" % term
         host, port = log.store_host_field[:-4], int.from_bytes(log.store_host_field[-4:])
-
-        def record(place: int) -> bytes:
-            return encode_record(
-                Record(OPENING_TOPIC, 0, 0, place, 0, PREPARED, now_ms, host, port, now_ms, host, port, 0, 0, body, b"")
-            )
-
-        place = log.place_of(len(record(0)))
-        log.append_bodies([record(place + HEADER_SIZE)], term)
+        place = log.place_of(len(opening_record(term, 0, now_ms, host, port, group_id, term_id)))
+        record = opening_record(term, place + HEADER_SIZE, now_ms, host, port, group_id, term_id)
+        log.append_bodies([record], term)
         self._flusher.last_timestamp = now_ms
         self._grown()
         return self.end_index

@@ -9,7 +9,7 @@ from typing import Final
 from tianzhou.records.entry import HEADER_SIZE, EntryHeader
 from tianzhou.records.framed import EntryTrail, entry_at, entry_begin
 from tianzhou.store.entries.framed_log import FramedLog
-from tianzhou.store.entries.member_files import EntryCheckpoint, ImpairedNote, Loss, TermFile
+from tianzhou.store.entries.member_files import EntryCheckpoint, GroupFile, ImpairedNote, Loss, TermFile
 from tianzhou.store.settings import StoreSettings
 
 logger = logging.getLogger(__name__)
@@ -29,6 +29,7 @@ class EntryRecovery:
             queues. Very large before.
         power_failed: whether the machine lost its power while this broker had the folder; set before `load`.
         loss: what the log is known to lack, and what of it is in doubt.
+        identity: the file of the group's identity.
     """
 
     def __init__(self, log: FramedLog, settings: StoreSettings) -> None:
@@ -44,13 +45,16 @@ class EntryRecovery:
         self.committed_end = _UNKNOWN
         self.power_failed = False
         self.loss = Loss()
+        self.identity = GroupFile(folder, settings.d_leger_group)
 
     def load(self) -> None:
         """Take in the index files, and what is known to be lost.
 
         Raises:
             OSError: they cannot be read.
+            StoreUnreadable: the folder belongs to another group.
         """
+        self.identity.load()
         if self._log.framed:
             self._log.units.load()
         self.loss = self._note.read()

@@ -1,6 +1,6 @@
 """What a member of a DLedger group remembers beside its log: term and vote, how far it was, what it has lost.
 
-`currterm` and `checkpoint` are DLedger's files (broker.md §19.3, §19.5), `impaired.json` is ours.
+`currterm` and `checkpoint` are DLedger's files (broker.md §19.3, §19.5), `impaired.json` and `group.json` are ours.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tianzhou.store.files.directories import sync_directory
 TERM_NAME: Final = "currterm"
 CHECKPOINT_NAME: Final = "checkpoint"
 IMPAIRED_NAME: Final = "impaired.json"
+GROUP_NAME: Final = "group.json"
 
 
 class TermFile:
@@ -183,6 +184,60 @@ class ImpairedNote:
         else:
             return
         sync_directory(self._path.parent)
+
+
+class GroupFile:
+    """The file `group.json` of a member: the identity of its group, and why the member follows no further.
+
+    Args:
+        folder: of the member.
+        group: name of the group in the settings (`dLegerGroup`).
+
+    Attributes:
+        group_id: identity of the group, 32 hexadecimal digits; empty when none is known.
+        halted: why the member follows no further, in words; empty when it follows.
+    """
+
+    def __init__(self, folder: Path, group: str) -> None:
+        self.path = folder / GROUP_NAME
+        self._group = group
+        self.group_id = ""
+        self.halted = ""
+
+    def load(self) -> None:
+        """Read the file; without it, no identity is known.
+
+        Raises:
+            StoreUnreadable: the folder belongs to another group, or the file cannot be read.
+        """
+        try:
+            note = json.loads(self.path.read_bytes())
+            group, self.group_id, self.halted = str(note["group"]), str(note["id"]), str(note.get("halted", ""))
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StoreUnreadable(
+                f"{self.path} cannot be read: {error!r}; copy the file from another member of the group "
+                f"{self._group!r}, or move the folder aside and start with an empty folder"
+            ) from error
+        if group != self._group:
+            raise StoreUnreadable(
+                f"{self.path.parent} belongs to the group {group!r} (identity {self.group_id}), and this broker is "
+                f"configured with dLegerGroup={self._group}; set dLegerGroup={group}, configure the store folder of "
+                f"{self._group!r}, or start with an empty folder"
+            )
+
+    def write(self, group_id: str, halted: str) -> None:
+        """Bring identity and reason to the disk; it has them on return.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        note = {"group": self._group, "id": group_id} | ({"halted": halted} if halted else {})
+        make_folders(self.path.parent)
+        replace_file(self.path, json.dumps(note).encode() + b"\n")
+        sync_directory(self.path.parent)
+        self.group_id, self.halted = group_id, halted
 
 
 def _read(path: Path) -> dict[str, str]:

@@ -3,7 +3,8 @@
 Members stand in alphabetical order, those that are null are left out, `byte[]` is base64 text, enums are names, and
 members that nobody knows are passed over. Apache's brokers 4.9.7 and 5.3.3 have DLedger 0.3.1.2; the bodies of 0.2.7
 are the same. The member `tianzhou` is ours: it says that a node knows the question before a vote and takes entries in
-stretches (docs/adr/0015); Apache's nodes pass over it.
+stretches (docs/adr/0015), and from 2 on that it knows the identity of its group (docs/adr/0024), which the member
+`groupId` has. Apache's nodes pass over both.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from tianzhou.records.checksum import Octets
 from tianzhou.wire.codes import DLedgerRequestCode
 
 OURS: Final = 1
-"""Value of the member `tianzhou` of this version."""
+"""Value of the member `tianzhou` of nodes that know nothing of identities: versions before 0024, and later ones too."""
+IDENTIFYING: Final = 2
+"""Value of the member `tianzhou` of this version: the node has an identity of its group, or none yet."""
 MOST_ENTRIES: Final = 10_000
 """Entries of one body or stretch; Apache's batches have as many as fit into a few KiB."""
 
@@ -39,15 +42,17 @@ class _Message(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True,
 
     Attributes:
         group: name of the group.
+        group_id: identity of the group, 32 hexadecimal digits; None from nodes that know none.
         leader_id: who asks: a leader, or the candidate for whom votes are asked.
         local_id: who sends it.
         remote_id: to whom.
         term: of the sender.
-        tianzhou: `OURS` from our own nodes.
+        tianzhou: `OURS` or `IDENTIFYING` from our own nodes.
     """
 
     code: Int32 = _number(200)
     group: Name | None = None
+    group_id: Name | None = None
     leader_id: Name | None = None
     local_id: Name | None = None
     remote_id: Name | None = None
@@ -272,16 +277,23 @@ class StretchRequest(_Message, kw_only=True):
         count: how many entries there are; 0 asks only whether the entry before is the same.
         end_index: of the leader's log.
         entries: headers and bodies, one entry behind the other.
+        previous_digest: checksum of that entry (`joint.digest`), where the leader looks for the last equal entry; None
+            elsewhere, and when the entry is damaged.
         previous_index: index of the entry before the first one.
         previous_term: its term; -1 when the leader has it no more, so that the follower's log starts over.
+        term_digest: checksum of the first entry that the leader has of that term, likewise.
+        term_index: index of that entry; None where the leader does not look for the last equal entry.
     """
 
     commit_index: Int64
     count: Int32
     end_index: Int64
     entries: bytes = b""
+    previous_digest: Name | None = None
     previous_index: Int64
     previous_term: Int64
+    term_digest: Name | None = None
+    term_index: Int64 | None = None
 
 
 class StretchResponse(_Message):
@@ -368,6 +380,7 @@ def _with_getters(push: PushRequest) -> _WrittenPush:
         entry=push.entry,
         first_entry_index=entries[0].index if entries else -1,
         group=push.group,
+        group_id=push.group_id,
         last_entry_index=entries[-1].index if entries else -1,
         leader_id=push.leader_id,
         local_id=push.local_id,

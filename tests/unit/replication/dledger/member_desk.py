@@ -10,7 +10,7 @@ from memory_log import MemoryLog
 from tianzhou.records.entry import decode_header
 from tianzhou.replication.dledger.member import Member
 from tianzhou.replication.dledger.raw_entries import to_json
-from tianzhou.replication.dledger.ready import HardState, Ready, Role, Send
+from tianzhou.replication.dledger.ready import HardState, Keep, Ready, Role, Send
 from tianzhou.replication.dledger.timings import Timings
 from tianzhou.wire.bodies.dledger import (
     OURS,
@@ -60,6 +60,7 @@ class Desk:
         self.answers: list[Any] = []
         self.order: list[str] = []
         self.last = Ready()
+        self.keep = Keep("")
         self.complaints: list[str] = []
         self.carry_out()
 
@@ -68,6 +69,7 @@ class Desk:
             self.last = ready = self.member.ready()
             if ready.hard_state is not None:
                 self.state = ready.hard_state
+            self.keep = ready.keep or self.keep
             if ready.cut is not None:
                 self.log.cut(ready.cut)
             if ready.append is not None:
@@ -76,7 +78,7 @@ class Desk:
             self.sends += ready.sends
             self.answers += [answer.response for answer in ready.answers]
             if ready.open_term:
-                self.log.add(self.member.standing.term, b"opens")
+                self.log.open_term(self.member.opening)
                 self.member.appended(self.now_ms)
 
     def after(self, ms: int, step: int = 10) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tianzhou.records.entry import HEADER_SIZE, EntryHeader, decode_header
-from tianzhou.replication.dledger.ready import Append, Cut
+from tianzhou.records.opening import opening_record
+from tianzhou.replication.dledger.ready import Append, Cut, Opening
 
 SEGMENT = 4000
 LEFT_FREE = 8
@@ -86,6 +87,13 @@ class MemoryLog:
         self.raw.append(header.encode() + body)
         self.headers.append(header)
         return header.index
+
+    def open_term(self, opening: Opening, now_ms: int = 0) -> int:
+        """Append the record that opens a term; returns its index."""
+        host, ids = bytes([1, 2, 3, 4]), (opening.group_id, opening.term_id)
+        size = HEADER_SIZE + len(opening_record(opening.term, 0, now_ms, host, 5, *ids))
+        start = place(self.end_position, size) + HEADER_SIZE
+        return self.add(opening.term, opening_record(opening.term, start, now_ms, host, 5, *ids))
 
     def cut(self, cut: Cut) -> None:
         """Cut as `Ready` says."""

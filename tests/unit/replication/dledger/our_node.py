@@ -11,11 +11,9 @@ from memory_log import MemoryLog
 from tianzhou.records.entry import HEADER_SIZE
 from tianzhou.replication.dledger.member import Member
 from tianzhou.replication.dledger.node import NO_DOUBT
-from tianzhou.replication.dledger.ready import HardState, Ready, Role
+from tianzhou.replication.dledger.ready import HardState, Keep, Ready, Role
 from tianzhou.replication.dledger.timings import Timings
 from tianzhou.wire.bodies.dledger import TransferRequest
-
-OPENING = b"opens the term"
 
 
 class PowerLost(Exception):
@@ -42,6 +40,7 @@ class OurNode:
         self.fragile = 0.0
         """Chance that the power goes in the middle of a `Ready`."""
         self.hard_state = HardState()
+        self.keep = Keep("")
         self.log = MemoryLog()
         self.disk: list[bytes] = []
         self.checkpoint = -1
@@ -62,6 +61,7 @@ class OurNode:
             "group", self.name, self.peers, self.log, self.hard_state, chance=self.network.rng.random,
             now_ms=self.network.now_ms, timings=self.timings, committed_index=self.checkpoint, impaired=self.impaired,
             doubted_from=self.doubted_from, sync_entries=self.sync, synced_index=self.log.end_index,
+            group_id=self.keep.group_id, halted=self.keep.halted,
         )  # fmt: skip
         self.disk = list(self.log.raw)
         self.was_impaired = self.impaired
@@ -148,6 +148,9 @@ class OurNode:
         if ready.hard_state is not None:
             self.hard_state = ready.hard_state
             self._may_fail()
+        if ready.keep is not None:
+            self.keep = ready.keep
+            self._may_fail()
         if ready.cut is not None:
             self.log.cut(ready.cut)
             self._may_fail()
@@ -175,7 +178,7 @@ class OurNode:
                 lambda reply, number=send.number: self._answered(number, reply),
             )  # fmt: skip
         if ready.open_term and self.member.standing.role is Role.LEADER:
-            self.log.add(self.member.standing.term, OPENING)
+            self.log.open_term(self.member.opening, self.network.now_ms)
             self.member.appended(self.network.now_ms)
 
     def _answered(self, number: int, reply: Any) -> None:

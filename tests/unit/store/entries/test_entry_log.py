@@ -13,9 +13,9 @@ from tianzhou.errors import StoreError
 from tianzhou.records.codec import decode_record
 from tianzhou.records.entry import END, HEADER_SIZE, UNIT_SIZE, EntryHeader, decode_header
 from tianzhou.records.layout import PREPARED, TRANSACTION_BITS
+from tianzhou.records.opening import OPENING_TOPIC
 from tianzhou.store import NewRecord, PutStatus
 from tianzhou.store.entries import framed_log
-from tianzhou.store.entries.entry_log import OPENING_TOPIC
 
 
 def test_a_put_is_an_entry(tmp_path: Path) -> None:

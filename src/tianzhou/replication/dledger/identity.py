@@ -1,0 +1,85 @@
+"""The identity of a group, as one of its nodes has it (docs/adr/0024).
+
+The first leader of a group without an identity draws one. The opening record of its term carries it through the log. A
+node keeps the identity from the moment when the group has committed an entry of such a term. From then on the node
+refuses requests with another identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tianzhou.repeats import Repeats
+from tianzhou.replication.dledger.entry_log import EntryLog
+from tianzhou.replication.dledger.joint import logged_group_id
+from tianzhou.wire.bodies.dledger import IDENTIFYING, Request, TransferRequest, VoteRequest
+
+_REFUSAL_SPAN_S = 60.0
+
+
+class Identity:
+    """Identity of a node's group, and why the node follows no further.
+
+    Args:
+        log: of the node.
+        group_id: identity that the node has kept; empty without one.
+        halted: why the node follows no further since an earlier start; empty when it follows.
+
+    Attributes:
+        group_id: identity that the node has kept.
+        halted: why the node follows no further.
+        lasting: whether only an empty folder ends that.
+        offered: identity of the group of the present leader; empty while no leader has named one.
+    """
+
+    def __init__(self, log: EntryLog, group_id: str, halted: str) -> None:
+        self._log = log
+        self._read_for: tuple[int, int, int] | None = None
+        self._logged = ""
+        self._refusals = Repeats(span_s=_REFUSAL_SPAN_S)
+        self.group_id = group_id
+        self.halted = halted
+        self.lasting = bool(halted)
+        self.offered = ""
+        self.cuts = 0
+
+    @property
+    def claim(self) -> str:
+        """The identity to name to other nodes: the kept one, or else the newest one of the log."""
+        if self.group_id:
+            return self.group_id
+        log = self._log
+        # Only a new term, a cut or an expired beginning changes the identity that the log has.
+        state = (log.end_term, log.begin_index, self.cuts)
+        if state != self._read_for:
+            self._read_for, self._logged = state, logged_group_id(log)
+        return self._logged
+
+    def refuses(self, request: Request) -> bool:
+        """Whether a request comes from a node of another group, so that it counts for nothing.
+
+        Requests of Apache's nodes and of older versions name no identity; they are accepted. A node of this version
+        without an identity has either no entries, or the entries of another group: whoever has the entries of this
+        group has their identity, too.
+        """
+        theirs = request.group_id or ""
+        if not self.group_id or theirs == self.group_id:
+            return False
+        if theirs:
+            return True
+        if request.tianzhou < IDENTIFYING or isinstance(request, TransferRequest):
+            return False
+        return not isinstance(request, VoteRequest) or request.ledger_end_index >= 0
+
+    def refusal_due(self, peer: str, now_ms: int) -> bool:
+        """Whether the refusal of a node's request is to be logged: once a minute for each node."""
+        return self._refusals.due(peer, now_ms / 1000) is not None
+
+
+def drawn_id(chance: Callable[[], float]) -> str:
+    """Return 128 random bits as 32 hexadecimal digits.
+
+    Args:
+        chance: numbers by chance, at least 0 and below 1.
+    """
+    return "".join(f"{int(chance() * 65536):04x}" for _ in range(8))

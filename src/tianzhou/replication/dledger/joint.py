@@ -1,0 +1,98 @@
+"""The joint of two logs: whether a leader and a follower have the same log up to an entry (docs/adr/0024).
+
+Index and term of an entry do not show that: a folder of another group, or of an earlier life of the group, can have an
+entry of the same index and term. Each leader of ours opens its term with a record that has 128 random bits. Only that
+leader appends entries of the term, each behind its whole log. So two logs that have the same opening record are equal
+up to it, and equal up to each later entry of the term that both have. A comparison of the first entry of the term and
+of the entry at the joint therefore covers everything before.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from tianzhou.records.entry import HEADER_SIZE, decode_header
+from tianzhou.records.opening import opening_group_id
+from tianzhou.replication.dledger.entry_log import EntryLog
+from tianzhou.wire.bodies.dledger import StretchRequest
+
+_DIGEST_SIZE: Final = 16
+
+
+class Joint(NamedTuple):
+    """Checksums that a leader sends for the entry before a stretch.
+
+    Attributes:
+        previous_digest: of that entry; None when it is damaged.
+        term_index: index of the first entry of its term that the leader has.
+        term_digest: of that entry; None when it is damaged.
+    """
+
+    previous_digest: str | None
+    term_index: int
+    term_digest: str | None
+
+
+def digest(entry: bytes) -> str:
+    """Return the checksum of an entry: of its body and of the header without DLedger's checksums, which may differ."""
+    header = decode_header(entry)
+    text = f"{header.index} {header.term} {header.pos} {header.size} {header.channel} "
+    return blake2b(text.encode() + entry[HEADER_SIZE:], digest_size=_DIGEST_SIZE).hexdigest()
+
+
+def digest_at(log: EntryLog, index: int) -> str | None:
+    """Return the checksum of an entry of the log; None when the disk has changed the entry."""
+    return digest(log.entry(index)) if log.is_whole(index) else None
+
+
+def first_of_term(log: EntryLog, index: int) -> int:
+    """Return the index of the first entry that the log has of the term of an entry."""
+    term = log.term_at(index)
+    low, high = log.begin_index, index
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if log.term_at(middle) >= term else (middle + 1, high)
+    return low
+
+
+def joint_at(log: EntryLog, index: int) -> Joint:
+    """Return the checksums with which a follower can compare its log up to an entry.
+
+    Args:
+        log: of the leader.
+        index: of an entry of that log.
+    """
+    first = first_of_term(log, index)
+    return Joint(digest_at(log, index), first, digest_at(log, first))
+
+
+def differs_from(log: EntryLog, request: StretchRequest) -> bool:
+    """Whether a follower's log differs from that of its leader at the joint.
+
+    An entry that either node lacks, or has damaged, is not compared.
+
+    Args:
+        log: of the follower; it has an entry of the index and term that the request names.
+        request: of the leader; it has the checksums of the joint.
+    """
+    pairs = [(request.previous_index, request.previous_digest)]
+    if request.term_index is not None:
+        pairs.append((request.term_index, request.term_digest))
+    for index, theirs in pairs:
+        if theirs is not None and log.begin_index <= index <= request.previous_index:
+            mine = digest_at(log, index)
+            if mine is not None and mine != theirs:
+                return True
+    return False
+
+
+def logged_group_id(log: EntryLog) -> str:
+    """Return the identity that the newest opening record with one has; empty when the log has no such record."""
+    index = log.end_index
+    while index >= log.begin_index >= 0:
+        first = first_of_term(log, index)
+        if log.is_whole(first) and (found := opening_group_id(log.entry(first))):
+            return found
+        index = first - 1
+    return ""
