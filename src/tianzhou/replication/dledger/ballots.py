@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tianzhou.replication.dledger.joint import lacks_committed
 from tianzhou.replication.dledger.node import MOST_TERM_STEP, Node
 from tianzhou.wire.bodies.dledger import PreVoteRequest, VoteRequest, VoteResponse, VoteResult
 
@@ -65,6 +66,14 @@ def _unfit(node: Node, request: VoteRequest) -> VoteResult | None:
     if request.ledger_end_term == log.end_term and request.ledger_end_index < log.end_index:
         return VoteResult.REJECT_SMALL_LEDGER_END_INDEX
     if request.term > node.term + MOST_TERM_STEP:
+        return VoteResult.UNKNOWN
+    if request.marks and lacks_committed(log, min(node.committed_index, log.end_index), request.marks):
+        if node.identity.refusal_due(str(candidate), node.now_ms):
+            node.complain(
+                f"{candidate} gets no vote of this node, which has the entries up to {node.committed_index} as committed "
+                f"entries of the group {node.group}: the log of {candidate} differs from them. Check which of both has "
+                "a folder of another group or an older one, move it aside and start with an empty folder"
+            )
         return VoteResult.UNKNOWN
     if node.impaired and not request.tianzhou:
         # DLedger's candidates would count the vote as any other; they take this as "not now", and go on asking.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from tianzhou.replication.dledger.asks import Reply, Unsupported
+from tianzhou.replication.dledger.joint import marks_of
 from tianzhou.replication.dledger.node import MOST_TERM_STEP, Node
 from tianzhou.wire.bodies.dledger import (
     IDENTIFYING,
@@ -14,6 +15,7 @@ from tianzhou.wire.bodies.dledger import (
     VoteResponse,
     VoteResult,
 )
+from tianzhou.wire.codes import DLedgerResponseCode as Code
 
 _LONGER_LOG = (VoteResult.REJECT_EXPIRED_LEDGER_TERM, VoteResult.REJECT_SMALL_LEDGER_END_INDEX)
 _NO_LEADER = (VoteResult.REJECT_ALREADY_VOTED, VoteResult.REJECT_TERM_NOT_READY)
@@ -39,6 +41,7 @@ class Campaign:
         pause_ms: so long to wait for the next round, beside the time by chance.
         split: whether a quorum answered and nobody can win any more, so that the next round needs another term.
         earnest: see above.
+        strangers: identities of the nodes that refused the question because of theirs, by node id.
         began_ms: when it began.
     """
 
@@ -57,7 +60,10 @@ class Campaign:
         self._replied: set[str] = set()
         # Terms of Apache's nodes that have a longer log, by node id.
         self._foreign: dict[str, int] = {}
+        self.strangers: dict[str, str] = {}
+        self._outranked = False
         self._valid = 1
+        self._marks = marks_of(node.log)
         self._again: list[tuple[int, str]] = []
         times = node.timings
         self._until_ms = node.now_ms + times.vote_wait_ms + node.between(0, times.max_vote_interval_ms)
@@ -83,6 +89,7 @@ class Campaign:
         request = kind(
             ledger_end_index=node.log.end_index,
             ledger_end_term=node.log.end_term,
+            marks=self._marks,
             term=node.term if self.earnest else node.term + 1,
         )
         node.ask(peer, request, node.timings.request_limit_ms, partial(self._answered, peer))
@@ -104,7 +111,8 @@ class Campaign:
             return
         if isinstance(reply, VoteResponse):
             self._replied.add(peer)
-            self._counted(peer, reply)
+            if self._is_of_group(peer, reply):
+                self._counted(peer, reply)
         self._asked.discard(peer)
         node = self._node
         if self._is_enough():
@@ -139,8 +147,23 @@ class Campaign:
         request = HeartBeatRequest(term=max(term, node.term) + 2)
         node.ask(peer, request, node.timings.request_limit_ms, lambda reply: None)
 
+    def _is_of_group(self, peer: str, response: VoteResponse) -> bool:
+        """Whether a node's answer counts."""
+        identity, theirs = self._node.identity, response.group_id or ""
+        mine = identity.group_id
+        if theirs and not identity.claim:
+            # The group exists. A node that has nothing of it must not found another one with nodes like itself.
+            self._outranked = True
+        if response.code != Code.UNKNOWN_GROUP:
+            return True
+        if theirs and theirs != mine and (mine or not identity.claim):
+            self.strangers[peer] = theirs
+        return False
+
     def _is_enough(self) -> bool:
         node = self._node
+        if self._outranked:
+            return False
         soundly, by_all = len(self._sound) >= node.quorum, len(self._agreed) > len(node.others)
         if node.doubted_from <= node.log.end_index:
             # A quorum that has lost nothing has all that is committed, and as it was written: one of them shall lead.
@@ -154,7 +177,7 @@ class Campaign:
         self._valid += result not in (VoteResult.UNKNOWN, VoteResult.REJECT_TERM_NOT_READY)
         if result is VoteResult.ACCEPT or (not self.earnest and result in _NO_LEADER and response.term <= node.term):
             self._agreed.add(peer)
-            mine = node.identity.claim
+            mine = node.identity.group_id
             unknown = bool(mine) and response.tianzhou >= IDENTIFYING and response.group_id != mine
             if not response.impaired and not unknown:
                 self._sound.add(peer)

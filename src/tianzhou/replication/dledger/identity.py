@@ -29,6 +29,7 @@ class Identity:
         group_id: identity that the node has kept.
         halted: why the node follows no further.
         lasting: whether only an empty folder ends that.
+        quiet_until_ms: the node does not stand for election before, because a leader of another identity was heard.
         offered: identity of the group of the present leader; empty while no leader has named one.
     """
 
@@ -41,6 +42,7 @@ class Identity:
         self.halted = halted
         self.lasting = bool(halted)
         self.offered = ""
+        self.quiet_until_ms = 0
         self.cuts = 0
 
     @property
@@ -70,6 +72,10 @@ class Identity:
         if request.tianzhou < IDENTIFYING or isinstance(request, TransferRequest):
             return False
         return not isinstance(request, VoteRequest) or request.ledger_end_index >= 0
+
+    def may_stand(self, now_ms: int) -> bool:
+        """Whether the node may ask for votes."""
+        return not self.halted or (not self.lasting and now_ms >= self.quiet_until_ms)
 
     def refusal_due(self, peer: str, now_ms: int) -> bool:
         """Whether the refusal of a node's request is to be logged: once a minute for each node."""

@@ -15,9 +15,11 @@ from typing import Final, NamedTuple
 from tianzhou.records.entry import HEADER_SIZE, decode_header
 from tianzhou.records.opening import opening_group_id
 from tianzhou.replication.dledger.entry_log import EntryLog
-from tianzhou.wire.bodies.dledger import StretchRequest
+from tianzhou.wire.bodies.dledger import StretchRequest, TermMark
 
 _DIGEST_SIZE: Final = 16
+_MARKED_TERMS: Final = 16
+"""Terms of which a candidate shows the first entry."""
 
 
 class Joint(NamedTuple):
@@ -96,3 +98,37 @@ def logged_group_id(log: EntryLog) -> str:
             return found
         index = first - 1
     return ""
+
+
+def marks_of(log: EntryLog) -> list[TermMark]:
+    """Return the marks that a candidate shows: its last entry, and the first entries of its last terms."""
+    index, indexes = log.end_index, [log.end_index]
+    for _ in range(_MARKED_TERMS):
+        if not 0 <= log.begin_index <= index:
+            break
+        indexes.append(first_of_term(log, index))
+        index = indexes[-1] - 1
+    marks = []
+    for one in dict.fromkeys(indexes):
+        checksum = digest_at(log, one) if one >= 0 else None
+        if checksum is not None:
+            marks.append(TermMark(one, log.term_at(one), checksum))
+    return marks
+
+
+def lacks_committed(log: EntryLog, committed_index: int, marks: list[TermMark]) -> bool:
+    """Whether marks of a candidate's log show that it lacks entries that the group has committed.
+
+    Args:
+        log: of the node whose vote is asked for.
+        committed_index: index of the last entry that this node knows to be committed.
+        marks: of the candidate.
+    """
+    for mark in marks:
+        if 0 <= log.begin_index <= mark.index <= committed_index:
+            if log.term_at(mark.index) != mark.term:
+                return True
+            mine = digest_at(log, mark.index)
+            if mine is not None and mine != mark.digest:
+                return True
+    return False

@@ -145,7 +145,7 @@ class Member:
                 self._vote_ms = now_ms + node.between(0, node.timings.min_vote_interval_ms)
         if self._campaign is not None:
             self._campaign.tick()
-        elif node.role is Role.CANDIDATE and now_ms >= self._vote_ms and not node.identity.halted:
+        elif node.role is Role.CANDIDATE and now_ms >= self._vote_ms and node.identity.may_stand(now_ms):
             self._stand(earnest=False)
         self._settle()
 
@@ -187,7 +187,8 @@ class Member:
         """Whether a request counts for nothing: it is of another group, or this node follows no further."""
         node, identity = self._node, self._node.identity
         if not identity.refuses(request):
-            if identity.halted and not identity.lasting and request.group_id == identity.group_id:
+            is_own = request.group_id == identity.group_id or not identity.group_id
+            if identity.halted and not identity.lasting and is_own:
                 identity.halted = ""
             return bool(identity.halted)
         peer, theirs = str(request.leader_id), request.group_id or "none"
@@ -203,8 +204,7 @@ class Member:
                 f"{reason}, and {peer} leads the other members: this node keeps its log and follows no further. Move "
                 f"the folder of {node.self_id} aside and start it with an empty folder"
             )
-            if text != identity.halted:
-                node.halt(text, lasting=False)
+            node.halt(text, lasting=False)
         return True
 
     def _answer_refused(self, ticket: object, request: Request) -> None:
@@ -401,6 +401,7 @@ class Member:
         node, campaign = self._node, self._campaign
         if campaign is not None and campaign.won:
             self._campaign = None
+            self._note_strangers(campaign)
             if campaign.earnest:
                 self._lead(campaign)
             else:
@@ -409,6 +410,7 @@ class Member:
                 return
         elif campaign is not None and campaign.ended:
             self._campaign = None
+            self._note_strangers(campaign)
             if campaign.earnest:
                 self._again = not campaign.split
             self._wait(campaign.pause_ms)
@@ -418,6 +420,20 @@ class Member:
             return
         if self.standing != self._stood:
             self._stood = node.out.standing = self.standing
+
+    def _note_strangers(self, campaign: Campaign) -> None:
+        """Follow no further while most nodes have another identity; follow again when they do not."""
+        node, identity = self._node, self._node.identity
+        if len(campaign.strangers) >= node.quorum:
+            others = ", ".join(f"{peer} has {theirs}" for peer, theirs in sorted(campaign.strangers.items()))
+            node.halt(
+                f"this node has the identity {identity.group_id or 'none'} of the group {node.group}, and {others}: it "
+                f"keeps its log and follows no further. Move the folder of {node.self_id} aside and start it with an "
+                "empty folder, unless the other members have the folders of another group",
+                lasting=False,
+            )
+        elif identity.halted and not identity.lasting:
+            identity.halted = ""
 
     def _lead(self, campaign: Campaign) -> None:
         node = self._node

@@ -152,13 +152,17 @@ class Node:
 
         Args:
             reason: why, with the remedy.
-            lasting: whether that survives a restart. Otherwise the next request of the own group ends it.
+            lasting: whether that survives a restart. Otherwise the next request of the own group ends it, or a round of
+                questions in which fewer nodes have another identity.
         """
         identity = self.identity
+        is_new = reason != identity.halted
         identity.halted, identity.lasting = reason, lasting
+        identity.quiet_until_ms = self.now_ms + 2 * self.timings.leader_wait_ms
         if lasting:
             self.out.keep = Keep(identity.group_id, reason)
-        self.end_term(self.term)
+        if is_new:
+            self.end_term(self.term)
 
     def ask(self, peer: str, request: Request, limit_ms: int, then: Then) -> int:
         """Send a request.

@@ -26,6 +26,9 @@ IDENTIFYING: Final = 2
 MOST_ENTRIES: Final = 10_000
 """Entries of one body or stretch; Apache's batches have as many as fit into a few KiB."""
 
+MAX_MARKS: Final = 64
+"""Maximum marks in one request for a vote."""
+
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Name = Annotated[str, msgspec.Meta(max_length=255)]
@@ -107,16 +110,32 @@ class PushType(enum.Enum):
     TRUNCATE = "TRUNCATE"
 
 
+class TermMark(msgspec.Struct, array_like=True, frozen=True):
+    """The first entry that a log has of a term, or its last entry.
+
+    Attributes:
+        index: of the entry.
+        term: of the entry.
+        digest: checksum of the entry (`joint.digest`).
+    """
+
+    index: Int64
+    term: Int64
+    digest: Name
+
+
 class VoteRequest(_Message):
     """A candidate asks for a vote (51001).
 
     Attributes:
+        marks: entries of its log that a node can compare with its own ones; None from nodes that are not ours.
         ledger_end_index: index of the last entry of its log, -1 when that is empty.
         ledger_end_term: term of that entry, likewise.
     """
 
     ledger_end_index: Int64 = _number(-1)
     ledger_end_term: Int64 = _number(-1)
+    marks: Annotated[list[TermMark], msgspec.Meta(max_length=MAX_MARKS)] | None = None
 
 
 class PreVoteRequest(VoteRequest):

@@ -86,6 +86,10 @@ class ApacheNode:
         self.life += 1
         self.log = MemoryLog(self.log.raw)
 
+    @property
+    def current_term(self) -> int:
+        return self.term
+
     def described(self) -> str:
         log = self.log
         return f"{self.role} {self.term} of {self.leader} log {log.begin_index}..{log.end_index} of {log.end_term}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
+import folders
 from apache_node import ApacheNode
 from group_checks import Broken, Checks
 from group_network import Network
@@ -37,12 +38,15 @@ class Figures:
     elections: int = 0
     crashes: int = 0
     complaints: int = 0
+    folders: int = 0
+    halted: int = 0
 
 
 def story(seed: int) -> Story:
     """A story of any kind."""
     size, apache = KINDS[seed % len(KINDS)]
-    return Story(seed, size, apache=apache, hasty=seed // len(KINDS) % 4 == 3, torn=seed // len(KINDS) % 3 == 1)
+    row = seed // len(KINDS)
+    return Story(seed, size, apache=apache, hasty=row % 4 == 3, torn=row % 3 == 1, replaces=row % 2 == 1)
 
 
 class Story:
@@ -56,11 +60,12 @@ class Story:
         power: whether nodes may lose power, not only crash.
         hasty: whether leaders often crash when they were just chosen, and not everybody has heard of that.
         torn: whether one node alone loses its power, and has half of its last entries then.
+        replaces: whether nodes restart with older, empty and foreign folders, one node at a time.
     """
 
     def __init__(
         self, seed: int, size: int = 3, *, apache: int = 0, sync: bool | None = None, power: bool = True,
-        hasty: bool = False, torn: bool = False, timings: Timings = TIMINGS,
+        hasty: bool = False, torn: bool = False, replaces: bool = False, timings: Timings = TIMINGS,
     ) -> None:  # fmt: skip
         self.rng = Random(seed)
         self.network = Network(self.rng)
@@ -80,12 +85,14 @@ class Story:
         if self._torn is not None:
             self._torn.tears = True
         self._body = 0
+        self._replaces = replaces
+        self._foreign: set[bytes] = set()
         if hasty:
             self.checks.elected = self._elected
         self.checks.survivors = self._survivors
 
     def _survivors(self) -> list[MemoryLog] | None:
-        lost = sum(isinstance(node, OurNode) and node.was_impaired for node in self.nodes)
+        lost = sum(isinstance(node, OurNode) and (node.was_impaired or node.replaced) for node in self.nodes)
         return [node.log for node in self.nodes] if lost > (len(self.nodes) - 1) // 2 else None
 
     def _elected(self, name: str) -> None:
@@ -131,7 +138,10 @@ class Story:
         rng, network = self.rng, self.network
         what = rng.random()
         node = rng.choice(self.nodes)
-        if what < 0.45:
+        self._note_joined()
+        if self._replaces and what < 0.12:
+            self._replace_folder()
+        elif what < 0.45:
             self.propose(rng.choice((1, 1, 3, 20)))
         elif what < 0.58:
             down = [other for other in self.nodes if not other.alive]
@@ -160,10 +170,80 @@ class Story:
         self.checks.logs({node.name: node.log for node in self.nodes if not self._in_doubt(node)})
 
     def _may_lose_power(self, node: OurNode | ApacheNode) -> bool:
-        return self.power and self._torn in {None, node}
+        # A node that has half of its last entries and one that lost its folder at the same time are a majority.
+        replaced = any(isinstance(other, OurNode) and other.replaced for other in self.nodes)
+        return self.power and (self._torn is None or (self._torn is node and not replaced))
 
     def _in_doubt(self, node: OurNode | ApacheNode) -> bool:
-        return isinstance(node, OurNode) and node.doubted_from < NO_DOUBT
+        return isinstance(node, OurNode) and (node.doubted_from < NO_DOUBT or node.replaced)
+
+    # Folders
+
+    def _note_joined(self) -> None:
+        for node in self.nodes:
+            if isinstance(node, OurNode):
+                node.replaced = node.replaced and not folders.is_joined(node, self.checks.agreed, self._foreign)
+                if node.alive and node.member.halted and not node.replaced:
+                    raise Broken(f"{node.name} follows no further, and its folder is its own: {node.member.halted}")
+
+    def _replace_folder(self) -> None:
+        """A node restarts with another folder, where the others have everything and know that."""
+        rng, ours = self.rng, [node for node in self.nodes if isinstance(node, OurNode)]
+        if any(node.replaced or node.impaired or node.was_impaired for node in ours) or not self._is_settled():
+            return
+        node, network = rng.choice(ours), self.network
+        others = [other for other in self.nodes if other is not node]
+        self.figures.folders += 1
+        if self._torn is not None:
+            self._torn.fragile = 0.0
+        if node.alive:
+            node.crash(power=False)
+        voted = node.hard_state
+        kind = rng.choice(("older", "empty", "foreign", "foreign", "earlier life"))
+        # Apache's nodes would vote for a node with as long a log, whatever is in it.
+        mixed = len(ours) < len(self.nodes)
+        if kind == "older":
+            folders.older(node, rng)
+        elif kind == "empty":
+            folders.wiped(node)
+        elif kind == "foreign":
+            self._foreign |= folders.foreign(
+                node, rng, identified=rng.random() < 0.5, checkpoint=rng.random() < 0.7,
+                more=-rng.randint(1, 20) if mixed else rng.choice((-2, 0, rng.randint(5, 40))),
+            )  # fmt: skip
+        elif not mixed:
+            committed = min(other.committed_index for other in others)
+            self._foreign |= folders.earlier_life(node, rng, committed)
+        if mixed:
+            # Apache's nodes stand for election in a term in which they followed, and count the second vote of a node.
+            node.hard_state = voted
+        node.reached = node.checkpoint
+        self.checks.reached.pop(node.name, None)
+        life = node.life
+        network.at(rng.choice((1, 50, 1000)), lambda: node.alive or node.life != life or node.restart())
+
+    def _is_settled(self) -> bool:
+        """Whether all nodes follow one leader in one term, and know that they have all that is committed."""
+        last, leaders = max(self.checks.agreed, default=-1), {node.leader for node in self.nodes}
+        return (
+            last >= 0
+            and all(node.alive and node.committed_index >= last for node in self.nodes)
+            and len(leaders) == 1
+            and None not in leaders
+            and len({node.current_term for node in self.nodes}) == 1
+            and all(not isinstance(node, OurNode) or node.keep.group_id for node in self.nodes)
+        )
+
+    def _obey(self) -> None:
+        """The operator does what a node that follows no further asks for: its folder is moved aside."""
+        for node in self.nodes:
+            if isinstance(node, OurNode) and node.alive and node.member.halted:
+                self.figures.halted += 1
+                node.crash(power=False)
+                folders.wiped(node)
+                node.reached = -1
+                self.checks.reached.pop(node.name, None)
+                node.restart()
 
     def _crash(self, node: OurNode | ApacheNode) -> None:
         rng = self.rng
@@ -202,6 +282,8 @@ class Story:
         end = None
         while network.now_ms < until_ms:
             network.run_until(network.now_ms + 1000)
+            self._note_joined()
+            self._obey()
             if end is not None and self._all_have(end):
                 break
             if self.propose(1):
@@ -210,6 +292,8 @@ class Story:
             standings = [(node.name, node.described()) for node in self.nodes]
             raise Broken(f"a healed group does not go on: {standings}")
         for node in self.nodes:
+            if self._foreign & set(node.log.raw):
+                raise Broken(f"{node.name} has taken entries of another group")
             for index, body in self.checks.answered.items() if not self._stuck(node) else ():
                 log = node.log
                 if index >= log.begin_index and not log.entry(index).endswith(body):

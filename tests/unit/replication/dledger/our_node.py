@@ -46,6 +46,8 @@ class OurNode:
         self.checkpoint = -1
         self.impaired = self.was_impaired = False
         """Whether it lost entries and has not got them back; the second one, whether it had when it started last."""
+        self.replaced = False
+        """Whether its folder was replaced, and the node has not everything that is committed again."""
         self.complaints: list[str] = []
         self.pending: list[tuple[int, int, bytes]] = []
         self._syncing = False
@@ -241,6 +243,14 @@ class OurNode:
     @property
     def committed_index(self) -> int:
         return self.member.committed.index
+
+    @property
+    def current_term(self) -> int:
+        return self.member.standing.term
+
+    @property
+    def leader(self) -> str | None:
+        return self.member.standing.leader
 
     @property
     def role(self) -> Role:
