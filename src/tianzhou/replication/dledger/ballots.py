@@ -67,7 +67,7 @@ def _unfit(node: Node, request: VoteRequest) -> VoteResult | None:
         return VoteResult.REJECT_SMALL_LEDGER_END_INDEX
     if request.term > node.term + MOST_TERM_STEP:
         return VoteResult.UNKNOWN
-    if request.marks and lacks_committed(log, min(node.committed_index, log.end_index), request.marks):
+    if request.marks and lacks_committed(log, min(node.committed_index, log.end_index), request):
         if node.identity.refusal_due(str(candidate), node.now_ms):
             node.complain(
                 f"{candidate} gets no vote of this node, which has the entries up to {node.committed_index} as committed "

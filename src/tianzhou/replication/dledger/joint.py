@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from tianzhou.records.entry import HEADER_SIZE, decode_header
 from tianzhou.records.opening import opening_group_id
 from tianzhou.replication.dledger.entry_log import EntryLog
-from tianzhou.wire.bodies.dledger import StretchRequest, TermMark
+from tianzhou.wire.bodies.dledger import StretchRequest, TermMark, VoteRequest
 
 _DIGEST_SIZE: Final = 16
 _MARKED_TERMS: Final = 16
@@ -116,15 +116,17 @@ def marks_of(log: EntryLog) -> list[TermMark]:
     return marks
 
 
-def lacks_committed(log: EntryLog, committed_index: int, marks: list[TermMark]) -> bool:
-    """Whether marks of a candidate's log show that it lacks entries that the group has committed.
+def lacks_committed(log: EntryLog, committed_index: int, request: VoteRequest) -> bool:
+    """Whether a candidate's log lacks entries that the group has committed: it ends before them, or a mark differs.
 
     Args:
         log: of the node whose vote is asked for.
         committed_index: index of the last entry that this node knows to be committed.
-        marks: of the candidate.
+        request: of the candidate; it has marks.
     """
-    for mark in marks:
+    if request.ledger_end_index < committed_index:
+        return True
+    for mark in request.marks or ():
         if 0 <= log.begin_index <= mark.index <= committed_index:
             if log.term_at(mark.index) != mark.term:
                 return True

@@ -213,6 +213,10 @@ class Story:
             )  # fmt: skip
         elif not mixed:
             committed = min(other.committed_index for other in others)
+            for other in others:
+                # Only who knows what is committed can refuse a longer log of the same identity.
+                assert isinstance(other, OurNode)
+                other.checkpoint = max(other.checkpoint, committed)
             self._foreign |= folders.earlier_life(node, rng, committed)
         if mixed:
             # Apache's nodes stand for election in a term in which they followed, and count the second vote of a node.
