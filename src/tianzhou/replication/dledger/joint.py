@@ -127,6 +127,9 @@ def lacks_committed(log: EntryLog, committed_index: int, request: VoteRequest) -
     if request.ledger_end_index < committed_index:
         return True
     for mark in request.marks or ():
+        if 0 <= mark.index < log.begin_index <= committed_index and mark.term > log.term_at(log.begin_index):
+            # Terms never go down, so a log with such an entry has another one where this log begins.
+            return True
         if 0 <= log.begin_index <= mark.index <= committed_index:
             if log.term_at(mark.index) != mark.term:
                 return True
