@@ -78,6 +78,11 @@ class GroupReplication(Replication):
         return self.is_slave and self.node.standing.leader not in {None, self.node.id}
 
     @property
+    def refuses_pulls(self) -> bool:
+        """Whether this broker serves no pulls: its log is not that of the group, or slaves are not to be read."""
+        return bool(self.node.halted) or super().refuses_pulls
+
+    @property
     def corrects_offsets(self) -> bool:
         """Only the leader: others learn later what is committed, and after a start at first nothing of it."""
         return not self.is_slave

@@ -55,6 +55,7 @@ class Campaign:
         self.split = False
         self._agreed = {node.self_id}
         self._sound = set() if node.impaired else {node.self_id}
+        self._surely_sound = set(self._sound)
         self._asked = set(node.others)
         self._longer: set[str] = set()
         self._replied: set[str] = set()
@@ -167,7 +168,7 @@ class Campaign:
         soundly, by_all = len(self._sound) >= node.quorum, len(self._agreed) > len(node.others)
         if node.doubted_from <= node.log.end_index:
             # A quorum that has lost nothing has all that is committed, and as it was written: one of them shall lead.
-            return by_all and not soundly
+            return by_all and len(self._surely_sound) < node.quorum
         return soundly or by_all
 
     def _counted(self, peer: str, response: VoteResponse) -> None:
@@ -177,9 +178,12 @@ class Campaign:
         self._valid += result not in (VoteResult.UNKNOWN, VoteResult.REJECT_TERM_NOT_READY)
         if result is VoteResult.ACCEPT or (not self.earnest and result in _NO_LEADER and response.term <= node.term):
             self._agreed.add(peer)
-            mine = node.identity.group_id
-            unknown = bool(mine) and response.tianzhou >= IDENTIFYING and response.group_id != mine
-            if not response.impaired and not unknown:
+            claim, kept = node.identity.claim, node.identity.group_id
+            stranger = bool(claim) and response.tianzhou >= IDENTIFYING and response.group_id != claim
+            if not response.impaired and not stranger:
+                self._surely_sound.add(peer)
+            # An identity that is not committed yet may be unknown to nodes that have lost nothing.
+            if not response.impaired and not (stranger and kept):
                 self._sound.add(peer)
         elif result is VoteResult.REJECT_TERM_NOT_READY:
             self._again.append((node.now_ms + node.timings.ask_again_ms, peer))
