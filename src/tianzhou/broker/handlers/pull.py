@@ -232,8 +232,8 @@ class PullHandler(Handler):
         if self._replication.refuses_pulls:
             raise BrokerError(
                 ResponseCode.SYSTEM_BUSY,
-                f"the broker[{settings.broker_ip1}] is a slave and serves no pulls (slaveReadEnable=false): pull from"
-                " its master, or set slaveReadEnable=true at the slave",
+                f"the broker[{settings.broker_ip1}] is a slave and serves no pulls (slaveReadEnable=false, or it follows"
+                " its group no further: `tianzhou status` prints why): pull from its master, or set slaveReadEnable=true",
             )
         if not settings.readable:
             raise PullForbidden(

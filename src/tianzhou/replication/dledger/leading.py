@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Final
 
 from tianzhou.replication.dledger.asks import Reply
 from tianzhou.replication.dledger.node import MOST_TERM_STEP, Node
@@ -13,6 +14,9 @@ from tianzhou.replication.dledger.stretch_progress import StretchProgress
 from tianzhou.wire.bodies.dledger import HeartBeatRequest, HeartBeatResponse
 from tianzhou.wire.codes import DLedgerResponseCode as Code
 
+_STOPPED: Final = (Code.UNKNOWN_GROUP, Code.ILLEGAL_MEMBER_STATE)
+"""Codes of a node that follows no further."""
+
 
 @dataclass(slots=True)
 class _Follower:
@@ -21,7 +25,7 @@ class _Follower:
     Attributes:
         heard_ms: when that was sent which it answered last, as a follower of this leader.
         beat_ms: when it gets its next heart-beat.
-        live: whether it answered the last one.
+        live: whether it answered the last one, and follows.
         progress: what it has of the log; None until it answered the first one.
         codes: answers that were complained about.
     """
@@ -136,7 +140,7 @@ class Leading:
         if self.ended:
             return
         node, follower = self._node, self._followers[peer]
-        follower.live = isinstance(reply, HeartBeatResponse)
+        follower.live = isinstance(reply, HeartBeatResponse) and reply.code not in _STOPPED
         if not isinstance(reply, HeartBeatResponse):
             return
         if reply.code == Code.SUCCESS:
@@ -151,7 +155,7 @@ class Leading:
                 node.end_term(reply.term)
         elif reply.code not in follower.codes:
             follower.codes.add(reply.code)
-            if reply.code in (Code.UNKNOWN_GROUP, Code.ILLEGAL_MEMBER_STATE):
+            if reply.code in _STOPPED:
                 self._stopped(peer, reply)
                 return
             node.complain(
