@@ -342,12 +342,7 @@ class GroupNode:
         if ready.recovered:
             entries.mended()
             _log.warning("group %s: this node's log has got back what it lost", self.group)
-        if member.halted != self.halted:
-            self.halted = member.halted
-            if self.halted:
-                _log.error("group %s: %s follows no further: %s", self.group, self.id, self.halted)
-            else:
-                _log.warning("group %s: %s follows the other members again", self.group, self.id)
+        self._note_halt(member.halted)
         for complaint in ready.complaints:
             # Whoever reaches the port can provoke them.
             held = self._complaints.due(self.group, self._clock.monotonic())
@@ -364,6 +359,16 @@ class GroupNode:
             body = dledger.encode(answer.response)
             reply = answer.ticket.command.reply(DLedgerResponseCode.SUCCESS, fields=where, body=body)
             answer.ticket.connection.send(reply)
+
+    def _note_halt(self, halted: str) -> None:
+        """Log, once, that this node follows no further, or again."""
+        if halted == self.halted:
+            return
+        self.halted = halted
+        if halted:
+            _log.error("group %s: %s follows no further: %s", self.group, self.id, halted)
+        else:
+            _log.warning("group %s: %s follows the other members again", self.group, self.id)
 
     def _stand(self, standing: Standing, why: str = "") -> None:
         before, self.standing = self.standing, standing

@@ -232,8 +232,9 @@ class PullHandler(Handler):
         if self._replication.refuses_pulls:
             raise BrokerError(
                 ResponseCode.SYSTEM_BUSY,
-                f"the broker[{settings.broker_ip1}] is a slave and serves no pulls (slaveReadEnable=false, or it follows"
-                " its group no further: `tianzhou status` prints why): pull from its master, or set slaveReadEnable=true",
+                f"the broker[{settings.broker_ip1}] is a slave and serves no pulls (slaveReadEnable=false, or it"
+                " follows its group no further: `tianzhou status` prints the reason): pull from its master, or set"
+                " slaveReadEnable=true at the slave",
             )
         if not settings.readable:
             raise PullForbidden(

@@ -51,7 +51,8 @@ def would_vote(node: Node, ticket: object, request: PreVoteRequest, *, leader_li
 
 def _answer(node: Node, ticket: object, result: VoteResult) -> None:
     impaired = node.impaired and result is VoteResult.ACCEPT
-    node.answer(ticket, VoteResponse(vote_result=result, impaired=impaired))
+    doubted = node.doubted_from <= node.log.end_index
+    node.answer(ticket, VoteResponse(vote_result=result, impaired=impaired, doubted=doubted))
 
 
 def _unfit(node: Node, request: VoteRequest) -> VoteResult | None:
@@ -70,9 +71,9 @@ def _unfit(node: Node, request: VoteRequest) -> VoteResult | None:
     if request.marks and lacks_committed(log, min(node.committed_index, log.end_index), request):
         if node.identity.refusal_due(str(candidate), node.now_ms):
             node.complain(
-                f"{candidate} gets no vote of this node, which has the entries up to {node.committed_index} as committed "
-                f"entries of the group {node.group}: the log of {candidate} differs from them. Check which of both has "
-                "a folder of another group or an older one, move it aside and start with an empty folder"
+                f"{candidate} gets no vote of this node, which has committed entries of the group {node.group} up to "
+                f"{node.committed_index}: the log of {candidate} differs from them. Check which of both has a folder "
+                "of another group or an older one, move it aside and start with an empty folder"
             )
         return VoteResult.UNKNOWN
     if node.impaired and not request.tianzhou:

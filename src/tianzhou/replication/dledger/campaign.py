@@ -28,7 +28,8 @@ class Campaign:
     the votes of all nodes, impaired or not: then no log that there is anywhere is longer. A node with entries in doubt
     wins in no other way, and only where too few have lost nothing. A node of this version that does not name the
     identity of the candidate's group counts as impaired: its folder is empty, or another one than the group's was, and
-    may lack what the node acknowledged.
+    may lack what the node acknowledged. Its vote counts in full only where all nodes are there and the others refuse
+    because of entries in doubt.
 
     Args:
         node: who asks.
@@ -55,7 +56,10 @@ class Campaign:
         self.split = False
         self._agreed = {node.self_id}
         self._sound = set() if node.impaired else {node.self_id}
-        self._surely_sound = set(self._sound)
+        # Nodes that agreed, have no identity, and may have lost their folders or may never have had an entry.
+        self._new: set[str] = set()
+        # Nodes that have a longer log, with entries in doubt.
+        self._doubted_longer: set[str] = set()
         self._asked = set(node.others)
         self._longer: set[str] = set()
         self._replied: set[str] = set()
@@ -157,7 +161,7 @@ class Campaign:
             self._outranked = True
         if response.code != Code.UNKNOWN_GROUP:
             return True
-        if theirs and theirs != mine and (mine or not identity.claim):
+        if theirs and mine and theirs != mine:
             self.strangers[peer] = theirs
         return False
 
@@ -168,8 +172,12 @@ class Campaign:
         soundly, by_all = len(self._sound) >= node.quorum, len(self._agreed) > len(node.others)
         if node.doubted_from <= node.log.end_index:
             # A quorum that has lost nothing has all that is committed, and as it was written: one of them shall lead.
-            return by_all and len(self._surely_sound) < node.quorum
-        return soundly or by_all
+            return by_all and len(self._sound) + len(self._new) < node.quorum
+        if soundly or by_all:
+            return True
+        # All nodes are there, and those that refuse have entries in doubt: they cannot win while this one can.
+        all_there = len(self._agreed | self._doubted_longer) > len(node.others)
+        return all_there and len(self._sound) + len(self._new) >= node.quorum
 
     def _counted(self, peer: str, response: VoteResponse) -> None:
         node = self._node
@@ -178,13 +186,10 @@ class Campaign:
         self._valid += result not in (VoteResult.UNKNOWN, VoteResult.REJECT_TERM_NOT_READY)
         if result is VoteResult.ACCEPT or (not self.earnest and result in _NO_LEADER and response.term <= node.term):
             self._agreed.add(peer)
-            claim, kept = node.identity.claim, node.identity.group_id
-            stranger = bool(claim) and response.tianzhou >= IDENTIFYING and response.group_id != claim
-            if not response.impaired and not stranger:
-                self._surely_sound.add(peer)
-            # An identity that is not committed yet may be unknown to nodes that have lost nothing.
-            if not response.impaired and not (stranger and kept):
-                self._sound.add(peer)
+            mine = node.identity.group_id
+            is_new = bool(mine) and response.tianzhou >= IDENTIFYING and response.group_id != mine
+            if not response.impaired:
+                (self._new if is_new else self._sound).add(peer)
         elif result is VoteResult.REJECT_TERM_NOT_READY:
             self._again.append((node.now_ms + node.timings.ask_again_ms, peer))
         elif result is VoteResult.REJECT_ALREADY_HAS_LEADER:
@@ -201,5 +206,7 @@ class Campaign:
             self._until_ms = min(self._until_ms, until_ms)
         elif result in _LONGER_LOG:
             self._longer.add(peer)
+            if response.doubted:
+                self._doubted_longer.add(peer)
             if not response.tianzhou:
                 self._foreign[peer] = response.term

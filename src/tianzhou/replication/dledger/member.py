@@ -427,7 +427,7 @@ class Member:
         if len(campaign.strangers) >= node.quorum:
             others = ", ".join(f"{peer} has {theirs}" for peer, theirs in sorted(campaign.strangers.items()))
             node.halt(
-                f"this node has the identity {identity.group_id or 'none'} of the group {node.group}, and {others}: it "
+                f"this node has the identity {identity.group_id} of the group {node.group}, and {others}: it "
                 f"keeps its log and follows no further. Move the folder of {node.self_id} aside and start it with an "
                 "empty folder, unless the other members have the folders of another group",
                 lasting=False,

@@ -146,11 +146,13 @@ class VoteResponse(_Message):
     """The answer to a candidate; `term` is the answering node's.
 
     Attributes:
+        doubted: whether entries of the node's log may not be what was written, although they look whole; likewise.
         impaired: whether the node may have lost entries, so that its vote counts only beside those of all others; from
             our own nodes to each other.
         vote_result: the answer.
     """
 
+    doubted: bool = False
     impaired: bool = False
     vote_result: VoteResult = msgspec.field(default_factory=lambda: VoteResult.UNKNOWN)
 
