@@ -240,6 +240,7 @@ class GroupNode:
             preferred_leaders=settings.preferred_leaders,
             group_id=entries.identity.group_id,
             halted=entries.identity.halted,
+            joining=entries.identity.joining,
         )
         self._store.appended = self._note_growth
         self._watch_disk()
@@ -321,7 +322,7 @@ class GroupNode:
         if ready.hard_state is not None:
             entries.terms.write(ready.hard_state.term, ready.hard_state.vote)
         if ready.keep is not None:
-            entries.identity.write(ready.keep.group_id, ready.keep.halted)
+            entries.identity.write(ready.keep.group_id, ready.keep.halted, joining=ready.keep.joining)
         if ready.cut is not None:
             if ready.cut.whole_log:
                 entries.clear()

@@ -55,7 +55,7 @@ class Campaign:
         self.pause_ms = 0
         self.split = False
         self._agreed = {node.self_id}
-        self._sound = set() if node.impaired else {node.self_id}
+        self._sound = set() if node.impaired or node.identity.joining else {node.self_id}
         # Nodes that agreed, have no identity, and may have lost their folders or may never have had an entry.
         self._new: set[str] = set()
         # Nodes that have a longer log, with entries in doubt.

@@ -72,7 +72,7 @@ class Following:
         if index > node.agreed_index and (not counts_older_terms or node.log.term_at(index) == node.term):
             node.commit(index)
         elif node.committed_index <= self.verified:
-            node.adopt()
+            node.adopt_committed()
         self._recover()
 
     def _recover(self) -> None:

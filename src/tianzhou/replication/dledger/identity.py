@@ -1,8 +1,8 @@
 """The identity of a group, as one of its nodes has it (docs/adr/0024).
 
 The first leader of a group without an identity draws one. The opening record of its term carries it through the log. A
-node keeps the identity from the moment when the group has committed an entry of such a term. From then on the node
-refuses requests with another identity.
+node keeps the identity from the moment when the group has committed an entry of such a term, or when the leader has
+shown that the whole log of the node is its own. From then on the node refuses requests with another identity.
 """
 
 from __future__ import annotations
@@ -24,22 +24,26 @@ class Identity:
         log: of the node.
         group_id: identity that the node has kept; empty without one.
         halted: why the node follows no further since an earlier start; empty when it follows.
+        joining: whether the node kept the identity before it had all committed entries of that time.
 
     Attributes:
         group_id: identity that the node has kept.
         halted: why the node follows no further.
+        joining: whether the node may still lack committed entries. It does not name the identity in answers then, so
+            that its vote counts as that of an empty node.
         lasting: whether only an empty folder ends that.
         quiet_until_ms: the node does not stand for election before, because a leader of another identity was heard.
         offered: identity of the group of the present leader; empty while no leader has named one.
     """
 
-    def __init__(self, log: EntryLog, group_id: str, halted: str) -> None:
+    def __init__(self, log: EntryLog, group_id: str, halted: str, *, joining: bool) -> None:
         self._log = log
         self._read_for: tuple[int, int, int] | None = None
         self._logged = ""
         self._refusals = Repeats(span_s=_REFUSAL_SPAN_S)
         self.group_id = group_id
         self.halted = halted
+        self.joining = joining
         self.lasting = bool(halted)
         self.offered = ""
         self.quiet_until_ms = 0

@@ -76,6 +76,7 @@ class Member:
         now_ms: the time.
         group_id: identity of the group as persisted (`Ready.keep`); empty without one.
         halted: why the node follows no further since an earlier start, likewise; empty when it follows.
+        joining: whether the node may lack entries that were committed when it kept the identity, likewise.
 
     Raises:
         ConfigError: `self_id` is not among the peers.
@@ -100,9 +101,20 @@ class Member:
         preferred_leaders: Collection[str] = (),
         group_id: str = "",
         halted: str = "",
+        joining: bool = False,
     ) -> None:
         self._node = node = Node(
-            group, self_id, peers, log, hard_state, timings, chance, now_ms, group_id=group_id, halted=halted
+            group,
+            self_id,
+            peers,
+            log,
+            hard_state,
+            timings,
+            chance,
+            now_ms,
+            group_id=group_id,
+            halted=halted,
+            joining=joining,
         )
         node.term_ended = self._term_ended
         node.synced_index = min(synced_index, log.end_index) if sync_entries else None

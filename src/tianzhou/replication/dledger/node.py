@@ -35,6 +35,7 @@ class Node:
         now_ms: the time.
         group_id: identity of the group as persisted; empty without one.
         halted: why the node follows no further since an earlier start; empty when it follows.
+        joining: whether the node may lack entries that were committed when it kept the identity.
 
     Attributes:
         others: ids of the other nodes.
@@ -64,6 +65,7 @@ class Node:
         now_ms: int,
         group_id: str = "",
         halted: str = "",
+        joining: bool = False,
     ) -> None:
         if self_id not in peers:
             raise ConfigError(f"{self_id!r} is not among the peers of the group {group!r}: {', '.join(sorted(peers))}")
@@ -85,7 +87,7 @@ class Node:
         self.impaired = False
         self.doubted_from = NO_DOUBT
         self.asks = Asks()
-        self.identity = Identity(self.log, group_id, halted)
+        self.identity = Identity(self.log, group_id, halted, joining=joining)
         self.term_ended: Callable[[], None] = lambda: None
         if log.end_term > self.term:
             # The vote of the log's term is lost; a vote for itself is one that it gives to nobody else.
@@ -130,22 +132,29 @@ class Node:
         if index > self.committed_index:
             self.committed_index = index
             self.out.committed = Committed(index, self.log.end_of(index))
-        self.adopt()
+        self.adopt_committed()
 
-    def adopt(self) -> None:
+    def adopt_committed(self) -> None:
         """Keep the identity that the leader names, once an entry of its term is committed.
 
         The record that opened the term stands before that entry and carries the identity.
         """
-        identity, index = self.identity, self.committed_index
-        if (
-            identity.offered
-            and not identity.group_id
-            and 0 <= self.log.begin_index <= index <= self.log.end_index
-            and self.log.term_at(index) == self.term
-        ):
-            identity.group_id = identity.offered
-            self.out.keep = Keep(identity.group_id, identity.halted if identity.lasting else "")
+        log, index = self.log, self.committed_index
+        if 0 <= log.begin_index <= index <= log.end_index and log.term_at(index) == self.term:
+            self.adopt(joining=False)
+
+    def adopt(self, *, joining: bool) -> None:
+        """Keep the identity that the leader names, where the node has none: the group has committed it.
+
+        Args:
+            joining: whether the node may still lack entries that the group has committed.
+        """
+        identity = self.identity
+        if not identity.offered or (identity.group_id and identity.joining <= joining):
+            return
+        identity.group_id = identity.group_id or identity.offered
+        identity.joining = joining
+        self.out.keep = Keep(identity.group_id, identity.halted if identity.lasting else "", joining)
 
     def halt(self, reason: str, *, lasting: bool) -> None:
         """Follow no further: the node keeps its log, does not vote and does not stand for election.
@@ -160,7 +169,7 @@ class Node:
         identity.halted, identity.lasting = reason, lasting
         identity.quiet_until_ms = self.now_ms + 2 * self.timings.leader_wait_ms
         if lasting:
-            self.out.keep = Keep(identity.group_id, reason)
+            self.out.keep = Keep(identity.group_id, reason, identity.joining)
         if is_new:
             self.end_term(self.term)
 
@@ -199,7 +208,7 @@ class Node:
         response.local_id = self.self_id
         response.leader_id = self.leader
         response.term = self.term
-        response.group_id = self.identity.claim or None
+        response.group_id = None if self.identity.joining else self.identity.claim or None
         response.tianzhou = IDENTIFYING
         for name, value in members.items():
             setattr(response, name, int(value) if name == "code" else value)

@@ -130,10 +130,12 @@ class Keep:
     Attributes:
         group_id: identity of the group, 32 hexadecimal digits; empty without one.
         halted: why the node follows no further until its folder is emptied, in words; empty when it follows.
+        joining: whether the node may still lack entries that the group has committed.
     """
 
     group_id: str
     halted: str = ""
+    joining: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,9 @@ class StretchAnswers:
         if headers and not self._take(headers, request.entries, starts_over=starts_over):
             self._answer(ticket, Code.INCONSISTENT_STATE)
             return
+        if request.settled and following.verified >= node.log.end_index >= 0:
+            # All of the log is the leader's, so it is of the leader's group.
+            node.adopt(joining=True)
         following.acknowledge(previous + len(headers), ticket, self._response(previous + len(headers)))
         following.commit(request.commit_index, counts_older_terms=False)
 

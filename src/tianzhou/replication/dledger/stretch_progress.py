@@ -89,6 +89,7 @@ class StretchProgress(Progress):
             entries=entries,
             previous_index=previous,
             previous_term=-1 if begins or previous < 0 else log.term_at(previous),
+            settled=1 if node.identity.group_id else None,
         )
         if self._looking and log.begin_index <= previous <= log.end_index and previous >= 0:
             request.previous_digest, request.term_index, request.term_digest = joint_at(log, previous)

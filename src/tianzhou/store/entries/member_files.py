@@ -196,6 +196,7 @@ class GroupFile:
     Attributes:
         group_id: identity of the group, 32 hexadecimal digits; empty when none is known.
         halted: why the member follows no further, in words; empty when it follows.
+        joining: whether the log may lack entries that were committed when the member learned the identity.
     """
 
     def __init__(self, folder: Path, group: str) -> None:
@@ -203,6 +204,7 @@ class GroupFile:
         self._group = group
         self.group_id = ""
         self.halted = ""
+        self.joining = False
 
     def load(self) -> None:
         """Read the file; without it, no identity is known.
@@ -213,6 +215,7 @@ class GroupFile:
         try:
             note = json.loads(self.path.read_bytes())
             group, self.group_id, self.halted = str(note["group"]), str(note["id"]), str(note.get("halted", ""))
+            self.joining = bool(note.get("joining", False))
         except FileNotFoundError:
             return
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -227,17 +230,21 @@ class GroupFile:
                 f"{self._group!r}, or start with an empty folder"
             )
 
-    def write(self, group_id: str, halted: str) -> None:
-        """Bring identity and reason to the disk; it has them on return.
+    def write(self, group_id: str, halted: str, *, joining: bool = False) -> None:
+        """Bring identity, reason and state to the disk; it has them on return.
 
         Raises:
             OSError: the disk refused.
         """
-        note = {"group": self._group, "id": group_id} | ({"halted": halted} if halted else {})
+        note = (
+            {"group": self._group, "id": group_id}
+            | ({"halted": halted} if halted else {})
+            | ({"joining": True} if joining else {})
+        )
         make_folders(self.path.parent)
         replace_file(self.path, json.dumps(note).encode() + b"\n")
         sync_directory(self.path.parent)
-        self.group_id, self.halted = group_id, halted
+        self.group_id, self.halted, self.joining = group_id, halted, joining
 
 
 def _read(path: Path) -> dict[str, str]:

@@ -302,6 +302,7 @@ class StretchRequest(_Message, kw_only=True):
             elsewhere, and when the entry is damaged.
         previous_index: index of the entry before the first one.
         previous_term: its term; -1 when the leader has it no more, so that the follower's log starts over.
+        settled: 1 when the group has committed the identity that the leader names; None when that is not known.
         term_digest: checksum of the first entry that the leader has of that term, likewise.
         term_index: index of that entry; None where the leader does not look for the last equal entry.
     """
@@ -313,6 +314,7 @@ class StretchRequest(_Message, kw_only=True):
     previous_digest: Name | None = None
     previous_index: Int64
     previous_term: Int64
+    settled: Int32 | None = None
     term_digest: Name | None = None
     term_index: Int64 | None = None
 

@@ -98,6 +98,7 @@ def is_joined(node: OurNode, agreed: dict[int, bytes], strange: set[bytes]) -> b
         node.alive
         and not node.member.halted
         and bool(node.keep.group_id)
+        and not node.keep.joining
         and log.end_index >= max(agreed, default=-1)
         and not strange & set(log.raw)
         and all(index < log.begin_index or log.entry(index) == entry for index, entry in agreed.items())

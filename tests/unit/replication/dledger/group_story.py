@@ -235,7 +235,9 @@ class Story:
             and len(leaders) == 1
             and None not in leaders
             and len({node.current_term for node in self.nodes}) == 1
-            and all(not isinstance(node, OurNode) or node.keep.group_id for node in self.nodes)
+            and all(
+                not isinstance(node, OurNode) or (node.keep.group_id and not node.keep.joining) for node in self.nodes
+            )
         )
 
     def _obey(self) -> None:
