@@ -241,6 +241,7 @@ class GroupNode:
             group_id=entries.identity.group_id,
             halted=entries.identity.halted,
             joining=entries.identity.joining,
+            alone=entries.identity.alone,
         )
         self._store.appended = self._note_growth
         self._watch_disk()
@@ -322,7 +323,8 @@ class GroupNode:
         if ready.hard_state is not None:
             entries.terms.write(ready.hard_state.term, ready.hard_state.vote)
         if ready.keep is not None:
-            entries.identity.write(ready.keep.group_id, ready.keep.halted, joining=ready.keep.joining)
+            keep = ready.keep
+            entries.identity.write(keep.group_id, keep.halted, joining=keep.joining, alone=keep.alone)
         if ready.cut is not None:
             if ready.cut.whole_log:
                 entries.clear()

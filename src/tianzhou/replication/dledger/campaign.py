@@ -187,7 +187,12 @@ class Campaign:
         if result is VoteResult.ACCEPT or (not self.earnest and result in _NO_LEADER and response.term <= node.term):
             self._agreed.add(peer)
             mine = node.identity.group_id
-            is_new = bool(mine) and response.tianzhou >= IDENTIFYING and response.group_id != mine
+            is_new = (
+                bool(mine)
+                and not node.identity.alone
+                and response.tianzhou >= IDENTIFYING
+                and response.group_id != mine
+            )
             if not response.impaired:
                 (self._new if is_new else self._sound).add(peer)
         elif result is VoteResult.REJECT_TERM_NOT_READY:

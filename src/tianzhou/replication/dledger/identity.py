@@ -25,18 +25,21 @@ class Identity:
         group_id: identity that the node has kept; empty without one.
         halted: why the node follows no further since an earlier start; empty when it follows.
         joining: whether the node kept the identity before it had all committed entries of that time.
+        alone: whether the node was the only one of its group.
 
     Attributes:
         group_id: identity that the node has kept.
         halted: why the node follows no further.
         joining: whether the node may still lack committed entries. It does not name the identity in answers then, so
             that its vote counts as that of an empty node.
+        alone: whether the node was the only one of its group, and has not led or followed others since. Nodes without
+            an identity have never had an entry of the group then.
         lasting: whether only an empty folder ends that.
         quiet_until_ms: the node does not stand for election before, because a leader of another identity was heard.
         offered: identity of the group of the present leader; empty while no leader has named one.
     """
 
-    def __init__(self, log: EntryLog, group_id: str, halted: str, *, joining: bool) -> None:
+    def __init__(self, log: EntryLog, group_id: str, halted: str, *, joining: bool, alone: bool) -> None:
         self._log = log
         self._read_for: tuple[int, int, int] | None = None
         self._logged = ""
@@ -44,6 +47,7 @@ class Identity:
         self.group_id = group_id
         self.halted = halted
         self.joining = joining
+        self.alone = alone
         self.lasting = bool(halted)
         self.offered = ""
         self.quiet_until_ms = 0

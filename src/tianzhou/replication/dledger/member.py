@@ -77,6 +77,7 @@ class Member:
         group_id: identity of the group as persisted (`Ready.keep`); empty without one.
         halted: why the node follows no further since an earlier start, likewise; empty when it follows.
         joining: whether the node may lack entries that were committed when it kept the identity, likewise.
+        alone: whether the node was the only one of its group, likewise.
 
     Raises:
         ConfigError: `self_id` is not among the peers.
@@ -102,6 +103,7 @@ class Member:
         group_id: str = "",
         halted: str = "",
         joining: bool = False,
+        alone: bool = False,
     ) -> None:
         self._node = node = Node(
             group,
@@ -115,6 +117,7 @@ class Member:
             group_id=group_id,
             halted=halted,
             joining=joining,
+            alone=alone,
         )
         node.term_ended = self._term_ended
         node.synced_index = min(synced_index, log.end_index) if sync_entries else None

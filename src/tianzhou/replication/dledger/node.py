@@ -36,6 +36,7 @@ class Node:
         group_id: identity of the group as persisted; empty without one.
         halted: why the node follows no further since an earlier start; empty when it follows.
         joining: whether the node may lack entries that were committed when it kept the identity.
+        alone: whether the node was the only one of its group.
 
     Attributes:
         others: ids of the other nodes.
@@ -66,6 +67,7 @@ class Node:
         group_id: str = "",
         halted: str = "",
         joining: bool = False,
+        alone: bool = False,
     ) -> None:
         if self_id not in peers:
             raise ConfigError(f"{self_id!r} is not among the peers of the group {group!r}: {', '.join(sorted(peers))}")
@@ -87,7 +89,7 @@ class Node:
         self.impaired = False
         self.doubted_from = NO_DOUBT
         self.asks = Asks()
-        self.identity = Identity(self.log, group_id, halted, joining=joining)
+        self.identity = Identity(self.log, group_id, halted, joining=joining, alone=alone)
         self.term_ended: Callable[[], None] = lambda: None
         if log.end_term > self.term:
             # The vote of the log's term is lost; a vote for itself is one that it gives to nobody else.
@@ -142,6 +144,9 @@ class Node:
         log, index = self.log, self.committed_index
         if 0 <= log.begin_index <= index <= log.end_index and log.term_at(index) == self.term:
             self.adopt(joining=False)
+            if self.identity.group_id and self.identity.alone == bool(self.others):
+                self.identity.alone = not self.others
+                self._keep()
 
     def adopt(self, *, joining: bool) -> None:
         """Keep the identity that the leader names, where the node has none: the group has committed it.
@@ -154,7 +159,12 @@ class Node:
             return
         identity.group_id = identity.group_id or identity.offered
         identity.joining = joining
-        self.out.keep = Keep(identity.group_id, identity.halted if identity.lasting else "", joining)
+        self._keep()
+
+    def _keep(self) -> None:
+        identity = self.identity
+        halted = identity.halted if identity.lasting else ""
+        self.out.keep = Keep(identity.group_id, halted, identity.joining, identity.alone)
 
     def halt(self, reason: str, *, lasting: bool) -> None:
         """Follow no further: the node keeps its log, does not vote and does not stand for election.
@@ -169,7 +179,7 @@ class Node:
         identity.halted, identity.lasting = reason, lasting
         identity.quiet_until_ms = self.now_ms + 2 * self.timings.leader_wait_ms
         if lasting:
-            self.out.keep = Keep(identity.group_id, reason, identity.joining)
+            self._keep()
         if is_new:
             self.end_term(self.term)
 

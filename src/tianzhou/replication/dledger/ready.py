@@ -131,11 +131,13 @@ class Keep:
         group_id: identity of the group, 32 hexadecimal digits; empty without one.
         halted: why the node follows no further until its folder is emptied, in words; empty when it follows.
         joining: whether the node may still lack entries that the group has committed.
+        alone: whether the node was the only one of its group, so that its log had all that was committed.
     """
 
     group_id: str
     halted: str = ""
     joining: bool = False
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,6 +197,7 @@ class GroupFile:
         group_id: identity of the group, 32 hexadecimal digits; empty when none is known.
         halted: why the member follows no further, in words; empty when it follows.
         joining: whether the log may lack entries that were committed when the member learned the identity.
+        alone: whether the member was the only one of its group.
     """
 
     def __init__(self, folder: Path, group: str) -> None:
@@ -204,7 +205,7 @@ class GroupFile:
         self._group = group
         self.group_id = ""
         self.halted = ""
-        self.joining = False
+        self.joining = self.alone = False
 
     def load(self) -> None:
         """Read the file; without it, no identity is known.
@@ -215,7 +216,7 @@ class GroupFile:
         try:
             note = json.loads(self.path.read_bytes())
             group, self.group_id, self.halted = str(note["group"]), str(note["id"]), str(note.get("halted", ""))
-            self.joining = bool(note.get("joining", False))
+            self.joining, self.alone = bool(note.get("joining", False)), bool(note.get("alone", False))
         except FileNotFoundError:
             return
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -230,21 +231,18 @@ class GroupFile:
                 f"{self._group!r}, or start with an empty folder"
             )
 
-    def write(self, group_id: str, halted: str, *, joining: bool = False) -> None:
+    def write(self, group_id: str, halted: str, *, joining: bool = False, alone: bool = False) -> None:
         """Bring identity, reason and state to the disk; it has them on return.
 
         Raises:
             OSError: the disk refused.
         """
-        note = (
-            {"group": self._group, "id": group_id}
-            | ({"halted": halted} if halted else {})
-            | ({"joining": True} if joining else {})
-        )
+        more = {"halted": halted, "joining": joining, "alone": alone}
+        note = {"group": self._group, "id": group_id} | {name: value for name, value in more.items() if value}
         make_folders(self.path.parent)
         replace_file(self.path, json.dumps(note).encode() + b"\n")
         sync_directory(self.path.parent)
-        self.group_id, self.halted, self.joining = group_id, halted, joining
+        self.group_id, self.halted, self.joining, self.alone = group_id, halted, joining, alone
 
 
 def _read(path: Path) -> dict[str, str]:

@@ -63,7 +63,7 @@ class OurNode:
             "group", self.name, self.peers, self.log, self.hard_state, chance=self.network.rng.random,
             now_ms=self.network.now_ms, timings=self.timings, committed_index=self.checkpoint, impaired=self.impaired,
             doubted_from=self.doubted_from, sync_entries=self.sync, synced_index=self.log.end_index,
-            group_id=self.keep.group_id, halted=self.keep.halted, joining=self.keep.joining,
+            group_id=self.keep.group_id, halted=self.keep.halted, joining=self.keep.joining, alone=self.keep.alone,
         )  # fmt: skip
         self.disk = list(self.log.raw)
         self.was_impaired = self.impaired

@@ -77,7 +77,7 @@ def test_the_first_leader_draws_an_identity_and_later_opening_records_repeat_it(
     (first,) = desk.log.raw
     identity = opening_group_id(first)
     assert len(identity) == 32
-    assert (desk.keep, desk.member.group_id) == (Keep(identity), identity)
+    assert (desk.keep, desk.member.group_id) == (Keep(identity, alone=True), identity)
     again = Desk(desk.log, size=1, state=desk.state, group_id=identity)
     again.after(1000)
     assert again.log.end_index == 1
@@ -248,6 +248,14 @@ def test_the_vote_of_a_member_that_has_lost_its_folder_counts_only_beside_all_ot
     if not wins:
         desk.reply(asked["n2"], VoteResponse(group_id=OWN, **accept))
         assert desk.sent(VoteRequest)
+
+
+def test_a_member_that_was_alone_is_elected_with_the_vote_of_an_empty_one_as_its_group_grows() -> None:
+    desk = Desk(group_log(1, 1), state=HardState(1, None), committed_index=1, group_id=OWN, alone=True)
+    asked = {send.peer: send for send in stood(desk)}
+    desk.sends.clear()
+    desk.reply(asked["n1"], VoteResponse(vote_result=VoteResult.ACCEPT, tianzhou=IDENTIFYING, term=1))
+    assert desk.sent(VoteRequest)
 
 
 def test_empty_members_found_no_other_group_while_one_that_knows_the_group_answers() -> None:
