@@ -15,6 +15,7 @@ from groups import NAME, OURS, Group, group
 from own import OwnBroker
 
 from tianzhou import sync
+from tianzhou.model.subscription import ConsumeFromWhere
 from waiting import until
 
 KINDS = (OURS, OURS, OURS)
@@ -31,15 +32,10 @@ def info(running: Group, number: int) -> dict[str, str]:
 def consumed(namesrv: str, group_name: str, wanted: set[bytes]) -> list[bytes]:
     """Bodies that a consumer gets from the beginning of the topic, until it has all that are wanted."""
     found: list[bytes] = []
-    with sync.Consumer(group_name, namesrv, consume_from="first") as consumer:
-        consumer.subscribe(TOPIC)
-
-        def complete() -> bool:
-            for message in consumer.poll(0.2):
-                found.append(message.body)
-            return wanted <= set(found)
-
-        until(complete, "all acknowledged messages are consumed", within_s=90, every_s=0.05)
+    one = sync.PushConsumer(group_name, namesrv, consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+    one.subscribe(TOPIC, handler=lambda message: found.append(message.body))
+    with one:
+        until(lambda: wanted <= set(found), "all acknowledged messages are consumed", within_s=90, every_s=0.05)
     return found
 
 

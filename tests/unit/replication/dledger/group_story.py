@@ -241,9 +241,13 @@ class Story:
         )
 
     def _obey(self) -> None:
-        """The operator does what a node that follows no further asks for: its folder is moved aside."""
+        """The operator does what the nodes ask for: the folder of one that follows no further is moved aside."""
+        lines = [line for node in self.nodes for line in node.complaints]
         for node in self.nodes:
-            if isinstance(node, OurNode) and node.alive and node.member.halted:
+            if not isinstance(node, OurNode) or not node.alive:
+                continue
+            refused = node.replaced and any(f"{node.name} gets no vote" in line for line in lines)
+            if node.member.halted or refused:
                 self.figures.halted += 1
                 node.crash(power=False)
                 folders.wiped(node)
