@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import time
 from threading import Event, Thread
 from typing import Self
 
@@ -67,6 +69,8 @@ class Load:
         self._stopped = Event()
         self._thread = Thread(target=self._run)
         self.acknowledged: list[bytes] = []
+        self.acknowledged_s: list[float] = []
+        self.failures: list[TianzhouError] = []
 
     def _run(self) -> None:
         with sync.Producer(
@@ -79,8 +83,14 @@ class Load:
                 try:
                     if producer.send(Message(TOPIC, body)).status is SendStatus.SEND_OK:
                         self.acknowledged.append(body)
-                except TianzhouError:
+                        self.acknowledged_s.append(time.monotonic())
+                except TianzhouError as error:
+                    self.failures.append(error)
                     self._stopped.wait(0.05)
+
+    def longest_gap_s(self) -> float:
+        """Return the longest time between two acknowledged sends, seconds."""
+        return max(later - earlier for earlier, later in itertools.pairwise(self.acknowledged_s))
 
     def __enter__(self) -> Self:
         self._thread.start()

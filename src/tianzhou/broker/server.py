@@ -174,6 +174,7 @@ class Broker:
             return
         self._started = False
         try:
+            await self.replication.leave()
             # Registration ends before it is taken back, or it might be the last to speak.
             await self._supervisor.end()
             await self._parts.registrar.unregister()

@@ -14,7 +14,6 @@ from typing import Final, NamedTuple, Self
 
 from tianzhou.clock import Clock
 from tianzhou.errors import ConnectionLost, StoreError, TianzhouError
-from tianzhou.records.entry import decode_header
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.server import RemotingServer
@@ -23,8 +22,10 @@ from tianzhou.replication.dledger.member import Member, Unsupported
 from tianzhou.replication.dledger.node import NO_DOUBT
 from tianzhou.replication.dledger.ready import HardState, Ready, Role, Send, Standing
 from tianzhou.replication.dledger.timings import Timings
+from tianzhou.replication.group_clients import answer_client
 from tianzhou.replication.port_protection import UNPROTECTED, PortProtection
 from tianzhou.store.entries.entry_log import EntryLog
+from tianzhou.store.flags import RunningFlag
 from tianzhou.store.settings import StoreSettings, parse_peers
 from tianzhou.store.store import MessageStore
 from tianzhou.wire.bodies import dledger
@@ -139,6 +140,7 @@ class GroupNode:
         self._grown = False
         self._addresses: dict[str, str] = {}
         self._complaints = Repeats(lines=10)
+        self._fenced = False
         self.group = settings.d_leger_group
         self.id = settings.d_leger_self_id
         self.number = int(self.id[1:])
@@ -172,6 +174,11 @@ class GroupNode:
     def group_id(self) -> str:
         """Identity of the group, 32 hexadecimal digits; empty when the node has none yet."""
         return self._entries.identity.group_id
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Where each node of the group listens for nodes, by id."""
+        return dict(self._peers)
 
     @property
     def leads(self) -> bool:
@@ -257,7 +264,36 @@ class GroupNode:
             for call in self._calls:
                 call.cancel()
             self._member = None
+            self._fence(fenced=False)
             self._stand(Standing(Role.CANDIDATE, self.standing.term, None, serving=False), "this node has stopped")
+
+    async def leave(self, limit_s: float) -> None:
+        """Hand leadership over, and return once the other node serves; this node does not lead again.
+
+        Returns at once where this node does not lead, or no other node can take leadership over.
+
+        Args:
+            limit_s: maximum seconds to wait.
+        """
+        until_s, member = self._clock.monotonic() + limit_s, self._member
+        if member is None:
+            return
+        led = self.standing.role is Role.LEADER
+        self._step(partial(member.unfit, "this broker is being stopped"))
+        while led and self._member is member and self._clock.monotonic() < until_s:
+            if self.standing.role is Role.LEADER and not member.can_hand_over:
+                _log.warning("group %s: no member takes the lead over from %s, which stops", self.group, self.id)
+                return
+            if self.standing.role is not Role.LEADER and self._is_led():
+                _log.info("group %s: %s leads now, %s stops", self.group, self.standing.leader, self.id)
+                return
+            await asyncio.sleep(_TICK_S)
+
+    def _is_led(self) -> bool:
+        """Whether another node leads, and has committed an entry of its term."""
+        entries, index = self._entries, self._entries.committed_index
+        known = self.standing.leader is not None and 0 <= entries.begin_index <= index
+        return known and entries.term_at(index) == self.standing.term
 
     async def ready_to_serve(self) -> None:
         """Wait until all of the log is committed and in queues.
@@ -313,10 +349,20 @@ class GroupNode:
             happened(self._now_ms())
             while member.has_ready:
                 self._do(member, member.ready())
+            if member.handing_over is not self._fenced:
+                self._fence(fenced=member.handing_over)
         except (OSError, StoreError, MemoryError) as error:
             # Half a decision, or one half carried out, must not be answered for: the node begins again with what is
             # on the disk.
             self._failed.set_exception(error)
+
+    def _fence(self, *, fenced: bool) -> None:
+        """Refuse puts while the next leader catches up: it is elected only with all entries of this node."""
+        self._fenced, flags = fenced, self._store.flags
+        if fenced:
+            flags.put_up(RunningFlag.FENCED, f"{self.id} hands the lead of the group {self.group} over; send again")
+        else:
+            flags.take_down(RunningFlag.FENCED)
 
     def _do(self, member: Member, ready: Ready) -> None:
         entries = self._entries
@@ -445,50 +491,10 @@ class GroupNode:
         if isinstance(
             request, dledger.MetadataRequest | dledger.AppendRequest | dledger.GetRequest | dledger.PullRequest
         ):
-            body = dledger.encode(self._answer_client(request))
+            body = dledger.encode(answer_client(self, self._entries, request))
             return command.reply(DLedgerResponseCode.SUCCESS, body=body)
         name = request.local_id
         if name in self._peers and request.group == self.group and (address := command.fields.get(BROKER_ADDRESS)):
             self._addresses[name] = address[:255]
         self._step(partial(self._member.requested, _Ticket(connection, command), request))
         return None
-
-    def _answer_client(self, request: dledger.Request) -> dledger.Response:
-        """What DLedger's own clients get; messages come by way of the broker."""
-        code = DLedgerResponseCode.SUCCESS
-        response: dledger.Response
-        if request.remote_id not in {None, self.id}:
-            code = DLedgerResponseCode.UNKNOWN_MEMBER
-        elif request.group not in {None, self.group}:
-            code = DLedgerResponseCode.UNKNOWN_GROUP
-        if isinstance(request, dledger.MetadataRequest):
-            response = dledger.MetadataResponse(peers=dict(self._peers))
-        elif isinstance(request, dledger.GetRequest):
-            response = dledger.GetResponse()
-            if code is DLedgerResponseCode.SUCCESS:
-                code = self._get(request.begin_index, response)
-        else:
-            response = (
-                dledger.AppendResponse() if isinstance(request, dledger.AppendRequest) else dledger.PullResponse()
-            )
-            code = DLedgerResponseCode.UNSUPPORTED
-        response.code, response.group, response.local_id = code, self.group, self.id
-        response.leader_id, response.term = self.standing.leader, self.standing.term
-        return response
-
-    def _get(self, index: int | None, response: dledger.GetResponse) -> DLedgerResponseCode:
-        entries = self._entries
-        if not self.leads:
-            return DLedgerResponseCode.NOT_LEADER
-        if index is None or not 0 <= entries.begin_index <= index <= entries.committed_index:
-            return DLedgerResponseCode.INDEX_OUT_OF_RANGE
-        if not entries.is_whole(index):
-            return DLedgerResponseCode.DISK_ERROR
-        data = entries.entry(index)
-        header = decode_header(data)
-        entry = dledger.Entry(
-            body=data[header.size - header.body_size :], index=header.index, magic=header.magic, pos=header.pos,
-            size=header.size, term=header.term,
-        )  # fmt: skip
-        response.entries = [entry]
-        return DLedgerResponseCode.SUCCESS

@@ -24,6 +24,8 @@ from tianzhou.wire.bodies.replication import HaConnection, HaStatus
 
 _PERIOD_S: Final = 0.5
 """Seconds between two looks at the leader's tables: commits of that time are lost with it."""
+_LEAVE_S: Final = 3.0
+"""Maximum seconds that a stop waits until another member leads."""
 
 _log = logging.getLogger(__name__)
 
@@ -162,6 +164,10 @@ class GroupReplication(Replication):
         self.is_slave = False
         _log.info("this broker is the master of %s now (term %d)", node.group, term)
         return True
+
+    async def leave(self) -> None:
+        """Hand the lead over before this member stops; it serves until the other member leads."""
+        await self.node.leave(_LEAVE_S)
 
     def runtime_info(self) -> dict[str, str]:
         """This member's place in its group; Apache's brokers say nothing of theirs."""

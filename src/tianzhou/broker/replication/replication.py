@@ -118,6 +118,9 @@ class Replication:
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
+    async def leave(self) -> None:
+        """Let another broker become the master before this one stops; only members of a DLedger group can."""
+
     @property
     def broker_id(self) -> int:
         """Its number among the brokers of its name, 0 for the master."""

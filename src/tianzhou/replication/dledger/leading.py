@@ -48,6 +48,7 @@ class Leading:
         ended: whether it is over.
         opening: index of the first entry of the term.
         transferee: id of the node that shall lead next, while that is under way.
+        handing_over: whether nothing may be appended, so that the next leader can reach the end of the log.
     """
 
     def __init__(self, node: Node, elected_ms: int) -> None:
@@ -55,6 +56,7 @@ class Leading:
         self.ended = False
         self.opening = node.log.end_index + 1
         self.transferee: str | None = None
+        self.handing_over = False
         self._followers = {peer: _Follower(elected_ms, node.now_ms) for peer in node.others}
 
     @property
@@ -80,6 +82,11 @@ class Leading:
         if not follower.live or follower.progress is None:
             return None
         return self._node.log.end_index - follower.progress.match
+
+    @property
+    def live(self) -> list[tuple[int, str]]:
+        """Followers that answer: entries that each lacks, and its id; the most advanced one first."""
+        return sorted((lag, peer) for peer in self._followers if (lag := self.lag(peer)) is not None)
 
     def tick(self) -> None:
         """Time has passed."""

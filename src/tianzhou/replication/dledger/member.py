@@ -161,7 +161,10 @@ class Member:
         if self._campaign is not None:
             self._campaign.tick()
         elif node.role is Role.CANDIDATE and now_ms >= self._vote_ms and node.identity.may_stand(now_ms):
-            self._stand(earnest=False)
+            if node.unfit:
+                self._wait(0)
+            else:
+                self._stand(earnest=False)
         self._settle()
 
     def requested(self, ticket: object, request: Request, now_ms: int) -> None:
@@ -321,7 +324,7 @@ class Member:
             return Code.NOT_LEADER
         if not leading.serving:
             return Code.LEADER_NOT_READY
-        if leading.transferee is not None:
+        if leading.handing_over:
             return Code.LEADER_TRANSFERRING
         if node.log.end_index - node.committed_index > node.timings.max_pending_requests:
             return Code.LEADER_PENDING_FULL
@@ -362,6 +365,27 @@ class Member:
         code = self._transfer.begin(transferee, self._leading)
         self._settle()
         return code
+
+    def unfit(self, why: str, now_ms: int) -> None:
+        """Note why this node shall not lead while another one can.
+
+        Args:
+            why: the reason; empty when the node may lead again.
+            now_ms: the time.
+        """
+        self._begin(now_ms)
+        self._node.unfit = why
+        self._settle()
+
+    @property
+    def handing_over(self) -> bool:
+        """Whether this node leads, and nothing may be appended because another node is about to lead."""
+        return self._leading is not None and self._leading.handing_over
+
+    @property
+    def can_hand_over(self) -> bool:
+        """Whether this node leads, and another node may take leadership over."""
+        return self._leading is not None and self._transfer.can_leave(self._leading)
 
     def lag(self, peer: str) -> int | None:
         """Entries that a follower of this leader lacks; None when it does not answer, or this node does not lead."""

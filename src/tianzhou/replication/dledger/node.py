@@ -48,6 +48,8 @@ class Node:
         impaired: whether this node may have lost entries that it acknowledged.
         doubted_from: index from which on entries may not be what was written, although they look whole: each has to be
             compared with the leader's, byte by byte. `NO_DOUBT` where none is in doubt.
+        unfit: why this node shall not lead while another node can; empty when it may. It then does not stand for
+            election, does not take leadership over, and hands leadership over when it leads.
         term_ended: called when a term or a leadership ends, before the next begins.
         out: what is to be done.
         asks: requests that wait for an answer.
@@ -88,6 +90,7 @@ class Node:
         self.synced_index: int | None = None
         self.impaired = False
         self.doubted_from = NO_DOUBT
+        self.unfit = ""
         self.asks = Asks()
         self.identity = Identity(self.log, group_id, halted, joining=joining, alone=alone)
         self.term_ended: Callable[[], None] = lambda: None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Final
 
 from tianzhou.replication.dledger.asks import Reply
 from tianzhou.replication.dledger.leading import Leading
@@ -11,6 +13,12 @@ from tianzhou.replication.dledger.node import Node
 from tianzhou.replication.dledger.ready import Role
 from tianzhou.wire.bodies.dledger import TransferRequest, TransferResponse
 from tianzhou.wire.codes import DLedgerResponseCode as Code
+
+_DRAIN_MS: Final = 500
+"""Maximum ms that a leader without new entries waits for the commit of its last ones before it asks another to lead."""
+
+_TRIALS: Final = 3
+"""Number of failed trials after which a follower counts as one that does not take leadership over."""
 
 
 @dataclass(slots=True)
@@ -46,11 +54,18 @@ class Transfer:
         self._stand = stand
         self._taking: _Taking | None = None
         self._looked_ms = node.now_ms
+        self._drained_ms = self._again_ms = 0
+        self._failed: Counter[str] = Counter()
+        """How often each node did not take leadership over in this term."""
 
     @property
     def taking(self) -> bool:
         """Whether this node stands for election because a leader wants that."""
         return self._taking is not None and self._taking.term == self._node.term
+
+    def can_leave(self, leading: Leading) -> bool:
+        """Whether a follower answers that has not failed to take leadership over several times."""
+        return any(self._failed[peer] < _TRIALS for _, peer in leading.live)
 
     def requested(self, ticket: object, request: TransferRequest, leading: Leading | None) -> None:
         """Answer a request, at once or later."""
@@ -96,9 +111,13 @@ class Transfer:
     def _hand_over(self, transferee: str, leading: Leading, ticket: object) -> None:
         node = self._node
         leading.transferee = transferee
+        leading.handing_over = True
 
         def answered(reply: Reply) -> None:
             leading.transferee = None
+            leading.handing_over = False
+            self._failed[transferee] += 1
+            self._again_ms = node.now_ms + node.timings.ask_again_ms
             if ticket is not None:
                 code = reply.code if isinstance(reply, TransferResponse) else Code.NETWORK_ERROR
                 node.answer(ticket, TransferResponse(), code=code)
@@ -106,14 +125,23 @@ class Transfer:
         request = TransferRequest(
             take_leadership_ledger_index=node.log.end_index, transfer_id=node.self_id, transferee_id=transferee
         )
-        node.ask(transferee, request, node.timings.request_limit_ms, answered)
+        times = node.timings
+        # A node that stops has no time for a follower that does not answer.
+        limit_ms = times.leadership_transfer_wait_timeout_ms if node.unfit else times.request_limit_ms
+        node.ask(transferee, request, limit_ms, answered)
 
     def tick(self, leading: Leading | None) -> None:
         """Time has passed, or the log grew, or the role changed."""
         self._take()
         node = self._node
         times = node.timings
-        if leading is None or not self._preferred or node.self_id in self._preferred or leading.transferee:
+        if leading is None or leading.ended:
+            self._failed.clear()
+            return
+        if node.unfit:
+            self._leave(leading)
+            return
+        if not self._preferred or node.self_id in self._preferred or leading.transferee:
             return
         if node.now_ms - self._looked_ms < times.preferred_leader_interval_ms:
             return
@@ -122,6 +150,30 @@ class Transfer:
         if lags and leading.serving:
             self.begin(min(lags)[1], leading)
 
+    def _leave(self, leading: Leading) -> None:
+        """Hand leadership over to the most advanced node that answers; those that failed to take it come last.
+
+        A transferee wins its election only with all entries of this node. So nothing is appended from now on, and the
+        transferee is asked when the last entry is committed: then no append is left without an answer, either.
+        """
+        node = self._node
+        if leading.transferee or node.now_ms < self._again_ms:
+            return
+        live = sorted((self._failed[peer], lag, peer) for lag, peer in leading.live)
+        if not live:
+            leading.handing_over = False
+            return
+        if not leading.handing_over:
+            leading.handing_over = True
+            self._drained_ms = node.now_ms + _DRAIN_MS
+        if node.committed_index < node.log.end_index and node.now_ms < self._drained_ms:
+            return
+        transferee = live[0][2]
+        if self.begin(transferee, leading) is not None:
+            leading.handing_over = False
+            self._failed[transferee] += 1
+            self._again_ms = node.now_ms + node.timings.ask_again_ms
+
     def _take(self) -> None:
         node, taking = self._node, self._taking
         if taking is None:
@@ -129,7 +181,7 @@ class Transfer:
         if not taking.term:
             if node.term != taking.request.term or node.leader != taking.request.transfer_id:
                 self._give_up(Code.INCONSISTENT_TERM)
-            elif node.impaired:
+            elif node.impaired or node.unfit:
                 self._give_up(Code.TAKE_LEADERSHIP_FAILED)
             elif node.log.end_index >= taking.request.take_leadership_ledger_index:
                 taking.term = node.term + 1
