@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from tianzhou.doctor.findings import Illness
-from tianzhou.doctor.illnesses import access, broker, connect, group, host, member, send, spark, topic
+from tianzhou.doctor.illnesses import access, broker, connect, copies, group, host, member, send, spark, topic
 
 BY_SUBJECT: Final[Mapping[str, tuple[Illness, ...]]] = {
     "group": group.ILLNESSES + member.ILLNESSES,
     "topic": topic.ILLNESSES,
-    "broker": broker.ILLNESSES,
+    "broker": broker.ILLNESSES + copies.ILLNESSES,
     "send": send.ILLNESSES,
     "connect": connect.ILLNESSES,
     "spark": spark.ILLNESSES,

@@ -172,7 +172,7 @@ class GroupReplication(Replication):
     def runtime_info(self) -> dict[str, str]:
         """This member's place in its group; Apache's brokers say nothing of theirs."""
         node = self.node
-        return {
+        return super().runtime_info() | {
             "dLegerGroup": node.group,
             "dLegerSelfId": node.id,
             "dLegerRole": node.standing.role.value,

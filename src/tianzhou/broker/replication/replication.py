@@ -68,6 +68,7 @@ class Replication:
     Attributes:
         master: address of a slave's master; empty while it is unknown, and at a master.
         is_slave: which of the two it is.
+        other_master: address of another living master of this broker's name; empty while there is none.
         master_flush_offset: where a slave's master says its log ended when it started; 0 when nobody has said so.
     """
 
@@ -93,7 +94,7 @@ class Replication:
         self.is_slave = store.settings.broker_role == "SLAVE"
         self._ha_master_is_fixed = self.is_slave and store.settings.ha_master_address != ""
         self._ha_master = store.settings.ha_master_address if self._ha_master_is_fixed else ""
-        self.master = ""
+        self.master = self.other_master = ""
         self.master_flush_offset = 0
         self._look_for_master: Callable[[], None] = lambda: None
 
@@ -280,8 +281,15 @@ class Replication:
         return following is not None and following.agrees
 
     def runtime_info(self) -> dict[str, str]:
-        """Figures of runtime info (28) about this broker's part in its group: `haHalted` of a slave that has halted."""
-        return {"haHalted": self._follower.halted} if self._follower.halted else {}
+        """Return the figures of runtime info (28) about copies and other masters; those of `admin.copy_faults`."""
+        figures = {"otherMaster": self.other_master}
+        if self._follower.halted:
+            figures["haHalted"] = self._follower.halted
+        if self._server is not None and self._store.settings.broker_role == "SYNC_MASTER":
+            slaves, end = self._server.slaves, self._store.end_offset
+            wanted = max(1 + slaves.needed(end), self._store.settings.min_in_sync_replicas)
+            figures |= {"haCopiesWanted": str(wanted), "haCopiesInSync": str(1 + slaves.in_sync(end))}
+        return figures
 
     def status(self) -> HaStatus:
         """How far copies are (907)."""

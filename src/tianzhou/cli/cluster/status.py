@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tianzhou.admin.copy_faults import copy_faults
 from tianzhou.cli.output import (
     DEFAULT_NAMESRV,
     NamesrvOption,
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 ClusterOption = Annotated[str | None, typer.Option("-c", "--cluster", help="Only this cluster's brokers.")]
 
+_LONGEST_FAULT = 2_000
+"""Characters of a fault that are shown."""
+
 
 def status(
     cluster: ClusterOption = None,
@@ -42,14 +46,15 @@ def status(
     """Show every broker: where it listens, since when it runs, what goes in and out, how full its disk is.
 
     Where brokers have slaves or are a group: who follows whom, in which term, and how far behind. Ends with 1 when a
-    broker does not answer, or says that some of its work fails.
+    broker does not answer, or says that some of its work fails; and when a group has no leader, a master too few
+    copies, a member or slave follows no further, or two masters have one name: the first lines say which.
 
     Example: tianzhou status -n 127.0.0.1:9876
     """
 
     async def work(admin: Admin) -> bool:
         async def look() -> bool:
-            return _show(admin.cluster.name_servers, await admin.cluster.status(cluster), output)
+            return show(admin.cluster.name_servers, await admin.cluster.status(cluster), output)
 
         return await watched(look, watch, output)
 
@@ -57,11 +62,20 @@ def status(
         raise typer.Exit(1)
 
 
-def _show(name_servers: list[str], brokers: list[BrokerStatus], output: Output) -> bool:
+def show(name_servers: list[str], brokers: list[BrokerStatus], output: Output) -> bool:
     """Print the brokers; whether all is well."""
+    faults = copy_faults(brokers)
     if output is Output.json:
-        print_json({"name_servers": name_servers, "brokers": [document(one) for one in brokers]})
+        print_json(
+            {
+                "name_servers": name_servers,
+                "faults": [fault.as_json() for fault in faults],
+                "brokers": [document(one) for one in brokers],
+            }
+        )
     else:
+        for fault in faults:
+            print_line(shown(fault.text, _LONGEST_FAULT))
         print_line(f"name server {', '.join(name_servers)}")
         print_line("")
         columns = ["broker", "id", "cluster", "address", "version", "since", "in/s", "out/s", "disk"]
@@ -80,7 +94,7 @@ def _show(name_servers: list[str], brokers: list[BrokerStatus], output: Output) 
                 f"{one.broker_name}: {shown(trouble.task)} fails since {local_time(trouble.since_ms)}, "
                 f"{trouble.count} times in a row: {shown(trouble.why)}"
             )
-    return not silent and not ill
+    return not (silent or ill or faults)
 
 
 def tone_of(one: BrokerStatus) -> Tone | None:

@@ -50,7 +50,7 @@ TEXTS: Final = {
         "如果其他节点有副本，会自动取回；否则：tianzhou store check 和 tianzhou store repair",
     ),
     "slave-missing": (
-        "{broker} 是 SYNC_MASTER，但没有从节点跟随：生产者会收到 SLAVE_NOT_AVAILABLE。",
+        "{broker} 是 SYNC_MASTER，但与其同步的从节点太少：生产者会收到 SLAVE_NOT_AVAILABLE。",
         "启动其从节点，或不再要求同步：brokerRole=ASYNC_MASTER。",
     ),
     "slave-not-following": (
@@ -60,6 +60,31 @@ TEXTS: Final = {
     "slave-behind": (
         "{broker} 落后主节点 {behind}。",
         "比较两者的磁盘和网络；发送速度受 maxHaTransferByteInSecond 限制。",
+    ),
+    "member-follows-no-further": (
+        "{broker} 是 DLedger 组的成员，已停止跟随：{reason}。",
+        (
+            "将其日志与 Leader 的日志比较：tianzhou status。如果应保留 Leader 的日志，请停止该成员，移走其存储目录，"
+            "再用空目录启动：docs/howto/two-of-three-gone.md"
+        ),
+    ),
+    "slave-refuses-log": (
+        "{broker} 是从节点，拒绝接受主节点的日志：{reason}。",
+        (
+            "先决定保留哪一份日志；要保留从节点的日志，请将其提升为主节点：docs/howto/master-slave.md；"
+            "要保留主节点的日志，请清空从节点的存储目录后重新启动。"
+        ),
+    ),
+    "group-identities-differ": (
+        "DLedger 组 {broker} 的成员属于不同的组：{members}。",
+        (
+            "其中某个成员使用了另一个组的目录，或本组早先的目录。请停止它，移走其存储目录，"
+            "待其他成员选出 Leader 后再用空目录启动。"
+        ),
+    ),
+    "two-masters": (
+        "Broker {broker} 有两个主节点在线：{first} 和 {second}。客户端只能访问其中一个，另一个接收的消息无法被看到。",
+        "停止误启动的那一个，或为其设置另一个 brokerName。在其消息重新发送之前请保留其目录：tianzhou store export",
     ),
     "broker-clock-off": (
         "{broker} 的时钟与本机相差 {ahead}。",

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from tianzhou.admin.cluster import BrokerStatus
+from tianzhou.admin.copy_faults import Kind, copy_faults
 from tianzhou.doctor.findings import Finding, Illness, Severity
+from tianzhou.doctor.illnesses import copies
 from tianzhou.doctor.illnesses.group import duration
 from tianzhou.doctor.observations import BrokerSeen, ClusterSeen, NameServerSeen
-from tianzhou.model.names import MASTER_ID
 from tianzhou.wire.bodies.replication import HaStatus
 
 CLOCK_MS: Final = 5_000
@@ -94,7 +95,7 @@ LOG_DAMAGED = Illness(
 SLAVE_MISSING = Illness(
     "slave-missing",
     Severity.error,
-    "{broker} is a SYNC_MASTER and no slave follows it: producers get SLAVE_NOT_AVAILABLE.",
+    "{broker} is a SYNC_MASTER and too few slaves are in sync with it: producers get SLAVE_NOT_AVAILABLE.",
     "Start its slave, or do without: brokerRole=ASYNC_MASTER.",
 )
 SLAVE_STANDS = Illness(
@@ -192,6 +193,7 @@ def findings(seen: ClusterSeen) -> Iterator[Finding]:
     if any(one.info is not None for one in seen.name_servers) and not seen.brokers:
         yield NO_BROKER.found("cluster", {"name_servers": [one.address for one in seen.name_servers]})
     yield from _leaders(seen)
+    yield from copies.findings(seen)
     for broker in seen.brokers:
         yield from _address(seen, broker)
         if broker.status.error is not None:
@@ -232,16 +234,10 @@ def _name_servers(seen: ClusterSeen) -> Iterator[Finding]:
 
 
 def _leaders(seen: ClusterSeen) -> Iterator[Finding]:
-    by_name: dict[str, list[BrokerSeen]] = {}
-    for one in seen.brokers:
-        by_name.setdefault(one.status.broker_name, []).append(one)
-    for name, members in by_name.items():
-        if any(one.status.is_master and one.status.broker_id == MASTER_ID for one in members):
-            continue
-        grouped = [one for one in members if one.status.membership is not None]
-        evidence = {one.status.address: one.status.role for one in members}
-        illness = WITHOUT_LEADER if grouped else WITHOUT_MASTER
-        yield illness.found(f"broker {name}", {"members": evidence}, broker=name)
+    illnesses = {Kind.WITHOUT_LEADER: WITHOUT_LEADER, Kind.WITHOUT_MASTER: WITHOUT_MASTER}
+    for fault in copy_faults(one.status for one in seen.brokers):
+        if (illness := illnesses.get(fault.kind)) is not None:
+            yield illness.found(f"broker {fault.broker_name}", fault.evidence, broker=fault.broker_name)
 
 
 def _address(seen: ClusterSeen, broker: BrokerSeen) -> Iterator[Finding]:
@@ -311,15 +307,18 @@ def _disk(broker: BrokerSeen) -> Iterator[Finding]:
 
 
 def _copies(broker: BrokerSeen) -> Iterator[Finding]:
-    status, copies = broker.status, broker.status.copies
+    status, said = broker.status, broker.status.copies
     who = {"broker": broker.subject}
     if status.is_master:
-        in_sync = 0 if copies is None else copies.in_sync_slave_nums
-        if broker.setting("brokerRole") == "SYNC_MASTER" and status.membership is None and not in_sync:
-            yield SLAVE_MISSING.found(broker.subject, {"brokerRole": "SYNC_MASTER", "in_sync": in_sync}, **who)
+        in_sync = 0 if said is None else said.in_sync_slave_nums
+        evidence: dict[str, object] = {"brokerRole": "SYNC_MASTER", "in_sync": in_sync}
+        few = [fault for fault in copy_faults([status]) if fault.kind is Kind.SLAVE_MISSING]
+        if few or (broker.setting("brokerRole") == "SYNC_MASTER" and status.membership is None and not in_sync):
+            evidence |= few[0].evidence if few else {}
+            yield SLAVE_MISSING.found(broker.subject, evidence, **who)
         return
-    if copies is not None and not _follows(status, copies):
-        read_ms = copies.ha_client_runtime_info.last_read_timestamp
+    if said is not None and not _follows(status, said):
+        read_ms = said.ha_client_runtime_info.last_read_timestamp
         yield SLAVE_STANDS.found(broker.subject, {"follows": status.follows, "lastReadTimestamp": read_ms}, **who)
     lag = status.lag
     if lag is not None and (lag.lag_bytes >= SLAVE_BEHIND_BYTES or (lag.seconds or 0) >= SLAVE_BEHIND_S):

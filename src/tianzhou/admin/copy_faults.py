@@ -1,0 +1,142 @@
+"""Faults of brokers that stop service or endanger copies, read from what the brokers say (docs/adr/0024). Pure.
+
+`tianzhou status` ends with 1 because of each of them, and `tianzhou doctor` has a finding for each.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tianzhou.model.names import MASTER_ID
+
+if TYPE_CHECKING:
+    from tianzhou.admin.cluster import BrokerStatus
+
+HALTED: Final = "dLegerHalted"
+"""Runtime figure of a group's member: why it follows no further, or must not lead; empty when it is well."""
+GROUP_ID: Final = "dLegerGroupId"
+"""Runtime figure of a group's member: the identity of its group; empty while it has none."""
+SLAVE_HALTED: Final = "haHalted"
+"""Runtime figure of a slave: why it refuses the log of its master; empty when it is well."""
+COPIES_WANTED: Final = "haCopiesWanted"
+"""Runtime figure of a SYNC_MASTER: copies of each message, its own included, before it acknowledges the message."""
+COPIES_IN_SYNC: Final = "haCopiesInSync"
+"""Runtime figure of a SYNC_MASTER: copies that are in sync now, its own included."""
+OTHER_MASTER: Final = "otherMaster"
+"""Runtime figure of a master: address of another living master of its name; empty when there is none."""
+
+
+class Kind(enum.StrEnum):
+    """Kind of a fault; its value is the name of the doctor's finding."""
+
+    WITHOUT_LEADER = "group-without-leader"
+    WITHOUT_MASTER = "broker-without-master"
+    TWO_MASTERS = "two-masters"
+    SLAVE_MISSING = "slave-missing"
+    MEMBER_HALTED = "member-follows-no-further"
+    SLAVE_HALTED = "slave-refuses-log"
+    IDENTITIES_DIFFER = "group-identities-differ"
+
+
+@dataclass(frozen=True, slots=True)
+class CopyFault:
+    """A fault.
+
+    Attributes:
+        kind: its kind.
+        broker_name: name of the brokers.
+        broker_id: of the broker that has it; None where all of the name have it.
+        address: of that broker; empty where all have it.
+        reason: the fault in words, without the broker's name.
+        evidence: figures that show it, for programs.
+    """
+
+    kind: Kind
+    broker_name: str
+    reason: str
+    evidence: Mapping[str, object]
+    broker_id: int | None = None
+    address: str = ""
+
+    @property
+    def text(self) -> str:
+        """The fault in one line."""
+        where = f" ({self.broker_id})" if self.broker_id else ""
+        return f"{self.broker_name}{where}: {self.reason}"
+
+    def as_json(self) -> dict[str, object]:
+        """For programs."""
+        return {
+            "kind": str(self.kind),
+            "broker": self.broker_name,
+            "id": self.broker_id,
+            "address": self.address or None,
+            "reason": self.reason,
+            "evidence": dict(self.evidence),
+        }
+
+
+def copy_faults(brokers: Iterable[BrokerStatus]) -> list[CopyFault]:
+    """Return the faults of all brokers, name by name.
+
+    Args:
+        brokers: all that the name servers know; those that do not answer say nothing.
+    """
+    by_name: dict[tuple[str, str], list[BrokerStatus]] = {}
+    for one in brokers:
+        by_name.setdefault((one.cluster, one.broker_name), []).append(one)
+    return [fault for members in by_name.values() for fault in _of_name(members)]
+
+
+def _of_name(members: list[BrokerStatus]) -> Iterator[CopyFault]:
+    name = members[0].broker_name
+    if not any(one.is_master and one.broker_id == MASTER_ID for one in members):
+        grouped = any(one.membership is not None for one in members)
+        evidence = {"members": {one.address: one.role for one in members}}
+        if grouped:
+            reason = "the group has no leader, so it takes no message; a majority of its members has to run"
+            yield CopyFault(Kind.WITHOUT_LEADER, name, reason, evidence)
+        else:
+            reason = "there are slaves and no master, so it takes no message; start the master"
+            yield CopyFault(Kind.WITHOUT_MASTER, name, reason, evidence)
+    yield from _identities(name, members)
+    for one in members:
+        yield from _of_broker(one)
+
+
+def _identities(name: str, members: list[BrokerStatus]) -> Iterator[CopyFault]:
+    found: dict[str, list[str]] = {}
+    for one in members:
+        if identity := one.runtime.get(GROUP_ID, ""):
+            member = one.membership.member if one.membership is not None else one.address
+            found.setdefault(identity, []).append(member)
+    if len(found) > 1:
+        groups = "; ".join(f"{', '.join(sorted(ids))} of group {identity}" for identity, ids in sorted(found.items()))
+        reason = f"its members belong to different groups ({groups}): one has the folder of another group"
+        yield CopyFault(Kind.IDENTITIES_DIFFER, name, reason, {GROUP_ID: found})
+
+
+def _of_broker(one: BrokerStatus) -> Iterator[CopyFault]:
+    runtime = one.runtime
+
+    def fault(kind: Kind, reason: str, evidence: Mapping[str, object]) -> CopyFault:
+        return CopyFault(kind, one.broker_name, reason, evidence, one.broker_id, one.address)
+
+    if other := runtime.get(OTHER_MASTER, ""):
+        pair = f"{one.address} and {other}"
+        yield fault(Kind.TWO_MASTERS, f"{pair} are both masters of this name; stop one of them", {OTHER_MASTER: other})
+    wanted, in_sync = _number(runtime.get(COPIES_WANTED)), _number(runtime.get(COPIES_IN_SYNC))
+    if in_sync < wanted:
+        reason = f"the master waits for {wanted} copies of a message and has {in_sync}, its own included; start a slave"
+        yield fault(Kind.SLAVE_MISSING, reason, {COPIES_WANTED: wanted, COPIES_IN_SYNC: in_sync})
+    if why := runtime.get(HALTED, ""):
+        yield fault(Kind.MEMBER_HALTED, f"the member follows no further: {why}", {HALTED: why})
+    if why := runtime.get(SLAVE_HALTED, ""):
+        yield fault(Kind.SLAVE_HALTED, f"the slave refuses the log of its master: {why}", {SLAVE_HALTED: why})
+
+
+def _number(text: str | None) -> int:
+    return int(text[:9]) if text is not None and text.isascii() and text.isdigit() else 0

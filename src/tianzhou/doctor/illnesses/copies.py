@@ -1,0 +1,96 @@
+"""What is wrong with copies and their masters: who follows no further, who differs, who is master twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from tianzhou.admin.copy_faults import GROUP_ID, HALTED, OTHER_MASTER, SLAVE_HALTED, CopyFault, Kind, copy_faults
+from tianzhou.doctor.findings import Finding, Illness, Severity
+from tianzhou.doctor.observations import ClusterSeen, NameServerSeen
+from tianzhou.escaping import shown
+from tianzhou.model.names import MASTER_ID
+
+MEMBER_HALTED = Illness(
+    "member-follows-no-further",
+    Severity.error,
+    "{broker} is a member of a DLedger group and follows no further: {reason}.",
+    "Compare its log with the leader's: tianzhou status. If the leader's is the one to keep, stop the member, move its "
+    "store folder away and start it with an empty one: docs/howto/two-of-three-gone.md",
+)
+REFUSES_LOG = Illness(
+    "slave-refuses-log",
+    Severity.error,
+    "{broker} is a slave and refuses the log of its master: {reason}.",
+    "Decide which of the two logs is the one to keep; to keep the slave's, make it the master: "
+    "docs/howto/master-slave.md; to keep the master's, empty the slave's store folder and start it again.",
+)
+IDENTITIES_DIFFER = Illness(
+    "group-identities-differ",
+    Severity.error,
+    "Members of DLedger group {broker} belong to different groups: {members}.",
+    "One of them has a folder of another group, or of an earlier life of this one. Stop it, move its store folder away "
+    "and start it with an empty one when the others have a leader.",
+)
+TWO_MASTERS = Illness(
+    "two-masters",
+    Severity.error,
+    "Two masters of broker {broker} are alive: {first} and {second}. Clients reach one of them, and what the other one "
+    "takes is not seen.",
+    "Stop the one that was started by mistake, or give it another brokerName. Keep its folder until its messages are "
+    "sent again: tianzhou store export",
+)
+
+ILLNESSES: Final = (MEMBER_HALTED, REFUSES_LOG, IDENTITIES_DIFFER, TWO_MASTERS)
+
+
+def findings(seen: ClusterSeen) -> Iterator[Finding]:
+    """What copies and their masters suffer from."""
+    pairs: set[tuple[str, ...]] = set()
+    for fault in copy_faults(one.status for one in seen.brokers):
+        if fault.kind is Kind.TWO_MASTERS:
+            pair = (fault.broker_name, *sorted((fault.address, str(fault.evidence[OTHER_MASTER]))))
+            if pair not in pairs:
+                pairs.add(pair)
+                yield _two(fault.broker_name, pair[1], pair[2], fault.evidence)
+        else:
+            yield from _of_fault(fault)
+    for name, first, second, evidence in _disagreeing(seen.name_servers):
+        if (name, first, second) not in pairs:
+            yield _two(name, first, second, evidence)
+
+
+def _two(name: str, first: str, second: str, evidence: Mapping[str, object]) -> Finding:
+    return TWO_MASTERS.found(f"broker {name}", evidence, broker=name, first=shown(first), second=shown(second))
+
+
+def _of_fault(fault: CopyFault) -> Iterator[Finding]:
+    subject = f"broker {fault.broker_name}" + (f" ({fault.broker_id})" if fault.broker_id else "")
+    if fault.kind is Kind.MEMBER_HALTED:
+        yield MEMBER_HALTED.found(subject, fault.evidence, broker=subject, reason=_said(fault, HALTED))
+    elif fault.kind is Kind.SLAVE_HALTED:
+        reason = _said(fault, SLAVE_HALTED)
+        yield REFUSES_LOG.found(subject, fault.evidence, broker=subject, reason=reason)
+    elif fault.kind is Kind.IDENTITIES_DIFFER:
+        found = fault.evidence[GROUP_ID]
+        assert isinstance(found, dict)
+        members = "; ".join(
+            f"{', '.join(sorted(ids))}: {shown(identity, 80)}" for identity, ids in sorted(found.items())
+        )
+        yield IDENTITIES_DIFFER.found(subject, fault.evidence, broker=fault.broker_name, members=members)
+
+
+def _disagreeing(servers: Sequence[NameServerSeen]) -> Iterator[tuple[str, str, str, dict[str, object]]]:
+    """Names of brokers whose masters two name servers have at different addresses, each pair once."""
+    known: dict[tuple[str, str], dict[str, str]] = {}
+    for server in servers:
+        for name, data in (server.info.broker_addr_table if server.info is not None else {}).items():
+            if master := data.broker_addrs.get(MASTER_ID):
+                known.setdefault((data.cluster, name), {})[server.address] = master
+    for (_, name), masters in sorted(known.items()):
+        if len(found := sorted(set(masters.values()))) > 1:
+            yield name, found[0], found[1], {"name_servers": dict(masters)}
+
+
+def _said(fault: CopyFault, figure: str) -> str:
+    return shown(str(fault.evidence[figure]), 2_000).rstrip(".")
