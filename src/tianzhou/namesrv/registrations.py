@@ -12,7 +12,9 @@ from tianzhou.escaping import shown
 from tianzhou.limits import REGISTRATION_BYTES, REGISTRATIONS_BYTES, Bounds
 from tianzhou.model import BrokerData
 from tianzhou.model.name_rules import ADDRESS
+from tianzhou.model.names import MASTER_ID
 from tianzhou.namesrv.routes import LiveBroker, MinBrokerChange, Registration, RouteTable
+from tianzhou.namesrv.second_masters import SecondMasters, may_replace
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.namesrv.topic_order import TopicOrder
 from tianzhou.records.checksum import crc32
@@ -30,6 +32,7 @@ from tianzhou.wire.codes import ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header, write_reply
 from tianzhou.wire.json_shape import check_objects
+from tianzhou.wire.mastership import OTHER_MASTER, mastership_of
 
 SUCCESS = int(ResponseCode.SUCCESS)
 _PLACEHOLDER_REMARK = "not set any response code"
@@ -82,6 +85,7 @@ class Registrations:
         self._decoding = WeightedSemaphore()
         self._log_throttle = Repeats()
         self._kinds = Repeats(LINES)
+        self._second = SecondMasters()
         # The last registrations of brokers with many topics, and those that are being decoded.
         self._large: dict[tuple[str, str], tuple[bytes, RegisterBody]] = {}
         self._arriving: dict[tuple[str, str], object] = {}
@@ -168,7 +172,10 @@ class Registrations:
             zone_name=header.zone_name,
             filter_servers=body.filter_servers,
             queue_mappings=table.topic_queue_mapping_info_map,
+            mastership=mastership_of(request.fields),
         )
+        if (first := self._first_master(connection, registration)) is not None:
+            return self._second_master(request, registration, first)
         self._check_not_taken(connection, registration)
         registered = self._routes.register(registration, self._now_ms(), connection)
         left_out, name = registration.left_out, registration.broker_name
@@ -187,18 +194,47 @@ class Registrations:
         self._publish(registered.change)
         if self._on_register is not None:
             self._on_register(registration)
+        other = self._second.other(registration.cluster, name, self._now_ms())
+        names_other = {OTHER_MASTER: other} if other and registration.broker_id == MASTER_ID else {}
         order = self._order.table() if self._settings().return_order_topic_config_to_broker else None
         return request.reply(
             SUCCESS,
             fields=write_reply(
                 request.code, ha_server_addr=registered.ha_server_address, master_addr=registered.master_address
-            ),
+            )
+            | names_other,
             body=b"" if order is None else KV_TABLE.dumps(dict(order)),
         )
 
     def _unpacks_too_large(self, header: Any, most: int) -> LimitExceeded:
         where = f"registration of broker {header.broker_name}"
         return self._bounds.refusals.refused(REGISTRATION_BYTES, most + 1, most, where)
+
+    def _first_master(self, connection: Connection, registration: Registration) -> LiveBroker | None:
+        """Return the living master at another address whose place a broker of ours may not take; None without one."""
+        mastership = registration.mastership
+        if mastership is None or registration.broker_id != MASTER_ID:
+            return None
+        for live in self._routes.holders(registration, self._now_ms()):
+            other = live.connection
+            if live.address == registration.address or other is connection:
+                continue
+            if isinstance(other, Connection) and not other.closed and not may_replace(live.mastership, mastership):
+                return live
+        return None
+
+    def _second_master(self, request: Command, registration: Registration, first: LiveBroker) -> Command:
+        """Refuse a second master, and remember it for the answer to the first one's next registration."""
+        name, address = registration.broker_name, registration.address
+        if self._second.refused(registration.cluster, name, address, self._now_ms()):
+            text = "two masters of broker %s: %s has its place and is alive, %s is refused"
+            self._note(logging.WARNING, "second master", text, shown(name), shown(first.address), shown(address))
+        return request.reply(
+            ResponseCode.NO_PERMISSION,
+            f"{shown(first.address)} is the master of {shown(name)} and alive, {shown(address)} does not take its "
+            "place; stop one of the two, or give it another brokerName",
+            fields={OTHER_MASTER: first.address},
+        )
 
     def _check_not_taken(self, connection: Connection, registration: Registration) -> None:
         """Refuse a registration from another host that would take the place of a living broker.

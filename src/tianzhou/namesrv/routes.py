@@ -15,6 +15,7 @@ from tianzhou.limits import BROKERS, FILTER_SERVERS, MAPPINGS, QUEUES_OF_TOPIC, 
 from tianzhou.model.names import MASTER_ID
 from tianzhou.model.route import BrokerData, ClusterInfo, QueueData, TopicRoute
 from tianzhou.model.topic import PERM_READ, PERM_WRITE, DataVersion, TopicConfig
+from tianzhou.wire.mastership import Mastership
 
 BROKER_TIMEOUT_MS = 120_000
 """Default liveness timeout of brokers (wire.md §8.3)."""
@@ -34,6 +35,7 @@ class Registration:
         filter_servers: None leaves the known ones as they are.
         queue_mappings: static topics: topic to mapping, as sent.
         left_out: topics above limits, filled by `RouteTable.register`.
+        mastership: by what right it is the master; None when it does not say.
     """
 
     cluster: str
@@ -49,6 +51,7 @@ class Registration:
     filter_servers: list[str] | None = None
     queue_mappings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
+    mastership: Mastership | None = None
 
 
 @dataclass(slots=True)
@@ -83,6 +86,7 @@ class LiveBroker:
     data_version: DataVersion
     connection: Hashable
     ha_server_address: str
+    mastership: Mastership | None = None
 
 
 class RouteTable:
@@ -153,7 +157,7 @@ class RouteTable:
             self._take_topics(r, first=first, read_only=prime_slave and broker.enable_acting_master)
         timeout_ms = BROKER_TIMEOUT_MS if r.heartbeat_timeout_ms is None else r.heartbeat_timeout_ms
         self._live[r.cluster, r.address] = LiveBroker(
-            r.cluster, r.address, now_ms, timeout_ms, r.data_version, connection, r.ha_server_address
+            r.cluster, r.address, now_ms, timeout_ms, r.data_version, connection, r.ha_server_address, r.mastership
         )
         if r.filter_servers:
             self._filters[r.cluster, r.address] = list(r.filter_servers)

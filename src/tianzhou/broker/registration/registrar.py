@@ -13,11 +13,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tianzhou.broker.registration.name_servers import NameServers
+from tianzhou.broker.registration.other_master import OtherMaster
 from tianzhou.broker.services import Services
 from tianzhou.broker.tables.topic_json_cache import TopicJsonCache
 from tianzhou.broker.tables.topics import READ_WRITE
 from tianzhou.errors import ConfigError, ConnectFailed, TianzhouError
 from tianzhou.model import DataVersion, TopicConfig
+from tianzhou.model.names import MASTER_ID
 from tianzhou.records.checksum import crc32
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.connection import Connection
@@ -35,6 +37,7 @@ from tianzhou.wire.bodies.topics import DATA_VERSION, TopicTable
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_reply, write_header
+from tianzhou.wire.mastership import OTHER_MASTER
 
 SHORTEST_PERIOD_MS = 10_000
 LONGEST_PERIOD_MS = 60_000
@@ -93,6 +96,7 @@ class Registrar:
         self._topic_json = TopicJsonCache(self._text)
         self._json_permission = tables.settings.broker_permission
         self._cached_body: tuple[object, bytes] = (None, b"")
+        self._pair = OtherMaster(services, client)
         tables.topics.listeners.append(self._topics_changed)
 
     async def ready(self) -> None:
@@ -237,6 +241,8 @@ class Registrar:
             broker_id=self._replication.broker_id,
             **fields,
         )
+        if code is RequestCode.REGISTER_BROKER and (mastership := self._replication.mastership) is not None:
+            header |= mastership.as_fields()
         return Command(code, fields=header, body=body)
 
     def _is_connected(self, address: str, connection: Connection | None = None) -> bool:
@@ -293,6 +299,9 @@ class Registrar:
     async def _register(self, address: str, body: bytes) -> bool | None:
         """Register at one name server: True accepted, False refused, None unreachable."""
         settings = self._tables.settings
+        is_master = self._replication.broker_id == MASTER_ID
+        if is_master:
+            await self._pair.look(address)
         command = self._request(
             RequestCode.REGISTER_BROKER,
             body,
@@ -309,6 +318,7 @@ class Registrar:
         except TianzhouError as error:
             self._failed(address, str(error))
             return False
+        self._pair.answered(address, reply.fields.get(OTHER_MASTER, ""), is_master=is_master)
         if reply.code != ResponseCode.SUCCESS:
             self._failed(address, f"code {reply.code}: {reply.remark}")
             return False

@@ -21,6 +21,7 @@ from tianzhou.supervision import Supervisor
 from tianzhou.watermark import Watermark
 from tianzhou.wire.bodies.replication import HaClient as HaClientStatus
 from tianzhou.wire.bodies.replication import HaConnection, HaStatus
+from tianzhou.wire.mastership import Mastership
 
 _PERIOD_S: Final = 0.5
 """Seconds between two looks at the leader's tables: commits of that time are lost with it."""
@@ -164,6 +165,12 @@ class GroupReplication(Replication):
         self.is_slave = False
         _log.info("this broker is the master of %s now (term %d)", node.group, term)
         return True
+
+    @property
+    def mastership(self) -> Mastership | None:
+        """The group, its members and the term in which this member leads; None while it does not lead."""
+        node = self.node
+        return None if self.is_slave else Mastership(node.group, frozenset(node.addresses), node.standing.term)
 
     async def leave(self) -> None:
         """Hand the lead over before this member stops; it serves until the other member leads."""

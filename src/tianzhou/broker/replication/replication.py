@@ -28,6 +28,7 @@ from tianzhou.wire.bodies.replication import HaConnection, HaStatus
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header
+from tianzhou.wire.mastership import Mastership
 
 DEFAULT_HA_PORT: Final = 10_912
 """`haListenPort` when it is not configured; the port above the main one is meant then (broker.md §3.1)."""
@@ -118,6 +119,11 @@ class Replication:
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
+
+    @property
+    def mastership(self) -> Mastership | None:
+        """By what right this broker is the master, for name servers; None while it is not the master."""
+        return None if self.is_slave else Mastership()
 
     async def leave(self) -> None:
         """Let another broker become the master before this one stops; only members of a DLedger group can."""

@@ -1,0 +1,104 @@
+"""Another living master of this broker's name: how this broker finds it, and logs the pair (docs/adr/0024)."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from tianzhou.broker.services import Services
+from tianzhou.errors import TianzhouError
+from tianzhou.escaping import shown
+from tianzhou.model.names import MASTER_ID
+from tianzhou.remoting.client import RemotingClient
+from tianzhou.repeats import Repeats
+from tianzhou.wire.bodies.route import ROUTE
+from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import write_header
+
+LIMIT_MS: Final = 1_000
+"""Maximum ms that a name server may take to answer."""
+
+_log = logging.getLogger(__name__)
+
+
+async def registered_master(client: RemotingClient, server: str, broker_name: str) -> str:
+    """Return the address of the master that a name server has for a broker's name; empty when it has none.
+
+    It asks for the route of the topic that every broker has under its own name, so that one broker is answered for.
+
+    Args:
+        client: reaches the name server.
+        server: address of the name server.
+        broker_name: name of the broker.
+
+    Raises:
+        TianzhouError: the name server does not answer.
+    """
+    code = RequestCode.GET_ROUTEINFO_BY_TOPIC
+    reply = await client.invoke(server, Command(code, fields=write_header(code, topic=broker_name)), LIMIT_MS)
+    if reply.code != ResponseCode.SUCCESS:
+        return ""
+    found = (one for one in ROUTE.loads(reply.body).broker_datas if one.broker_name == broker_name)
+    return next((one.broker_addrs.get(MASTER_ID, "") for one in found), "")
+
+
+class OtherMaster:
+    """Finds the other master by the answers of name servers, or by the route of those that refuse nobody.
+
+    Args:
+        services: of the broker; its replication gets the address.
+        client: reaches name servers.
+    """
+
+    def __init__(self, services: Services, client: RemotingClient) -> None:
+        self._settings = services.tables.settings
+        self._replication = services.replication
+        self._address = services.address
+        self._client = client
+        self._clock = services.clock
+        self._registered: set[str] = set()
+        """Name servers that took this broker's last registration as the master."""
+        self._routed: dict[str, str] = {}
+        self._found: dict[str, str] = {}
+        self._lines = Repeats(lines=10)
+
+    async def look(self, server: str) -> None:
+        """Read from the route, before a registration, who took this master's place since its last one.
+
+        Apache's name servers give a route to the master that registered last.
+        """
+        if server not in self._registered:
+            return
+        try:
+            other = await registered_master(self._client, server, self._settings.broker_name)
+        except TianzhouError:
+            return
+        self._routed[server] = "" if other == self._address else other
+
+    def answered(self, server: str, other: str, *, is_master: bool) -> None:
+        """Note the answer to a registration.
+
+        Args:
+            server: address of the name server.
+            other: address of the other master that the answer names; empty when it names none.
+            is_master: whether this broker registered as the master.
+        """
+        if not is_master:
+            self._registered.discard(server)
+            self._routed.pop(server, None)
+            other = ""
+        else:
+            self._registered.add(server)
+            other = other or self._routed.get(server, "")
+        before = self._found.get(server, "")
+        self._found[server] = other
+        self._replication.other_master = next(filter(None, self._found.values()), "")
+        if other and other != before and self._lines.due("pair", self._clock.monotonic()) is not None:
+            _log.error(
+                "two masters of broker %s are alive: this one at %s and the other one at %s, as name server %s has it; "
+                "clients reach one of them only: stop one of the two, or give it another brokerName",
+                self._settings.broker_name, self._address, shown(other), server,
+            )  # fmt: skip
+        elif before and not other:
+            _log.warning("broker %s has one master again, as name server %s has it", self._settings.broker_name, server)

@@ -1,0 +1,140 @@
+"""Two masters of one name: the first living one keeps the place, and both learn of the other (docs/adr/0024)."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+from test_places_of_brokers import OURS, SECOND, Desk
+
+from tianzhou.namesrv.second_masters import FORGET_MS, MOST, SecondMasters, may_replace
+from tianzhou.wire.command import Command
+from tianzhou.wire.mastership import OTHER_MASTER, Mastership, mastership_of
+
+FIRST, OTHER = f"{OURS}:10911", f"{OURS}:20911"
+PLAIN = Mastership()
+THREE = frozenset({"n0", "n1", "n2"})
+
+
+def leader(term: int, members: frozenset[str] = THREE, group: str = "g", group_id: str = "") -> Mastership:
+    return Mastership(group, members, term, group_id)
+
+
+def register(
+    desk: Desk, connection: object, address: str, mastership: Mastership | None = PLAIN, **changes: object
+) -> Command:
+    """Register as a broker of ours does."""
+    inner = desk.ask
+
+    def ask(to: object, command: Command) -> Command:
+        return inner(to, Command(command.code, fields=command.fields | fields, body=command.body, version=479))  # type: ignore[arg-type]
+
+    fields = {} if mastership is None else mastership.as_fields()
+    desk.ask = ask  # type: ignore[method-assign, assignment]
+    try:
+        return desk.register(connection, address, **changes)  # type: ignore[arg-type]
+    finally:
+        desk.ask = inner  # type: ignore[method-assign]
+
+
+def test_a_second_master_is_refused_and_both_learn_of_the_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk = Desk(tmp_path)
+    (first, _), (second, _) = desk.connect(OURS), desk.connect(OURS)
+    assert register(desk, first, FIRST).code == 0
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            refused = register(desk, second, OTHER)
+            assert (refused.code, refused.fields[OTHER_MASTER]) == (16, FIRST)
+    assert FIRST in str(refused.remark)
+    assert desk.routes.members("broker-a") == {0: FIRST}
+    (line,) = caplog.messages
+    assert FIRST in line
+    assert OTHER in line
+    assert register(desk, first, FIRST).fields[OTHER_MASTER] == OTHER
+    desk.clock.advance(FORGET_MS / 1000 + 1)
+    assert OTHER_MASTER not in register(desk, first, FIRST).fields
+
+
+def test_the_place_is_free_once_the_first_master_is_gone(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    (first, transport), (second, _) = desk.connect(OURS), desk.connect(OURS)
+    register(desk, first, FIRST)
+    assert register(desk, second, OTHER).code == 16
+    desk.unregister(first, FIRST)
+    assert register(desk, second, OTHER).code == 0
+    assert register(desk, first, FIRST).code == 16
+    desk.unregister(second, OTHER)
+    register(desk, first, FIRST)
+    transport.lose()
+    first.connection_lost(None)
+    assert register(desk, second, OTHER).code == 0
+    assert desk.routes.members("broker-a") == {0: OTHER}
+
+
+def test_a_slave_beside_the_master_and_the_master_itself_are_taken(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    (first, _), (again, _), (slave, _) = (desk.connect(OURS) for _ in range(3))
+    assert register(desk, first, FIRST).code == 0
+    assert register(desk, again, FIRST).code == 0
+    assert register(desk, slave, OTHER, None, broker_id=1).code == 0
+    assert desk.routes.members("broker-a") == {0: FIRST, 1: OTHER}
+
+
+def test_the_next_leader_of_a_group_takes_the_place_of_one_that_is_held_up(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    (first, _), (second, _) = desk.connect(OURS), desk.connect(OURS)
+    assert register(desk, first, FIRST, leader(3)).code == 0
+    assert register(desk, second, OTHER, leader(4)).code == 0
+    assert desk.routes.members("broker-a") == {0: OTHER}
+    # The one that was held up learns of it: it does not lead any more.
+    assert register(desk, first, FIRST, leader(3)).code == 16
+
+
+@pytest.mark.parametrize(
+    ("holder", "claimant", "replaces"),
+    [
+        (leader(3), leader(4), True),
+        (None, leader(1), True),  # one of Apache's members, which says nothing
+        (leader(3), leader(3), False),
+        (leader(4), leader(3), False),
+        (leader(3), leader(4, frozenset({"n0"})), False),  # a list with itself alone
+        (leader(3), leader(4, frozenset({"n0", "n8", "n9"})), False),
+        (leader(3), leader(4, frozenset({"n0", "n1"})), True),
+        (leader(3), leader(4, frozenset({"n0", "n1", "n2", "n3", "n4"})), True),
+        (leader(3), leader(4, group="h"), False),
+        (leader(3, group_id="aa"), leader(4, group_id="bb"), False),
+        (leader(3, group_id="aa"), leader(4), True),
+        (Mastership(), leader(4), False),
+        (leader(3), Mastership(), False),
+        (None, Mastership(), False),
+        (Mastership(), Mastership(), False),
+    ],
+)
+def test_who_may_replace_a_living_master(holder: Mastership | None, claimant: Mastership, replaces: bool) -> None:
+    assert may_replace(holder, claimant) is replaces
+
+
+def test_what_a_registration_says_of_its_right() -> None:
+    right = leader(7, group_id="aa")
+    assert mastership_of(right.as_fields()) == right
+    assert mastership_of({}) is None
+    assert mastership_of(right.as_fields() | {"tianzhouTerm": "-1"}) is None
+
+
+def test_refused_masters_are_bounded() -> None:
+    masters = SecondMasters()
+    for number in range(MOST + 1):
+        assert masters.refused("c", f"b{number}", "a", 0)
+    assert masters.other("c", "b0", 0) == ""
+    assert masters.other("c", f"b{MOST}", 0) == "a"
+
+
+def test_a_stranger_of_another_host_is_refused_as_before(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    (first, _), (stranger, _) = desk.connect(OURS), desk.connect(SECOND)
+    register(desk, first, FIRST, leader(3))
+    assert register(desk, stranger, f"{SECOND}:10911", leader(9)).code == 16
+    assert desk.routes.members("broker-a") == {0: FIRST}
