@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from apache import HOST, PATIENT
 from frames import Account, accepts, call, members
@@ -33,6 +34,14 @@ def spawn(log: Path, *args: object) -> subprocess.Popen[bytes]:
             stderr=subprocess.STDOUT,
             env={**os.environ, "PYTHONPATH": path},
         )
+
+
+def asked(namesrv: str, *words: str) -> tuple[int, Any]:
+    """Return the exit code of a command, and what it printed as JSON."""
+    path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, "-m", "tianzhou", *words, "-n", namesrv, "-o", "json"]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=120)
+    return done.returncode, json.loads(done.stdout)
 
 
 @contextmanager

@@ -141,6 +141,7 @@ class GroupNode:
         self._addresses: dict[str, str] = {}
         self._complaints = Repeats(lines=10)
         self._fenced = False
+        self._bar = ""
         self.group = settings.d_leger_group
         self.id = settings.d_leger_self_id
         self.number = int(self.id[1:])
@@ -250,6 +251,7 @@ class GroupNode:
             joining=entries.identity.joining,
             alone=entries.identity.alone,
         )
+        self._member.bar(self._bar, self._now_ms())
         self._store.appended = self._note_growth
         self._watch_disk()
         try:
@@ -266,6 +268,17 @@ class GroupNode:
             self._member = None
             self._fence(fenced=False)
             self._stand(Standing(Role.CANDIDATE, self.standing.term, None, serving=False), "this node has stopped")
+
+    def bar(self, why: str) -> None:
+        """Keep this node from leading for a reason; an empty one lets it lead."""
+        self._bar = why
+        if self._member is not None:
+            self._step(partial(self._member.bar, why))
+
+    @property
+    def barred(self) -> str:
+        """Why this node must not lead; empty when it may."""
+        return self._bar if self._member is None else self._member.barred
 
     async def leave(self, limit_s: float) -> None:
         """Hand leadership over, and return once the other node serves; this node does not lead again.

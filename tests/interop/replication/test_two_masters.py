@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import frames
 from group_load import QUEUES, TOPIC, stored
-from own import SOURCE, OwnBroker, name_server
+from own import OwnBroker, asked, name_server
 
 from tianzhou import sync
 from tianzhou.model import Message, SendStatus
@@ -20,14 +15,6 @@ from waiting import until
 COUNT = 200
 PERIOD_MS = 10_000
 """The shortest period of registrations: an answer to one of them names the other master."""
-
-
-def asked(namesrv: str, *words: str) -> tuple[int, Any]:
-    """Return the exit code of a command, and what it printed as JSON."""
-    path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, "-m", "tianzhou", *words, "-n", namesrv, "-o", "json"]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=120)
-    return done.returncode, json.loads(done.stdout)
 
 
 def send(namesrv: str, prefix: str) -> list[bytes]:

@@ -3,44 +3,15 @@
 from __future__ import annotations
 
 import logging
-from typing import Final
 
+from tianzhou.broker.registration.master_lookup import registered_master
 from tianzhou.broker.services import Services
 from tianzhou.errors import TianzhouError
 from tianzhou.escaping import shown
-from tianzhou.model.names import MASTER_ID
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.repeats import Repeats
-from tianzhou.wire.bodies.route import ROUTE
-from tianzhou.wire.codes import RequestCode, ResponseCode
-from tianzhou.wire.command import Command
-from tianzhou.wire.fields import write_header
-
-LIMIT_MS: Final = 1_000
-"""Maximum ms that a name server may take to answer."""
 
 _log = logging.getLogger(__name__)
-
-
-async def registered_master(client: RemotingClient, server: str, broker_name: str) -> str:
-    """Return the address of the master that a name server has for a broker's name; empty when it has none.
-
-    It asks for the route of the topic that every broker has under its own name, so that one broker is answered for.
-
-    Args:
-        client: reaches the name server.
-        server: address of the name server.
-        broker_name: name of the broker.
-
-    Raises:
-        TianzhouError: the name server does not answer.
-    """
-    code = RequestCode.GET_ROUTEINFO_BY_TOPIC
-    reply = await client.invoke(server, Command(code, fields=write_header(code, topic=broker_name)), LIMIT_MS)
-    if reply.code != ResponseCode.SUCCESS:
-        return ""
-    found = (one for one in ROUTE.loads(reply.body).broker_datas if one.broker_name == broker_name)
-    return next((one.broker_addrs.get(MASTER_ID, "") for one in found), "")
 
 
 class OtherMaster:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 from collections.abc import Callable
 from typing import Final, Self
 
+from tianzhou.broker.registration.master_lookup import living_master
+from tianzhou.broker.registration.name_servers import NameServers
 from tianzhou.broker.replication.metadata_sync import MetadataSync
-from tianzhou.broker.replication.replication import Duties, Replication
+from tianzhou.broker.replication.replication import LOOK_EVERY_S, Duties, Replication
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.state import Tables
 from tianzhou.clock import Clock
 from tianzhou.errors import StoreError
 from tianzhou.remoting.client import RemotingClient
-from tianzhou.replication.group_node import GroupNode
+from tianzhou.replication.group_node import GroupNode, timings_of
 from tianzhou.replication.port_protection import UNPROTECTED, PortProtection
 from tianzhou.store.store import MessageStore
 from tianzhou.supervision import Supervisor
@@ -115,12 +118,42 @@ class GroupReplication(Replication):
         self._know_topics(tables)
         # Members of a group commit where they were told that the master is, until they hear of another one.
         tables.offsets.own = {}
+        if self._is_alone:
+            self.node.bar(f"name servers have not been asked whether {self.node.group} has another master")
+            supervisor.own("other masters of the group", lambda: self._watch_other_masters(client))
         await self._stack.enter_async_context(self.node)
         supervisor.own("group", self.node.run)
         supervisor.own("role in the group", lambda: self._follow_role(tables, register, duties))
         store = self._store
         tables_of_leader = MetadataSync(tables, client, self._clock, master, store, _PERIOD_S, store.queues)
         supervisor.own("tables of the leader", lambda: tables_of_leader.run(supervisor.troubles))
+
+    @property
+    def _is_alone(self) -> bool:
+        """Whether this member elects itself, and name servers may know of others."""
+        settings = self._settings
+        return len(self.node.addresses) == 1 and bool(settings.namesrv_addr or NameServers(settings).looked_up)
+
+    async def _watch_other_masters(self, client: RemotingClient) -> None:
+        """Keep a member that is alone in its list from leading beside another living master of its name."""
+        node, settings, servers = self.node, self._settings, NameServers(self._settings)
+        address, asked = f"{settings.broker_ip1}:{self._broker_port}", False
+        while True:
+            await servers.refresh()
+            found = await living_master(client, servers.addresses, settings.broker_name, address)
+            if found is None and not asked:
+                # No name server answers: the members that this list leaves out have this time to be heard.
+                await asyncio.sleep(timings_of(self._store.settings).leader_wait_ms / 1000)
+            if found is not None or not asked:
+                other, server = found or ("", "")
+                node.bar(
+                    f"dLegerPeers of this broker ({address}) names {node.id} alone, and {other} is the living master "
+                    f"of {settings.broker_name}, as name server {server} has it; give all members one list"
+                    if other
+                    else ""
+                )
+            asked = True
+            await asyncio.sleep(LOOK_EVERY_S)
 
     async def _follow_role(self, tables: Tables, register: Callable[[], None], duties: Duties) -> None:
         """Be master while the node leads and everything is committed, slave otherwise."""
@@ -186,7 +219,7 @@ class GroupReplication(Replication):
             "dLegerTerm": str(node.standing.term),
             "dLegerLeaderId": node.standing.leader or "",
             "dLegerGroupId": node.group_id,
-            "dLegerHalted": node.halted,
+            "dLegerHalted": node.halted or node.barred,
         }
 
     def status(self) -> HaStatus:

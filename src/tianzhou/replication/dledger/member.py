@@ -13,6 +13,7 @@ from tianzhou.replication.dledger.following import Following
 from tianzhou.replication.dledger.identity import drawn_id
 from tianzhou.replication.dledger.leading import Leading
 from tianzhou.replication.dledger.node import MOST_TERM_STEP, NO_DOUBT, Node
+from tianzhou.replication.dledger.outsiders import Outsiders, may_be_disjoint, outside_ids
 from tianzhou.replication.dledger.push_answers import PushAnswers
 from tianzhou.replication.dledger.ready import Committed, HardState, Opening, Ready, Role, Standing
 from tianzhou.replication.dledger.stretch_answers import StretchAnswers
@@ -136,6 +137,10 @@ class Member:
         self._pushes: PushAnswers | None = None
         self._stretches: StretchAnswers | None = None
         self._transfer = Transfer(node, preferred_leaders, self._stand_at_once)
+        self._members = frozenset((*node.others, node.self_id))
+        self._outsiders = Outsiders(timings.heartbeat_interval_ms, 2 * timings.leader_wait_ms)
+        self._bar = ""
+        """Why the shell wants this node not to lead."""
         self._vote_ms = self._raised_ms = 0
         self._again = False
         """Whether the next round may be in the same term; never in one in which this node has led, or before."""
@@ -149,6 +154,7 @@ class Member:
         node = self._node
         for then in node.asks.overdue(now_ms):
             then(None)
+        self._judge_bar()
         if self._leading is not None:
             self._leading.tick()
         elif self._following is not None and self._pushes is not None:
@@ -161,7 +167,7 @@ class Member:
         if self._campaign is not None:
             self._campaign.tick()
         elif node.role is Role.CANDIDATE and now_ms >= self._vote_ms and node.identity.may_stand(now_ms):
-            if node.unfit:
+            if node.unfit or node.barred:
                 self._wait(0)
             else:
                 self._stand(earnest=False)
@@ -177,6 +183,8 @@ class Member:
         """
         self._begin(now_ms)
         node = self._node
+        if names := outside_ids(request, group=node.group, self_id=node.self_id, members=self._members):
+            self._outsiders.heard(names, now_ms, leads=not isinstance(request, VoteRequest))
         if (code := self._stranger(request)) is not None:
             node.answer(ticket, _ANSWERS[type(request)](), code=code)
         elif self._refused(request):
@@ -376,6 +384,38 @@ class Member:
         self._begin(now_ms)
         self._node.unfit = why
         self._settle()
+
+    def bar(self, why: str, now_ms: int) -> None:
+        """Note why this node must not lead, although no other node may be able to.
+
+        Args:
+            why: the reason; empty when the node may lead.
+            now_ms: the time.
+        """
+        self._begin(now_ms)
+        self._bar = why
+        self._judge_bar()
+        self._settle()
+
+    def _judge_bar(self) -> None:
+        """Step down, once and with the reason, when this node must not lead."""
+        node = self._node
+        why, outsiders = self._bar, self._outsiders.present(node.now_ms)
+        if not why and may_be_disjoint(len(self._members), len(outsiders), leads=any(outsiders.values())):
+            why = (
+                f"dLegerPeers of this node names {', '.join(sorted(self._members))}, and members of the group that it "
+                f"does not name speak to this node: {', '.join(sorted(outsiders))}; give all members one list"
+            )
+        if why and not node.barred:
+            node.complain(f"{node.self_id} does not lead: {why}")
+        node.barred = why
+        if why and self._leading is not None:
+            node.end_term(node.term)
+
+    @property
+    def barred(self) -> str:
+        """Why this node must not lead; empty when it may."""
+        return self._node.barred
 
     @property
     def handing_over(self) -> bool:

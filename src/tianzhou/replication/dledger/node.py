@@ -50,6 +50,7 @@ class Node:
             compared with the leader's, byte by byte. `NO_DOUBT` where none is in doubt.
         unfit: why this node shall not lead while another node can; empty when it may. It then does not stand for
             election, does not take leadership over, and hands leadership over when it leads.
+        barred: why this node must not lead, whoever else can; empty when it may.
         term_ended: called when a term or a leadership ends, before the next begins.
         out: what is to be done.
         asks: requests that wait for an answer.
@@ -90,7 +91,7 @@ class Node:
         self.synced_index: int | None = None
         self.impaired = False
         self.doubted_from = NO_DOUBT
-        self.unfit = ""
+        self.unfit = self.barred = ""
         self.asks = Asks()
         self.identity = Identity(self.log, group_id, halted, joining=joining, alone=alone)
         self.term_ended: Callable[[], None] = lambda: None

@@ -181,7 +181,7 @@ class Transfer:
         if not taking.term:
             if node.term != taking.request.term or node.leader != taking.request.transfer_id:
                 self._give_up(Code.INCONSISTENT_TERM)
-            elif node.impaired or node.unfit:
+            elif node.impaired or node.unfit or node.barred:
                 self._give_up(Code.TAKE_LEADERSHIP_FAILED)
             elif node.log.end_index >= taking.request.take_leadership_ledger_index:
                 taking.term = node.term + 1
