@@ -18,15 +18,16 @@ from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.server import RemotingServer
 from tianzhou.repeats import Repeats
+from tianzhou.replication.disk_fitness import DiskFitness
 from tianzhou.replication.dledger.member import Member, Unsupported
 from tianzhou.replication.dledger.node import NO_DOUBT
 from tianzhou.replication.dledger.ready import HardState, Ready, Role, Send, Standing
-from tianzhou.replication.dledger.timings import Timings
 from tianzhou.replication.group_clients import answer_client
+from tianzhou.replication.group_timings import timings_of
 from tianzhou.replication.port_protection import UNPROTECTED, PortProtection
 from tianzhou.store.entries.entry_log import EntryLog
 from tianzhou.store.flags import RunningFlag
-from tianzhou.store.settings import StoreSettings, parse_peers
+from tianzhou.store.settings import parse_peers
 from tianzhou.store.store import MessageStore
 from tianzhou.wire.bodies import dledger
 from tianzhou.wire.codes import DLedgerRequestCode, DLedgerResponseCode, ResponseCode
@@ -34,12 +35,9 @@ from tianzhou.wire.command import Command
 
 BROKER_ADDRESS: Final = "brokerAddr"
 """Header field of our nodes' requests and of answers to heart-beats: where the node's broker serves clients."""
-_BATCH_BYTES: Final = 4 << 10
-"""Bytes of a batch of entries for Apache's nodes (`enableBatchPush`, broker.md §19.6)."""
 _TICK_S: Final = 0.02
 _ENDS_AT_ONCE_S: Final = 3.0
 _BEAT: Final = dledger.HeartBeatResponse
-_DEFAULTS: Final = Timings()
 
 _log = logging.getLogger(__name__)
 
@@ -65,23 +63,6 @@ class Peer(NamedTuple):
     address: str
     position: int
     in_sync: bool
-
-
-def timings_of(settings: StoreSettings) -> Timings:
-    """Times and bounds that the settings ask for.
-
-    Who stands for election waits for answers no longer than for a leader: with short times, a node that is cut off
-    would otherwise hold up the next round of the others for DLedger's two seconds.
-    """
-    interval_ms, leak = settings.d_leger_heart_beat_time_interval_ms, settings.d_leger_max_heart_beat_leak
-    return Timings(
-        heartbeat_interval_ms=interval_ms,
-        max_heartbeat_leak=leak,
-        vote_wait_ms=min(_DEFAULTS.vote_wait_ms, interval_ms * leak),
-        min_vote_interval_ms=settings.d_leger_min_vote_interval_ms,
-        max_vote_interval_ms=settings.d_leger_max_vote_interval_ms,
-        max_batch_push_bytes=_BATCH_BYTES if settings.enable_batch_push else 0,
-    )
 
 
 class GroupNode:
@@ -141,7 +122,9 @@ class GroupNode:
         self._addresses: dict[str, str] = {}
         self._complaints = Repeats(lines=10)
         self._fenced = False
-        self._bar = ""
+        self._bar = self._unfit = ""
+        self._stops = False
+        self._disk = DiskFitness(store, clock)
         self.group = settings.d_leger_group
         self.id = settings.d_leger_self_id
         self.number = int(self.id[1:])
@@ -251,6 +234,7 @@ class GroupNode:
             joining=entries.identity.joining,
             alone=entries.identity.alone,
         )
+        self._unfit = ""
         self._member.bar(self._bar, self._now_ms())
         self._store.appended = self._note_growth
         self._watch_disk()
@@ -265,6 +249,7 @@ class GroupNode:
                 self._timer.cancel()
             for call in self._calls:
                 call.cancel()
+            self._disk.close()
             self._member = None
             self._fence(fenced=False)
             self._stand(Standing(Role.CANDIDATE, self.standing.term, None, serving=False), "this node has stopped")
@@ -292,7 +277,8 @@ class GroupNode:
         if member is None:
             return
         led = self.standing.role is Role.LEADER
-        self._step(partial(member.unfit, "this broker is being stopped"))
+        self._stops = True
+        self._judge_fitness(member)
         while led and self._member is member and self._clock.monotonic() < until_s:
             if self.standing.role is Role.LEADER and not member.can_hand_over:
                 _log.warning("group %s: no member takes the lead over from %s, which stops", self.group, self.id)
@@ -324,7 +310,18 @@ class GroupNode:
     def _tick(self) -> None:
         if self._member is not None:
             self._timer = asyncio.get_running_loop().call_later(_TICK_S, self._tick)
+            self._judge_fitness(self._member)
             self._step(self._member.tick)
+
+    def _judge_fitness(self, member: Member) -> None:
+        """Tell the member whether it may lead: not while this broker is being stopped, or its disk refuses writes."""
+        leads = self.standing.role is Role.LEADER
+        why = "this broker is being stopped" if self._stops else self._disk.unfit(leads=leads)
+        if why != self._unfit:
+            text = f"shall not lead: {why}" if why else "may lead again"
+            _log.log(logging.WARNING if not self._stops else logging.INFO, "group %s: %s %s", self.group, self.id, text)
+            self._unfit = why
+            self._step(partial(member.unfit, why))
 
     def _note_growth(self) -> None:
         if not self._grown:
@@ -367,6 +364,8 @@ class GroupNode:
         except (OSError, StoreError, MemoryError) as error:
             # Half a decision, or one half carried out, must not be answered for: the node begins again with what is
             # on the disk.
+            if isinstance(error, OSError):
+                self._store.failures.append_refused(str(error))
             self._failed.set_exception(error)
 
     def _fence(self, *, fenced: bool) -> None:

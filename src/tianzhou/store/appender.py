@@ -462,4 +462,5 @@ class Appender:
         self._failures.memory_short(error)
         logger.error("the commit log in %s cannot be extended: %s", self._settings.root, words(error))
         text = f"create mapped file failed, server is busy or broken: {words(error)}"
+        self._failures.append_refused(text)
         return PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED, remark=text)

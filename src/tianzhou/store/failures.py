@@ -16,6 +16,8 @@ from tianzhou.supervision import Supervisor
 logger = logging.getLogger(__name__)
 
 _FILLING: Final = "filling the queues"
+_DISK: Final = RunningFlag.NOT_WRITABLE | RunningFlag.QUEUE_ERROR | RunningFlag.INDEX_ERROR | RunningFlag.DISK_FULL
+"""Flags that a disk raises."""
 
 
 class StoreFailures:
@@ -26,6 +28,9 @@ class StoreFailures:
         flags: what refuses puts.
         supervisor: knows what is wrong with the store's tasks.
         maps: of queue files; some are given up when memory is short.
+
+    Attributes:
+        refused_append: why the disk refused the last append, where no flag says it; empty when it did not.
     """
 
     def __init__(self, settings: StoreSettings, flags: RunningFlags, supervisor: Supervisor, maps: QueueMaps) -> None:
@@ -33,6 +38,7 @@ class StoreFailures:
         self._flags = flags
         self._supervisor = supervisor
         self._maps = maps
+        self.refused_append = ""
 
     def flush_failed(self, error: Exception) -> None:
         """The disk refused the commit log, which only a restart can make good."""
@@ -67,6 +73,21 @@ class StoreFailures:
             logger.warning("%s: the disk has space again, messages are accepted", self._root)
         elif self._flags.put_up(RunningFlag.DISK_FULL, text):
             logger.error("%s", text)
+
+    @property
+    def disk_refusal(self) -> str:
+        """Why the disk refuses writes now; empty when it takes them."""
+        return self._flags.text_of(_DISK) or self.refused_append
+
+    def append_refused(self, text: str) -> None:
+        """Note why the disk refused an append."""
+        self.refused_append = text
+
+    def disk_answers(self) -> None:
+        """Note that the disk takes writes again."""
+        if self.refused_append:
+            logger.warning("%s: the disk takes writes again", self._root)
+        self.refused_append = ""
 
     def memory_short(self, error: Exception) -> None:
         """Give up maps of queue files if an error says that there is no memory for more."""

@@ -56,6 +56,10 @@ class RunningFlags:
         """All flags that are up."""
         return RunningFlag(sum(self._texts))
 
+    def text_of(self, flags: RunningFlag) -> str:
+        """Return the text of the lowest flag that is up of these; empty when none is."""
+        return next((text for flag, text in sorted(self._texts.items()) if flag & flags), "")
+
     def put_up(self, flag: RunningFlag, text: str) -> bool:
         """Raise a flag.
 

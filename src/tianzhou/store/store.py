@@ -81,6 +81,7 @@ class MessageStore:
         lookups: what finds single messages.
         report: what opening found and did.
         flags: what puts are refused for.
+        failures: whether the disk refuses writes.
         supervisor: owns the tasks of the store, and knows what is wrong with them.
         damage: knows which records are broken, and asks other nodes for them.
         unclean: what the disk lacks since it was closed, in words; empty when it has everything.
@@ -112,7 +113,7 @@ class MessageStore:
         self.queue_kinds = QueueMaker(settings, log, maps)
         self._queues = queues = OpenQueues(self.queue_kinds)
         self._index = index = Index(settings) if settings.message_index_enable else None
-        failures = StoreFailures(settings, self.flags, self.supervisor, maps)
+        self.failures = failures = StoreFailures(settings, self.flags, self.supervisor, maps)
         self._dispatcher = Dispatcher(index, failures.dispatch_failed, failures.dispatch_recovered)
         self._flusher = LogFlusher(log, settings, self.clock, self._log_flushed, failures.flush_failed, self.supervisor)
         self.flushed: Watermark = self._flusher.flushed

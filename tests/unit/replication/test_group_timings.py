@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tianzhou.replication.dledger.timings import Timings
-from tianzhou.replication.group_node import timings_of
+from tianzhou.replication.group_timings import timings_of
 from tianzhou.store.settings import StoreSettings
 
 

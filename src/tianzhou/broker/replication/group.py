@@ -17,7 +17,8 @@ from tianzhou.broker.state import Tables
 from tianzhou.clock import Clock
 from tianzhou.errors import StoreError
 from tianzhou.remoting.client import RemotingClient
-from tianzhou.replication.group_node import GroupNode, timings_of
+from tianzhou.replication.group_node import GroupNode
+from tianzhou.replication.group_timings import timings_of
 from tianzhou.replication.port_protection import UNPROTECTED, PortProtection
 from tianzhou.store.store import MessageStore
 from tianzhou.supervision import Supervisor

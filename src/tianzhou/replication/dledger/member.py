@@ -47,6 +47,8 @@ _ANSWERS: Final[dict[type[Request], type[Response]]] = {
     TransferRequest: TransferResponse,
 }
 _DEFAULTS: Final = Timings()
+_UNFIT_ROUNDS: Final = 3
+"""Times that a follower waits for its leader, for which an unfit node leaves the election to others."""
 
 
 class Member:
@@ -142,6 +144,7 @@ class Member:
         self._bar = ""
         """Why the shell wants this node not to lead."""
         self._vote_ms = self._raised_ms = 0
+        self._candidate_ms = now_ms
         self._again = False
         """Whether the next round may be in the same term; never in one in which this node has led, or before."""
         self._wait(0)
@@ -167,7 +170,9 @@ class Member:
         if self._campaign is not None:
             self._campaign.tick()
         elif node.role is Role.CANDIDATE and now_ms >= self._vote_ms and node.identity.may_stand(now_ms):
-            if node.unfit or node.barred:
+            # When no other node was elected for long, the others are unfit too.
+            waits = node.unfit and now_ms - self._candidate_ms < _UNFIT_ROUNDS * node.timings.leader_wait_ms
+            if waits or node.barred:
                 self._wait(0)
             else:
                 self._stand(earnest=False)
@@ -382,7 +387,11 @@ class Member:
             now_ms: the time.
         """
         self._begin(now_ms)
+        if why != self._node.unfit:
+            self._transfer.forget_failures()
         self._node.unfit = why
+        if self._leading is not None and not why:
+            self._leading.handing_over = self._leading.transferee is not None
         self._settle()
 
     def bar(self, why: str, now_ms: int) -> None:
@@ -558,4 +567,5 @@ class Member:
         self._following = self._pushes = self._stretches = self._leading = self._campaign = None
         self._again = False
         self._node.out.open_term = False
+        self._candidate_ms = self._node.now_ms
         self._wait(0)

@@ -17,6 +17,8 @@ from tianzhou.wire.codes import DLedgerResponseCode as Code
 _DRAIN_MS: Final = 500
 """Maximum ms that a leader without new entries waits for the commit of its last ones before it asks another to lead."""
 
+_PAUSE_MS: Final = 1000
+"""Pause in ms after all followers have failed to take leadership over several times."""
 _TRIALS: Final = 3
 """Number of failed trials after which a follower counts as one that does not take leadership over."""
 
@@ -62,6 +64,11 @@ class Transfer:
     def taking(self) -> bool:
         """Whether this node stands for election because a leader wants that."""
         return self._taking is not None and self._taking.term == self._node.term
+
+    def forget_failures(self) -> None:
+        """Ask every follower again at once, because the reason to hand over is a new one."""
+        self._failed.clear()
+        self._again_ms = 0
 
     def can_leave(self, leading: Leading) -> bool:
         """Whether a follower answers that has not failed to take leadership over several times."""
@@ -114,10 +121,7 @@ class Transfer:
         leading.handing_over = True
 
         def answered(reply: Reply) -> None:
-            leading.transferee = None
-            leading.handing_over = False
-            self._failed[transferee] += 1
-            self._again_ms = node.now_ms + node.timings.ask_again_ms
+            self._note_failure(transferee, leading)
             if ticket is not None:
                 code = reply.code if isinstance(reply, TransferResponse) else Code.NETWORK_ERROR
                 node.answer(ticket, TransferResponse(), code=code)
@@ -170,9 +174,14 @@ class Transfer:
             return
         transferee = live[0][2]
         if self.begin(transferee, leading) is not None:
-            leading.handing_over = False
-            self._failed[transferee] += 1
-            self._again_ms = node.now_ms + node.timings.ask_again_ms
+            self._note_failure(transferee, leading)
+
+    def _note_failure(self, transferee: str, leading: Leading) -> None:
+        node = self._node
+        leading.transferee = None
+        leading.handing_over = False
+        self._failed[transferee] += 1
+        self._again_ms = node.now_ms + (node.timings.ask_again_ms if self.can_leave(leading) else _PAUSE_MS)
 
     def _take(self) -> None:
         node, taking = self._node, self._taking

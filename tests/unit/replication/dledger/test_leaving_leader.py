@@ -108,6 +108,29 @@ def test_who_shall_not_lead_neither_stands_for_election_nor_takes_leadership_ove
     assert desk.sent(PreVoteRequest)
 
 
+def test_who_shall_not_lead_stands_when_no_other_node_was_elected_for_long() -> None:
+    desk = Desk()
+    unfit(desk, "its disk refuses writes")
+    desk.after(17_000)
+    assert not desk.sent(PreVoteRequest)
+    desk.after(3000)
+    assert desk.sent(PreVoteRequest)
+
+
+def test_a_leader_whom_nobody_replaces_takes_entries_between_its_trials() -> None:
+    desk = leader(1)
+    took(desk)
+    unfit(desk)
+    for _ in range(6):
+        desk.reply(desk.sent(TransferRequest)[-1], TransferResponse(code=Code.TAKE_LEADERSHIP_FAILED))
+        desk.after(60)
+    assert not desk.member.can_hand_over
+    assert desk.member.refusal() is None
+    assert len(orders(desk)) == 6
+    desk.after(1000)
+    assert len(orders(desk)) == 7
+
+
 def test_entries_still_go_to_followers_while_the_lead_is_handed_over() -> None:
     desk = leader(1)
     unfit(desk)

@@ -1,0 +1,98 @@
+"""Whether the disk of a group's member takes writes, so that the member may lead (broker.md §19.7)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from pathlib import Path
+from typing import Final
+
+from tianzhou.clock import Clock
+from tianzhou.store.store import MessageStore
+
+PATIENCE_S: Final = 5.0
+"""Seconds for which the disk of a leader may refuse writes before the leader hands over."""
+PROBE_S: Final = 1.0
+"""Seconds between two writes that try whether the disk takes them again."""
+PROBE_BYTES: Final = 64 << 10
+
+_log = logging.getLogger(__name__)
+
+
+class Refusal:
+    """Since when a disk refuses writes. Pure."""
+
+    def __init__(self) -> None:
+        self._since_s: float | None = None
+
+    def unfit(self, why: str, now_s: float, *, leads: bool) -> str:
+        """Return why the member shall not lead; empty when it may.
+
+        Args:
+            why: why the disk refuses writes now; empty when it takes them.
+            now_s: monotonic time.
+            leads: whether the member leads. A leader has `PATIENCE_S`; other members do not stand for election at once.
+        """
+        if not why:
+            self._since_s = None
+            return ""
+        if self._since_s is None:
+            self._since_s = now_s
+        return "" if leads and now_s - self._since_s < PATIENCE_S else f"its disk refuses writes: {why}"
+
+
+class DiskFitness:
+    """Watches the store's disk; tries it with small writes where only a next append would show that it works again.
+
+    Args:
+        store: the member's store.
+        clock: monotonic time.
+    """
+
+    def __init__(self, store: MessageStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._refusal = Refusal()
+        self._probing: asyncio.Task[None] | None = None
+
+    def unfit(self, *, leads: bool) -> str:
+        """Return why the member shall not lead; empty when it may. To be called often."""
+        why = self._store.failures.disk_refusal
+        if self._store.failures.refused_append and self._probing is None:
+            self._probing = asyncio.ensure_future(self._probe())
+        return self._refusal.unfit(why, self._clock.monotonic(), leads=leads)
+
+    def close(self) -> None:
+        """End the probe."""
+        if self._probing is not None:
+            self._probing.cancel()
+
+    async def _probe(self) -> None:
+        try:
+            while self._store.failures.refused_append:
+                await asyncio.sleep(PROBE_S)
+                try:
+                    await asyncio.to_thread(write_probe, self._store.settings.entry_folder)
+                except OSError as error:
+                    _log.debug("the disk of %s still refuses writes: %s", self._store.settings.root, error)
+                else:
+                    self._store.failures.disk_answers()
+        finally:
+            self._probing = None
+
+
+def write_probe(folder: Path) -> None:
+    """Write and sync a small file, and remove it.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    path = folder / f"probe-{os.getpid()}"
+    try:
+        with path.open("wb") as file:
+            file.write(bytes(PROBE_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+    finally:
+        path.unlink(missing_ok=True)
