@@ -87,6 +87,13 @@ class DelayLedger:
     def _json(self, offsets: Mapping[int, int]) -> dict[str, Any]:
         return {"dataVersion": DATA_VERSION.encode(self.version), "offsetTable": dict(sorted(offsets.items()))}
 
+    def merge(self, value: dict[str, Any]) -> None:
+        """Take the larger position of both for each level, of another broker's answer (45) and of this ledger."""
+        for level, offset in (value.get("offsetTable") or {}).items():
+            if int(offset) > self._offsets.get(int(level), -1):
+                self._offsets[int(level)] = int(offset)
+        self._safe = dict(self._offsets)
+
     def load(self, value: dict[str, Any]) -> None:
         """Take over what delayOffset.json holds."""
         self.version = DATA_VERSION.decode(value.get("dataVersion") or {})

@@ -91,7 +91,7 @@ class GroupHandler(Handler):
         groups = self._tables.groups
         forbidden = {group: dict(topics) for group, topics in groups.forbidden.items()}
         table = SubscriptionGroupTable(dict(groups.all()), groups.version, forbidden)
-        return command.reply(ResponseCode.SUCCESS, body=(yield from SUBSCRIPTION_GROUP_TABLE.slices(table)))
+        return self._table_reply(command, (yield from SUBSCRIPTION_GROUP_TABLE.slices(table)))
 
     @serves(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG)
     def one(self, connection: Connection, command: Command) -> Reply:

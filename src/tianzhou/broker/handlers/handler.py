@@ -55,6 +55,10 @@ class Handler:
         if topic not in self._tables.topics:
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
 
+    def _table_reply(self, command: Command, body: bytes) -> Command:
+        """Return an answer with a whole table, which says whether this broker serves as master (`table_answers`)."""
+        return command.reply(ResponseCode.SUCCESS, None, self._replication.table_fields(), body)
+
     def routes(self) -> Mapping[int, Serve]:
         """Methods by the request codes they serve."""
         return {

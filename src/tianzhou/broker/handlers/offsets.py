@@ -96,7 +96,7 @@ class OffsetHandler(Handler):
         """The whole table of committed offsets."""
         offsets = self._tables.offsets
         body = yield from write_consumer_offsets(offsets.lazily(), offsets.version)
-        return command.reply(ResponseCode.SUCCESS, body=body)
+        return self._table_reply(command, body)
 
     @serves(RequestCode.GET_ALL_DELAY_OFFSET)
     def all_delays(self, connection: Connection, command: Command) -> Reply:
@@ -104,4 +104,4 @@ class OffsetHandler(Handler):
         delays = self._tables.delays
         # A member that leads next must not pass over what was delivered to the end of a log that is cut off.
         found = delays.to_file() if self._store.durability.grouped else delays.to_json()
-        return command.reply(ResponseCode.SUCCESS, body=dumps(found))
+        return self._table_reply(command, dumps(found))

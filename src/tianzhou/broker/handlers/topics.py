@@ -138,7 +138,7 @@ class TopicHandler(Handler):
         """The whole table."""
         topics = self._tables.topics
         body = yield from TOPIC_TABLE.slices(TopicTable(dict(topics.all()), topics.version))
-        return command.reply(ResponseCode.SUCCESS, body=body)
+        return self._table_reply(command, body)
 
     @serves(RequestCode.GET_TOPIC_CONFIG)
     def one(self, connection: Connection, command: Command) -> Reply:

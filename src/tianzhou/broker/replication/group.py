@@ -12,6 +12,7 @@ from tianzhou.broker.registration.master_lookup import living_master
 from tianzhou.broker.registration.name_servers import NameServers
 from tianzhou.broker.replication.metadata_sync import MetadataSync
 from tianzhou.broker.replication.replication import LOOK_EVERY_S, Duties, Replication
+from tianzhou.broker.replication.table_answers import SERVING, TERM
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.state import Tables
 from tianzhou.clock import Clock
@@ -126,7 +127,8 @@ class GroupReplication(Replication):
         supervisor.own("group", self.node.run)
         supervisor.own("role in the group", lambda: self._follow_role(tables, register, duties))
         store = self._store
-        tables_of_leader = MetadataSync(tables, client, self._clock, master, store, _PERIOD_S, store.queues)
+        term = lambda: self.node.standing.term  # noqa: E731
+        tables_of_leader = MetadataSync(tables, client, self._clock, master, store, _PERIOD_S, store.queues, term)
         supervisor.own("tables of the leader", lambda: tables_of_leader.run(supervisor.troubles))
 
     @property
@@ -209,6 +211,11 @@ class GroupReplication(Replication):
     async def leave(self) -> None:
         """Hand the lead over before this member stops; it serves until the other member leads."""
         await self.node.leave(_LEAVE_S)
+
+    def table_fields(self) -> dict[str, str]:
+        """Return the header fields of answers with a whole table, with the term of the group."""
+        serving = not self.is_slave and self.node.still_leads()
+        return super().table_fields() | {SERVING: "true" if serving else "false", TERM: str(self.node.standing.term)}
 
     def runtime_info(self) -> dict[str, str]:
         """This member's place in its group; Apache's brokers say nothing of theirs."""

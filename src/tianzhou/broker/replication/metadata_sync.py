@@ -1,18 +1,23 @@
-"""Topics, groups, offsets and delivery positions of the master, at its slave (broker.md §17.3)."""
+"""Topics, groups, offsets and delivery positions of the master, at its slave (broker.md §17.3).
+
+A round merges: it takes entries that are new or changed. It deletes an entry only when the same master, in the same
+start and term, listed the entry before (`table_answers`).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
+from tianzhou.broker.replication.table_answers import START, Source, SourceAnswers, refusal
 from tianzhou.broker.state import Tables
-from tianzhou.broker.tables.consumer_offsets import SEPARATOR
+from tianzhou.broker.tables.consumer_offsets import SEPARATOR, split_key
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, ConnectionLost, RemotingError, TianzhouError
-from tianzhou.model import DataVersion, TopicConfig
+from tianzhou.model import TopicConfig
 from tianzhou.records.checksum import Octets
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.store.store import MessageStore
@@ -46,6 +51,7 @@ class MetadataSync:
         period_s: seconds between two rounds.
         stored_queues: numbers of a topic's queues that the store has, which stay readable whatever the master's table
             says: that of a member of Apache's may know less than its log. None to have the table alone count.
+        term: the term of this member's group; -1 outside of a group.
     """
 
     def __init__(
@@ -57,7 +63,9 @@ class MetadataSync:
         store: MessageStore,
         period_s: float = PERIOD_S,
         stored_queues: Callable[[str], Iterable[int]] | None = None,
+        term: Callable[[], int] = lambda: -1,
     ) -> None:
+        self._term = term
         self._stored_queues = stored_queues
         self._period_s = period_s
         self._tables = tables
@@ -67,7 +75,9 @@ class MetadataSync:
         self._client = client
         self._clock = clock
         self._master = master
-        self._seen: dict[int, DataVersion] = {}
+        self._answers = SourceAnswers()
+        self._offsets_before: dict[str, dict[int, int]] = {}
+        self._refusal = ""
         self._failing = False
 
     async def run(self, troubles: Troubles) -> None:
@@ -76,13 +86,11 @@ class MetadataSync:
         Args:
             troubles: learns what cannot be had.
         """
-        before = ""
         while True:
             began_s, rest_s, master = self._clock.monotonic(), 0.0, self._master()
-            if master != before:
-                # What another one numbers, or this one has changed while it was the master, is another table.
-                self._seen.clear()
-            before = master
+            if not master:
+                # This broker may be the master now, and change its tables.
+                self._begin(None)
             if master:
                 try:
                     await self.round()
@@ -124,12 +132,16 @@ class MetadataSync:
         for code, take in steps:
             self._asked_at = self._store.end_offset
             try:
+                term = self._term()
                 reply = await self._client.invoke(master, Command(code), _TIMEOUT_MS)
-                if self._master() != master:
+                if self._master() != master or self._term() != term:
                     # This one may lead by now, and what the former leader knew is older than what is here.
                     return
                 if reply.code != ResponseCode.SUCCESS:
                     raise BrokerError(reply.code, reply.remark or "", address=master)
+                if self._refused(master, reply.fields, term):
+                    return
+                self._begin(Source(master, reply.fields.get(START, ""), term))
                 if (more := take(reply.body)) is not None:
                     await more
             except RemotingError:
@@ -139,22 +151,40 @@ class MetadataSync:
         if failure is not None:
             raise failure
 
+    def _begin(self, source: Source | None) -> None:
+        if self._answers.begin(source):
+            self._offsets_before = {}
+
+    def _refused(self, master: str, fields: Mapping[str, str], term: int) -> bool:
+        """Whether the answer must not be taken; log the reason when it is another one than before."""
+        why = refusal(fields, term)
+        if why and why != self._refusal:
+            _log.warning(
+                "tables of %s are not taken: %s; this broker keeps its own until the master answers", master, why
+            )
+        self._refusal = why
+        return bool(why)
+
     def _topics(self, body: Octets) -> None:
-        found = TOPIC_TABLE.loads(body)
+        found, table = TOPIC_TABLE.loads(body), RequestCode.GET_ALL_TOPIC_CONFIG
         # A topic of the same name may have been made, and have messages here, before anybody asked.
         self._gone -= found.topic_config_table.keys()
         self._gone = {name for name in self._gone if not self._store.delete_topic_before(name, self._asked_at)}
-        if self._seen.get(RequestCode.GET_ALL_TOPIC_CONFIG) == found.data_version:
+        if self._answers.is_known(table, found.data_version):
             return
         topics, now_ms = self._tables.topics, self._clock.now_ms()
-        topics.put_all(map(self._readable, found.topic_config_table.values()), now_ms)
-        gone = [name for name in topics.all() if name not in found.topic_config_table and not topics.is_system(name)]
+        listed = found.topic_config_table
+        if self._answers.is_older(table, found.data_version):
+            topics.put_all([self._readable(one) for name, one in listed.items() if name not in topics], now_ms)
+            return
+        topics.put_all(map(self._readable, listed.values()), now_ms)
+        gone = [name for name in self._answers.deleted(table, listed) if not topics.is_system(name)]
         topics.delete(gone, now_ms)
         for name in gone:
             self._tables.offsets.forget_topic(name)
         if self._stored_queues is None:
             self._gone |= {name for name in gone if not self._store.delete_topic_before(name, self._asked_at)}
-        self._seen[RequestCode.GET_ALL_TOPIC_CONFIG] = found.data_version
+        self._answers.note(table, found.data_version, listed)
 
     def _readable(self, config: TopicConfig) -> TopicConfig:
         if self._stored_queues is None:
@@ -163,15 +193,26 @@ class MetadataSync:
         return config if count <= config.read_queue_nums else replace(config, read_queue_nums=count)
 
     def _groups(self, body: Octets) -> None:
-        found = SUBSCRIPTION_GROUP_TABLE.loads(body)
-        if self._seen.get(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG) == found.data_version:
+        found, table = SUBSCRIPTION_GROUP_TABLE.loads(body), RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+        if self._answers.is_known(table, found.data_version):
             return
         groups, now_ms = self._tables.groups, self._clock.now_ms()
-        groups.put_all(found.subscription_group_table.values(), now_ms)
-        for name in [name for name in groups.all() if name not in found.subscription_group_table]:
-            groups.delete(name, now_ms)
-        groups.forbidden = {group: dict(topics) for group, topics in found.forbidden_table.items()}
-        self._seen[RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG] = found.data_version
+        listed = found.subscription_group_table
+        if self._answers.is_older(table, found.data_version):
+            groups.put_all([one for name, one in listed.items() if name not in groups], now_ms)
+            return
+        groups.put_all(listed.values(), now_ms)
+        forbidden = {
+            f"{group}{SEPARATOR}{topic}": bits
+            for group, topics in found.forbidden_table.items()
+            for topic, bits in topics.items()
+        }
+        gone = self._answers.deleted(table, [*listed, *forbidden])
+        for name in gone:
+            if SEPARATOR not in name:
+                groups.delete(name, now_ms)
+        groups.merge_forbidden(found.forbidden_table, [split_key(name) for name in gone if SEPARATOR in name], now_ms)
+        self._answers.note(table, found.data_version, [*listed, *forbidden])
 
     async def _offsets(self, body: Octets) -> None:
         """Take over offsets; but what groups committed here while the master was away is handed to it first."""
@@ -180,7 +221,7 @@ class MetadataSync:
             raise ConnectionLost("the master went away while its tables were taken over")
         found = loads(body)
         if offsets.own is None:
-            offsets.take_over(found)
+            self._take_offsets(found)
             return
         ahead = offsets.ahead_of(found)
         # Who commits while the master is told is heard the next time.
@@ -202,7 +243,10 @@ class MetadataSync:
             return
         if ahead:
             _log.info("%d of %d offsets that were committed here are handed to the master", taken, len(ahead))
-        offsets.take_over(found)
+        self._take_offsets(found)
+
+    def _take_offsets(self, found: dict[str, Any]) -> None:
+        self._offsets_before = self._tables.offsets.take_over(found, self._offsets_before)
 
     async def _hand_over(self, master: str, group: str, topic: str, queue_id: int, offset: int) -> bool:
         """Commit at the master; whether it takes it: a reset that waits there counts more, and so does an end."""
@@ -212,4 +256,4 @@ class MetadataSync:
         return reply.code == ResponseCode.SUCCESS and not reply.remark
 
     def _delays(self, body: Octets) -> None:
-        self._tables.delays.load(loads(body))
+        self._tables.delays.merge(loads(body))

@@ -11,6 +11,7 @@ from typing import Final, Protocol, Self
 
 from tianzhou.broker.replication.metadata_sync import WORK as TABLES
 from tianzhou.broker.replication.metadata_sync import MetadataSync
+from tianzhou.broker.replication.table_answers import SERVING, START
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.state import Tables
 from tianzhou.clock import Clock
@@ -87,6 +88,7 @@ class Replication:
         self._settings = settings
         self._clock = clock
         self._broker_port = port
+        self._start_ms = clock.now_ms()
         self._stack = AsyncExitStack()
         self._server: HaServer | None = None
         self._follower = HaClient(
@@ -285,6 +287,10 @@ class Replication:
         """Whether this is a slave whose log is, as far as it goes, what its master has."""
         following = self._follower.following
         return following is not None and following.agrees
+
+    def table_fields(self) -> dict[str, str]:
+        """Return the header fields of answers with a whole table: whether this broker is the master, and its start."""
+        return {SERVING: "false" if self.is_slave else "true", START: str(self._start_ms)}
 
     def runtime_info(self) -> dict[str, str]:
         """Return the figures of runtime info (28) about copies and other masters; those of `admin.copy_faults`."""

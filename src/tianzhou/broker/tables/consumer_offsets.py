@@ -335,21 +335,40 @@ class ConsumerOffsets:
             ]
         return found
 
-    def take_over(self, value: dict[str, Any]) -> None:
-        """Take over what a master committed: each topic and group it names as a whole (broker.md §17.3).
+    def take_over(
+        self, value: dict[str, Any], before: Mapping[str, Mapping[int, int]] | None = None
+    ) -> dict[str, dict[int, int]]:
+        """Merge the offsets that a master committed; return them by `topic@group` and queue (broker.md §17.3).
 
-        What was committed here meanwhile stays.
+        The larger offset of both counts, so that a master that has lost its last commits moves no group back. A smaller
+        one counts when the same master had a larger one before: then a group was reset. Queues that the master does not
+        list stay, and so do offsets that were committed here.
+
+        Args:
+            value: answer of the master, as JSON values.
+            before: what this method returned for the answer before of the same master, in the same start and term.
         """
+        former = before or {}
+        taken: dict[str, dict[int, int]] = {}
         for key, queues in (value.get("offsetTable") or {}).items():
-            known = self._committed.get(key)
-            found = {int(queue): int(offset) for queue, offset in (queues or {}).items()}
-            if self.own and known and key in self.own:
-                found |= {queue: known[queue] for queue in self.own[key] & known.keys()}
-            if known != found:
-                self._committed_count += len(found) - len(known or ())
-                self._committed[key] = found
+            found = taken[key] = {int(queue): int(offset) for queue, offset in (queues or {}).items()}
+            known, last = self._committed.get(key, {}), former.get(key, {})
+            own = self.own.get(key, ()) if self.own else ()
+            fresh = {
+                queue: offset
+                for queue, offset in found.items()
+                if queue not in known
+                or (
+                    (known[queue] != offset and queue not in own)
+                    and (offset > known[queue] or last.get(queue, -1) > offset)
+                )
+            }
+            if fresh or key not in self._committed:
+                self._committed_count += len(fresh.keys() - known.keys())
+                self._committed[key] = {**known, **fresh}
                 self._note(key)
                 self.dirty = True
+        return taken
 
     def load(self, value: dict[str, Any]) -> None:
         """Take over what consumerOffset.json, or lmqConsumerOffset.json, holds."""

@@ -168,6 +168,26 @@ class GroupTable:
                 del self.forbidden[group]
         self._changed(now_ms)
 
+    def merge_forbidden(
+        self, found: Mapping[str, Mapping[str, int]], gone: Iterable[tuple[str, str]], now_ms: int
+    ) -> None:
+        """Add the entries of another broker's forbidden table, and remove some.
+
+        Args:
+            found: group to topic to bits.
+            gone: groups and topics whose entry is removed.
+            now_ms: stamp of the change.
+        """
+        merged = {group: dict(topics) for group, topics in self.forbidden.items()}
+        for group, topics in found.items():
+            merged.setdefault(group, {}).update(topics)
+        for group, topic in gone:
+            merged.get(group, {}).pop(topic, None)
+        merged = {group: topics for group, topics in merged.items() if topics}
+        if merged != self.forbidden:
+            self.forbidden = merged
+            self._changed(now_ms)
+
     def load(
         self,
         groups: Mapping[str, SubscriptionGroupConfig],

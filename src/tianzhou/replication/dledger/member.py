@@ -188,7 +188,12 @@ class Member:
         """
         self._begin(now_ms)
         node = self._node
-        if names := outside_ids(request, group=node.group, self_id=node.self_id, members=self._members):
+        claim = node.identity.claim
+        # Whoever reaches the port can forge a request, but cannot know the identity.
+        is_foreign = bool(claim) and request.group_id != claim
+        if names := outside_ids(
+            request, group=node.group, self_id=node.self_id, members=self._members, is_foreign=is_foreign
+        ):
             self._outsiders.heard(names, now_ms, leads=not isinstance(request, VoteRequest))
         if (code := self._stranger(request)) is not None:
             node.answer(ticket, _ANSWERS[type(request)](), code=code)

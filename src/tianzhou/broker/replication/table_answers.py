@@ -1,0 +1,100 @@
+"""Which answers with tables a slave or member of a group takes, and what they change. Pure.
+
+A broker answers requests for its tables whatever its role is, because admin tools ask any broker. So each answer of
+ours says whether the broker serves as master. A table that lacks an entry is no proof that the entry was deleted: the
+broker may have started with an empty folder. Only a source that listed the entry before, within the same start and
+term, proves the deletion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tianzhou.model import DataVersion
+
+SERVING: Final = "tableServing"
+"""Header field of an answer with a table: `true` while the broker serves as master. Apache's brokers send none."""
+START: Final = "tableStart"
+"""Header field of an answer with a table: the time at which the broker started, in ms. It tells two starts apart."""
+TERM: Final = "dLegerTerm"
+"""Header field of an answer with a table: the term of the broker in its DLedger group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The broker that answers, in one of its starts and terms.
+
+    Attributes:
+        address: `host:port` of the broker.
+        start: its start; empty for a broker of Apache's.
+        term: the term that this member of the group knows; -1 outside of a group.
+    """
+
+    address: str
+    start: str
+    term: int
+
+
+def refusal(fields: Mapping[str, str], term: int) -> str:
+    """Return why the tables of an answer must not be taken, empty when they may be.
+
+    Args:
+        fields: header fields of the answer.
+        term: the term that this member of the group knows; -1 outside of a group.
+    """
+    serving = fields.get(SERVING)
+    if serving is None:
+        return ""  # Apache's brokers do not say it.
+    if serving != "true":
+        return "it does not serve as master"
+    theirs = fields.get(TERM)
+    if term >= 0 and theirs != str(term):
+        return f"it serves in term {theirs or 'unknown'} of the group, and this member is in term {term}"
+    return ""
+
+
+class SourceAnswers:
+    """The last answers of one source, by table, to compare the next ones with."""
+
+    def __init__(self) -> None:
+        self._source: Source | None = None
+        self._names: dict[int, frozenset[str]] = {}
+        self._versions: dict[int, DataVersion] = {}
+
+    def begin(self, source: Source | None) -> bool:
+        """Forget the answers when another source answers; return whether it is another one."""
+        if source == self._source:
+            return False
+        self._source = source
+        self._names.clear()
+        self._versions.clear()
+        return True
+
+    def is_known(self, table: int, version: DataVersion) -> bool:
+        """Whether the last answer of this source had the same version of the table."""
+        return self._versions.get(table) == version
+
+    def is_older(self, table: int, version: DataVersion) -> bool:
+        """Whether this source had a later version of the table before: it has started again with an older folder."""
+        last = self._versions.get(table)
+        return last is not None and version.counter < last.counter
+
+    def deleted(self, table: int, names: Iterable[str]) -> frozenset[str]:
+        """Return the entries that this source listed in its last answer and lists no more.
+
+        Nothing is deleted by a broker of Apache's: it does not say whether it has started again in between.
+
+        Args:
+            table: request code of the table.
+            names: entries of the present answer.
+        """
+        if self._source is None or not self._source.start:
+            return frozenset()
+        return self._names.get(table, frozenset()).difference(names)
+
+    def note(self, table: int, version: DataVersion, names: Iterable[str]) -> None:
+        """Note an answer that was taken."""
+        self._versions[table] = version
+        self._names[table] = frozenset(names)
