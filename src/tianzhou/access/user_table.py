@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
@@ -37,6 +37,15 @@ class UserTable:
         """With another user; see `users.created`."""
         return replace(self, users=users.created(self.users, info, bounds))
 
+    def has_user(self, info: UserInfo) -> bool:
+        """Whether there is the user that `create_user` would create.
+
+        Raises:
+            BrokerError: `info` describes no user.
+        """
+        (user,) = users.created({}, info, Bounds(_Unbounded())).values()
+        return self.users.get(user.username) == user
+
     def update_user(self, info: UserInfo) -> UserTable:
         """With a user changed; see `users.updated`."""
         return replace(self, users=users.updated(self.users, info))
@@ -50,6 +59,30 @@ class UserTable:
     def put_acl(self, username: str, policies: Policies, bounds: Bounds) -> UserTable:
         """With a user's entries added or replaced; see `acl_changes.put`."""
         return replace(self, acls=acl_changes.put(self.acls, self.users, username, policies, bounds))
+
+    def with_entries(self, values: Mapping[str, Any], deleted: Iterable[str]) -> UserTable:
+        """With users and their policies as `user_entry` gives them, and without others.
+
+        Args:
+            values: users by name.
+            deleted: names of users that are removed.
+
+        Raises:
+            ProtocolError: a value is no user; the text shows no password.
+        """
+        found, acls, unbounded = dict(self.users), dict(self.acls), Bounds(_Unbounded())
+        for name in (*values, *deleted):
+            found.pop(name, None)
+            acls.pop(name, None)
+        for name, value in values.items():
+            try:
+                _take_user(self, found, value["user"], unbounded)
+                if value.get("acl") is not None:
+                    _take_acl(replace(self, users=found), acls, value["acl"], unbounded)
+            except (TianzhouError, TypeError, KeyError, AttributeError) as error:
+                raise ProtocolError(f"user {name} cannot be taken: {error}") from None
+        after = UserTable(MappingProxyType(found), MappingProxyType(acls))
+        return self if after == self else after
 
     def delete_acl(self, username: str, kind: PolicyType, resource: ResourcePattern | None) -> UserTable:
         """Without a user's entries; see `acl_changes.removed`."""
@@ -72,6 +105,15 @@ def to_file(table: UserTable) -> bytes:
     if len(text) > ACCESS_BYTES.default:
         raise ACCESS_BYTES.error(len(text), ACCESS_BYTES.default)
     return text
+
+
+def user_entry(table: UserTable, name: str) -> dict[str, Any]:
+    """Return a user with its password and policies as JSON values, for other members of a group."""
+    acl = table.acls.get(name)
+    return {
+        "user": USER_INFO.encode(_whole(table.users[name])),
+        "acl": None if acl is None else ACL_INFO.encode(shown_acl(name, acl)),
+    }
 
 
 def from_file(text: bytes) -> UserTable:

@@ -284,6 +284,7 @@ class Broker:
             from tianzhou.broker.replication.group import GroupReplication
 
             replication = GroupReplication(*part, self._rng.random)
+            replication.log_tables(self._tables, self._files, access)
         else:
             replication = Replication(*part)
         self.replication = replication
@@ -308,11 +309,7 @@ class Broker:
             gate,
         )
         self._parts = make_parts(
-            services,
-            client=client,
-            written=self._files.settled,
-            settings_changed=self._settings_changed,
-            access=access,
+            services, client=client, written=self._files.settled, settings_changed=self._settings_changed, access=access
         )
         parts, own, again = self._parts, self._supervisor.own, partial(repeat, self._supervisor)
         duties = MasterDuties(services, parts.transactions, parts.staging)
@@ -374,6 +371,7 @@ class Broker:
         self._tables.groups.auto_create = self.settings.auto_create_subscription_group
         self._tables.groups.create_system = self.settings.enable_create_sys_group
         self._parts.send.settings_changed()
+        self.replication.setting_changed(keys)
         self._parts.housekeeping.follow_settings()
         self._store.settings_changed()
         if "dataReadAheadEnable" in keys:
@@ -487,7 +485,9 @@ def make_parts(
         access=services.access,
         turns=services.turns,
         name_servers=lambda: " or ".join(names.addresses),
-        around=NonUrgentRequests(services.turns, settings, tables.refusals, clock.monotonic).around,
+        around=services.replication.around(
+            NonUrgentRequests(services.turns, settings, tables.refusals, clock.monotonic).around
+        ),
     )
     metrics = BrokerMetrics(
         services,

@@ -187,6 +187,18 @@ class StateFiles:
         for file in (self._topics, self._groups):
             await file.settled()
 
+    async def all_written(self) -> None:
+        """Return once everything that changed so far in the tables is on the disk, offsets and delays too.
+
+        Raises:
+            StoreError: some of it is not; the text says what that means.
+        """
+        self.write_offsets()
+        self.write_delays()
+        await self.settled()
+        for file in (self._offsets, self._delays):
+            await file.settled()
+
     async def run(self) -> None:
         """Write until cancelled."""
         while True:

@@ -19,6 +19,7 @@ from tianzhou.store.appender import Appender
 from tianzhou.store.coldreads import HOT_BYTES, ColdReads
 from tianzhou.store.dispatch.dispatch import Dispatcher
 from tianzhou.store.durability import Durability
+from tianzhou.store.entries.change_entries import ChangeEntries
 from tianzhou.store.entries.entry_log import EntryLog
 from tianzhou.store.entries.framed_log import FramedLog
 from tianzhou.store.failures import StoreFailures
@@ -78,6 +79,7 @@ class MessageStore:
         durability: what an acknowledgement waits for.
         copy: takes what comes from a master, at a slave.
         entries: what a member of a DLedger group has; None in a plain store.
+        changes: entries with changes of the broker's tables, of a member of a DLedger group; None in a plain store.
         lookups: what finds single messages.
         report: what opening found and did.
         flags: what puts are refused for.
@@ -120,11 +122,16 @@ class MessageStore:
         self.durability = durability = Durability(settings, self.flushed)
         self.copy = LogCopy(settings, log, queues, self._dispatcher, self._flusher)
         self.entries: EntryLog | None = None
+        self.changes: ChangeEntries | None = None
         if isinstance(log, FramedLog):
             self.entries = EntryLog(
                 settings, log, queues, index, self._dispatcher, self.copy, self._flusher, durability, self.flags,
                 self.supervisor,
             )  # fmt: skip
+            self.changes = ChangeEntries(
+                settings, log, self.entries, queues, self._dispatcher, self._flusher, self.copy
+            )
+            self.copy.on_change = self.changes.note
         self._upkeep = Upkeep(
             log,
             self._dispatcher,

@@ -10,14 +10,20 @@ from typing import Final, Self
 
 from tianzhou.broker.registration.master_lookup import living_master
 from tianzhou.broker.registration.name_servers import NameServers
+from tianzhou.broker.replication.member_tables import BROKER_PERMISSION
 from tianzhou.broker.replication.metadata_sync import MetadataSync
 from tianzhou.broker.replication.replication import LOOK_EVERY_S, Duties, Replication
 from tianzhou.broker.replication.table_answers import SERVING, TERM
+from tianzhou.broker.replication.table_requests import TableRequests, Wrap
+from tianzhou.broker.replication.tables_log import WORK as TABLES_IN_LOG
+from tianzhou.broker.replication.tables_log import TablesLog
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.state import Tables
+from tianzhou.broker.state_files import StateFiles
 from tianzhou.clock import Clock
 from tianzhou.errors import StoreError
 from tianzhou.remoting.client import RemotingClient
+from tianzhou.remoting.gates.access_control import AccessControl
 from tianzhou.replication.group_node import GroupNode
 from tianzhou.replication.group_timings import timings_of
 from tianzhou.replication.port_protection import UNPROTECTED, PortProtection
@@ -50,6 +56,7 @@ class GroupReplication(Replication):
 
     Attributes:
         node: takes part in the group.
+        log: the tables in the group's log; None for a member that polls its leader.
     """
 
     def __init__(
@@ -67,9 +74,25 @@ class GroupReplication(Replication):
         address = f"{settings.broker_ip1}:{port}"
         self._changes = Watermark()
         self.node = GroupNode(store, clock, settings.bind_address, address, chance, protection)
+        self.log: TablesLog | None = None
+        self._sync: MetadataSync | None = None
 
     async def __aenter__(self) -> Self:
         return self
+
+    def log_tables(self, tables: Tables, files: StateFiles, access: AccessControl | None) -> None:
+        """Keep the tables in step with the group's log; to be called before `begin`.
+
+        Args:
+            tables: of the broker, loaded.
+            files: write the tables.
+            access: has the users; None without access control.
+        """
+        users = None if access is None else access.users
+        period_s = lambda: self._settings.flush_consumer_offset_interval / 1000  # noqa: E731
+        self.log = TablesLog(tables, self._store, files, users, self._clock, period_s)
+        if users is not None:
+            users.follows = lambda: self.is_slave and bool(self._refused())
 
     @property
     def broker_id(self) -> int:
@@ -118,6 +141,10 @@ class GroupReplication(Replication):
             return (self.node.leader_address or self.master) if self.near_master else ""
 
         self._know_topics(tables)
+        if self.log is not None:
+            log = self.log
+            log.load()
+            supervisor.own(TABLES_IN_LOG, lambda: log.run(supervisor))
         # Members of a group commit where they were told that the master is, until they hear of another one.
         tables.offsets.own = {}
         if self._is_alone:
@@ -128,7 +155,10 @@ class GroupReplication(Replication):
         supervisor.own("role in the group", lambda: self._follow_role(tables, register, duties))
         store = self._store
         term = lambda: self.node.standing.term  # noqa: E731
-        tables_of_leader = MetadataSync(tables, client, self._clock, master, store, _PERIOD_S, store.queues, term)
+        tables_of_leader = MetadataSync(
+            tables, client, self._clock, master, store, _PERIOD_S, store.queues, term, self.log
+        )
+        self._sync = tables_of_leader
         supervisor.own("tables of the leader", lambda: tables_of_leader.run(supervisor.troubles))
 
     @property
@@ -168,6 +198,8 @@ class GroupReplication(Replication):
             if not self.is_slave and (not node.leads or node.leads_ended != ended):
                 self.is_slave = True
                 tables.offsets.own = {}
+                if self.log is not None:
+                    self.log.end_term()
                 await duties.end()
                 _log.warning("this broker is not the master of %s any more: %s", node.group, node.why)
                 register()
@@ -193,7 +225,11 @@ class GroupReplication(Replication):
 
         try:
             await node.ready_to_serve()
+            if self.log is not None:
+                await self.log.caught_up()
             await duties.begin(opened)
+            if self.log is not None and node.leads and node.leads_ended == ended:
+                self.log.begin_term(term)
         except StoreError as error:
             _log.warning("this broker does not become the master: %s", error)
             await duties.end()
@@ -211,6 +247,23 @@ class GroupReplication(Replication):
     async def leave(self) -> None:
         """Hand the lead over before this member stops; it serves until the other member leads."""
         await self.node.leave(_LEAVE_S)
+
+    def around(self, wrap: Wrap) -> Wrap:
+        """Return what the router wraps handlers with: answers to changes of tables wait for a majority."""
+        return wrap if self.log is None else TableRequests(self.log, self._refused).around(wrap)
+
+    def _refused(self) -> str:
+        """Return why this member takes no changes of tables; empty when it does."""
+        if not self.is_slave or (self.near_master and self._sync is not None and self._sync.leader_is_apache):
+            return ""
+        leader = self.node.leader_address
+        where = f"the leader, {leader}" if leader and self.near_master else "the leader, once the group has elected one"
+        return f"this broker does not lead the DLedger group {self.node.group}: send the request to {where}"
+
+    def setting_changed(self, keys: set[str]) -> None:
+        """Have the members share the broker's permission that a request has set."""
+        if self.log is not None and BROKER_PERMISSION in keys and not self.is_slave:
+            self.log.member.note_setting()
 
     def table_fields(self) -> dict[str, str]:
         """Return the header fields of answers with a whole table, with the term of the group."""

@@ -10,9 +10,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from tianzhou.broker.replication.table_answers import START, Source, SourceAnswers, refusal
+from tianzhou.broker.replication.table_answers import START, TERM, Source, SourceAnswers, refusal
 from tianzhou.broker.state import Tables
 from tianzhou.broker.tables.consumer_offsets import SEPARATOR, split_key
 from tianzhou.clock import Clock
@@ -39,6 +39,16 @@ _TIMEOUT_MS: Final = 5000
 _log = logging.getLogger(__name__)
 
 
+class TablesInLog(Protocol):
+    """The tables in a group's log.
+
+    Attributes:
+        complete: whether the tables of this member are known to be whole.
+    """
+
+    complete: bool
+
+
 class MetadataSync:
     """Asks the master for its tables, again and again.
 
@@ -52,6 +62,10 @@ class MetadataSync:
         stored_queues: numbers of a topic's queues that the store has, which stay readable whatever the master's table
             says: that of a member of Apache's may know less than its log. None to have the table alone count.
         term: the term of this member's group; -1 outside of a group.
+        log: the tables in the group's log, which hold the tables of a leader of ours; None outside of a group.
+
+    Attributes:
+        leader_is_apache: whether the last answer came from a broker of Apache's, or of an older version of ours.
     """
 
     def __init__(
@@ -64,7 +78,10 @@ class MetadataSync:
         period_s: float = PERIOD_S,
         stored_queues: Callable[[str], Iterable[int]] | None = None,
         term: Callable[[], int] = lambda: -1,
+        log: TablesInLog | None = None,
     ) -> None:
+        self._log = log
+        self.leader_is_apache = False
         self._term = term
         self._stored_queues = stored_queues
         self._period_s = period_s
@@ -130,6 +147,8 @@ class MetadataSync:
             (RequestCode.GET_ALL_DELAY_OFFSET, self._delays),
         )
         for code, take in steps:
+            if self._is_in_log(code):
+                continue
             self._asked_at = self._store.end_offset
             try:
                 term = self._term()
@@ -142,6 +161,7 @@ class MetadataSync:
                 if self._refused(master, reply.fields, term):
                     return
                 self._begin(Source(master, reply.fields.get(START, ""), term))
+                self.leader_is_apache = TERM not in reply.fields
                 if (more := take(reply.body)) is not None:
                     await more
             except RemotingError:
@@ -150,6 +170,15 @@ class MetadataSync:
                 failure = error
         if failure is not None:
             raise failure
+        if self._log is not None and not self.leader_is_apache and self._answers.is_known_to_serve:
+            # All tables of a leader of ours are here; its log has what changes from now on.
+            self._log.complete = True
+
+    def _is_in_log(self, code: RequestCode) -> bool:
+        """Whether the group's log brings a table. Offsets that were committed here are handed over all the same."""
+        if self._log is None or not self._log.complete or self.leader_is_apache or not self._answers.is_known_to_serve:
+            return False
+        return code is not RequestCode.GET_ALL_CONSUMER_OFFSET or not self._tables.offsets.own
 
     def _begin(self, source: Source | None) -> None:
         if self._answers.begin(source):
@@ -246,6 +275,8 @@ class MetadataSync:
         self._take_offsets(found)
 
     def _take_offsets(self, found: dict[str, Any]) -> None:
+        if self._is_in_log(RequestCode.GET_ALL_TOPIC_CONFIG):
+            return
         self._offsets_before = self._tables.offsets.take_over(found, self._offsets_before)
 
     async def _hand_over(self, master: str, group: str, topic: str, queue_id: int, offset: int) -> bool:

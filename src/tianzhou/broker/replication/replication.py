@@ -12,6 +12,7 @@ from typing import Final, Protocol, Self
 from tianzhou.broker.replication.metadata_sync import WORK as TABLES
 from tianzhou.broker.replication.metadata_sync import MetadataSync
 from tianzhou.broker.replication.table_answers import SERVING, START
+from tianzhou.broker.replication.table_requests import Wrap
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.state import Tables
 from tianzhou.clock import Clock
@@ -291,6 +292,13 @@ class Replication:
     def table_fields(self) -> dict[str, str]:
         """Return the header fields of answers with a whole table: whether this broker is the master, and its start."""
         return {SERVING: "false" if self.is_slave else "true", START: str(self._start_ms)}
+
+    def around(self, wrap: Wrap) -> Wrap:
+        """Return what the router wraps handlers with: here `wrap` itself."""
+        return wrap
+
+    def setting_changed(self, keys: set[str]) -> None:
+        """Note that a request has changed settings."""
 
     def runtime_info(self) -> dict[str, str]:
         """Return the figures of runtime info (28) about copies and other masters; those of `admin.copy_faults`."""

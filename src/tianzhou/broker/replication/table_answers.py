@@ -63,6 +63,11 @@ class SourceAnswers:
         self._names: dict[int, frozenset[str]] = {}
         self._versions: dict[int, DataVersion] = {}
 
+    @property
+    def is_known_to_serve(self) -> bool:
+        """Whether a source has answered that says that it serves as master."""
+        return self._source is not None and bool(self._source.start)
+
     def begin(self, source: Source | None) -> bool:
         """Forget the answers when another source answers; return whether it is another one."""
         if source == self._source:

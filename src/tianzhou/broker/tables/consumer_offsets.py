@@ -5,7 +5,7 @@ Every offset is the next one to read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from typing import Any
 
 from tianzhou.limits import OFFSETS, Bounds
@@ -31,6 +31,9 @@ class ConsumerOffsets:
         light: whether groups of light queues have a table of their own.
         dirty: whether anything changed since `to_json` was last taken.
         on_reset: called with group, topic and queue when a reset waits for the next pull.
+        unlogged: at the leader of a group, the queues by `topic@group` that were committed since the last change entry,
+            and whether an offset of them was lowered; None elsewhere.
+        forgotten: at the leader of a group, each `topic@group` that was deleted since the last change entry.
         own: at a slave, the queues by `topic@group` that were committed here and not taken over from its master; None
             at a master.
     """
@@ -43,6 +46,8 @@ class ConsumerOffsets:
         self.dirty = False
         self.on_reset: Callable[[str, str, int], None] = lambda group, topic, queue_id: None
         self.own: dict[str, set[int]] | None = None
+        self.unlogged: dict[str, dict[int, bool]] | None = None
+        self.forgotten: set[str] = set()
         self._version_step = version_step
         self._commits = 0
         self._committed: dict[str, dict[int, int]] = {}
@@ -75,6 +80,9 @@ class ConsumerOffsets:
             if queues is None:
                 queues = self._committed[key] = {}
                 self._note(key)
+        if self.unlogged is not None:
+            marks = self.unlogged.setdefault(key, {})
+            marks[queue_id] = marks.get(queue_id, False) or offset < queues.get(queue_id, 0)
         queues[queue_id] = offset
         self.dirty = True
         if self.own is not None:
@@ -239,6 +247,10 @@ class ConsumerOffsets:
         """Committed offsets of a group for a topic, by queue."""
         return self._committed.get(f"{topic}{SEPARATOR}{group}", {})
 
+    def keys(self) -> list[str]:
+        """Return each `topic@group` with committed offsets."""
+        return list(self._committed)
+
     def topics_of(self, group: str) -> list[str]:
         """Topics the group has committed offsets for."""
         known = self._committed
@@ -271,6 +283,9 @@ class ConsumerOffsets:
 
     def _forget(self, topic: str, group: str) -> None:
         key = f"{topic}{SEPARATOR}{group}"
+        if self.unlogged is not None:
+            self.unlogged.pop(key, None)
+            self.forgotten.add(key)
         self._committed_count -= len(self._committed.pop(key, ()))
         self._pulled_count -= len(self._pulled.pop(key, ()))
         self._resets.pop(key, None)
@@ -369,6 +384,59 @@ class ConsumerOffsets:
                 self._note(key)
                 self.dirty = True
         return taken
+
+    def take_logged(
+        self,
+        larger: Mapping[str, Mapping[int, int]],
+        exact: Mapping[str, Mapping[int, int]],
+        forgotten: Iterable[str] = (),
+    ) -> None:
+        """Take offsets over from a change entry of the group's log.
+
+        What was committed here and is further stays until the leader has it.
+
+        Args:
+            larger: offsets by `topic@group` and queue; the larger one of these and the table's counts.
+            exact: the same; these count.
+            forgotten: each `topic@group` that is deleted before.
+        """
+        for key in forgotten:
+            if key in self._committed:
+                self._forget(*split_key(key))
+        for found, resets in ((larger, False), (exact, True)):
+            for key, queues in found.items():
+                if (known := self._committed.get(key)) is None:
+                    known = self._committed[key] = {}
+                    self._note(key)
+                own = self.own.get(key) if self.own else None
+                for queue, offset in queues.items():
+                    present = known.get(queue)
+                    if present is not None and present > offset and not (resets and (not own or queue not in own)):
+                        continue
+                    if own:
+                        own.discard(queue)
+                    if present is None:
+                        self._committed_count += 1
+                    known[queue] = offset
+                self.dirty = True
+
+    def keep_only(self, keys: Collection[str]) -> None:
+        """Drop the offsets of each `topic@group` that is not in a complete snapshot of the group's tables."""
+        for key in [key for key in self._committed if key not in keys]:
+            if not (self.own and self.own.get(key)):
+                self._forget(*split_key(key))
+
+    def set_waiting(self, resets: Mapping[str, Mapping[int, int]], gone: Iterable[str]) -> None:
+        """Take over resets that wait for the next pull, by `topic@group` and queue.
+
+        Args:
+            resets: resets that wait; they replace those of the same key.
+            gone: keys without a reset that waits any more.
+        """
+        for key, queues in resets.items():
+            self._resets[key] = dict(queues)
+        for key in gone:
+            self._resets.pop(key, None)
 
     def load(self, value: dict[str, Any]) -> None:
         """Take over what consumerOffset.json, or lmqConsumerOffset.json, holds."""

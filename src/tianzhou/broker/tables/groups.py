@@ -109,8 +109,13 @@ class GroupTable:
         """Create or replace a group; False when it is already exactly so."""
         return bool(self.put_all([config], now_ms))
 
-    def put_all(self, configs: Iterable[SubscriptionGroupConfig], now_ms: int) -> list[str]:
+    def put_all(self, configs: Iterable[SubscriptionGroupConfig], now_ms: int, *, bounded: bool = True) -> list[str]:
         """Create or replace several groups as one change; returns the names that changed.
+
+        Args:
+            configs: the groups.
+            now_ms: stamp of the change.
+            bounded: whether there may be too many: not what the leader of the group has accepted.
 
         Raises:
             LimitExceeded: there would be too many groups, or they would be too large; none of them was changed.
@@ -122,11 +127,11 @@ class GroupTable:
         }
         changed = list(fresh)
         new = [name for name in changed if name not in self._groups]
-        if new:
+        if new and bounded:
             self._bounds.check(GROUPS, len(self._groups) + len(new), f"group {new[0]}")
         former = [self._groups[name] for name in changed if name in self._groups]
         more = sum(map(_size, fresh.values())) - sum(map(_size, former))
-        if more > 0:
+        if more > 0 and bounded:
             self._bounds.check(GROUP_CONFIGS, self.size + more, f"configurations of all groups, with {changed[0]}")
         self.size += more
         self._groups.update(fresh)
@@ -187,6 +192,19 @@ class GroupTable:
         if merged != self.forbidden:
             self.forbidden = merged
             self._changed(now_ms)
+
+    def set_forbidden(self, found: Mapping[str, Mapping[str, int]], gone: Iterable[str], now_ms: int) -> None:
+        """Replace what some groups are forbidden.
+
+        Args:
+            found: group to topic to bits.
+            gone: groups that are forbidden nothing any more.
+            now_ms: stamp of the change.
+        """
+        self.forbidden.update({group: dict(topics) for group, topics in found.items()})
+        for group in gone:
+            self.forbidden.pop(group, None)
+        self._changed(now_ms)
 
     def load(
         self,

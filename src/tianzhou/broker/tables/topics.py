@@ -172,8 +172,13 @@ class TopicTable:
         """
         return bool(self.put_all([config], now_ms))
 
-    def put_all(self, configs: Iterable[TopicConfig], now_ms: int) -> list[str]:
+    def put_all(self, configs: Iterable[TopicConfig], now_ms: int, *, bounded: bool = True) -> list[str]:
         """Create or replace several topics as one change; returns the names that changed.
+
+        Args:
+            configs: the topics.
+            now_ms: stamp of the change.
+            bounded: whether there may be too many: not what the leader of the group has accepted.
 
         Raises:
             LimitExceeded: there would be too many topics or queues; none of them was changed.
@@ -183,7 +188,8 @@ class TopicTable:
             for config in configs
             if self._topics.get(config.topic_name) != config and not self._is_light(config.topic_name)
         }
-        self._check_room(fresh)
+        if bounded:
+            self._check_room(fresh)
         return self._take(fresh, now_ms)
 
     def _take(self, fresh: Mapping[str, TopicConfig], now_ms: int) -> list[str]:

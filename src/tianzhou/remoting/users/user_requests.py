@@ -60,7 +60,12 @@ class UserRequests:
         info = _user(command)
         if _wants_super(info) and not self._by_super(connection, command):
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "The super user can only be create by super user")
-        await self._store.change(lambda table: table.create_user(info, self._store.bounds))
+
+        def work(table: UserTable) -> UserTable:
+            done = self._store.follows() and table.has_user(info)
+            return table if done else table.create_user(info, self._store.bounds)
+
+        await self._store.change(work)
         return command.reply(SUCCESS)
 
     async def update_user(self, connection: Connection, command: Command) -> Command:
@@ -121,7 +126,7 @@ class UserRequests:
         if text and resource is None:
             # RocketMQ would remove everything.
             raise invalid(f"resource {shown(text)}: expected one such as Topic:orders, Group:readers* or *")
-        await self._store.change(lambda table: table.delete_acl(name, kind, resource))
+        await self._store.change(lambda table: table.delete_acl(name, kind, resource), refused_when_done=True)
         return command.reply(SUCCESS)
 
     def get_acl(self, connection: Connection, command: Command) -> Command:

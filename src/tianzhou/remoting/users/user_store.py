@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tianzhou.access.migration import migrated, white_addresses
 from tianzhou.access.plain_config import Account
@@ -15,14 +15,21 @@ from tianzhou.access.settings import AuthSettings
 from tianzhou.access.user_rules import Needs, UserRules
 from tianzhou.access.user_table import UserTable, differing, from_file, to_file
 from tianzhou.access.users import User, UserType
-from tianzhou.errors import ConfigError, ProtocolError, TianzhouError
+from tianzhou.errors import BrokerError, ConfigError, ProtocolError, TianzhouError
 from tianzhou.escaping import shown
 from tianzhou.file_modes import OWN_ONLY, make_folders, replace_file
 from tianzhou.limits import ACCESS_BYTES, Bounds
 from tianzhou.wire.bodies.access import UserInfo
+from tianzhou.wire.codes import ResponseCode
 
 FILE_NAME: Final = "users.json"
 """The file in the folder of a server's state."""
+FOLLOWED_S: Final = 3.0
+"""Seconds that a member of a group waits for a change that its leader has made."""
+_LOOK_S: Final = 0.05
+FOLLOWS: Final = (
+    "users of a DLedger group are changed at its leader, and this broker does not lead; send the request to the leader"
+)
 _log = logging.getLogger(__name__)
 
 
@@ -43,6 +50,7 @@ class UserStore:
     Attributes:
         rules: decide by what is stored.
         table: what is stored.
+        follows: whether another member of a group changes the users, and this one takes them over.
     """
 
     def __init__(
@@ -65,6 +73,7 @@ class UserStore:
             raise ConfigError(f"authenticationWhitelist or authorizationWhitelist: {error}") from None
         self.table = UserTable()
         self._one_at_a_time = asyncio.Lock()
+        self.follows: Callable[[], bool] = lambda: False
         self._changes: set[asyncio.Task[None]] = set()
 
     @property
@@ -82,19 +91,64 @@ class UserStore:
         self._take(await loop.run_in_executor(None, load, self.path))
         await self.change(self._with_named_users)
 
-    async def change(self, work: Callable[[UserTable], UserTable]) -> None:
+    async def change(self, work: Callable[[UserTable], UserTable], *, refused_when_done: bool = False) -> None:
         """Store what a function makes of the present users; changes are made one after another.
 
         A request whose connection is lost meanwhile is carried out to its end.
+
+        Args:
+            work: makes other users of the present ones.
+            refused_when_done: whether `work` raises BrokerError once the change is made.
 
         Raises:
             TianzhouError: as `work`, which changed nothing.
             ConfigError: the file cannot be written; nothing was changed.
         """
+        if self.follows():
+            await self._followed(work, refused_when_done=refused_when_done)
+        else:
+            await self._changed_by(work)
+
+    async def _followed(self, work: Callable[[UserTable], UserTable], *, refused_when_done: bool) -> None:
+        """Wait until the change that the leader has made is here: tools ask followers for each change, too.
+
+        Raises:
+            BrokerError: it has not come.
+        """
+        error = BrokerError(ResponseCode.SYSTEM_ERROR, FOLLOWS)
+        for _ in range(round(FOLLOWED_S / _LOOK_S)):
+            try:
+                if work(self.table) == self.table:
+                    return
+            except BrokerError as refused:
+                error = refused
+                if refused_when_done:
+                    return
+            await asyncio.sleep(_LOOK_S)
+        raise error
+
+    async def _changed_by(self, work: Callable[[UserTable], UserTable]) -> None:
         task = asyncio.ensure_future(self._change(work))
         self._changes.add(task)
         task.add_done_callback(self._changes.discard)
         await asyncio.shield(task)
+
+    async def take_entries(self, values: Mapping[str, Any], deleted: Iterable[str]) -> None:
+        """Take users over from the leader of a group; users that the settings name stay.
+
+        Args:
+            values: users by name, as `user_entry` gives them.
+            deleted: names of users that are removed.
+
+        Raises:
+            ConfigError: the file cannot be written; nothing was changed.
+        """
+        kept = {one[0] for one in (self._settings.init_user, self._settings.inner_credentials) if one is not None}
+        gone = [name for name in deleted if name not in kept]
+        try:
+            await self._changed_by(lambda table: table.with_entries(values, gone))
+        except ProtocolError as error:
+            _log.error("users of the group's log are not taken: %s", error)
 
     async def close(self) -> None:
         """Return when changes that have begun are on the disk."""

@@ -18,6 +18,7 @@ from tianzhou._hot import take_rows
 from tianzhou.errors import StoreError
 from tianzhou.model import names
 from tianzhou.model.name_rules import folder_name_problem
+from tianzhou.records.change import is_change
 from tianzhou.records.layout import (
     BLANK_SIZE,
     INNER_BATCH,
@@ -87,6 +88,7 @@ class LogCopy:
             holes in it; None when it ends as it was.
         items: reads this log record by record.
         on_new_queue: called with topic and queue of the first record of a queue; None for nobody.
+        on_change: called with offset and size of the record of a change entry; None outside of a DLedger group.
     """
 
     def __init__(
@@ -105,6 +107,7 @@ class LogCopy:
         self.doubted_from: int | None = None
         self.items = LogItems(log)
         self.on_new_queue: Callable[[str, int], None] | None = None
+        self.on_change: Callable[[int, int], None] | None = None
 
     def opened(self, doubted_from: int | None = None) -> None:
         """Begin where the log ends.
@@ -277,6 +280,10 @@ class LogCopy:
     def _take(self, entry: LogEntry) -> None:
         kind = entry.sys_flag & TRANSACTION_BITS
         stored, properties = entry.store_timestamp, entry.properties
+        if self.on_change is not None and is_change(entry.topic, entry.queue_id, entry.sys_flag):
+            self.on_change(entry.offset, entry.size)
+            # Nothing but this makes a queue of that number, so each of these entries comes here.
+            entry = entry._replace(queue_id=0)
         queue = self._queues.find(entry.topic, entry.queue_id)
         if queue is None:
             problem = folder_name_problem(entry.topic) or ("" if entry.queue_id >= 0 else "no queue has such a number")

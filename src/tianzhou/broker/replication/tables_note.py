@@ -1,0 +1,79 @@
+"""The note of a group's member: up to which entry of the group's log its table files have all changes (docs/adr/0024).
+
+The note is written after the table files, so it is never ahead of them. It also holds what has no file of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from tianzhou.errors import StoreUnreadable
+from tianzhou.store.files.config_file import JsonFile
+
+FILE_NAME: Final = "tablesInLog.json"
+
+
+@dataclass(frozen=True, slots=True)
+class TablesNote:
+    """What a member notes about its tables.
+
+    Attributes:
+        index: index of the last entry of the log whose changes are in the table files; -1 for none.
+        term: term of this entry.
+        complete: whether the tables are known to be whole: the member has applied a complete snapshot, or began with
+            the group's log.
+        settings: settings that the members have in common.
+        waiting: resets of offsets that wait for a pull, by `topic@group` and queue.
+    """
+
+    index: int = -1
+    term: int = -1
+    complete: bool = False
+    settings: dict[str, int] = field(default_factory=dict)
+    waiting: dict[str, dict[int, int]] = field(default_factory=dict)
+
+
+class NoteFile:
+    """The file of the note, below the `config` folder.
+
+    Args:
+        folder: the `config` folder of the store.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file = JsonFile(folder / FILE_NAME)
+
+    def read(self) -> TablesNote | None:
+        """Return the note, None when there is none that can be read: then the log is read from its begin."""
+        found: list[TablesNote] = []
+        try:
+            self._file.load(lambda value: found.append(_note_of(value)))
+        except StoreUnreadable:
+            return None
+        return found[-1] if found else None
+
+    def write(self, note: TablesNote) -> None:
+        """Write the note; the disk has it on return.
+
+        Raises:
+            OSError: the disk refuses.
+        """
+        members = {
+            "index": note.index,
+            "term": note.term,
+            "complete": note.complete,
+            "settings": note.settings,
+            "waiting": {key: {str(queue): at for queue, at in queues.items()} for key, queues in note.waiting.items()},
+        }
+        self._file.persist(members)
+
+
+def _note_of(value: dict[Any, Any]) -> TablesNote:
+    waiting = {
+        key: {int(queue): int(offset) for queue, offset in queues.items()}
+        for key, queues in (value.get("waiting") or {}).items()
+    }
+    settings = {key: int(one) for key, one in (value.get("settings") or {}).items()}
+    return TablesNote(int(value["index"]), int(value["term"]), bool(value.get("complete")), settings, waiting)
