@@ -56,7 +56,8 @@ def drain(
 
     All name servers take the permission to write from its topics, as `mqadmin wipeWritePerm` does; consumers read on.
     Exit code 0 says that it is safe to stop the broker, 1 that something is left. With --wait it looks every 5 s until
-    nothing is. A broker that has stopped and starts again has its permission back, else --undo gives it.
+    nothing is. A broker that has stopped and starts again has its permission back, else --undo gives it. The members of
+    a DLedger group keep it taken, whoever of them leads, until --undo gives it.
 
     Example: tianzhou drain -b broker-a --wait && systemctl stop tianzhou-broker
     """
@@ -66,9 +67,11 @@ def drain(
         raise ConfigError(f"--timeout {timeout_s}: there is nothing to wait for without --wait; give that too")
 
     async def work(admin: Admin) -> bool:
-        from tianzhou.cli.drain.looking import master_of
+        from tianzhou.cli.drain.looking import master_of, set_permission_of_group
 
-        await master_of(admin, broker)
+        address = await master_of(admin, broker)
+        if undo or not dry_run:
+            await set_permission_of_group(admin, address, writable=undo)
         if undo:
             _show_permission(broker, await admin.cluster.add_write_perm(broker), output, given=True)
             return True

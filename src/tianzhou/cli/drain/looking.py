@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 AT_ONCE = 16
 """Groups that a broker is asked about at the same time."""
+READ = 4
+"""The bit of a topic's permission that lets consumers read."""
 WRITE = 2
 """The bit of a topic's permission that lets producers write."""
 
@@ -29,6 +31,22 @@ async def master_of(admin: Admin, broker_name: str) -> str:
         return masters[broker_name]
     known = ", ".join(sorted((await admin.cluster.info()).broker_addr_table))
     raise ClientError(f"there is no broker {broker_name} with a master; the name servers know {known}: give one by -b")
+
+
+async def set_permission_of_group(admin: Admin, address: str, *, writable: bool) -> None:
+    """Set `brokerPermission` at the leader of a DLedger group, for its next leaders too; other brokers stay.
+
+    Name servers take the permission from the present leader's topics only: the next one would register with it.
+
+    Raises:
+        TianzhouError: the leader does not answer, or a majority of the group has not got the change.
+    """
+    runtime = await admin.cluster.runtime(address)
+    if "dLegerGroup" not in runtime:
+        return
+    wanted = str(READ | WRITE if writable else READ)
+    if (await admin.cluster.broker_config(address)).get("brokerPermission") != wanted:
+        await admin.cluster.update_broker_config(address, {"brokerPermission": wanted})
 
 
 async def look(admin: Admin, broker_name: str) -> Leftovers:

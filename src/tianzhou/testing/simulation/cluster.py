@@ -30,6 +30,7 @@ from tianzhou.testing.simulation.machines import Machine
 from tianzhou.testing.simulation.network import Network
 from tianzhou.testing.simulation.scenarios import BrokerPlan, Layout
 from tianzhou.testing.simulation.servers import MEMBER_PORT, BrokerOn, NameServerOn
+from tianzhou.testing.simulation.table_changes import Operator, TableFolders
 
 GROUPS: Final = {"Shipping": False, "Ledger": True}
 """Consumer groups, and whether they consume in order; each has two members."""
@@ -119,6 +120,13 @@ class Cluster:
             )
             for number, (group, orderly) in enumerate(members, 1)
         ]
+        self._operator: Operator | None = None
+        self._folders: TableFolders | None = None
+        if layout.grouped:
+            dice = Random(rng.random())
+            operator = self._machine("operator", "10.0.5.1")
+            self._operator = Operator(operator, dice, history, lambda: self.brokers[self._leader()].address)
+            self._folders = TableFolders(root, dice, history)
         self.clients: list[ProducerOn | ConsumerOn] = [*self.producers, *self.consumers]
         self._servers: list[NameServerOn | BrokerOn] = [*name_servers, *self.brokers.values()]
         nodes: list[Node] = [*self._servers, *self.clients]
@@ -154,6 +162,8 @@ class Cluster:
         await self._machine("admin", "10.0.4.1").start(self._create_topic)
         for client in self.clients:
             client.start()
+        if self._operator is not None:
+            self._operator.start()
 
     async def _create_topic(self) -> None:
         machine = self._machines["admin"]
@@ -204,6 +214,8 @@ class Cluster:
         for name in sorted(self._gone):
             self._machines[name].die(power=False)
         self._history.add(Fault, "all is mended")
+        if self._operator is not None:
+            self._operator.stop()
         for broker in self.brokers.values():
             if broker.broker is not None and WORK in broker.broker.troubles:
                 # The disk failed: nothing but a restart makes it write again, and whoever restarts has repaired it.
@@ -352,6 +364,8 @@ class Cluster:
         if planned.kind != "leave":
             await asyncio.sleep(planned.for_s)
             self._history.add(Fault, f"{machine.name} is started")
+            if self._folders is not None and machine.name in self.brokers:
+                self._folders.before_start(machine)
             self._nodes[machine.name].start()
 
     def _flip(self, machine: Machine) -> str:

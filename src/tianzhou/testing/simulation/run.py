@@ -30,12 +30,15 @@ from tianzhou.testing.simulation.members import members_noted
 from tianzhou.testing.simulation.processes import here
 from tianzhou.testing.simulation.scenarios import SCENARIOS, Layout
 from tianzhou.testing.simulation.seams import simulated
+from tianzhou.testing.simulation.table_changes import note_tables, table_problems
 
 MEMORY: Final = Path("/dev/shm")
 MESSAGES: Final = 60
 """What each of the two producers sends."""
 DRAIN_S: Final = 150.0
 """Virtual seconds within which everything is where it belongs once nothing goes wrong any more."""
+TABLES_S: Final = 2.0
+"""Virtual seconds after which members have applied all committed changes of tables."""
 BEFORE: Final = 12
 
 
@@ -127,7 +130,7 @@ def run(scenario: str, seed: int, *, trace: bool = False, messages: int = MESSAG
     finally:
         shutil.rmtree(root, ignore_errors=True)
     promise = _promise(layout)
-    found = [*checkers.problems(history, promise), *crashes]
+    found = [*checkers.problems(history, promise), *table_problems(history), *crashes]
     if stuck:
         found.append(Problem(loop.steps, "stuck", stuck))
     found.sort(key=lambda problem: problem.step)
@@ -178,6 +181,9 @@ async def _course(cluster: Cluster, layout: Layout, rng: Random, history: Histor
     stuck = await _drained(cluster, history, _promise(layout), loop.time() + DRAIN_S)
     watching.cancel()
     history.remains = cluster.remains()
+    await asyncio.sleep(TABLES_S)
+    if layout.grouped:
+        note_tables(history, cluster.brokers.values())
     return stuck
 
 
