@@ -11,9 +11,8 @@ from apache import ApacheBroker
 from frames import members
 from groups import OURS, Group, group
 from own import name_server
-from test_group_howto import blocks
-from typist import Typist
 from toolchain import SERVERS, ToolchainMissingError
+from typist import Typist, blocks_of
 
 from waiting import until
 
@@ -30,7 +29,7 @@ def typist_at(folder: Path, namesrv: str, stack: ExitStack) -> Typist:
 
 
 def test_a_broker_that_is_alone_is_replaced_on_its_files(tmp_path: Path) -> None:
-    alone, *_ = blocks(PAGE)
+    alone, *_ = blocks_of(PAGE)
     store = tmp_path / "apache" / "store"
     try:
         with ExitStack() as stack:
@@ -54,7 +53,7 @@ def test_a_broker_that_is_alone_is_replaced_on_its_files(tmp_path: Path) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("version", SERVERS)
 def test_a_member_of_a_group_is_replaced(version: str, tmp_path: Path) -> None:
-    _, member, proof = blocks(PAGE)
+    _, member, proof = blocks_of(PAGE)
     try:
         with ExitStack() as stack:
             running: Group = stack.enter_context(group(tmp_path, (version,) * 3))
