@@ -188,9 +188,9 @@ class Member:
         """
         self._begin(now_ms)
         node = self._node
-        claim = node.identity.claim
-        # Whoever reaches the port can forge a request, but cannot know the identity.
-        is_foreign = bool(claim) and request.group_id != claim
+        # Members of another group of this name do not count. A node that is alone has drawn its identity by itself, so
+        # the others have another one.
+        is_foreign = bool(node.others and request.group_id) and request.group_id != node.identity.claim
         if names := outside_ids(
             request, group=node.group, self_id=node.self_id, members=self._members, is_foreign=is_foreign
         ):
