@@ -329,3 +329,30 @@ def test_a_preferred_leader_gets_the_leadership_when_it_can() -> None:
     took(desk, "n2")
     desk.after(1100)
     assert [send.peer for send in desk.sent(TransferRequest)] == ["n2"]
+
+
+def test_a_leader_hands_nothing_over_before_it_has_committed_an_entry_of_its_term() -> None:
+    desk = leader(1, preferred_leaders=("n2",))
+    desk.after(1100)
+    assert desk.member.lag("n2") == 2
+    assert not desk.sent(TransferRequest)
+    took(desk, "n1")
+    desk.after(1100)
+    assert [send.peer for send in desk.sent(TransferRequest)] == ["n2"]
+
+
+def test_a_leader_keeps_the_leadership_while_no_preferred_leader_answers() -> None:
+    desk = leader(1, preferred_leaders=("n2",))
+    desk.sends.clear()
+    for _ in range(10):
+        desk.after(500)
+        beats = desk.sent(HeartBeatRequest, "n1")
+        desk.sends = [send for send in desk.sends if send not in beats]
+        for send in beats:
+            desk.reply(send, HeartBeatResponse(tianzhou=1))
+    assert desk.member.lag("n2") is None
+    took(desk, "n1")
+    assert desk.member.committed.index == 1
+    desk.after(1100)
+    assert desk.member.standing.role is Role.LEADER
+    assert not desk.sent(TransferRequest)
