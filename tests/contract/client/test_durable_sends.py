@@ -62,6 +62,24 @@ async def test_a_broker_that_is_alone_is_asked_again_after_pauses_and_not_in_a_r
         assert all(keys in header.properties for header in broker.asked(310))
 
 
+@pytest.mark.parametrize(("brokers", "sends"), [(1, 1), (2, 3)])
+async def test_a_round_sends_again_at_once_only_where_another_broker_can_take_the_message(
+    monkeypatch: pytest.MonkeyPatch, brokers: int, sends: int
+) -> None:
+    # The pause behind the first round is longer than the whole send may take, so there is no second round.
+    monkeypatch.setattr(durable, "FIRST_PAUSE_MS", durable.LONGEST_PAUSE_MS)
+    async with (
+        ScriptedCluster(brokers) as cluster,
+        Producer("P", cluster.address, durable=True, durable_timeout_ms=durable.LONGEST_PAUSE_MS) as producer,
+    ):
+        for broker in cluster.brokers:
+            broker.answers[310] = lambda command: command.reply(10, fields=sent(0, 7))
+        with pytest.raises(NotDurable, match="FLUSH_DISK_TIMEOUT"):
+            await producer.send(MESSAGE)
+        assert sum(len(broker.asked(310)) for broker in cluster.brokers) == sends
+        assert all(broker.asked(310) for broker in cluster.brokers)
+
+
 async def test_a_queue_that_is_wished_for_is_tried_again_and_no_other() -> None:
     async with ScriptedCluster(2) as cluster, Producer("P", cluster.address, durable=True) as producer:
         wished, other = cluster.brokers
