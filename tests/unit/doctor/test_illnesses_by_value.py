@@ -85,6 +85,46 @@ def test_what_a_broker_says_of_itself(name: str, seen: BrokerSeen) -> None:
     assert [one.name for one in broker.of_broker(seen, NOW_MS)] == [name]
 
 
+def slave_seen(lag: Lag) -> BrokerSeen:
+    """A slave that follows its master."""
+    return broker_seen(broker_id=1, copies=HaStatus(master=False, ha_client_runtime_info=FOLLOWING), lag=lag)
+
+
+@pytest.mark.parametrize(
+    ("name", "ill", "well"),
+    [
+        ("slave-behind", slave_seen(Lag(64 << 20, None, None)), slave_seen(Lag((64 << 20) - 1, None, None))),
+        ("slave-behind", slave_seen(Lag(70, 1, 10.0)), slave_seen(Lag(70, 1, 9.9))),
+        ("broker-clock-off", broker_seen(clock_ahead_ms=5_001), broker_seen(clock_ahead_ms=5_000)),
+        (
+            "broker-waits-to-accept",
+            broker_seen({"startAcceptSendRequestTimeStamp": str(NOW_MS + 1)}),
+            broker_seen({"startAcceptSendRequestTimeStamp": str(NOW_MS)}),
+        ),
+        (
+            "broker-busy",
+            broker_seen({"sendThreadPoolQueueHeadWaitTimeMills": "200"}),
+            broker_seen({"sendThreadPoolQueueHeadWaitTimeMills": "199"}),
+        ),
+        (
+            "page-cache-busy",
+            broker_seen({"pageCacheLockTimeMills": "1001"}),
+            broker_seen({"pageCacheLockTimeMills": "1000"}),
+        ),
+        ("sends-slow", broker_seen({"putLatency99": "500.00"}), broker_seen({"putLatency99": "499.00"})),
+        (
+            "delayed-messages-late",
+            broker_seen(delayed=[DelayedSeen(3, 10, 60_000)]),
+            broker_seen(delayed=[DelayedSeen(3, 10, 59_999)]),
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_broker_is_ill_from_the_limit_on_and_well_before(name: str, ill: BrokerSeen, well: BrokerSeen) -> None:
+    assert [one.name for one in broker.of_broker(ill, NOW_MS)] == [name]
+    assert list(broker.of_broker(well, NOW_MS)) == []
+
+
 def cluster_seen(*brokers: BrokerSeen, name_server: str = "10.0.0.9:9876") -> ClusterSeen:
     """A cluster of these brokers."""
     table: dict[str, BrokerData] = {}
