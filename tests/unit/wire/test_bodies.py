@@ -225,9 +225,9 @@ def test_the_reference_vector_of_the_compressed_form() -> None:
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-@pytest.mark.parametrize("version", [407, 479])
+@pytest.mark.parametrize("version", [407, 412, 413, 479])
 def test_registration_comes_back(compressed: bool, version: int) -> None:
-    modern = version == 479
+    modern = version >= 413  # 5.0.0
     table = TopicTable(
         {
             "T": TopicConfig("T", 5, 4, 6, attributes={"message.type": "FIFO", "x": "a b"} if modern else {}),
