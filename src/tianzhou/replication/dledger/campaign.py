@@ -43,6 +43,7 @@ class Campaign:
         split: whether a quorum answered and nobody can win any more, so that the next round needs another term.
         earnest: see above.
         strangers: identities of the nodes that refused the question because of theirs, by node id.
+        named: identity that another node has named, for a candidate without one.
         began_ms: when it began.
     """
 
@@ -66,7 +67,7 @@ class Campaign:
         # Terms of Apache's nodes that have a longer log, by node id.
         self._foreign: dict[str, int] = {}
         self.strangers: dict[str, str] = {}
-        self._outranked = False
+        self.named = ""
         self._valid = 1
         self._marks = marks_of(node.log)
         self._again: list[tuple[int, str]] = []
@@ -157,8 +158,7 @@ class Campaign:
         identity, theirs = self._node.identity, response.group_id or ""
         mine = identity.group_id
         if theirs and not identity.claim:
-            # The group exists. A node that has nothing of it must not found another one with nodes like itself.
-            self._outranked = True
+            self.named = theirs
         if response.code != Code.UNKNOWN_GROUP:
             return True
         if theirs and mine and theirs != mine:
@@ -167,7 +167,8 @@ class Campaign:
 
     def _is_enough(self) -> bool:
         node = self._node
-        if self._outranked:
+        if self.named and node.log.end_index < 0:
+            # The group exists. A node that has nothing of it must not found another one with nodes like itself.
             return False
         soundly, by_all = len(self._sound) >= node.quorum, len(self._agreed) > len(node.others)
         if node.doubted_from <= node.log.end_index:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from tianzhou.repeats import Repeats
 from tianzhou.replication.dledger.entry_log import EntryLog
-from tianzhou.replication.dledger.joint import logged_group_id
+from tianzhou.replication.dledger.joint import logged_group_id, shares_entry
 from tianzhou.wire.bodies.dledger import IDENTIFYING, Request, TransferRequest, VoteRequest
 
 _REFUSAL_SPAN_S = 60.0
@@ -37,12 +37,12 @@ class Identity:
         lasting: whether only an empty folder ends that.
         quiet_until_ms: the node does not stand for election before, because a leader of another identity was heard.
         offered: identity of the group of the present leader; empty while no leader has named one.
+        drawn: identity that this node names as the leader; empty while it does not lead.
     """
 
     def __init__(self, log: EntryLog, group_id: str, halted: str, *, joining: bool, alone: bool) -> None:
         self._log = log
-        self._read_for: tuple[int, int, int] | None = None
-        self._logged = ""
+        self._read: dict[bool, tuple[tuple[int, int, int], str]] = {}
         self._refusals = Repeats(span_s=_REFUSAL_SPAN_S)
         self.group_id = group_id
         self.halted = halted
@@ -50,27 +50,35 @@ class Identity:
         self.alone = alone
         self.lasting = bool(halted)
         self.offered = ""
+        self.drawn = ""
         self.quiet_until_ms = 0
         self.cuts = 0
 
     @property
     def claim(self) -> str:
         """The identity to name to other nodes: the kept one, or else the newest one of the log."""
-        if self.group_id:
-            return self.group_id
+        return self.group_id or self.drawn or self._logged(self._log.end_index, committed=False)
+
+    def committed_id(self, committed_index: int) -> str:
+        """Return the newest identity of the committed entries that the log has; empty without one."""
+        return self._logged(min(committed_index, self._log.end_index), committed=True)
+
+    def _logged(self, index: int, *, committed: bool) -> str:
         log = self._log
+        if not 0 <= log.begin_index <= index:
+            return ""
         # Only a new term, a cut or an expired beginning changes the identity that the log has.
-        state = (log.end_term, log.begin_index, self.cuts)
-        if state != self._read_for:
-            self._read_for, self._logged = state, logged_group_id(log)
-        return self._logged
+        state = (log.term_at(index), log.begin_index, self.cuts)
+        if committed not in self._read or self._read[committed][0] != state:
+            self._read[committed] = state, logged_group_id(log, index)
+        return self._read[committed][1]
 
     def refuses(self, request: Request) -> bool:
         """Whether a request comes from a node of another group, so that it counts for nothing.
 
-        Requests of Apache's nodes and of older versions name no identity; they are accepted. A node of this version
-        without an identity has either no entries, or the entries of another group: whoever has the entries of this
-        group has their identity, too.
+        Requests of Apache's nodes and of older versions name no identity; they are accepted. A candidate of this
+        version without an identity has no entries, those of another group, or those that a leader of Apache's gave it:
+        an entry that both logs have tells them apart.
         """
         theirs = request.group_id or ""
         if not self.group_id or theirs == self.group_id:
@@ -79,7 +87,9 @@ class Identity:
             return True
         if request.tianzhou < IDENTIFYING or isinstance(request, TransferRequest):
             return False
-        return not isinstance(request, VoteRequest) or request.ledger_end_index >= 0
+        if isinstance(request, VoteRequest):
+            return request.ledger_end_index >= 0 and not shares_entry(self._log, request)
+        return True
 
     def may_stand(self, now_ms: int) -> bool:
         """Whether the node may ask for votes."""

@@ -89,9 +89,13 @@ def differs_from(log: EntryLog, request: StretchRequest) -> bool:
     return False
 
 
-def logged_group_id(log: EntryLog) -> str:
-    """Return the identity that the newest opening record with one has; empty when the log has no such record."""
-    index = log.end_index
+def logged_group_id(log: EntryLog, index: int) -> str:
+    """Return the identity of the newest opening record with one; empty when the log has no such record.
+
+    Args:
+        log: the log.
+        index: of the last entry to look at.
+    """
     while index >= log.begin_index >= 0:
         first = first_of_term(log, index)
         if log.is_whole(first) and (found := opening_group_id(log.entry(first))):
@@ -114,6 +118,14 @@ def marks_of(log: EntryLog) -> list[TermMark]:
         if checksum is not None:
             marks.append(TermMark(one, log.term_at(one), checksum))
     return marks
+
+
+def shares_entry(log: EntryLog, request: VoteRequest) -> bool:
+    """Whether a mark of a candidate's log is an entry of this log, so that both logs are of one group."""
+    return any(
+        0 <= log.begin_index <= mark.index <= log.end_index and digest_at(log, mark.index) == mark.digest
+        for mark in request.marks or ()
+    )
 
 
 def lacks_committed(log: EntryLog, committed_index: int, request: VoteRequest) -> bool:

@@ -531,8 +531,9 @@ class Member:
     def _lead(self, campaign: Campaign) -> None:
         node = self._node
         node.role, node.leader = Role.LEADER, node.self_id
-        node.identity.offered = node.identity.claim or drawn_id(node.chance)
-        self.opening = Opening(node.term, node.identity.offered, drawn_id(node.chance))
+        node.identity.drawn = node.identity.claim or campaign.named or drawn_id(node.chance)
+        node.identity.offered = node.identity.drawn
+        self.opening = Opening(node.term, node.identity.drawn, drawn_id(node.chance))
         if node.impaired:
             # Those who voted have nothing that is not here: the log is the group's.
             node.impaired, node.out.recovered = False, True

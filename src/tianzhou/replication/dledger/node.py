@@ -128,7 +128,7 @@ class Node:
         """
         self.role = Role.CANDIDATE
         self.leader = None
-        self.identity.offered = ""
+        self.identity.offered = self.identity.drawn = ""
         if term > self.term:
             self.persist(term, None)
         self.term_ended()
@@ -141,16 +141,21 @@ class Node:
         self.adopt_committed()
 
     def adopt_committed(self) -> None:
-        """Keep the identity that the leader names, once an entry of its term is committed.
+        """Keep the identity that a committed opening record carries, or that the leader of the term names.
 
-        The record that opened the term stands before that entry and carries the identity.
+        Once an entry of the leader's term is committed here, the node has all that was committed before that term.
         """
-        log, index = self.log, self.committed_index
-        if 0 <= log.begin_index <= index <= log.end_index and log.term_at(index) == self.term:
-            self.adopt(joining=False)
-            if self.identity.group_id and self.identity.alone == bool(self.others):
-                self.identity.alone = not self.others
-                self._keep()
+        log, index, identity = self.log, self.committed_index, self.identity
+        if not identity.group_id and (found := identity.committed_id(index)):
+            # A leader of Apache's names no identity, and its log may have one.
+            identity.group_id, identity.joining = found, True
+            self._keep()
+        if not 0 <= log.begin_index <= index <= log.end_index or log.term_at(index) != self.term:
+            return
+        self.adopt(joining=False)
+        if identity.group_id and (identity.joining or identity.alone == bool(self.others)):
+            identity.joining, identity.alone = False, not self.others
+            self._keep()
 
     def adopt(self, *, joining: bool) -> None:
         """Keep the identity that the leader names, where the node has none: the group has committed it.
@@ -163,6 +168,11 @@ class Node:
             return
         identity.group_id = identity.group_id or identity.offered
         identity.joining = joining
+        self._keep()
+
+    def forget_identity(self) -> None:
+        """Keep no identity: the log that it was of is gone."""
+        self.identity.group_id, self.identity.joining, self.identity.alone = "", False, False
         self._keep()
 
     def _keep(self) -> None:

@@ -246,7 +246,7 @@ class Story:
         for node in self.nodes:
             if not isinstance(node, OurNode) or not node.alive:
                 continue
-            refused = node.replaced and any(f"{node.name} gets no vote" in line for line in lines)
+            refused = bool(self._foreign & set(node.log.raw)) and any(f"{node.name} gets no vote" in x for x in lines)
             if node.member.halted or refused:
                 self.figures.halted += 1
                 node.crash(power=False)
