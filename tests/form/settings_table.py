@@ -219,7 +219,7 @@ STORE: dict[str, str] = {
     "slaveTimeout": "ms a SYNC_MASTER waits for slaves",
     "durability": "Tianzhou's own: `zero-loss` sets flushDiskType=SYNC_FLUSH, brokerRole=SYNC_MASTER,"
     " inSyncReplicas=2, minInSyncReplicas=2, enableAutoInSyncReplicas=false and cleanFileForciblyEnable=false, and"
-    " refuses what contradicts them",
+    " refuses what contradicts them; a slave with it cuts nothing by itself",
     "inSyncReplicas": "brokers that have to have a message, the master among them; a SYNC_MASTER waits for a slave",
     "minInSyncReplicas": "brokers in sync, the master among them, without which a SYNC_MASTER refuses messages",
     "enableAutoInSyncReplicas": "ask for no more slaves than are in sync",
