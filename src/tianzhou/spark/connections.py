@@ -203,7 +203,8 @@ class BrokerReader:
         async def bounds(queue: MessageQueue) -> Bounds:
             first, following = await _gathered([self._consumer.min_offset(queue), self._consumer.max_offset(queue)])
             # An empty queue that never had a message begins where it ends.
-            return Bounds(max(0, min(first, following)), following)
+            of_slave = self._consumer.instance.routes.master(queue.broker_name) is None
+            return Bounds(max(0, min(first, following)), following, of_slave)
 
         return self._of_each(queues, bounds)
 

@@ -24,10 +24,17 @@ Positions = dict[MessageQueue, int]
 
 
 class Bounds(NamedTuple):
-    """What a queue holds: its first offset, and the one its next message will get."""
+    """What a queue holds.
+
+    Attributes:
+        minimum: its first offset.
+        maximum: the offset that its next message will get.
+        of_slave: whether a slave without its master answered, which may lack messages at both ends.
+    """
 
     minimum: int
     maximum: int
+    of_slave: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,15 +161,17 @@ def begin(position: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, Bo
     A queue never seen enters at its first offset. A known queue whose messages were deleted goes on at its
     first offset; one that is shorter than what was read from it goes on at its end, for what it holds now was
     either read before or cannot be distinguished from it. A queue that is not there at present, because its broker is
-    away, keeps its position.
+    away, keeps its position, and so does one of which a slave without its master answers: it may be late.
 
     Returns:
         The positions, and every range that is skipped.
     """
     start = dict(position)
     losses = []
-    for queue, (minimum, maximum) in bounds.items():
+    for queue, (minimum, maximum, of_slave) in bounds.items():
         at = start.setdefault(queue, minimum)
+        if of_slave:
+            continue
         if at < minimum:
             losses.append(Loss(queue, at, minimum, f"the queue now begins at {minimum}"))
             start[queue] = minimum
@@ -173,11 +182,15 @@ def begin(position: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, Bo
 
 
 def available(start: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, Bounds]) -> Positions:
-    """As far as one can read now; queues that are away stay where they are."""
+    """As far as one can read now; queues that are away, or that begin later at a slave, stay where they are."""
     return {
-        queue: max(position, bounds[queue].maximum) if queue in bounds else position
+        queue: max(position, bounds[queue].maximum) if _is_readable(position, bounds.get(queue)) else position
         for queue, position in start.items()
     }
+
+
+def _is_readable(position: int, bounds: Bounds | None) -> bool:
+    return bounds is not None and not (bounds.of_slave and position < bounds.minimum)
 
 
 def ends(bounds: Mapping[MessageQueue, Bounds]) -> Positions:
@@ -286,7 +299,9 @@ def pack(pieces: Iterable[Span], enough: int, at_most_each: int = 0) -> list[lis
 
 
 def clip(span: Span, bounds: Bounds) -> tuple[Span, list[Loss]]:
-    """What of a range can still be read, and what cannot."""
+    """What of a range can still be read, and what cannot; a range at a slave without its master is waited for."""
+    if bounds.of_slave:
+        return span, []
     losses = []
     start, end = span.start, span.end
     if start < bounds.minimum:

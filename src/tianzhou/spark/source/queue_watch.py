@@ -147,7 +147,7 @@ class Watch:
             return False  # the look around finds out who
         if any(maxima[queue] < limits.maximum for queue, limits in self._bounds.items()):
             return False
-        self._bounds = {queue: Bounds(limits.minimum, maxima[queue]) for queue, limits in self._bounds.items()}
+        self._bounds = {queue: limits._replace(maximum=maxima[queue]) for queue, limits in self._bounds.items()}
         self._ends.update(maxima)
         return True
 

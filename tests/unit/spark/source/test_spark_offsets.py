@@ -74,6 +74,17 @@ def test_a_queue_shorter_than_what_was_read_is_a_loss_and_never_rewinds():
     assert (losses[0].start, losses[0].end) == (10, 50)
 
 
+def test_a_queue_of_which_a_late_slave_answers_keeps_its_position():
+    """The slave may end before what was read, and begin behind it: its master has these messages, and returns."""
+    late = {A: Bounds(20, 40, of_slave=True), B: Bounds(20, 40, of_slave=True)}
+    start, losses = offsets.begin({A: 50, B: 5}, late)
+    assert (start, losses) == ({A: 50, B: 5}, [])
+    assert offsets.available(start, late) == {A: 50, B: 5}
+    assert offsets.available({A: 30}, late) == {A: 40}
+    again = offsets.Span(A, 30, 50)
+    assert offsets.clip(again, late[A]) == (again, [])
+
+
 def test_a_queue_whose_broker_is_away_keeps_its_position():
     start, losses = offsets.begin({A: 5, B: 6}, {A: Bounds(0, 9)})
     assert (start, losses) == ({A: 5, B: 6}, [])
