@@ -274,7 +274,8 @@ async def test_members_and_administrators_learn_who_follows_whom(tmp_path: Path)
 
 async def test_who_stops_after_its_master_has_left_nothing_undone(tmp_path: Path) -> None:
     async with small_broker(tmp_path) as stopped:
-        stopped.troubles.failed(MASTER_TABLES, ConnectFailed("refused"), 0, 0)
+        for work in (MASTER_TABLES, ha_client.WORK):
+            stopped.troubles.failed(work, ConnectFailed("refused"), 0, 0)
     assert stopped.left_undone == []
 
 

@@ -181,7 +181,8 @@ class HaClient:
                 ) from error
             raise
         if at is None:
-            _log.warning("the log is not the master's at %d; it is compared from %d on", parting.at, self._first())
+            if self._halts.due("further back", self._clock.monotonic()) is not None:
+                _log.warning("the log is not the master's at %d; it is compared from %d on", parting.at, self._first())
             return False
         why = f"the log of its master {address} differs from there on, or ends there; {end - at} bytes are behind"
         most, folders = settings.ha_slave_cut_keep_max, settings.commit_log_directories
@@ -288,7 +289,9 @@ class HaClient:
             if following.agrees:
                 self._store.copy.doubted_from = None
                 self._agreed()
-            if following.heard_s > began_s and link.parting is None:
+            # A slave that has halted copies nothing before the logs have been compared.
+            may_copy = following.agrees or not self.halted
+            if following.heard_s > began_s and link.parting is None and may_copy:
                 well()
                 self._say(f"the log is copied from {address}", logging.INFO, f", from {following.first} on")
             if link.ended:

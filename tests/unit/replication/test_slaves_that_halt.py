@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import shutil
 from pathlib import Path
 
@@ -56,6 +57,8 @@ def test_with_zero_loss_a_slave_keeps_its_log_and_names_both_commands(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, lost: tuple[int, int], stored: int
 ) -> None:
     at, end = lost
+    caplog.set_level(logging.INFO)
+    caplog.clear()
 
     async def main() -> None:
         async with master(tmp_path / "m") as (store, server):
@@ -65,8 +68,13 @@ def test_with_zero_loss_a_slave_keeps_its_log_and_names_both_commands(
                 assert f"{end - at} bytes with {LOST} messages from {at} on are only here" in client.halted
                 had = bodies(copy)
                 for _ in range(3):
+                    compared = caplog.text.count("is sent the log from")
                     client.master_changed()
-                    await asyncio.sleep(0.1)
+                    await until_async(
+                        lambda n=compared: caplog.text.count("is sent the log from") > n, "compared again"
+                    )
+                    await until_async(lambda: not client.following, "and halted again")
+                assert caplog.text.count("the log is copied from") <= 1
                 put(store, 10, first=9000)
                 await asyncio.sleep(0.2)
                 assert (copy.end_offset, bodies(copy), again.is_set()) == (end, had, False)
@@ -84,6 +92,27 @@ def test_with_zero_loss_a_slave_keeps_its_log_and_names_both_commands(
         # The slave that is promoted has it all.
         async with store_of(tmp_path / "s", "ASYNC_MASTER") as promoted:
             assert promoted.end_offset == end
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("stored", [0, 30, 900], ids=["empty", "shorter", "longer"])
+def test_a_second_master_with_another_log_takes_nothing_from_a_zero_loss_slave(tmp_path: Path, stored: int) -> None:
+    """Two brokers of one name have the id 0, and the name server's route changes to the other one."""
+
+    async def main() -> None:
+        async with master(tmp_path / "m") as (store, server), halting_slave(tmp_path / "s", server) as (copy, _, _):
+            put(store, AGREED)
+            await caught_up(store, copy)
+        async with (
+            master(tmp_path / "other") as (other, second),
+            halting_slave(tmp_path / "s", second, config_file="slave.conf") as (copy, client, again),
+        ):
+            put(other, stored, first=3000)
+            await until_async(lambda: client.halted, "halted")
+            assert "has no record" in client.halted
+            assert "tianzhou broker -c slave.conf --promote" in client.halted
+            assert (sum(map(len, bodies(copy))), again.is_set()) == (AGREED, False)
 
     asyncio.run(main())
 
