@@ -284,9 +284,9 @@ class Broker:
             from tianzhou.broker.replication.group import GroupReplication
 
             replication = GroupReplication(*part, self._rng.random)
-            replication.log_tables(self._tables, self._files, access)
         else:
             replication = Replication(*part)
+        replication.keep_tables(self._tables, self._files, access)
         self.replication = replication
         client = await self._stack.enter_async_context(
             RemotingClient(

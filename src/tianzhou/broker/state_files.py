@@ -66,13 +66,16 @@ class StateFile:
         """Name for operators."""
         return f"state file {self.file.path.name}"
 
-    async def settled(self) -> None:
+    async def settled(self, further: int = 0) -> None:
         """Return once the disk has what was changed so far.
+
+        Args:
+            further: how many further requests to write the file to wait for.
 
         Raises:
             StoreError: it has not, or not all; the text says what that means.
         """
-        target = self.requests
+        target = self.requests + further
         if self._tried.value >= target:
             return
         await self._tried.reach(target)
@@ -190,14 +193,13 @@ class StateFiles:
     async def all_written(self) -> None:
         """Return once everything that changed so far in the tables is on the disk, offsets and delays too.
 
+        Offsets and delays are written periodically; this waits for the next time.
+
         Raises:
             StoreError: some of it is not; the text says what that means.
         """
-        self.write_offsets()
-        self.write_delays()
-        await self.settled()
-        for file in (self._offsets, self._delays):
-            await file.settled()
+        offsets = self._offsets.settled(1 if self._tables.offsets.dirty else 0)
+        await asyncio.gather(self.settled(), offsets, self._delays.settled(1))
 
     async def run(self) -> None:
         """Write until cancelled."""

@@ -346,6 +346,8 @@ class RequestCode(enum.IntEnum):
     DISCARD_ATTEMPTS = 31006
     READ_LOG = 31010
     """Bytes of the commit log, between brokers of a group (docs/adr/0016)."""
+    READ_USERS = 31020
+    """Users with passwords and policies, between a master and its slaves (docs/adr/0024)."""
 
 
 class DLedgerRequestCode(enum.IntEnum):

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tianzhou.access.user_table import user_entry
 from tianzhou.broker.handlers.handler import Handler, Serve
 from tianzhou.broker.services import Services
+from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.users.user_requests import UserRequests
 from tianzhou.remoting.users.user_store import UserStore
+from tianzhou.wire.codes import RequestCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.json_dialect import dumps
 
 
 class AccessUsersHandler(Handler):
@@ -20,8 +25,15 @@ class AccessUsersHandler(Handler):
 
     def __init__(self, services: Services, store: UserStore) -> None:
         super().__init__(services)
+        self._users = store
         self._requests = UserRequests(store)
 
     def routes(self) -> Mapping[int, Serve]:
         """Methods by the request codes they serve."""
-        return self._requests.routes()
+        return {**self._requests.routes(), RequestCode.READ_USERS: self.read_users}
+
+    def read_users(self, connection: Connection, command: Command) -> Reply:
+        """All users with passwords and policies, for slaves of this broker (31020); an administrator may ask alone."""
+        table = self._users.table
+        body = dumps({"users": {name: user_entry(table, name) for name in table.users}}, sort_keys=False)
+        return self._table_reply(command, body)

@@ -12,14 +12,13 @@ from tianzhou.broker.registration.master_lookup import living_master
 from tianzhou.broker.registration.name_servers import NameServers
 from tianzhou.broker.replication.member_tables import BROKER_PERMISSION
 from tianzhou.broker.replication.metadata_sync import MetadataSync
-from tianzhou.broker.replication.replication import LOOK_EVERY_S, Duties, Replication
+from tianzhou.broker.replication.replication import LOOK_EVERY_S, AllWritten, Duties, Replication
 from tianzhou.broker.replication.table_answers import SERVING, TERM
 from tianzhou.broker.replication.table_requests import TableRequests, Wrap
+from tianzhou.broker.replication.tables_log import NOTE, TablesLog
 from tianzhou.broker.replication.tables_log import WORK as TABLES_IN_LOG
-from tianzhou.broker.replication.tables_log import TablesLog
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.state import Tables
-from tianzhou.broker.state_files import StateFiles
 from tianzhou.clock import Clock
 from tianzhou.errors import StoreError
 from tianzhou.remoting.client import RemotingClient
@@ -80,19 +79,13 @@ class GroupReplication(Replication):
     async def __aenter__(self) -> Self:
         return self
 
-    def log_tables(self, tables: Tables, files: StateFiles, access: AccessControl | None) -> None:
-        """Keep the tables in step with the group's log; to be called before `begin`.
-
-        Args:
-            tables: of the broker, loaded.
-            files: write the tables.
-            access: has the users; None without access control.
-        """
-        users = None if access is None else access.users
+    def keep_tables(self, tables: Tables, files: AllWritten, access: AccessControl | None) -> None:
+        """Keep the tables in step with the group's log."""
+        super().keep_tables(tables, files, access)
         period_s = lambda: self._settings.flush_consumer_offset_interval / 1000  # noqa: E731
-        self.log = TablesLog(tables, self._store, files, users, self._clock, period_s)
-        if users is not None:
-            users.follows = lambda: self.is_slave and bool(self._refused())
+        self.log = TablesLog(tables, self._store, files, self._users, self._clock, period_s)
+        if self._users is not None:
+            self._users.follows = lambda: self.is_slave and bool(self._refused())
 
     @property
     def broker_id(self) -> int:
@@ -145,6 +138,7 @@ class GroupReplication(Replication):
             log = self.log
             log.load()
             supervisor.own(TABLES_IN_LOG, lambda: log.run(supervisor))
+            supervisor.own(NOTE, lambda: log.keep_note(supervisor))
         # Members of a group commit where they were told that the master is, until they hear of another one.
         tables.offsets.own = {}
         if self._is_alone:
@@ -156,7 +150,7 @@ class GroupReplication(Replication):
         store = self._store
         term = lambda: self.node.standing.term  # noqa: E731
         tables_of_leader = MetadataSync(
-            tables, client, self._clock, master, store, _PERIOD_S, store.queues, term, self.log
+            tables, client, self._clock, master, store, _PERIOD_S, store.queues, term, self.log, self._users
         )
         self._sync = tables_of_leader
         supervisor.own("tables of the leader", lambda: tables_of_leader.run(supervisor.troubles))

@@ -17,9 +17,10 @@ from tianzhou.broker.state import Tables
 from tianzhou.broker.tables.consumer_offsets import SEPARATOR, split_key
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, ConnectionLost, RemotingError, TianzhouError
-from tianzhou.model import TopicConfig
+from tianzhou.model import DataVersion, TopicConfig
 from tianzhou.records.checksum import Octets
 from tianzhou.remoting.client import RemotingClient
+from tianzhou.remoting.users.user_store import UserStore
 from tianzhou.store.store import MessageStore
 from tianzhou.troubles import Troubles
 from tianzhou.wire.bodies.groups import SUBSCRIPTION_GROUP_TABLE
@@ -63,6 +64,7 @@ class MetadataSync:
             says: that of a member of Apache's may know less than its log. None to have the table alone count.
         term: the term of this member's group; -1 outside of a group.
         log: the tables in the group's log, which hold the tables of a leader of ours; None outside of a group.
+        users: users and policies of this broker; None when it has none.
 
     Attributes:
         leader_is_apache: whether the last answer came from a broker of Apache's, or of an older version of ours.
@@ -79,7 +81,9 @@ class MetadataSync:
         stored_queues: Callable[[str], Iterable[int]] | None = None,
         term: Callable[[], int] = lambda: -1,
         log: TablesInLog | None = None,
+        users: UserStore | None = None,
     ) -> None:
+        self._users = users
         self._log = log
         self.leader_is_apache = False
         self._term = term
@@ -95,6 +99,7 @@ class MetadataSync:
         self._answers = SourceAnswers()
         self._offsets_before: dict[str, dict[int, int]] = {}
         self._refusal = ""
+        self._users_refused = False
         self._failing = False
 
     async def run(self, troubles: Troubles) -> None:
@@ -145,9 +150,10 @@ class MetadataSync:
             (RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self._groups),
             (RequestCode.GET_ALL_CONSUMER_OFFSET, self._offsets),
             (RequestCode.GET_ALL_DELAY_OFFSET, self._delays),
+            (RequestCode.READ_USERS, self._take_users),
         )
         for code, take in steps:
-            if self._is_in_log(code):
+            if self._is_in_log(code) or (code is RequestCode.READ_USERS and not self._asks_for_users()):
                 continue
             self._asked_at = self._store.end_offset
             try:
@@ -156,6 +162,9 @@ class MetadataSync:
                 if self._master() != master or self._term() != term:
                     # This one may lead by now, and what the former leader knew is older than what is here.
                     return
+                if code is RequestCode.READ_USERS and reply.code != ResponseCode.SUCCESS:
+                    self._note_refused_users(master, reply)
+                    continue
                 if reply.code != ResponseCode.SUCCESS:
                     raise BrokerError(reply.code, reply.remark or "", address=master)
                 if self._refused(master, reply.fields, term):
@@ -179,6 +188,26 @@ class MetadataSync:
         if self._log is None or not self._log.complete or self.leader_is_apache or not self._answers.is_known_to_serve:
             return False
         return code is not RequestCode.GET_ALL_CONSUMER_OFFSET or not self._tables.offsets.own
+
+    def _asks_for_users(self) -> bool:
+        """Whether the master is one of ours; brokers of Apache's do not know the request."""
+        return self._users is not None and self._answers.is_known_to_serve
+
+    def _note_refused_users(self, master: str, reply: Command) -> None:
+        """Log once that a master does not give its users away."""
+        if reply.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED and not self._users_refused:
+            _log.warning(
+                "users of %s are not copied: %s; let innerClientAuthenticationCredentials name a super user",
+                master, reply.remark,
+            )  # fmt: skip
+            self._users_refused = True
+
+    async def _take_users(self, body: Octets) -> None:
+        assert self._users is not None
+        found = loads(body)["users"]
+        gone = self._answers.deleted(RequestCode.READ_USERS, found)
+        await self._users.take_entries(found, gone)
+        self._answers.note(RequestCode.READ_USERS, DataVersion(), found)
 
     def _begin(self, source: Source | None) -> None:
         if self._answers.begin(source):

@@ -20,6 +20,8 @@ from tianzhou.errors import ConfigError, LimitExceeded, TianzhouError
 from tianzhou.model import TopicConfig, names
 from tianzhou.records.walk import LogEntry
 from tianzhou.remoting.client import RemotingClient
+from tianzhou.remoting.gates.access_control import AccessControl
+from tianzhou.remoting.users.user_store import UserStore
 from tianzhou.replication.ha_client import WORK, HaClient
 from tianzhou.replication.ha_server import HaServer
 from tianzhou.replication.port_protection import UNPROTECTED, PortProtection
@@ -57,6 +59,17 @@ class Duties(Protocol):
         ...
 
 
+class AllWritten(Protocol):
+    """The table files of the broker."""
+
+    async def all_written(self) -> None:
+        """Return once the files have what changed so far.
+
+        Raises:
+            StoreError: a file cannot be written.
+        """
+
+
 class Replication:
     """Serves slaves at the HA port, or follows the master that name servers name; an async context manager.
 
@@ -90,6 +103,7 @@ class Replication:
         self._clock = clock
         self._broker_port = port
         self._start_ms = clock.now_ms()
+        self._users: UserStore | None = None
         self._stack = AsyncExitStack()
         self._server: HaServer | None = None
         self._follower = HaClient(
@@ -122,6 +136,16 @@ class Replication:
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
+
+    def keep_tables(self, tables: Tables, files: AllWritten, access: AccessControl | None) -> None:
+        """Keep the tables equal to those of the other brokers of this name; to be called before `begin`.
+
+        Args:
+            tables: of the broker, loaded.
+            files: write the tables.
+            access: has the users; None without access control.
+        """
+        self._users = None if access is None else access.users
 
     @property
     def mastership(self) -> Mastership | None:
@@ -191,7 +215,7 @@ class Replication:
         supervisor.own(WORK, lambda: self._follower.run(supervisor))
         # Whose log is not this one's is not asked for tables, either: it is away, or has lost what groups read here.
         master = lambda: self.master if self.agrees_with_master else ""  # noqa: E731
-        tables_of_master = MetadataSync(tables, client, self._clock, master, self._store)
+        tables_of_master = MetadataSync(tables, client, self._clock, master, self._store, users=self._users)
         supervisor.own(TABLES, lambda: tables_of_master.run(supervisor.troubles))
 
     async def _have_read(self, client: RemotingClient, entry: LogEntry) -> None:

@@ -6,10 +6,11 @@ from any earlier one on, and has the same tables at the end.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 from tianzhou.errors import ProtocolError
 
@@ -75,7 +76,7 @@ def encode_change(change: TableChange) -> bytes:
     if change.snapshot is not None:
         one = change.snapshot
         members["snapshot"] = {"id": one.id, "first": one.first, "last": one.last, "complete": one.complete}
-    return json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode()
+    return msgspec.json.encode(members)
 
 
 def decode_change(body: bytes) -> TableChange:
@@ -85,7 +86,7 @@ def decode_change(body: bytes) -> TableChange:
         ProtocolError: the body holds something else; another version of Tianzhou may have written it.
     """
     try:
-        found = json.loads(body)
+        found = msgspec.json.decode(body)
         mark = found.get("snapshot")
         return TableChange(
             {table: dict(entries) for table, entries in found.get("sets", {}).items()},

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from tianzhou.broker.replication.member_tables import LoggedTables, MemberTables
+from tianzhou.broker.replication.replication import AllWritten
 from tianzhou.broker.replication.table_entries import (
     OpenSnapshot,
     Snapshot,
@@ -32,13 +33,14 @@ from tianzhou.watermark import Watermark
 from tianzhou.wire.codes import ResponseCode
 
 WORK: Final = "tables in the group's log"
+NOTE: Final = "note of the tables in the group's log"
 PERIOD_S: Final = 0.5
 """Seconds between two entries with the offsets that groups have committed: a death of the leader loses these."""
 COMMIT_LIMIT_S: Final = 3.0
 """Seconds that a change of a table waits for a majority of the group."""
-ENTRIES_PER_CHUNK: Final = 200
+ENTRIES_PER_CHUNK: Final = 100
 """Topics, groups or users of one change entry; they are encoded in one turn of the loop."""
-OFFSETS_PER_CHUNK: Final = 2_000
+OFFSETS_PER_CHUNK: Final = 1_000
 """Offsets of one change entry."""
 MAX_UNCOMMITTED_BYTES: Final = 4 << 20
 """Bytes of a snapshot that may wait for a majority; the rest of the snapshot is appended later."""
@@ -47,17 +49,6 @@ SNAPSHOT_DISTANCE: Final = 10
 take a tenth of the log at most."""
 
 _log = logging.getLogger(__name__)
-
-
-class StateFilesOf(Protocol):
-    """The table files of the broker."""
-
-    async def all_written(self) -> None:
-        """Return once the files have what changed so far.
-
-        Raises:
-            StoreError: a file cannot be written.
-        """
 
 
 class TablesLog:
@@ -81,7 +72,7 @@ class TablesLog:
         self,
         tables: Tables,
         store: MessageStore,
-        files: StateFilesOf,
+        files: AllWritten,
         users: UserStore | None,
         clock: Clock,
         note_period_s: Callable[[], float] = lambda: 5.0,
@@ -101,7 +92,6 @@ class TablesLog:
         self._has_tables = (folder / "topics.json").exists()
         self._note_file = NoteFile(folder)
         self._note = TablesNote()
-        self._noted_s = clock.monotonic()
         self._open: OpenSnapshot | None = None
         self._first_change = 1 << 62
         self._replayed = asyncio.Event()
@@ -383,12 +373,17 @@ class TablesLog:
             else:
                 async with self._applying:
                     await self._apply_found()
-            if self._clock.monotonic() - self._noted_s >= self._note_period_s():
-                with supervisor.trial(WORK):
-                    await self.write_note()
             with suppress(TimeoutError):
                 async with asyncio.timeout(PERIOD_S):
                     await self._wake.wait()
+
+    async def keep_note(self, supervisor: Supervisor) -> None:
+        """Note again and again how far the table files are, until cancelled."""
+        await self._replayed.wait()
+        while True:
+            await asyncio.sleep(self._note_period_s())
+            with supervisor.trial(NOTE):
+                await self.write_note()
 
     async def _lead(self) -> None:
         term = self._term
@@ -406,7 +401,6 @@ class TablesLog:
         Raises:
             StoreError, OSError: the disk refuses.
         """
-        self._noted_s = self._clock.monotonic()
         async with self._applying:
             note = self._present_note()
         if note == self._note:

@@ -71,7 +71,9 @@ def drain(
 
         address = await master_of(admin, broker)
         if undo or not dry_run:
-            await set_permission_of_group(admin, address, writable=undo)
+            note = await set_permission_of_group(admin, address, writable=undo)
+            if note:
+                print_note(note)
         if undo:
             _show_permission(broker, await admin.cluster.add_write_perm(broker), output, given=True)
             return True

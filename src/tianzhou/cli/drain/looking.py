@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tianzhou.cli.drain.leftovers import GroupLeft, Leftovers
-from tianzhou.errors import ClientError
+from tianzhou.errors import BrokerError, ClientError
 
 if TYPE_CHECKING:
     from tianzhou.admin import Admin
@@ -33,20 +33,28 @@ async def master_of(admin: Admin, broker_name: str) -> str:
     raise ClientError(f"there is no broker {broker_name} with a master; the name servers know {known}: give one by -b")
 
 
-async def set_permission_of_group(admin: Admin, address: str, *, writable: bool) -> None:
+async def set_permission_of_group(admin: Admin, address: str, *, writable: bool) -> str:
     """Set `brokerPermission` at the leader of a DLedger group, for its next leaders too; other brokers stay.
 
     Name servers take the permission from the present leader's topics only: the next one would register with it.
 
+    Returns:
+        Why the members may have another permission after a change of the leader; empty when they have not.
+
     Raises:
-        TianzhouError: the leader does not answer, or a majority of the group has not got the change.
+        TianzhouError: the leader does not answer.
     """
     runtime = await admin.cluster.runtime(address)
     if "dLegerGroup" not in runtime:
-        return
+        return ""
     wanted = str(READ | WRITE if writable else READ)
-    if (await admin.cluster.broker_config(address)).get("brokerPermission") != wanted:
+    if (await admin.cluster.broker_config(address)).get("brokerPermission") == wanted:
+        return ""
+    try:
         await admin.cluster.update_broker_config(address, {"brokerPermission": wanted})
+    except BrokerError as error:
+        return f"brokerPermission={wanted} is not set at {address}, so the next leader registers as before: {error}"
+    return ""
 
 
 async def look(admin: Admin, broker_name: str) -> Leftovers:
