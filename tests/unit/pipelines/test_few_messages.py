@@ -10,12 +10,12 @@ import pytest
 
 from tianzhou.cli.output import Output
 from tianzhou.cli.pipelines.reporting import Report
-from tianzhou.errors import ConfigError
-from tianzhou.model import MessageQueue
+from tianzhou.errors import ClientError, ConfigError
+from tianzhou.model import MessageExt, MessageQueue, PullResult, PullStatus
 from tianzhou.pipelines.conditions import condition_of
 from tianzhou.pipelines.few_dead_letters import LETTER_COLUMNS, Causes, letter_of
 from tianzhou.pipelines.few_messages import Span, send_in_order
-from tianzhou.pipelines.few_replayed import Checkpoint, Pace, Place, is_begun, is_sparks, place_of
+from tianzhou.pipelines.few_replayed import STEPS, Checkpoint, Pace, Place, is_begun, is_sparks, place_of, replay
 
 ROWS = [
     {"reason": "Timeout", "keys": "k1", "reconsumeTimes": 16, "originTopic": "orders"},
@@ -236,3 +236,40 @@ def test_progress_on_a_terminal_is_a_bar(monkeypatch, capsys):
     assert "25%" in shown
     assert "50 sent" in shown
     assert "50/s" in shown
+
+
+class OneQueue:
+    """A queue of messages, for a replay to read, and a producer that fails at a message."""
+
+    def __init__(self, count, fails_at):
+        self._messages = [
+            MessageExt("orders", b"x", 0, {}, "broker-a", 0, number, 3, 0, 4, "h", 5, "h", 0, 0, 7, 8, f"id{number}")
+            for number in range(count)
+        ]
+        self._fails_at = fails_at
+        self.sent = []
+
+    async def pull(self, queue, begin, count, *, tags):
+        found = self._messages[begin : begin + count]
+        return PullResult(PullStatus.FOUND, begin + len(found), 0, len(self._messages), found)
+
+    async def send(self, message):
+        if len(self.sent) == self._fails_at:
+            raise ClientError("the broker is away")
+        self.sent.append(message)
+
+
+async def test_a_replay_that_fails_goes_on_behind_the_last_step_that_was_sent(tmp_path):
+    checkpoint = Checkpoint(str(tmp_path / "replay"))
+    pace = Pace(STEPS * 3)
+    begun = Place("orders", "again", (span(0, 0, 8),))
+    first = OneQueue(8, fails_at=6)
+    work = {"tags": None, "wanted": lambda message: True, "pace": pace, "progress": lambda read, sent: None}
+    with checkpoint.held():
+        with pytest.raises(ClientError, match="away"):
+            await replay(first, first, checkpoint, begun, **work)
+        left = checkpoint.place("orders", "again")
+        assert left.spans == (span(0, 6, 8),)
+        second = OneQueue(8, fails_at=-1)
+        assert await replay(second, second, checkpoint, left, **work) == 2
+    assert len(first.sent) + len(second.sent) == 8
