@@ -50,11 +50,14 @@ async def test_users_of_a_master_are_at_its_slave_and_are_caught_up(tmp_path: Pa
             while not await knows(slave, "alice"):
                 pass
         await create("bob")
+        await ask(client, master.address, RequestCode.AUTH_DELETE_USER, username="alice")
         async with broker(tmp_path, namesrv, "SLAVE", 1) as slave:
             while not await knows(slave, "bob"):
                 pass
-            await ask(client, master.address, RequestCode.AUTH_DELETE_USER, username="alice")
             while await knows(slave, "alice"):
+                pass
+            await ask(client, master.address, RequestCode.AUTH_DELETE_USER, username="bob")
+            while await knows(slave, "bob"):
                 pass
             assert await knows(slave, "root")
 

@@ -9,18 +9,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 from tianzhou.broker.replication.table_answers import START, TERM, Source, SourceAnswers, refusal
 from tianzhou.broker.state import Tables
 from tianzhou.broker.tables.consumer_offsets import SEPARATOR, split_key
 from tianzhou.clock import Clock
-from tianzhou.errors import BrokerError, ConnectionLost, RemotingError, TianzhouError
+from tianzhou.errors import BrokerError, ConnectionLost, RemotingError, StoreUnreadable, TianzhouError
 from tianzhou.model import DataVersion, TopicConfig
 from tianzhou.records.checksum import Octets
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.users.user_store import UserStore
+from tianzhou.store.files.config_file import JsonFile
 from tianzhou.store.store import MessageStore
 from tianzhou.troubles import Troubles
 from tianzhou.wire.bodies.groups import SUBSCRIPTION_GROUP_TABLE
@@ -31,6 +34,8 @@ from tianzhou.wire.fields import write_header
 from tianzhou.wire.json_dialect import loads
 
 WORK: Final = "tables of the master"
+LISTED: Final = "tablesOfMaster.json"
+"""File with the entries that the master has listed."""
 PERIOD_S: Final = 1.0
 """Seconds between two rounds. RocketMQ lets a minute pass (4.9: ten seconds); a fail-over forgets its commits."""
 _REST: Final = 20
@@ -65,6 +70,8 @@ class MetadataSync:
         term: the term of this member's group; -1 outside of a group.
         log: the tables in the group's log, which hold the tables of a leader of ours; None outside of a group.
         users: users and policies of this broker; None when it has none.
+        folder: where a slave notes which entries its master has listed, so that it follows deletions of the time in
+            which it is away; None outside of a pair.
 
     Attributes:
         leader_is_apache: whether the last answer came from a broker of Apache's, or of an older version of ours.
@@ -82,6 +89,7 @@ class MetadataSync:
         term: Callable[[], int] = lambda: -1,
         log: TablesInLog | None = None,
         users: UserStore | None = None,
+        folder: Path | None = None,
     ) -> None:
         self._users = users
         self._log = log
@@ -98,6 +106,10 @@ class MetadataSync:
         self._master = master
         self._answers = SourceAnswers()
         self._offsets_before: dict[str, dict[int, int]] = {}
+        self._listed = None if folder is None else JsonFile(folder / LISTED)
+        if self._listed is not None:
+            with suppress(StoreUnreadable):  # then no deletion is followed that this start has not seen
+                self._listed.load(self._answers.load)
         self._refusal = ""
         self._users_refused = False
         self._failing = False
@@ -110,9 +122,6 @@ class MetadataSync:
         """
         while True:
             began_s, rest_s, master = self._clock.monotonic(), 0.0, self._master()
-            if not master:
-                # This broker may be the master now, and change its tables.
-                self._begin(None)
             if master:
                 try:
                     await self.round()
@@ -177,6 +186,7 @@ class MetadataSync:
                 raise
             except TianzhouError as error:
                 failure = error
+        await self._note_listed()
         if failure is not None:
             raise failure
         if self._log is not None and not self.leader_is_apache and self._answers.is_known_to_serve:
@@ -206,10 +216,19 @@ class MetadataSync:
         assert self._users is not None
         found = loads(body)["users"]
         gone = self._answers.deleted(RequestCode.READ_USERS, found)
-        await self._users.take_entries(found, gone)
+        # The note comes first: a user that is here and not noted would outlive its deletion while this broker is away.
         self._answers.note(RequestCode.READ_USERS, DataVersion(), found)
+        await self._note_listed()
+        await self._users.take_entries(found, gone)
 
-    def _begin(self, source: Source | None) -> None:
+    async def _note_listed(self) -> None:
+        """Note on the disk which entries the master has listed."""
+        if self._listed is not None and self._answers.changed:
+            self._answers.changed = False
+            with suppress(OSError):  # the disk's state is known from the tables' own files
+                await asyncio.to_thread(self._listed.persist, self._answers.to_json())
+
+    def _begin(self, source: Source) -> None:
         if self._answers.begin(source):
             self._offsets_before = {}
 

@@ -215,7 +215,10 @@ class Replication:
         supervisor.own(WORK, lambda: self._follower.run(supervisor))
         # Whose log is not this one's is not asked for tables, either: it is away, or has lost what groups read here.
         master = lambda: self.master if self.agrees_with_master else ""  # noqa: E731
-        tables_of_master = MetadataSync(tables, client, self._clock, master, self._store, users=self._users)
+        folder = self._store.settings.root / "config"
+        tables_of_master = MetadataSync(
+            tables, client, self._clock, master, self._store, users=self._users, folder=folder
+        )
         supervisor.own(TABLES, lambda: tables_of_master.run(supervisor.troubles))
 
     async def _have_read(self, client: RemotingClient, entry: LogEntry) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from tianzhou.model import DataVersion
 
@@ -56,9 +56,14 @@ def refusal(fields: Mapping[str, str], term: int) -> str:
 
 
 class SourceAnswers:
-    """The last answers of one source, by table, to compare the next ones with."""
+    """The last answers of one source, by table, to compare the next ones with.
+
+    Attributes:
+        changed: whether other entries were listed than before; reset by who notes them on the disk.
+    """
 
     def __init__(self) -> None:
+        self.changed = False
         self._source: Source | None = None
         self._names: dict[int, frozenset[str]] = {}
         self._versions: dict[int, DataVersion] = {}
@@ -68,7 +73,7 @@ class SourceAnswers:
         """Whether a source has answered that says that it serves as master."""
         return self._source is not None and bool(self._source.start)
 
-    def begin(self, source: Source | None) -> bool:
+    def begin(self, source: Source) -> bool:
         """Forget the answers when another source answers; return whether it is another one."""
         if source == self._source:
             return False
@@ -99,7 +104,22 @@ class SourceAnswers:
             return frozenset()
         return self._names.get(table, frozenset()).difference(names)
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the source and the entries that it listed as JSON values, for the next start of this broker."""
+        if self._source is None:
+            return {}
+        listed = {str(table): sorted(names) for table, names in self._names.items()}
+        return {"address": self._source.address, "start": self._source.start, "listed": listed}
+
+    def load(self, value: Mapping[str, Any]) -> None:
+        """Take over what `to_json` returned in an earlier start, outside of a group."""
+        if value.get("address") and value.get("start"):
+            self._source = Source(str(value["address"]), str(value["start"]), -1)
+            self._names = {int(table): frozenset(map(str, names)) for table, names in value["listed"].items()}
+
     def note(self, table: int, version: DataVersion, names: Iterable[str]) -> None:
         """Note an answer that was taken."""
         self._versions[table] = version
-        self._names[table] = frozenset(names)
+        listed = frozenset(names)
+        self.changed |= listed != self._names.get(table)
+        self._names[table] = listed
