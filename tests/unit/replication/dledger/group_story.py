@@ -162,7 +162,9 @@ class Story:
             network.lossy = rng.choice((0.0, 0.0, 0.02, 0.2))
             network.slowest_ms = rng.choice((2, 20, 20, 120))
         elif what < 0.93:
-            node.expire(rng.randint(1, 30))
+            # A node whose log begins behind the point where another life parted cannot compare that life with its own.
+            if not any(isinstance(other, OurNode) and other.replaced for other in self.nodes):
+                node.expire(rng.randint(1, 30))
         elif what < 0.96:
             node.hand_over(rng.choice(self.nodes).name)
         elif isinstance(node, OurNode) and self._may_lose_power(node):
