@@ -234,9 +234,11 @@ class GroupReplication(Replication):
 
     @property
     def mastership(self) -> Mastership | None:
-        """The group, its members and the term in which this member leads; None while it does not lead."""
+        """The group, its members, its identity and the term in which this member leads; None while it does not lead."""
         node = self.node
-        return None if self.is_slave else Mastership(node.group, frozenset(node.addresses), node.standing.term)
+        if self.is_slave:
+            return None
+        return Mastership(node.group, frozenset(node.addresses), node.standing.term, node.group_id)
 
     async def leave(self) -> None:
         """Hand the lead over before this member stops; it serves until the other member leads."""
