@@ -1,7 +1,6 @@
 """The broker as a whole: the only file that knows all its parts (broker.md §3).
 
-Start: lock and recover the store, load the tables, listen, register. Stop: unregister, stop listening and end
-what waits, write the tables, close the store.
+Start: lock and recover the store, load the tables, listen, register. Stop: unregister, stop listening, write tables, close.
 """
 
 from __future__ import annotations

@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import ssl
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
-from math import inf
 from typing import Final, NamedTuple, Self
 
 from tianzhou.clock import Clock
-from tianzhou.errors import ConnectionLost, StoreError, TianzhouError
+from tianzhou.errors import StoreError, TianzhouError
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.server import RemotingServer
@@ -25,6 +23,7 @@ from tianzhou.replication.dledger.ready import HardState, Ready, Role, Send, Sta
 from tianzhou.replication.group_clients import answer_client
 from tianzhou.replication.group_timings import timings_of
 from tianzhou.replication.port_protection import UNPROTECTED, PortProtection
+from tianzhou.replication.silent_peers import SilentPeers
 from tianzhou.store.entries.entry_log import EntryLog
 from tianzhou.store.flags import RunningFlag
 from tianzhou.store.settings import parse_peers
@@ -36,7 +35,6 @@ from tianzhou.wire.command import Command
 BROKER_ADDRESS: Final = "brokerAddr"
 """Header field of our nodes' requests and of answers to heart-beats: where the node's broker serves clients."""
 _TICK_S: Final = 0.02
-_ENDS_AT_ONCE_S: Final = 3.0
 _BEAT: Final = dledger.HeartBeatResponse
 
 _log = logging.getLogger(__name__)
@@ -109,8 +107,7 @@ class GroupNode:
         self._peers = parse_peers(settings.d_leger_peers)
         self._protection = protection
         self._client = RemotingClient(clock=clock, hooks=protection.hooks, tls=protection.context)
-        self._answered_s: dict[str, float] = {}
-        self._silent: set[str] = set()
+        self._silence = SilentPeers(settings.d_leger_group, self._peers)
         self._stack = AsyncExitStack()
         self._member: Member | None = None
         self._failed: asyncio.Future[None] | None = None
@@ -461,8 +458,7 @@ class GroupNode:
         try:
             command = Command(code, fields=fields, body=dledger.encode(send.request))
             reply = await self._client.invoke(self._peers[send.peer], command, send.limit_ms)
-            self._answered_s[send.peer] = self._clock.monotonic()
-            self._silent.discard(send.peer)
+            self._silence.answered(send.peer, self._clock.monotonic())
             if address := reply.fields.get(BROKER_ADDRESS):
                 self._addresses[send.peer] = address[:255]
             if reply.code == DLedgerResponseCode.SUCCESS:
@@ -470,21 +466,9 @@ class GroupNode:
             elif reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 response = Unsupported()
         except TianzhouError as error:
-            self._note_silence(send.peer, error)
+            self._silence.note(send.peer, error, self._clock.monotonic())
         if self._member is not None:
             self._step(partial(self._member.answered, send.number, response))
-
-    def _note_silence(self, peer: str, error: TianzhouError) -> None:
-        """Log why a node does not answer; where TLS may be the reason as a warning, once until it answers again."""
-        text = f"group {self.group}: {peer} at {self._peers[peer]} does not answer: {error}"
-        # One that has just answered has ended, or is being restarted.
-        since_s = self._clock.monotonic() - self._answered_s.get(peer, -inf)
-        ends_at_once = isinstance(error, ConnectionLost) and since_s > _ENDS_AT_ONCE_S
-        if peer in self._silent or not (ends_at_once or isinstance(error.__cause__, ssl.SSLError)):
-            _log.debug("%s", text)
-            return
-        self._silent.add(peer)
-        _log.warning("%s", text)
 
     # what others want
 

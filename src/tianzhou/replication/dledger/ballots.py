@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tianzhou.replication.dledger.joint import lacks_committed
+from tianzhou.replication.dledger.membership.joint import lacks_committed
 from tianzhou.replication.dledger.node import MOST_TERM_STEP, Node
 from tianzhou.wire.bodies.dledger import PreVoteRequest, VoteRequest, VoteResponse, VoteResult
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from tianzhou.replication.dledger.asks import Reply, Unsupported
-from tianzhou.replication.dledger.joint import marks_of
+from tianzhou.replication.dledger.membership.joint import marks_of
 from tianzhou.replication.dledger.node import MOST_TERM_STEP, Node
 from tianzhou.wire.bodies.dledger import (
     IDENTIFYING,

@@ -10,10 +10,10 @@ from tianzhou.replication.dledger.asks import Reply, Unsupported
 from tianzhou.replication.dledger.campaign import Campaign
 from tianzhou.replication.dledger.entry_log import EntryLog
 from tianzhou.replication.dledger.following import Following
-from tianzhou.replication.dledger.identity import drawn_id
 from tianzhou.replication.dledger.leading import Leading
-from tianzhou.replication.dledger.node import MOST_TERM_STEP, NO_DOUBT, Node
-from tianzhou.replication.dledger.outsiders import Outsiders, may_be_disjoint, outside_ids
+from tianzhou.replication.dledger.membership.admission import ANSWERS, Admission
+from tianzhou.replication.dledger.membership.identity import drawn_id
+from tianzhou.replication.dledger.node import NO_DOUBT, Node
 from tianzhou.replication.dledger.push_answers import PushAnswers
 from tianzhou.replication.dledger.ready import Committed, HardState, Opening, Ready, Role, Standing
 from tianzhou.replication.dledger.stretch_answers import StretchAnswers
@@ -24,28 +24,15 @@ from tianzhou.wire.bodies.dledger import (
     HeartBeatResponse,
     PreVoteRequest,
     PushRequest,
-    PushResponse,
     Request,
-    Response,
     StretchRequest,
-    StretchResponse,
     TransferRequest,
-    TransferResponse,
     VoteRequest,
-    VoteResponse,
 )
 from tianzhou.wire.codes import DLedgerResponseCode as Code
 
 __all__ = ["Member", "Unsupported"]
 
-_ANSWERS: Final[dict[type[Request], type[Response]]] = {
-    VoteRequest: VoteResponse,
-    PreVoteRequest: VoteResponse,
-    HeartBeatRequest: HeartBeatResponse,
-    PushRequest: PushResponse,
-    StretchRequest: StretchResponse,
-    TransferRequest: TransferResponse,
-}
 _DEFAULTS: Final = Timings()
 _UNFIT_ROUNDS: Final = 3
 """Times that a follower waits for its leader, for which an unfit node leaves the election to others."""
@@ -139,10 +126,7 @@ class Member:
         self._pushes: PushAnswers | None = None
         self._stretches: StretchAnswers | None = None
         self._transfer = Transfer(node, preferred_leaders, self._stand_at_once)
-        self._members = frozenset((*node.others, node.self_id))
-        self._outsiders = Outsiders(timings.heartbeat_interval_ms, 2 * timings.leader_wait_ms)
-        self._bar = ""
-        """Why the shell wants this node not to lead."""
+        self._admission = Admission(node)
         self._vote_ms = self._raised_ms = 0
         self._candidate_ms = now_ms
         self._again = False
@@ -157,7 +141,7 @@ class Member:
         node = self._node
         for then in node.asks.overdue(now_ms):
             then(None)
-        self._judge_bar()
+        self._admission.judge(leads=self._leading is not None)
         if self._leading is not None:
             self._leading.tick()
         elif self._following is not None and self._pushes is not None:
@@ -188,18 +172,10 @@ class Member:
         """
         self._begin(now_ms)
         node = self._node
-        # Members of another group of this name do not count. A node that is alone has drawn its identity by itself, so
-        # the others have another one.
-        is_foreign = bool(node.others and request.group_id) and request.group_id != node.identity.claim
-        if names := outside_ids(
-            request, group=node.group, self_id=node.self_id, members=self._members, is_foreign=is_foreign
-        ):
-            self._outsiders.heard(names, now_ms, leads=not isinstance(request, VoteRequest))
-        if (code := self._stranger(request)) is not None:
-            node.answer(ticket, _ANSWERS[type(request)](), code=code)
-        elif self._refused(request):
-            self._answer_refused(ticket, request)
-        elif isinstance(request, PreVoteRequest):
+        if self._admission.refuse(ticket, request):
+            self._settle()
+            return
+        if isinstance(request, PreVoteRequest):
             following = self._following
             lives = self._leading is not None or (
                 following is not None and now_ms - following.heard_ms < node.timings.leader_wait_ms
@@ -212,48 +188,12 @@ class Member:
         elif isinstance(request, TransferRequest):
             self._transfer.requested(ticket, request, self._leading)
         elif (refused := self._not_leader(request)) is not None:
-            node.answer(ticket, _ANSWERS[type(request)](), code=refused)
+            node.answer(ticket, ANSWERS[type(request)](), code=refused)
             if refused is Code.EXPIRED_TERM and isinstance(request, HeartBeatRequest) and not request.tianzhou:
                 self._raise_term_of(str(request.leader_id))
         else:
             self._led(ticket, request)
         self._settle()
-
-    def _refused(self, request: Request) -> bool:
-        """Whether a request counts for nothing: it is of another group, or this node follows no further."""
-        node, identity = self._node, self._node.identity
-        if not identity.refuses(request):
-            is_own = request.group_id == identity.group_id or not identity.group_id
-            if identity.halted and not identity.lasting and is_own:
-                identity.halted = ""
-            return bool(identity.halted)
-        peer, theirs = str(request.leader_id), request.group_id or "none"
-        reason = (
-            f"this node has the identity {identity.group_id} of the group {node.group}, and {peer} has the identity "
-            f"{theirs}"
-        )
-        if identity.refusal_due(peer, node.now_ms):
-            node.complain(f"{reason}: its requests are refused. Check which of both has a folder of another group")
-        leads = not isinstance(request, VoteRequest | TransferRequest)
-        if leads and node.leader is None and not identity.lasting:
-            text = (
-                f"{reason}, and {peer} leads the other members: this node keeps its log and follows no further. Move "
-                f"the folder of {node.self_id} aside and start it with an empty folder"
-            )
-            node.halt(text, lasting=False)
-        return True
-
-    def _answer_refused(self, ticket: object, request: Request) -> None:
-        node, log = self._node, self._node.log
-        code = Code.UNKNOWN_GROUP if node.identity.refuses(request) else Code.ILLEGAL_MEMBER_STATE
-        response = _ANSWERS[type(request)]()
-        if isinstance(response, PushResponse | StretchResponse):
-            # Apache's leaders know no other code for a log that differs.
-            code = Code.INCONSISTENT_STATE
-            response.begin_index, response.end_index = log.begin_index, log.end_index
-        if isinstance(response, PushResponse) and isinstance(request, PushRequest) and request.entries:
-            response.index, response.count = request.entries[0].index, len(request.entries)
-        node.answer(ticket, response, code=code)
 
     def _raise_term_of(self, leader: str) -> None:
         """Let one of Apache's leaders know that there is a later term.
@@ -266,21 +206,6 @@ class Member:
         if node.role is Role.CANDIDATE and node.now_ms >= self._raised_ms:
             self._raised_ms = node.now_ms + node.timings.leader_wait_ms
             node.ask(leader, HeartBeatRequest(), node.timings.request_limit_ms, lambda reply: None)
-
-    def _stranger(self, request: Request) -> Code | None:
-        """Why a request is none for this node."""
-        node = self._node
-        if request.remote_id != node.self_id:
-            return Code.UNKNOWN_MEMBER
-        if request.group != node.group:
-            return Code.UNKNOWN_GROUP
-        if isinstance(request, VoteRequest | TransferRequest):
-            return None
-        if request.leader_id == node.self_id:
-            return Code.UNEXPECTED_MEMBER
-        if request.leader_id not in node.others:
-            return Code.UNKNOWN_MEMBER
-        return None if request.term <= node.term + MOST_TERM_STEP else Code.UNEXPECTED_ARGUMENT
 
     def _not_leader(self, request: Request) -> Code | None:
         """Why who sent a request does not lead this node; None when it does, from now on at the latest."""
@@ -407,24 +332,9 @@ class Member:
             now_ms: the time.
         """
         self._begin(now_ms)
-        self._bar = why
-        self._judge_bar()
+        self._admission.bar(why)
+        self._admission.judge(leads=self._leading is not None)
         self._settle()
-
-    def _judge_bar(self) -> None:
-        """Step down, once and with the reason, when this node must not lead."""
-        node = self._node
-        why, outsiders = self._bar, self._outsiders.present(node.now_ms)
-        if not why and may_be_disjoint(len(self._members), len(outsiders), leads=any(outsiders.values())):
-            why = (
-                f"dLegerPeers of this node names {', '.join(sorted(self._members))}, and members of the group that it "
-                f"does not name speak to this node: {', '.join(sorted(outsiders))}; give all members one list"
-            )
-        if why and not node.barred:
-            node.complain(f"{node.self_id} does not lead: {why}")
-        node.barred = why
-        if why and self._leading is not None:
-            node.end_term(node.term)
 
     @property
     def barred(self) -> str:
@@ -494,7 +404,7 @@ class Member:
         node, campaign = self._node, self._campaign
         if campaign is not None and campaign.won:
             self._campaign = None
-            self._note_strangers(campaign)
+            self._admission.note_strangers(campaign)
             if campaign.earnest:
                 self._lead(campaign)
             else:
@@ -503,7 +413,7 @@ class Member:
                 return
         elif campaign is not None and campaign.ended:
             self._campaign = None
-            self._note_strangers(campaign)
+            self._admission.note_strangers(campaign)
             if campaign.earnest:
                 self._again = not campaign.split
             self._wait(campaign.pause_ms)
@@ -513,20 +423,6 @@ class Member:
             return
         if self.standing != self._stood:
             self._stood = node.out.standing = self.standing
-
-    def _note_strangers(self, campaign: Campaign) -> None:
-        """Follow no further while most nodes have another identity; follow again when they do not."""
-        node, identity = self._node, self._node.identity
-        if len(campaign.strangers) >= node.quorum:
-            others = ", ".join(f"{peer} has {theirs}" for peer, theirs in sorted(campaign.strangers.items()))
-            node.halt(
-                f"this node has the identity {identity.group_id} of the group {node.group}, and {others}: it "
-                f"keeps its log and follows no further. Move the folder of {node.self_id} aside and start it with an "
-                "empty folder, unless the other members have the folders of another group",
-                lasting=False,
-            )
-        elif identity.halted and not identity.lasting:
-            identity.halted = ""
 
     def _lead(self, campaign: Campaign) -> None:
         node = self._node

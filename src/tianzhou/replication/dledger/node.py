@@ -8,8 +8,8 @@ from typing import Any, Final
 from tianzhou.errors import ConfigError
 from tianzhou.replication.dledger.asks import Asks, Then
 from tianzhou.replication.dledger.entry_log import EntryLog
-from tianzhou.replication.dledger.identity import Identity
 from tianzhou.replication.dledger.log_view import LogView
+from tianzhou.replication.dledger.membership.identity import Identity
 from tianzhou.replication.dledger.outbox import Outbox
 from tianzhou.replication.dledger.ready import Answer, Committed, HardState, Keep, Role, Send
 from tianzhou.replication.dledger.timings import Timings

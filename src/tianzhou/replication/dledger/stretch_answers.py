@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from tianzhou.errors import ProtocolError
 from tianzhou.records.entry import EntryHeader
 from tianzhou.replication.dledger.following import Following
-from tianzhou.replication.dledger.joint import differs_from, first_of_term
+from tianzhou.replication.dledger.membership.joint import differs_from, first_of_term
 from tianzhou.replication.dledger.node import Node
 from tianzhou.replication.dledger.raw_entries import headers_of, same_entry
 from tianzhou.wire.bodies.dledger import MOST_ENTRIES, StretchRequest, StretchResponse

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from tianzhou.replication.dledger.asks import Reply, Unsupported
-from tianzhou.replication.dledger.joint import joint_at
+from tianzhou.replication.dledger.membership.joint import joint_at
 from tianzhou.replication.dledger.node import Node
 from tianzhou.replication.dledger.progress import Leader, Progress
 from tianzhou.wire.bodies.dledger import StretchRequest, StretchResponse

@@ -8,8 +8,8 @@ from memory_log import MemoryLog
 from our_node import OurNode
 
 from tianzhou.records.entry import HEADER_SIZE, decode_header
-from tianzhou.replication.dledger.identity import drawn_id
-from tianzhou.replication.dledger.joint import first_of_term
+from tianzhou.replication.dledger.membership.identity import drawn_id
+from tianzhou.replication.dledger.membership.joint import first_of_term
 from tianzhou.replication.dledger.node import NO_DOUBT
 from tianzhou.replication.dledger.ready import HardState, Keep, Opening
 

@@ -15,7 +15,7 @@ from memory_log import MemoryLog
 from our_node import OurNode
 
 from tianzhou.records.opening import opening_group_id
-from tianzhou.replication.dledger.joint import joint_at, marks_of
+from tianzhou.replication.dledger.membership.joint import joint_at, marks_of
 from tianzhou.replication.dledger.ready import HardState, Keep, Opening, Role
 from tianzhou.wire.bodies.dledger import (
     IDENTIFYING,

@@ -11,7 +11,7 @@ from member_desk import TIMINGS, Desk
 from our_node import OurNode
 from test_leading_entries import leader, took
 
-from tianzhou.replication.dledger.outsiders import MOST, Outsiders, may_be_disjoint, outside_ids
+from tianzhou.replication.dledger.membership.outsiders import MOST, Outsiders, may_be_disjoint, outside_ids
 from tianzhou.replication.dledger.ready import Role
 from tianzhou.wire.bodies.dledger import HeartBeatRequest, PreVoteRequest, Request, TransferRequest, VoteRequest
 from tianzhou.wire.codes import DLedgerResponseCode as Code

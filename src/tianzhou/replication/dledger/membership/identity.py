@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from tianzhou.repeats import Repeats
 from tianzhou.replication.dledger.entry_log import EntryLog
-from tianzhou.replication.dledger.joint import logged_group_id, shares_entry
+from tianzhou.replication.dledger.membership.joint import logged_group_id, shares_entry
 from tianzhou.wire.bodies.dledger import IDENTIFYING, Request, TransferRequest, VoteRequest
 
 _REFUSAL_SPAN_S = 60.0
