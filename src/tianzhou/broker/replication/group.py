@@ -13,7 +13,7 @@ from tianzhou.broker.registration.name_servers import NameServers
 from tianzhou.broker.replication.member_tables import BROKER_PERMISSION
 from tianzhou.broker.replication.metadata_sync import MetadataSync
 from tianzhou.broker.replication.replication import LOOK_EVERY_S, AllWritten, Duties, Replication
-from tianzhou.broker.replication.table_answers import SERVING, TERM
+from tianzhou.broker.replication.table_answers import COMPLETE, SERVING, TERM
 from tianzhou.broker.replication.table_requests import TableRequests, Wrap
 from tianzhou.broker.replication.tables_log import NOTE, TablesLog
 from tianzhou.broker.replication.tables_log import WORK as TABLES_IN_LOG
@@ -264,7 +264,12 @@ class GroupReplication(Replication):
     def table_fields(self) -> dict[str, str]:
         """Return the header fields of answers with a whole table, with the term of the group."""
         serving = not self.is_slave and self.node.still_leads()
-        return super().table_fields() | {SERVING: "true" if serving else "false", TERM: str(self.node.standing.term)}
+        complete = self.log is not None and self.log.complete
+        return super().table_fields() | {
+            SERVING: "true" if serving else "false",
+            COMPLETE: "true" if complete else "false",
+            TERM: str(self.node.standing.term),
+        }
 
     def runtime_info(self) -> dict[str, str]:
         """This member's place in its group; Apache's brokers say nothing of theirs."""

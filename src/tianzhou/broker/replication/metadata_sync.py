@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from tianzhou.broker.replication.table_answers import START, TERM, Source, SourceAnswers, refusal
+from tianzhou.broker.replication.table_answers import COMPLETE, START, TERM, Source, SourceAnswers, refusal
 from tianzhou.broker.state import Tables
 from tianzhou.broker.tables.consumer_offsets import SEPARATOR, split_key
 from tianzhou.clock import Clock
@@ -36,6 +36,8 @@ from tianzhou.wire.json_dialect import loads
 WORK: Final = "tables of the master"
 LISTED: Final = "tablesOfMaster.json"
 """File with the entries that the master has listed."""
+APACHE_COMPLETE_S: Final = 30.0
+"""Seconds after which the tables of a leader of Apache's that still leads are taken for all that the group has."""
 PERIOD_S: Final = 1.0
 """Seconds between two rounds. RocketMQ lets a minute pass (4.9: ten seconds); a fail-over forgets its commits."""
 _REST: Final = 20
@@ -94,6 +96,8 @@ class MetadataSync:
         self._users = users
         self._log = log
         self.leader_is_apache = False
+        self._leader_is_complete = False
+        self._source_since_s = 0.0
         self._term = term
         self._stored_queues = stored_queues
         self._period_s = period_s
@@ -180,6 +184,7 @@ class MetadataSync:
                     return
                 self._begin(Source(master, reply.fields.get(START, ""), term))
                 self.leader_is_apache = TERM not in reply.fields
+                self._leader_is_complete = reply.fields.get(COMPLETE) == "true"
                 if (more := take(reply.body)) is not None:
                     await more
             except RemotingError:
@@ -189,9 +194,18 @@ class MetadataSync:
         await self._note_listed()
         if failure is not None:
             raise failure
-        if self._log is not None and not self.leader_is_apache and self._answers.is_known_to_serve:
-            # All tables of a leader of ours are here; its log has what changes from now on.
+        if self._log is not None and self._has_all_tables():
             self._log.complete = True
+
+    def _has_all_tables(self) -> bool:
+        """Whether the tables that were taken are all that the group has.
+
+        A leader of ours says so. A former leader of Apache's that has restarted with an empty folder is asked for a few
+        seconds at most: until the others elect another one.
+        """
+        if not self.leader_is_apache:
+            return self._leader_is_complete
+        return self._clock.monotonic() - self._source_since_s >= APACHE_COMPLETE_S
 
     def _is_in_log(self, code: RequestCode) -> bool:
         """Whether the group's log brings a table. Offsets that were committed here are handed over all the same."""
@@ -231,6 +245,7 @@ class MetadataSync:
     def _begin(self, source: Source) -> None:
         if self._answers.begin(source):
             self._offsets_before = {}
+            self._source_since_s = self._clock.monotonic()
 
     def _refused(self, master: str, fields: Mapping[str, str], term: int) -> bool:
         """Whether the answer must not be taken; log the reason when it is another one than before."""

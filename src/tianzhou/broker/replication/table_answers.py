@@ -18,6 +18,8 @@ SERVING: Final = "tableServing"
 """Header field of an answer with a table: `true` while the broker serves as master. Apache's brokers send none."""
 START: Final = "tableStart"
 """Header field of an answer with a table: the time at which the broker started, in ms. It tells two starts apart."""
+COMPLETE: Final = "tableComplete"
+"""Header field of an answer with a table: `true` while a member of a group is known to have all tables."""
 TERM: Final = "dLegerTerm"
 """Header field of an answer with a table: the term of the broker in its DLedger group."""
 

@@ -80,7 +80,8 @@ class ConsumerOffsets:
             if queues is None:
                 queues = self._committed[key] = {}
                 self._note(key)
-        if self.unlogged is not None:
+        if self.unlogged is not None and queues.get(queue_id) != offset:
+            # Consumers commit again and again where they are; that must not grow the log.
             marks = self.unlogged.setdefault(key, {})
             marks[queue_id] = marks.get(queue_id, False) or offset < queues.get(queue_id, 0)
         queues[queue_id] = offset

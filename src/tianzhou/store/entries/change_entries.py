@@ -27,7 +27,7 @@ from tianzhou.store.log.log_copy import LogCopy
 from tianzhou.store.queues.open_queues import OpenQueues
 from tianzhou.store.settings import StoreSettings
 
-_ENTRIES_PER_STEP: Final = 2_000
+_ENTRIES_PER_STEP: Final = 500
 _MOST_OPENINGS: Final = 100
 """Elections before the first leader served; more of them are not looked through."""
 

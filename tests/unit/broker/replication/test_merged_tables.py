@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from tianzhou.broker.replication.metadata_sync import MetadataSync
-from tianzhou.broker.replication.table_answers import SERVING, START, TERM, refusal
+from tianzhou.broker.replication.metadata_sync import APACHE_COMPLETE_S, MetadataSync
+from tianzhou.broker.replication.table_answers import COMPLETE, SERVING, START, TERM, refusal
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.state import Tables, make_tables
 from tianzhou.model import DataVersion, SubscriptionGroupConfig, TopicConfig
@@ -19,6 +19,7 @@ from tianzhou.wire.bodies.groups import SUBSCRIPTION_GROUP_TABLE, SubscriptionGr
 from tianzhou.wire.bodies.topics import TOPIC_TABLE, TopicTable
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
+from tianzhou.wire.fields import read_header
 from tianzhou.wire.json_dialect import dumps
 
 pytestmark = pytest.mark.runner.with_args(run)
@@ -41,6 +42,7 @@ class Master:
         self.offsets: dict[str, dict[str, int]] = {}
         self.delays: dict[str, int] = {}
         self.version = 0
+        self.commits: list[tuple[str, int]] = []
 
     def change(self, *topics: str, groups: tuple[str, ...] = (), **offsets: int) -> None:
         """Replace the tables."""
@@ -55,6 +57,10 @@ class Master:
         self.version = 1
 
     async def invoke(self, address: str, command: Command, limit_ms: float) -> Command:
+        if command.code == RequestCode.UPDATE_CONSUMER_OFFSET:
+            header = read_header(command)
+            self.commits.append((header.consumer_group, header.commit_offset))
+            return command.reply(0)
         version = DataVersion(self.version, self.version)
         body = {
             RequestCode.GET_ALL_TOPIC_CONFIG: TOPIC_TABLE.dumps(TopicTable(self.topics, version)),
@@ -70,16 +76,17 @@ class Master:
 class Follower:
     """A member or slave with its own tables."""
 
-    def __init__(self, master: Master, term: int = -1) -> None:
+    def __init__(self, master: Master, term: int = -1, log: Any = None) -> None:
         self.term = term
         self.address = "leader:1"
         self.tables: Tables = make_tables(BrokerSettings(), StoreSettings(), 1)
         self.tables.offsets.own = {}
         self.deleted: list[str] = []
         store = SimpleNamespace(end_offset=0, delete_topic_before=lambda name, _: not self.deleted.append(name))
+        self.clock = VirtualClock()
         self.sync = MetadataSync(
-            self.tables, cast("Any", master), VirtualClock(), lambda: self.address, cast("Any", store),
-            term=lambda: self.term,
+            self.tables, cast("Any", master), self.clock, lambda: self.address, cast("Any", store),
+            term=lambda: self.term, log=log,
         )  # fmt: skip
 
     def offset(self, group: str) -> int | None:
@@ -166,6 +173,38 @@ async def test_a_master_that_deletes_and_resets_is_followed(master: Master) -> N
     assert follower.tables.groups.forbidden == {"one": {"bills": 4}}
     assert follower.offset("one") == 3
     assert follower.deleted == ["bills"]
+
+
+async def test_a_member_that_lacks_tables_asks_until_a_leader_that_has_all_of_them_has_answered(master: Master) -> None:
+    log = SimpleNamespace(complete=False)
+    follower = Follower(master, term=3, log=log)
+    master.fields = ours(1, term=3) | {COMPLETE: "false"}
+    await follower.sync.round()
+    assert has_everything(follower)
+    assert not log.complete
+    master.fields = ours(1, term=3) | {COMPLETE: "true"}
+    await follower.sync.round()
+    assert log.complete
+    # From now on the group's log has the changes, in their order.
+    master.change("orders", "bills", "new", groups=("one", "two"), one=30, two=7)
+    await follower.sync.round()
+    assert "new" not in follower.tables.topics.all()
+    assert follower.offset("one") == 25
+    # Offsets that were committed here reach the leader all the same.
+    follower.tables.offsets.commit("one", "orders", 0, 40, 1)
+    await follower.sync.round()
+    assert follower.tables.offsets.own == {}
+    assert master.commits == [("one", 40)]
+
+
+async def test_a_leader_of_apache_that_stays_for_long_has_all_tables(master: Master) -> None:
+    log = SimpleNamespace(complete=False)
+    follower = Follower(master, term=3, log=log)
+    await follower.sync.round()
+    assert not log.complete
+    follower.clock.advance(APACHE_COMPLETE_S)
+    await follower.sync.round()
+    assert log.complete
 
 
 async def test_positions_of_delay_levels_never_fall(master: Master) -> None:

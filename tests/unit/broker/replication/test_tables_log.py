@@ -225,6 +225,18 @@ async def test_commits_that_no_entry_has_are_handed_to_the_next_leader(tmp_path:
         assert one.tables.offsets.committed("G", "a", 0) == 8
 
 
+async def test_consumers_that_commit_where_they_are_do_not_grow_the_log(tmp_path: Path) -> None:
+    async with member(tmp_path) as one:
+        await one.lead(1)
+        one.tables.offsets.commit("G", "a", 0, 7, 1)
+        await asyncio.sleep(2)
+        end = one.store.end_offset
+        for _ in range(20):
+            one.tables.offsets.commit("G", "a", 0, 7, 1)
+            await asyncio.sleep(0.5)
+        assert one.store.end_offset == end
+
+
 async def test_large_tables_are_logged_in_many_entries(tmp_path: Path) -> None:
     async with member(tmp_path / "leader") as leader, member(tmp_path / "other") as other:
         await leader.lead(1)
