@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -111,6 +111,46 @@ def test_a_member_with_the_folder_of_another_group_follows_no_further_and_says_w
         await_caught_up(running, victim)
         assert wanted <= set(stored(running.members[victim].address))
         until(lambda: info(running, victim)["dLegerGroupId"] == identity, "it has the identity", within_s=30)
+
+
+def test_a_member_with_the_folder_of_an_earlier_life_of_its_group_follows_no_further(tmp_path: Path) -> None:
+    """All members are restored from a backup and go on; one of them gets the folder back that it had before."""
+    with filled(tmp_path / "own", "both", 50) as (running, both):
+        stores = [member.store_dir for member in running.members]
+
+        def restart(change: Callable[[], None]) -> None:
+            for member in running.members:
+                member.stop()
+            change()
+            running.members[:] = [running.member(number, OURS) for number in range(3)]
+            running.start()
+
+        def copy(to: str, back: str = "") -> None:
+            for number, store in enumerate(stores):
+                if back:
+                    store.rename(tmp_path / f"{back}{number}")
+                    shutil.copytree(tmp_path / f"{to}{number}", store)
+                else:
+                    shutil.copytree(store, tmp_path / f"{to}{number}")
+
+        restart(lambda: copy("backup"))
+        with Load(running.namesrv, FOREIGN.decode()) as load:
+            until(lambda: len(load.acknowledged) > 200, "the earlier life goes on", within_s=60)
+        restart(lambda: copy("backup", back="earlier"))
+        with Load(running.namesrv, "own") as load:
+            until(lambda: len(load.acknowledged) > 50, "the present life goes on", within_s=60)
+            victim = 2 if running.leader() != 2 else 1
+            running.members[victim].kill()
+            shutil.rmtree(stores[victim])
+            shutil.copytree(tmp_path / f"earlier{victim}", stores[victim])
+            running.members[victim] = running.member(victim, OURS)
+            running.members[victim].launch()
+            until(lambda: info(running, victim).get("dLegerHalted"), "it follows no further", within_s=60)
+            assert "committed" in info(running, victim)["dLegerHalted"]
+            count = len(load.acknowledged)
+            until(lambda: len(load.acknowledged) > count + 20, "it goes on", within_s=60)
+        found = consumed(running.namesrv, "readers", set(both) | set(load.acknowledged))
+        assert [body for body in found if body.startswith(FOREIGN)] == []
 
 
 def test_a_start_with_the_folder_of_a_group_of_another_name_is_refused(tmp_path: Path) -> None:

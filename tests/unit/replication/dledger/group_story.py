@@ -87,13 +87,17 @@ class Story:
         self._body = 0
         self._replaces = replaces
         self._foreign: set[bytes] = set()
+        self._majority_lost = False
         if hasty:
             self.checks.elected = self._elected
         self.checks.survivors = self._survivors
 
     def _survivors(self) -> list[MemoryLog] | None:
         lost = sum(isinstance(node, OurNode) and (node.was_impaired or node.replaced) for node in self.nodes)
-        return [node.log for node in self.nodes] if lost > (len(self.nodes) - 1) // 2 else None
+        if lost <= (len(self.nodes) - 1) // 2:
+            return None
+        self._majority_lost = True
+        return [node.log for node in self.nodes]
 
     def _elected(self, name: str) -> None:
         rng, network = self.rng, self.network
@@ -182,6 +186,9 @@ class Story:
     # Folders
 
     def _note_joined(self) -> None:
+        if self._majority_lost:
+            # Where a majority has lost what it had, the log of an earlier life may be all that is left.
+            self._foreign -= set(self.checks.agreed.values())
         for node in self.nodes:
             if isinstance(node, OurNode):
                 node.replaced = node.replaced and not folders.is_joined(node, self.checks.agreed, self._foreign)
