@@ -11,6 +11,7 @@ from small_broker import name_server, run, small_broker
 
 from server_ports import server_ports
 from tianzhou.admin import Admin
+from tianzhou.admin.copy_faults import copy_faults
 from tianzhou.broker.server import Broker
 from tianzhou.doctor import diagnose
 from tianzhou.store import NewRecord
@@ -26,6 +27,11 @@ async def ill(admin: Admin) -> set[str]:
     return COPIES & set((await diagnose(admin, "broker")).names)
 
 
+async def faults(admin: Admin) -> set[str]:
+    """What `status` ends with 1 for."""
+    return {str(one.kind) for one in copy_faults(await admin.cluster.status())}
+
+
 def one_of_pair(folder: Path, namesrv: str, role: str, broker_id: int, **more: Any) -> Broker:
     store = {"broker_role": role, "store_path_root_dir": str(folder / role), **more}
     return small_broker(folder / role, store, namesrv_addr=namesrv, broker_id=broker_id)
@@ -39,17 +45,19 @@ async def test_a_pair_without_one_of_the_two(tmp_path: Path) -> None:
         async with one_of_pair(tmp_path, namesrv, "SYNC_MASTER", 0) as master:
             await master.ready()
             assert await ill(admin) == {"slave-missing"}
+            assert await faults(admin) == {"slave-missing"}
             slave = await stack.enter_async_context(one_of_pair(tmp_path, namesrv, "SLAVE", 1))
             await slave.ready()
             await until_async(lambda: slave.store.end_offset == master.store.end_offset, "copied")
 
             async def well() -> bool:
-                return not await ill(admin)
+                return not await ill(admin) and not await faults(admin)
 
             await until_async(well, "the doctor finds nothing")
             await admin.topics.create("orders", broker_addr=f"127.0.0.1:{master.port}")
             await until_async(lambda: slave.tables.topics.get("orders") is not None, "the slave knows the topic")
         assert "broker-without-master" in await ill(admin)
+        assert await faults(admin) == {"broker-without-master"}
         assert "topic-without-master" in (await diagnose(admin, "topic", "orders")).names
 
 
