@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import resource
 import shutil
@@ -11,11 +12,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from frames import call  # of the tests
+from frames import Reply, call  # of the tests
 
-from faults.members import Group
+from faults.members import GaveUpError, Group
 
-ALL_TOPICS, COMMIT_OFFSET, QUERY_OFFSET = 21, 15, 14
+ALL_TOPICS, COMMIT_OFFSET, QUERY_OFFSET, CREATE_GROUP = 21, 15, 14, 200
 CONSUMER_GROUP = "operators"
 FOREIGN_MESSAGES = 300
 WRONG_S = 5.0
@@ -76,11 +77,20 @@ class Operator:
         name = f"Made{len(self._topics)}"
         self._group.create_topic(name, 1)
         self._topics.append(name)
+        address = self._group.addresses[leader]
+        if not self._offset:
+            body = json.dumps({"groupName": CONSUMER_GROUP}).encode()
+            self._asked(call(address, CREATE_GROUP, body=body, timeout=5))
         self._offset += 10
         fields = {
             "consumerGroup": CONSUMER_GROUP, "topic": self._topic, "queueId": 0, "commitOffset": self._offset,
         }  # fmt: skip
-        call(self._group.addresses[leader], COMMIT_OFFSET, fields, timeout=5)
+        self._asked(call(address, COMMIT_OFFSET, fields, timeout=5))
+
+    def _asked(self, reply: Reply) -> None:
+        """Raise when a request was not carried out."""
+        if reply.code != 0:
+            raise GaveUpError(f"a change of a table was refused: {reply}")
 
     def check_tables(self, leader: int) -> None:
         """Note the topics and the offset that the leader has not."""
