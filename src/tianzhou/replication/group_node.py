@@ -271,7 +271,7 @@ class GroupNode:
             limit_s: maximum seconds to wait.
         """
         until_s, member = self._clock.monotonic() + limit_s, self._member
-        if member is None:
+        if member is None or len(self._peers) == 1:
             return
         led = self.standing.role is Role.LEADER
         self._stops = True

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from math import inf
+from typing import Final
 
 from tianzhou.broker.registration.master_lookup import registered_master
 from tianzhou.broker.services import Services
@@ -10,6 +12,9 @@ from tianzhou.errors import TianzhouError
 from tianzhou.escaping import shown
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.repeats import Repeats
+
+LOOK_S: Final = 5.0
+"""Minimum seconds between two reads of a route: changes of topics register more often."""
 
 _log = logging.getLogger(__name__)
 
@@ -30,6 +35,7 @@ class OtherMaster:
         self._clock = services.clock
         self._registered: set[str] = set()
         """Name servers that took this broker's last registration as the master."""
+        self._looked_s: dict[str, float] = {}
         self._routed: dict[str, str] = {}
         self._found: dict[str, str] = {}
         self._lines = Repeats(lines=10)
@@ -39,8 +45,10 @@ class OtherMaster:
 
         Apache's name servers give a route to the master that registered last.
         """
-        if server not in self._registered:
+        now_s = self._clock.monotonic()
+        if server not in self._registered or now_s - self._looked_s.get(server, -inf) < LOOK_S:
             return
+        self._looked_s[server] = now_s
         try:
             other = await registered_master(self._client, server, self._settings.broker_name)
         except TianzhouError:
