@@ -255,7 +255,8 @@ class Story:
         for node in self.nodes:
             if not isinstance(node, OurNode) or not node.alive:
                 continue
-            refused = bool(self._foreign & set(node.log.raw)) and any(f"{node.name} gets no vote" in x for x in lines)
+            named = (f"{node.name} gets no vote", f"and {node.name} has the identity")
+            refused = bool(self._foreign & set(node.log.raw)) and any(one in line for line in lines for one in named)
             if node.member.halted or refused:
                 self.figures.halted += 1
                 node.crash(power=False)
