@@ -17,6 +17,7 @@ from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.server import RemotingServer
 from tianzhou.repeats import Repeats
 from tianzhou.replication.disk_fitness import DiskFitness
+from tianzhou.replication.dledger.leading import STOPPED
 from tianzhou.replication.dledger.member import Member, Unsupported
 from tianzhou.replication.dledger.node import NO_DOUBT
 from tianzhou.replication.dledger.ready import HardState, Ready, Role, Send, Standing
@@ -459,10 +460,12 @@ class GroupNode:
             command = Command(code, fields=fields, body=dledger.encode(send.request))
             reply = await self._client.invoke(self._peers[send.peer], command, send.limit_ms)
             self._silence.answered(send.peer, self._clock.monotonic())
-            if address := reply.fields.get(BROKER_ADDRESS):
-                self._addresses[send.peer] = address[:255]
             if reply.code == DLedgerResponseCode.SUCCESS:
                 response = dledger.decode(dledger.RESPONSES[code], reply.body)
+                if response.code in STOPPED:
+                    self._addresses.pop(send.peer, None)  # it has no copy of this group's records
+                elif address := reply.fields.get(BROKER_ADDRESS):
+                    self._addresses[send.peer] = address[:255]
             elif reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 response = Unsupported()
         except TianzhouError as error:
@@ -490,7 +493,8 @@ class GroupNode:
             body = dledger.encode(answer_client(self, self._entries, request))
             return command.reply(DLedgerResponseCode.SUCCESS, body=body)
         name = request.local_id
-        if name in self._peers and request.group == self.group and (address := command.fields.get(BROKER_ADDRESS)):
+        is_own = request.group == self.group and (not self.group_id or request.group_id in {None, self.group_id})
+        if name in self._peers and is_own and (address := command.fields.get(BROKER_ADDRESS)):
             self._addresses[name] = address[:255]
         self._step(partial(self._member.requested, _Ticket(connection, command), request))
         return None

@@ -14,7 +14,7 @@ from tianzhou.replication.dledger.stretch_progress import StretchProgress
 from tianzhou.wire.bodies.dledger import HeartBeatRequest, HeartBeatResponse
 from tianzhou.wire.codes import DLedgerResponseCode as Code
 
-_STOPPED: Final = (Code.UNKNOWN_GROUP, Code.ILLEGAL_MEMBER_STATE)
+STOPPED: Final = (Code.UNKNOWN_GROUP, Code.ILLEGAL_MEMBER_STATE)
 """Codes of a node that follows no further."""
 
 
@@ -147,7 +147,7 @@ class Leading:
         if self.ended:
             return
         node, follower = self._node, self._followers[peer]
-        follower.live = isinstance(reply, HeartBeatResponse) and reply.code not in _STOPPED
+        follower.live = isinstance(reply, HeartBeatResponse) and reply.code not in STOPPED
         if not isinstance(reply, HeartBeatResponse):
             return
         if reply.code == Code.SUCCESS:
@@ -162,7 +162,7 @@ class Leading:
                 node.end_term(reply.term)
         elif reply.code not in follower.codes:
             follower.codes.add(reply.code)
-            if reply.code in _STOPPED:
+            if reply.code in STOPPED:
                 self._stopped(peer, reply)
                 return
             node.complain(
