@@ -150,7 +150,9 @@ TESTS: dict[int, str] = {
         _STAGING + "staged_messages_are_seen_when_their_batch_is_decided": (31002, 31003, 31004),
         _STAGING + "attempts_that_are_given_up_can_no_longer_be_decided": (31005, 31006),
         "scenario/groups/test_damage_in_a_group.py::test_broken_messages_are_fetched_from_the_other_broker": (31010,),
-        "scenario/access/test_users_of_slaves.py::test_users_of_a_master_are_at_its_slave_and_are_caught_up": (31020,),
+        "scenario/replication/test_users_of_slaves.py::test_users_of_a_master_are_at_its_slave_and_are_caught_up": (
+            31020,
+        ),
     }.items()
     for code in codes
 }

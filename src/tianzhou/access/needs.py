@@ -200,7 +200,7 @@ ROWS: Final[Mapping[int, Row]] = {
     **dict.fromkeys((31003, 31004, 31005, 31006), Row("SUB body", "Sub body")),
     31010: Row(ADMIN, "Cluster Update"),
     # docs/adr/0024: passwords are in the answer
-    31020: Row(ADMIN, "Cluster Update"),
+    31020: Row(ADMIN, "Cluster All"),
     # Members of a DLedger group among themselves
     **dict.fromkeys((50000, 50001, 50002, *range(51001, 51006), 31101, 31102), Row(ADMIN, "Cluster Update")),
     # Served by clients: what they answer goes to the connection that was asked alone

@@ -1,6 +1,6 @@
 """The broker as a whole: the only file that knows all its parts (broker.md §3).
 
-Start: lock and recover the store, load the tables, listen, register. Stop: unregister, stop listening, write tables, close.
+Start: lock and recover the store, load the tables, listen, register. Stop: unregister, end all, write the tables.
 """
 
 from __future__ import annotations

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from tianzhou.access.user_table import user_entry
 from tianzhou.broker.handlers.handler import Handler, Serve
 from tianzhou.broker.services import Services
+from tianzhou.errors import BrokerError
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.users.user_requests import UserRequests
 from tianzhou.remoting.users.user_store import UserStore
-from tianzhou.wire.codes import RequestCode
+from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.json_dialect import dumps
 
@@ -33,7 +34,13 @@ class AccessUsersHandler(Handler):
         return {**self._requests.routes(), RequestCode.READ_USERS: self.read_users}
 
     def read_users(self, connection: Connection, command: Command) -> Reply:
-        """All users with passwords and policies, for slaves of this broker (31020); an administrator may ask alone."""
+        """Return all users with passwords and policies, to a super user: that of a slave of this broker (31020)."""
+        if not self._requests.by_super(connection, command):
+            raise BrokerError(
+                ResponseCode.NO_PERMISSION,
+                "users with their passwords are given to super users alone: let innerClientAuthenticationCredentials of"
+                " the slave name one",
+            )
         table = self._users.table
         body = dumps({"users": {name: user_entry(table, name) for name in table.users}}, sort_keys=False)
         return self._table_reply(command, body)

@@ -58,7 +58,7 @@ class UserRequests:
     async def create_user(self, connection: Connection, command: Command) -> Command:
         """Make a user (3001); a super user makes others of its kind."""
         info = _user(command)
-        if _wants_super(info) and not self._by_super(connection, command):
+        if _wants_super(info) and not self.by_super(connection, command):
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "The super user can only be create by super user")
 
         def work(table: UserTable) -> UserTable:
@@ -71,7 +71,7 @@ class UserRequests:
     async def update_user(self, connection: Connection, command: Command) -> Command:
         """Change a user's password, type or status (3002); super users are changed by their kind."""
         info = _user(command)
-        by_super = self._by_super(connection, command)
+        by_super = self.by_super(connection, command)
         if _wants_super(info) and not by_super:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "The super user can only be update by super user")
 
@@ -87,7 +87,7 @@ class UserRequests:
         username = command.fields.get("username", "")
         if not username.strip():
             raise refused("username can not be blank")
-        by_super = self._by_super(connection, command)
+        by_super = self.by_super(connection, command)
 
         def work(table: UserTable) -> UserTable:
             _guard_super(table, username, by_super)
@@ -143,7 +143,7 @@ class UserRequests:
         found = listed(self._store.table.acls, fields.get("subjectFilter", ""), fields.get("resourceFilter", ""))
         return command.reply(SUCCESS, body=dump_list(ACL_INFO, found))
 
-    def _by_super(self, connection: Connection, command: Command) -> bool:
+    def by_super(self, connection: Connection, command: Command) -> bool:
         """Whether a super user asks; everybody counts as one where nobody has to say who they are.
 
         RocketMQ takes a request without `AccessKey` for one of a super user, and any `AccessKey` at its word where the
