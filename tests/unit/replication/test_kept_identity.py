@@ -12,7 +12,7 @@ from lone_node import HOST, node
 from tianzhou.records.entry import HEADER_SIZE, EntryHeader
 from tianzhou.records.opening import opening_record
 from tianzhou.remoting.client import RemotingClient
-from tianzhou.replication.dledger.joint import digest
+from tianzhou.replication.dledger.membership.joint import digest
 from tianzhou.wire.bodies import dledger
 from tianzhou.wire.codes import DLedgerRequestCode, DLedgerResponseCode
 from tianzhou.wire.command import Command
