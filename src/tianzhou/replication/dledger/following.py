@@ -160,8 +160,6 @@ class Following:
         node = self._node
         node.log.cut(keep, whole_log=keep < 0)
         node.identity.cuts += 1
-        if keep < 0 and node.identity.group_id != node.identity.offered:
-            node.forget_identity()
         if keep < node.doubted_from:
             node.doubted_from = NO_DOUBT
         if node.synced_index is not None:

@@ -170,11 +170,6 @@ class Node:
         identity.joining = joining
         self._keep()
 
-    def forget_identity(self) -> None:
-        """Keep no identity: the log that it was of is gone."""
-        self.identity.group_id, self.identity.joining, self.identity.alone = "", False, False
-        self._keep()
-
     def _keep(self) -> None:
         identity = self.identity
         halted = identity.halted if identity.lasting else ""

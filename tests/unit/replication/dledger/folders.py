@@ -63,22 +63,24 @@ def foreign(node: OurNode, rng: Random, *, identified: bool, checkpoint: bool, m
     return set(log.raw)
 
 
-def earlier_life(node: OurNode, rng: Random, committed_index: int) -> set[bytes]:
+def earlier_life(node: OurNode, rng: Random, committed_index: int, begin_index: int = 0) -> set[bytes]:
     """Give a node that is down a folder of the same identity that went on in another way after a restore.
 
     Args:
         node: the node.
         rng: the source of chance.
         committed_index: what the other nodes know to be committed; the logs part before it.
+        begin_index: where the logs of the other nodes begin at the latest; the logs part behind it.
 
     Returns:
         The entries that only that life has.
     """
     log = node.log
     last = min(committed_index, log.end_index) - 1
-    if not log.raw or last < log.begin_index:
+    first = max(log.begin_index, begin_index)
+    if not log.raw or last < first:
         return set()
-    keep = rng.randint(log.begin_index, last)
+    keep = rng.randint(first, last)
     other = MemoryLog(log.raw[: keep - log.begin_index + 1])
     term = other.end_term
     for _ in range(rng.randint(1, 3)):

@@ -191,7 +191,10 @@ class Story:
             self._foreign -= set(self.checks.agreed.values())
         for node in self.nodes:
             if isinstance(node, OurNode):
-                node.replaced = node.replaced and not folders.is_joined(node, self.checks.agreed, self._foreign)
+                ids = {one.keep.group_id for one in self.nodes if isinstance(one, OurNode) and one is not node}
+                known = node.keep.group_id in ids or not ids
+                joined = known and folders.is_joined(node, self.checks.agreed, self._foreign)
+                node.replaced = node.replaced and not joined
                 if node.alive and node.member.halted and not node.replaced:
                     raise Broken(f"{node.name} follows no further, and its folder is its own: {node.member.halted}")
 
@@ -226,7 +229,9 @@ class Story:
                 # Only who knows what is committed can refuse a longer log of the same identity.
                 assert isinstance(other, OurNode)
                 other.checkpoint = max(other.checkpoint, committed)
-            self._foreign |= folders.earlier_life(node, rng, committed)
+            self._foreign |= folders.earlier_life(
+                node, rng, committed, max(other.log.begin_index for other in others)
+            )  # fmt: skip
         if mixed:
             # Apache's nodes stand for election in a term in which they followed, and count the second vote of a node.
             node.hard_state = voted
