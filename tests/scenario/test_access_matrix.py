@@ -184,8 +184,9 @@ async def test_the_port_of_members_is_for_who_may_speak_for_a_broker(tmp_path: P
     }  # fmt: skip
     settings = {re.sub("([A-Z])", r"_\1", key).lower(): value for key, value in settings_of(kind).items()}
     values = {key: value == "true" if value in ("true", "false") else value for key, value in settings.items()}
-    broker = small_broker(tmp_path, store, acl_config_path=str(file), **values)
-    async with broker, RemotingClient() as client:
-        await make_users(broker.address, credentials)
+    # A member of a group takes users from its leader alone, so they are made before it becomes one.
+    async with small_broker(tmp_path, acl_config_path=str(file), **values) as before:
+        await make_users(before.address, credentials)
+    async with small_broker(tmp_path, store, acl_config_path=str(file), **values), RemotingClient() as client:
         found = await outcomes(client, f"127.0.0.1:{ports[0]}", asked, credentials)
         assert wrong_cells(found, asked, MEMBERS, kind) == []
