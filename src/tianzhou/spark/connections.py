@@ -28,7 +28,7 @@ from tianzhou.remoting.loop import loop_factory
 from tianzhou.remoting.tls import client_context, load_tls
 from tianzhou.spark.option_values import ServerOptions
 from tianzhou.spark.sink.options import WriteOptions
-from tianzhou.spark.source.offsets import Bounds, Positions
+from tianzhou.spark.source.offsets import Bounds, Positions, SlaveBounds
 from tianzhou.spark.source.read_options import ReadOptions
 from tianzhou.spark.source.selection import Selection
 from tianzhou.spark.source.span_reader import Ask, Pulled
@@ -203,8 +203,8 @@ class BrokerReader:
         async def bounds(queue: MessageQueue) -> Bounds:
             first, following = await _gathered([self._consumer.min_offset(queue), self._consumer.max_offset(queue)])
             # An empty queue that never had a message begins where it ends.
-            of_slave = self._consumer.instance.routes.master(queue.broker_name) is None
-            return Bounds(max(0, min(first, following)), following, of_slave)
+            kind = Bounds if self._consumer.instance.routes.master(queue.broker_name) else SlaveBounds
+            return kind(max(0, min(first, following)), following)
 
         return self._of_each(queues, bounds)
 

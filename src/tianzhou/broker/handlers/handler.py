@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias, TypeVar, cast
 
+from tianzhou.broker.replication.table_answers import ASKED
 from tianzhou.broker.services import Services
 from tianzhou.errors import BrokerError
 from tianzhou.remoting.connection import Connection, Reply
@@ -56,8 +57,9 @@ class Handler:
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
 
     def _table_reply(self, command: Command, body: bytes) -> Command:
-        """Return an answer with a whole table, which says whether this broker serves as master (`table_answers`)."""
-        return command.reply(ResponseCode.SUCCESS, None, self._replication.table_fields(), body)
+        """Return an answer with a whole table; to a broker of ours it says whether this one serves as master."""
+        fields = self._replication.table_fields() if ASKED in command.fields else None
+        return command.reply(ResponseCode.SUCCESS, None, fields, body)
 
     def routes(self) -> Mapping[int, Serve]:
         """Methods by the request codes they serve."""

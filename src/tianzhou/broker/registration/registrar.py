@@ -225,7 +225,7 @@ class Registrar:
             body = await self._full_body()
         # No await since the body was made: what changes from now on is not in it.
         self._registered[address] = _Registered(topics.version)
-        outcome = await self._register(address, body)
+        outcome = await self._register(address, body, looks=full)
         if outcome is not True:
             self._registered.pop(address, None)
         return outcome
@@ -296,11 +296,18 @@ class Registrar:
             self._cached_body = cache_key, body
         return self._cached_body[1]
 
-    async def _register(self, address: str, body: bytes) -> bool | None:
-        """Register at one name server: True accepted, False refused, None unreachable."""
+    async def _register(self, address: str, body: bytes, *, looks: bool) -> bool | None:
+        """Register at one name server: True accepted, False refused, None unreachable.
+
+        Args:
+            address: of the name server.
+            body: topics and data version.
+            looks: whether a master first reads from the route whether another one has its place. Registrations of
+                changed topics do not wait for that.
+        """
         settings = self._tables.settings
         is_master = self._replication.broker_id == MASTER_ID
-        if is_master:
+        if is_master and looks:
             await self._pair.look(address)
         command = self._request(
             RequestCode.REGISTER_BROKER,

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from tianzhou.broker.replication.table_answers import COMPLETE, START, TERM, Source, SourceAnswers, refusal
+from tianzhou.broker.replication.table_answers import ASKED, COMPLETE, START, TERM, Source, SourceAnswers, refusal
 from tianzhou.broker.state import Tables
 from tianzhou.broker.tables.consumer_offsets import SEPARATOR, split_key
 from tianzhou.clock import Clock
@@ -74,6 +74,7 @@ class MetadataSync:
         users: users and policies of this broker; None when it has none.
         folder: where a slave notes which entries its master has listed, so that it follows deletions of the time in
             which it is away; None outside of a pair.
+        copying: the connection over which the master's log is copied; None without one, and outside of a pair.
 
     Attributes:
         leader_is_apache: whether the last answer came from a broker of Apache's, or of an older version of ours.
@@ -92,6 +93,7 @@ class MetadataSync:
         log: TablesInLog | None = None,
         users: UserStore | None = None,
         folder: Path | None = None,
+        copying: Callable[[], object | None] = lambda: None,
     ) -> None:
         self._users = users
         self._log = log
@@ -114,6 +116,10 @@ class MetadataSync:
         if self._listed is not None:
             with suppress(StoreUnreadable):  # then no deletion is followed that this start has not seen
                 self._listed.load(self._answers.load)
+        self._copying = copying
+        self._of_log: set[str] = set()
+        self._of_log_over: object | None = None
+        self._of_log_before: frozenset[str] = frozenset()
         self._refusal = ""
         self._users_refused = False
         self._failing = False
@@ -169,9 +175,10 @@ class MetadataSync:
             if self._is_in_log(code) or (code is RequestCode.READ_USERS and not self._asks_for_users()):
                 continue
             self._asked_at = self._store.end_offset
+            self._of_log_before = frozenset(self._of_log)
             try:
                 term = self._term()
-                reply = await self._client.invoke(master, Command(code), _TIMEOUT_MS)
+                reply = await self._client.invoke(master, Command(code, fields={ASKED: "1"}), _TIMEOUT_MS)
                 if self._master() != master or self._term() != term:
                     # This one may lead by now, and what the former leader knew is older than what is here.
                     return
@@ -242,6 +249,18 @@ class MetadataSync:
             with suppress(OSError):  # the disk's state is known from the tables' own files
                 await asyncio.to_thread(self._listed.persist, self._answers.to_json())
 
+    def note_topic_of_log(self, topic: str) -> None:
+        """Note a topic that this broker knows from the master's log alone.
+
+        A master has a topic in its table before it has a record of the topic in its log. So a later answer without the
+        topic proves that the topic was deleted, while the log is copied over the same connection.
+        """
+        connection = self._copying()
+        if connection is not self._of_log_over:
+            self._of_log_over = connection
+            self._of_log.clear()
+        self._of_log.add(topic)
+
     def _begin(self, source: Source) -> None:
         if self._answers.begin(source):
             self._offsets_before = {}
@@ -270,7 +289,11 @@ class MetadataSync:
             topics.put_all([self._readable(one) for name, one in listed.items() if name not in topics], now_ms)
             return
         topics.put_all(map(self._readable, listed.values()), now_ms)
-        gone = [name for name in self._answers.deleted(table, listed) if not topics.is_system(name)]
+        deleted = self._answers.deleted(table, listed)
+        if self._of_log_over is not None and self._copying() is self._of_log_over:
+            deleted |= self._of_log_before.difference(listed)
+        self._of_log -= self._of_log_before
+        gone = [name for name in deleted if not topics.is_system(name)]
         topics.delete(gone, now_ms)
         for name in gone:
             self._tables.offsets.forget_topic(name)

@@ -204,8 +204,6 @@ class Replication:
                 if not self.near_master:
                     register()
 
-        self._know_topics(tables)
-
         async def have_read() -> None:
             while True:
                 await self._have_read(client, await broken.get())
@@ -217,8 +215,10 @@ class Replication:
         master = lambda: self.master if self.agrees_with_master else ""  # noqa: E731
         folder = self._store.settings.root / "config"
         tables_of_master = MetadataSync(
-            tables, client, self._clock, master, self._store, users=self._users, folder=folder
-        )
+            tables, client, self._clock, master, self._store, users=self._users, folder=folder,
+            copying=lambda: self._follower.following,
+        )  # fmt: skip
+        self._know_topics(tables, tables_of_master.note_topic_of_log)
         supervisor.own(TABLES, lambda: tables_of_master.run(supervisor.troubles))
 
     async def _have_read(self, client: RemotingClient, entry: LogEntry) -> None:
@@ -234,8 +234,13 @@ class Replication:
         except TianzhouError as error:
             _log.warning("the broken record at %d of the master's log is not read there: %s", entry.offset, error)
 
-    def _know_topics(self, tables: Tables) -> None:
-        """Have topics that the log alone knows in the table."""
+    def _know_topics(self, tables: Tables, note: Callable[[str], None] = lambda topic: None) -> None:
+        """Have topics that the log alone knows in the table.
+
+        Args:
+            tables: of this broker.
+            note: called with each such topic.
+        """
         from_log: set[str] = set()
 
         def know(topic: str, queue_id: int) -> None:
@@ -247,6 +252,7 @@ class Replication:
                 count = 1 if few else self._settings.default_topic_queue_nums
                 config = TopicConfig(topic, count, count)
                 from_log.add(topic)
+                note(topic)
             count, written = queue_id + 1, config.write_queue_nums
             if topic in from_log:
                 # Should this become the master, what is written is read, too, and the other way.

@@ -14,6 +14,9 @@ from typing import Any, Final
 
 from tianzhou.model import DataVersion
 
+ASKED: Final = "tianzhouTables"
+"""Header field of a request for a table with which slaves and members of ours ask for the fields below. Other requests
+are answered as Apache's brokers answer them."""
 SERVING: Final = "tableServing"
 """Header field of an answer with a table: `true` while the broker serves as master. Apache's brokers send none."""
 START: Final = "tableStart"

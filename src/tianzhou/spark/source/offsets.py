@@ -29,12 +29,26 @@ class Bounds(NamedTuple):
     Attributes:
         minimum: its first offset.
         maximum: the offset that its next message will get.
-        of_slave: whether a slave without its master answered, which may lack messages at both ends.
     """
 
     minimum: int
     maximum: int
-    of_slave: bool = False
+
+    @property
+    def of_slave(self) -> bool:
+        """Whether a slave without its master answered, which may lack messages at both ends."""
+        return False
+
+
+class SlaveBounds(Bounds):
+    """What a queue holds at a slave whose master is away."""
+
+    __slots__ = ()
+
+    @property
+    def of_slave(self) -> bool:
+        """See `Bounds`."""
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +182,10 @@ def begin(position: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, Bo
     """
     start = dict(position)
     losses = []
-    for queue, (minimum, maximum, of_slave) in bounds.items():
+    for queue, limits in bounds.items():
+        minimum, maximum = limits
         at = start.setdefault(queue, minimum)
-        if of_slave:
+        if limits.of_slave:
             continue
         if at < minimum:
             losses.append(Loss(queue, at, minimum, f"the queue now begins at {minimum}"))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tianzhou.errors import ConfigError, OffsetOutOfRange
 from tianzhou.model import MessageQueue
 from tianzhou.spark.source import offsets
-from tianzhou.spark.source.offsets import Bounds, DataLoss, Loss, Span
+from tianzhou.spark.source.offsets import Bounds, DataLoss, Loss, SlaveBounds, Span
 
 A, B, C = (MessageQueue("orders", "broker-a", number) for number in range(3))
 
@@ -76,7 +76,7 @@ def test_a_queue_shorter_than_what_was_read_is_a_loss_and_never_rewinds():
 
 def test_a_queue_of_which_a_late_slave_answers_keeps_its_position():
     """The slave may end before what was read, and begin behind it: its master has these messages, and returns."""
-    late = {A: Bounds(20, 40, of_slave=True), B: Bounds(20, 40, of_slave=True)}
+    late = {A: SlaveBounds(20, 40), B: SlaveBounds(20, 40)}
     start, losses = offsets.begin({A: 50, B: 5}, late)
     assert (start, losses) == ({A: 50, B: 5}, [])
     assert offsets.available(start, late) == {A: 50, B: 5}
