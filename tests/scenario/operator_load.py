@@ -26,6 +26,7 @@ class OperatorLoad:
 
     Attributes:
         acknowledged: number of each message whose send returned SEND_OK.
+        keys: unique keys of these messages.
         consumed: how often each number was consumed.
         failed: errors of sends that were not acknowledged within the durable time limit.
         longest_gap_s: longest time between two acknowledgements, seconds.
@@ -33,6 +34,7 @@ class OperatorLoad:
 
     def __init__(self, namesrv: str, topic: str, consumer_group: str = "operator_load") -> None:
         self.acknowledged: set[int] = set()
+        self.keys: list[str] = []
         self.consumed: Counter[int] = Counter()
         self.failed: list[str] = []
         self.longest_gap_s = 0.0
@@ -55,7 +57,7 @@ class OperatorLoad:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stop_sending()
+        self.stop_sending()
         self._consumer.stop()
         self._producer.stop()
 
@@ -63,16 +65,18 @@ class OperatorLoad:
         number, last_s = 0, time.monotonic()
         while not self._ended.wait(1 / RATE):
             try:
-                self._producer.send(Message(self._topic, str(number).encode()))
+                result = self._producer.send(Message(self._topic, str(number).encode()))
             except TianzhouError as error:
                 self.failed.append(str(error))
             else:
                 self.acknowledged.add(number)
+                self.keys.append(result.msg_id)
                 now_s = time.monotonic()
                 self.longest_gap_s, last_s = max(self.longest_gap_s, now_s - last_s), now_s
             number += 1
 
-    def _stop_sending(self) -> None:
+    def stop_sending(self) -> None:
+        """Send no more messages."""
         self._ended.set()
         self._thread.join(60)
 
@@ -87,6 +91,13 @@ class OperatorLoad:
         Returns:
             How many consumptions repeat an earlier one.
         """
-        self._stop_sending()
-        until(lambda: self.acknowledged <= self.consumed.keys(), "each acknowledged message is consumed", within_s=60)
+        self.stop_sending()
+
+        def missing() -> list[int]:
+            return sorted(self.acknowledged - self.consumed.keys())
+
+        try:
+            until(lambda: not missing(), "each acknowledged message is consumed", within_s=60)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; not consumed: {missing()[:20]} of {len(self.acknowledged)}") from None
         return sum(self.consumed.values()) - len(self.consumed)
