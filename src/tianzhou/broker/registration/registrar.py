@@ -302,13 +302,11 @@ class Registrar:
         Args:
             address: of the name server.
             body: topics and data version.
-            looks: whether a master first reads from the route whether another one has its place. Registrations of
-                changed topics do not wait for that.
+            looks: whether a master reads from the route, before the registration changes it, whether another one has
+                its place. Registrations of changed topics do without.
         """
         settings = self._tables.settings
         is_master = self._replication.broker_id == MASTER_ID
-        if is_master and looks:
-            await self._pair.look(address)
         command = self._request(
             RequestCode.REGISTER_BROKER,
             body,
@@ -318,7 +316,11 @@ class Registrar:
             body_crc32=crc32(body),
         )
         try:
-            reply = await self._client.invoke(address, command, settings.register_broker_timeout_mills)
+            # The name server serves the requests of a connection in their order, so the registration need not wait.
+            _, reply = await asyncio.gather(
+                self._pair.look(address) if is_master and looks else asyncio.sleep(0),
+                self._client.invoke(address, command, settings.register_broker_timeout_mills),
+            )
         except ConnectFailed as error:
             self._failed(address, str(error))
             return None
