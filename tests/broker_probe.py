@@ -123,9 +123,16 @@ def register_by(patch: pytest.MonkeyPatch, register: Register) -> Register:
         patch: restores the former function.
         register: called with the registrar, the address of the name server and the body of the request.
     """
-    former: Register = Registrar._register
-    patch.setattr(Registrar, "_register", register)
-    return former
+    former = Registrar._register
+
+    async def replaced(self: Registrar, address: str, body: bytes, *, looks: bool) -> bool | None:
+        return await register(self, address, body)
+
+    async def registered(self: Registrar, address: str, body: bytes) -> bool | None:
+        return await former(self, address, body, looks=False)
+
+    patch.setattr(Registrar, "_register", replaced)
+    return registered
 
 
 def note_rounds(patch: pytest.MonkeyPatch) -> list[tuple[bool, float]]:

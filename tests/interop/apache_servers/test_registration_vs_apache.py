@@ -51,7 +51,8 @@ def test_apaches_name_server_takes_changed_topics_and_keeps_the_others(
             disk_max_used_space_ratio=99,
         )  # fmt: skip
         async with Broker(settings, store) as broker, RemotingClient() as client:
-            await broker.ready()
+            async with asyncio.timeout(WITHIN_S):
+                await broker.ready()
             topics, registrar = broker.tables.topics, BrokerProbe.of(broker).registrar
             assert await registrar.settled(WITHIN_S)
             told.clear()
