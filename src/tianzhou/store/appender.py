@@ -34,6 +34,7 @@ from tianzhou.store.queues.admission import (
     refuse_message,
     refuse_multi_dispatch,
     refuse_place,
+    refuse_reserved,
 )
 from tianzhou.store.queues.batchqueue import BatchQueue
 from tianzhou.store.queues.consumequeue import ConsumeQueue
@@ -148,6 +149,8 @@ class Appender:
     def _append_alone(self, queue: ConsumeQueue, record: NewRecord, stored: int) -> PutResult:
         """As `append`, for what `put_plain` does not do."""
         kind = record.sys_flag & TRANSACTION_BITS
+        if kind == PREPARED and (refused := refuse_reserved(record)) is not None:
+            return refused
         counted = kind != PREPARED and kind != ROLLBACK
         queue_offset = queue.next_offset if counted else 0
         log = self._log
@@ -189,6 +192,8 @@ class Appender:
         """
         queue = self._queues.find(record.topic, record.queue_id)
         if queue is None or self._flags.refusal is not None or self._amends or self._durability.refuses:
+            return None
+        if record.sys_flag & TRANSACTION_BITS:
             return None
         most, stored, pending = self._settings.max_message_size, self._now(), self._dispatcher.pending
         # Else a batch that is larger than what is prepared would be taken apart.
@@ -329,6 +334,8 @@ class Appender:
     def _put_records(self, queue: ConsumeQueue, records: list[NewRecord], count: int = 1) -> PutResult:
         """Store records of one queue, all in one segment; each counts for `count` messages."""
         log = self._log
+        if (refused := refuse_reserved(records[0])) is not None:
+            return refused
         # What the records get in this queue and in the further ones that they name, before any of it is stored.
         next_offsets = {queue: queue.next_offset}
         plan: list[tuple[NewRecord, int, int, list[tuple[ConsumeQueue, int]]]] = []

@@ -11,6 +11,7 @@ from small_store import small_settings
 from tianzhou.store import MessageStore
 from tianzhou.store.entries.entry_log import EntryLog
 
+GROUP_ID = "a" * 32
 GROUP = {
     "enable_d_leger_commit_log": True, "d_leger_group": "g", "d_leger_peers": "n0-h:1", "d_leger_self_id": "n0",
 }  # fmt: skip
@@ -43,7 +44,7 @@ def lead(store: MessageStore, term: int) -> None:
     """Let the store lead, and take puts."""
     entries = entries_of(store)
     entries.lead(term)
-    entries.append_opening(term, store.clock.now_ms())
+    entries.append_opening(term, store.clock.now_ms(), GROUP_ID, f"{term:032x}")
     commit(store)
     assert entries.serve()
     store.flags.opened()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from tianzhou.records.change import (
 from tianzhou.records.codec import Record, decode_record, encode_record
 from tianzhou.records.entry import HEADER_SIZE
 from tianzhou.records.layout import PREPARED, TRANSACTION_BITS
+from tianzhou.records.opening import opening_group_id
 from tianzhou.store.dispatch.dispatch import Dispatcher
 from tianzhou.store.entries.entry_log import NOT_LEADING, EntryLog
 from tianzhou.store.entries.framed_log import FramedLog
@@ -27,6 +29,7 @@ from tianzhou.store.log.log_copy import LogCopy
 from tianzhou.store.queues.open_queues import OpenQueues
 from tianzhou.store.settings import StoreSettings
 
+_log = logging.getLogger(__name__)
 _ENTRIES_PER_STEP: Final = 500
 _MOST_OPENINGS: Final = 100
 """Elections before the first leader served; more of them are not looked through."""
@@ -81,6 +84,7 @@ class ChangeEntries:
         self._queues = queues
         self._dispatcher = dispatcher
         self._flusher = flusher
+        self._term, self._is_ours = -1, False
         self.found: deque[tuple[int, int]] = deque()
         self.arrived: Callable[[], None] = lambda: None
 
@@ -137,8 +141,30 @@ class ChangeEntries:
             # A record that was found uncommitted may have been cut; another one may stand in its place.
             if record is not None:
                 index = self._entries.index_before(offset + size)
-                return ChangeEntry(index, self._entries.term_at(index), bytes(record.body))
+                term = self._entries.term_at(index)
+                if self._is_of_our_leader(index, term):
+                    return ChangeEntry(index, term, bytes(record.body))
         return None
+
+    def _is_of_our_leader(self, index: int, term: int) -> bool:
+        """Whether a leader of ours appended an entry, as far as the log shows.
+
+        A broker of Apache's that leads stores what its clients send, also what looks like a change entry. Leaders of
+        ours refuse that, and open their term with a record that has the identity of the group.
+        """
+        if term != self._term:
+            entries = self._entries
+            low = begin = max(entries.begin_index, 0)
+            high = index
+            while low < high:
+                middle = (low + high) // 2
+                low, high = (low, middle) if entries.term_at(middle) >= term else (middle + 1, high)
+            # The record that opened the oldest term may have expired.
+            known = low > begin or begin == 0
+            self._term, self._is_ours = term, not known or bool(opening_group_id(entries.entry(low)))
+            if not self._is_ours:
+                _log.error("entry %d claims to change tables in term %d, which no leader of ours opened", index, term)
+        return self._is_ours
 
     def taken_upto(self) -> int:
         """Return the index of the last entry whose changes `next` has returned, or that has none; -1 without one."""
@@ -188,7 +214,7 @@ class ChangeEntries:
             if head is None or len(head) < HEAD_SIZE or not may_be_change(head):
                 continue
             record = _read(log, offset, size)
-            if record is not None:
+            if record is not None and self._is_of_our_leader(index, unit.term):
                 yield ChangeEntry(index, unit.term, bytes(record.body))
 
 

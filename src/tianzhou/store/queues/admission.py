@@ -5,7 +5,8 @@ from __future__ import annotations
 from tianzhou.limits import BODY_BYTES, PROPERTIES_BYTES
 from tianzhou.model import names
 from tianzhou.model.name_rules import LONGEST_GROUP, LONGEST_TOPIC, TOPIC, folder_name_problem
-from tianzhou.records.layout import INNER_BATCH, TRANSACTION_BITS
+from tianzhou.records.layout import INNER_BATCH, PREPARED, TRANSACTION_BITS
+from tianzhou.records.opening import OPENING_TOPIC
 from tianzhou.store.queues.batchqueue import MAX_BATCH
 from tianzhou.store.results import NewRecord, PutResult, PutStatus
 from tianzhou.wire.properties import MAX_BYTES as MAX_PROPERTIES
@@ -22,6 +23,17 @@ def illegal(record: NewRecord, text: str, status: PutStatus = PutStatus.MESSAGE_
         limit: name of the limit of `tianzhou.limits` that is exceeded; empty where it is none.
     """
     return PutResult(status, remark=f"message for topic {record.topic!r} refused: {text}", limit=limit)
+
+
+def refuse_reserved(record: NewRecord) -> PutResult | None:
+    """Return the refusal of a message that would pass for an entry of the group itself; None for every other message.
+
+    Prepared records of this topic open terms and hold changes of tables (docs/adr/0024). A client can set the
+    transaction bits of `sysFlag`, and every property.
+    """
+    if record.topic != OPENING_TOPIC or record.sys_flag & TRANSACTION_BITS != PREPARED:
+        return None
+    return illegal(record, "prepared messages of this topic are the broker's own; send without the transaction bits")
 
 
 def refuse_place(record: NewRecord) -> PutResult | None:

@@ -21,6 +21,8 @@ from tianzhou.store.settings import StoreSettings
 from tianzhou.supervision import Supervisor
 from tianzhou.testing.clock import VirtualClock, run
 
+GROUP_ID = "a" * 32
+
 pytestmark = pytest.mark.runner.with_args(run)
 
 
@@ -62,7 +64,7 @@ class Member:
         entries = self.store.entries
         assert entries is not None
         entries.lead(term)
-        entries.append_opening(term, 1)
+        entries.append_opening(term, 1, GROUP_ID, f"{term:032x}")
         entries.committed(entries.end_index)
         await entries.served()
         self.store.flags.opened()
@@ -177,7 +179,7 @@ async def test_a_leader_that_may_lack_tables_deletes_nothing(tmp_path: Path) -> 
     async with member(tmp_path / "leader") as leader, member(tmp_path / "other") as other:
         assert leader.store.entries is not None
         leader.store.entries.lead(1)
-        leader.store.entries.append_opening(1, 1)
+        leader.store.entries.append_opening(1, 1, GROUP_ID, f"{1:032x}")
         leader.store.entries.committed(0)
         await leader.store.entries.served()
         leader.store.flags.opened()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from group_of_one import commit, entries_of, group_store, lead
+from group_of_one import GROUP_ID, commit, entries_of, group_store, lead
 from small_store import fill, number_of, opened, read_queue
 
 from tianzhou.errors import StoreError
@@ -87,7 +87,7 @@ def test_a_change_that_is_cut_is_never_returned(tmp_path: Path) -> None:
         entries_of(store).follow()
         entries_of(store).cut_from(2)
         entries_of(store).lead(2)
-        entries_of(store).append_opening(2, 5)
+        entries_of(store).append_opening(2, 5, GROUP_ID, f"{2:032x}")
         commit(store)
         assert found(store) == []
         assert scanned(store) == [(1, b"kept")]
@@ -139,3 +139,20 @@ def test_changes_are_found_again_after_a_restart(tmp_path: Path) -> None:
     with opened(group_store(tmp_path)) as store:
         assert [body for _, body in scanned(store)] == [b"0", b"1", b"2", b"3", b"4"]
         assert [number_of(record) for record in read_queue(store)] == [0, 3]
+
+
+def test_changes_in_a_term_that_no_leader_of_ours_opened_are_passed_over(tmp_path: Path) -> None:
+    """A broker of Apache's that leads stores what its clients send, also what looks like a change entry."""
+    with opened(group_store(tmp_path / "leader")) as leader, opened(group_store(tmp_path / "follower")) as follower:
+        lead(leader, 1)
+        changes_of(leader).append(b"ours", 7)
+        entries_of(leader).lead(2)
+        entries_of(leader).append_opening(2, 8)  # without the identity of the group, as any client could write it
+        commit(leader)
+        assert entries_of(leader).serve()
+        changes_of(leader).append(b"forged", 9)
+        commit(leader)
+        entries_of(follower).append_raw(raw(leader))
+        commit(follower)
+        assert found(follower) == [b"ours"]
+        assert scanned(follower) == [(1, b"ours")]
