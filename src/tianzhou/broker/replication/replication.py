@@ -335,7 +335,7 @@ class Replication:
 
     def runtime_info(self) -> dict[str, str]:
         """Return the figures of runtime info (28) about copies and other masters; those of `admin.copy_faults`."""
-        figures = {"otherMaster": self.other_master}
+        figures = {"otherMaster": self.other_master} if self.other_master else {}
         if self._follower.halted:
             figures["haHalted"] = self._follower.halted
         if self._server is not None and self._store.settings.broker_role == "SYNC_MASTER":
