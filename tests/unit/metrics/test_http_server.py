@@ -167,7 +167,9 @@ async def test_who_sends_slowly_or_reads_slowly_is_let_go(monkeypatch: pytest.Mo
         await one.close()
 
 
-async def test_a_page_is_made_once_for_all_who_ask_and_not_again_at_once() -> None:
+async def test_a_page_is_made_once_for_all_who_ask_and_not_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A busy machine may let more time pass between the requests than a page stays fresh for.
+    monkeypatch.setattr("tianzhou.metrics.http_server.FRESH_S", 3600.0)
     made = 0
 
     async def page() -> AsyncIterator[bytes]:
