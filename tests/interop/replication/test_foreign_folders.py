@@ -58,7 +58,7 @@ def folder_of_another_life(folder: Path, number: int) -> Path:
         return running.members[number].store_dir
 
 
-@pytest.mark.parametrize("life", ["another group", "an older version"])
+@pytest.mark.parametrize("life", ["another group", pytest.param("an older version", marks=pytest.mark.slow)])
 def test_a_member_with_the_folder_of_another_group_follows_no_further_and_says_why(tmp_path: Path, life: str) -> None:
     other = tmp_path / "other"
     other.mkdir()

@@ -106,7 +106,7 @@ def exported(folder: Path) -> list[bytes]:
     return [str(json.loads(line)["body"]).encode() for line in lines]
 
 
-@pytest.mark.parametrize("choice", ["--promote", "--allow-cut"])
+@pytest.mark.parametrize("choice", ["--promote", pytest.param("--allow-cut", marks=pytest.mark.slow)])
 def test_a_zero_loss_slave_keeps_what_its_restored_master_lost(tmp_path: Path, choice: str) -> None:
     with ExitStack() as stack:
         pair = restored(tmp_path, stack, {"durability": "zero-loss"})
@@ -144,6 +144,7 @@ def test_a_zero_loss_slave_keeps_what_its_restored_master_lost(tmp_path: Path, c
         assert sorted(exported(folder)) == sorted(pair.acknowledged[BEFORE:])
 
 
+@pytest.mark.slow
 def test_another_slave_keeps_copies_of_what_it_cuts(tmp_path: Path) -> None:
     with ExitStack() as stack:
         pair = restored(tmp_path, stack, {"brokerRole": "SYNC_MASTER"})

@@ -77,6 +77,7 @@ def group(tmp_path: Path) -> Iterator[Group]:
         print(f"{len(made.load.acknowledged)} acknowledged, {repeated} repeated, gap {made.load.longest_gap_s:.1f} s")
 
 
+@pytest.mark.slow  # a member that moves is restarted in the same way
 def test_members_are_restarted_one_by_one(group: Group) -> None:
     (restart,) = blocks_of(PAGE, "restart")
     for name in [*group.followers(), group.leader()]:
