@@ -9,6 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from property_examples import costly
 from tianzhou.access import body_names
 from tianzhou.access import needs as table
 from tianzhou.access.body_names import BY_BODY, parts
@@ -41,6 +42,7 @@ def filled(code: int, draw: st.DrawFn) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("code", NAMING)
+@costly(0.1)  # for each of some seventy codes
 @given(data=st.data())
 def test_names_are_those_of_the_header_the_handler_reads(code: int, data: st.DataObject) -> None:
     fields = filled(code, data.draw)
@@ -59,6 +61,7 @@ def test_names_are_those_of_the_header_the_handler_reads(code: int, data: st.Dat
 
 
 @pytest.mark.parametrize("code", [10, 310, 320, 324, 11, 15, 14])
+@costly(0.2)  # for each of seven codes
 @given(data=st.data())
 def test_what_is_remembered_is_what_the_row_says(code: int, data: st.DataObject) -> None:
     fields = filled(code, data.draw)
