@@ -9,6 +9,7 @@ from typing import Any, Final, Self, TypeAlias, TypeVar, cast
 
 from tianzhou.broker.handlers.handler import Serve
 from tianzhou.broker.settings import BrokerSettings
+from tianzhou.chained_coroutines import ChainedCoroutine, close_unstarted
 from tianzhou.errors import LimitExceeded
 from tianzhou.filter import COMPILED
 from tianzhou.limits import HEARTBEAT_SIZE, JSON_SIZE, Limit, Refusals
@@ -158,7 +159,7 @@ class NonUrgentRequests:
                     return reply
                 answer = reply
             over = connection.attributes[_UNDER_WAY] = asyncio.get_running_loop().create_future()
-            return self._after(before, over, answer, connection)
+            return ChainedCoroutine(self._after(before, over, answer, connection), answer)
 
         return serve_in_order if code in IN_ORDER else serve
 
@@ -183,6 +184,7 @@ class NonUrgentRequests:
             served = reply if isinstance(reply, Awaitable) else reply()
             return await served if isinstance(served, Awaitable) else served
         finally:
+            close_unstarted(reply)  # the wait for the request before it may have been cancelled
             if connection.attributes.get(_UNDER_WAY) is over:
                 del connection.attributes[_UNDER_WAY]
             over.set_result(None)

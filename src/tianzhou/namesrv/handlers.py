@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Final
 
 from tianzhou.access.staging_choices import is_choice
+from tianzhou.chained_coroutines import ChainedCoroutine
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError
 from tianzhou.limits import Bounds
@@ -303,12 +304,15 @@ class Handlers:
                 ResponseCode.SYSTEM_ERROR,
                 f"{namespace} {key} is {decides} and is not replaced; delete it first, when no writer writes",
             )
-        return self._saved(request, self.kv.put(namespace, key, value))
+        return self._answered_when(self.kv.put(namespace, key, value), request)
 
     @staticmethod
-    async def _saved(request: Command, saved: Awaitable[None]) -> Command:
-        await saved
-        return request.reply(SUCCESS)
+    def _answered_when(saved: Awaitable[None], request: Command) -> Awaitable[Command]:
+        async def answer() -> Command:
+            await saved
+            return request.reply(SUCCESS)
+
+        return ChainedCoroutine(answer(), saved)
 
     def _get_kv(self, _connection: Connection, request: Command) -> Command:
         namespace, key = request.fields.get("namespace"), request.fields.get("key")
@@ -320,7 +324,8 @@ class Handlers:
 
     def _delete_kv(self, _connection: Connection, request: Command) -> Awaitable[Command]:
         fields = request.fields
-        return self._saved(request, self.kv.delete(fields.get("namespace", ""), fields.get("key", "")))
+        saved = self.kv.delete(fields.get("namespace", ""), fields.get("key", ""))
+        return self._answered_when(saved, request)
 
     def _list_kv(self, _connection: Connection, request: Command) -> Slices[Command]:
         namespace = request.fields.get("namespace")

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Awaitable
 from typing import Any, Final, Self, cast
 
+from tianzhou.chained_coroutines import ChainedCoroutine
 from tianzhou.clock import Clock
 from tianzhou.errors import ConfigError, ProtocolError, StoreError
 from tianzhou.remoting.handshakes import first_byte, reason_of
@@ -380,7 +381,7 @@ class _Link(asyncio.Protocol):
                 self.slave.was_sent(step, now)
                 left -= step.size + 1024
             else:
-                self._reading = asyncio.get_running_loop().create_task(self._fetch(stretch))
+                self._reading = asyncio.get_running_loop().create_task(ChainedCoroutine(self._fetch(stretch), stretch))
 
     async def _fetch(self, fetched: Awaitable[None]) -> None:
         try:

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias, TypedDict, Unpack
 
 from tianzhou.broker.router import Router
+from tianzhou.chained_coroutines import ChainedCoroutine
 from tianzhou.errors import ClientError
 from tianzhou.remoting.connection import Connection, Processor, Reply
 from tianzhou.wire.codes import RequestCode, ResponseCode
@@ -97,17 +98,24 @@ class Fault:
         return True
 
 
-async def _unanswered(reply: Awaitable[Reply], act: Callable[[], object] = lambda: None) -> Reply:
-    """Serve, act, and send nothing."""
-    await reply
-    act()
-    return None
+def _unanswered(reply: Awaitable[Reply], act: Callable[[], object] = lambda: None) -> Awaitable[Reply]:
+    """Serve the request, act, and send nothing."""
+
+    async def serve() -> Reply:
+        await reply
+        act()
+        return None
+
+    return ChainedCoroutine(serve(), reply)
 
 
-async def _later(seconds: float, reply: Reply | Awaitable[Reply]) -> Reply:
-    answer = await reply if inspect.isawaitable(reply) else reply
-    await asyncio.sleep(seconds)
-    return answer
+def _later(seconds: float, reply: Reply | Awaitable[Reply]) -> Awaitable[Reply]:
+    async def serve() -> Reply:
+        answer = await reply if inspect.isawaitable(reply) else reply
+        await asyncio.sleep(seconds)
+        return answer
+
+    return ChainedCoroutine(serve(), reply)
 
 
 def _topic_of(command: Command) -> str:

@@ -28,6 +28,7 @@ from tianzhou.broker.services import Services
 from tianzhou.broker.tables.broadcast_offsets import BY_PROXY, SUFFIX
 from tianzhou.broker.tables.clients import Subscription
 from tianzhou.broker.tables.consumer_filters import TAG_TYPES
+from tianzhou.chained_coroutines import ChainedCoroutine
 from tianzhou.errors import BrokerError, FilterSyntaxError
 from tianzhou.filter import COMPILED, SQL92, parse_tags
 from tianzhou.limits import CONNECTION_POLLS, FILTER_LENGTH, LONG_POLLS
@@ -94,7 +95,7 @@ class PullHandler(Handler):
         if accept is not None:
             self._turns.spend(accept.work * WORK_S)
         if not isinstance(found, GetResult):
-            return self._read_cold(connection, request, found)
+            return ChainedCoroutine(self._read_cold(connection, request, found), found)
         if found.status is GetStatus.FOUND:
             self.runs.learn(request)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
+from tianzhou.chained_coroutines import ChainedCoroutine
 from tianzhou.errors import BrokerError
 from tianzhou.remoting.connection import Connection, Processor, Reply
 from tianzhou.wire.codes import RequestCode as Code
@@ -68,7 +69,7 @@ class TableRequests:
             leads = self._log.leads
             reply = processor(connection, command)
             if isinstance(reply, Awaitable):
-                return self._after(reply, leads=leads)
+                return ChainedCoroutine(self._after(reply, leads=leads), reply)
             return self._now(reply) if leads and _is_success(reply) else reply
 
         return serve

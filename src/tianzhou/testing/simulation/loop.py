@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import inspect
 import socket
 import sys
 from collections.abc import Callable, Iterable
@@ -15,6 +16,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+from tianzhou.chained_coroutines import close_unstarted
 from tianzhou.testing.simulation.processes import PROCESS, Process
 
 if TYPE_CHECKING:
@@ -112,14 +114,19 @@ class SimulationLoop(asyncio.BaseEventLoop):
         with patch.object(sys, "unraisablehook", lambda _: None):
             for task in (*tasks, *asyncio.all_tasks(self)):
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
+                coroutine: Any = task.get_coro()
+                # A task that has not begun never reaches its `await`, so close what it was to await.
+                arguments = _arguments_of_unstarted(coroutine)
                 for _ in range(CLOSINGS):
                     try:
-                        task.get_coro().close()
+                        coroutine.close()
                     except RuntimeError:
                         continue
                     except BaseException:  # noqa: BLE001 - nobody is there any more whom it could concern
                         pass
                     break
+                for argument in arguments:
+                    close_unstarted(argument)
 
     # what servers and clients ask of a loop
 
@@ -176,3 +183,11 @@ def _idle(timer: Any) -> bool:
         return True
     process = timer._context.get(PROCESS)
     return process is not None and process.ended
+
+
+def _arguments_of_unstarted(coroutine: Any) -> list[Any]:
+    """Return the arguments of a coroutine that has not begun; empty for one that has, or that is no native one."""
+    if not inspect.iscoroutine(coroutine) or inspect.getcoroutinestate(coroutine) != inspect.CORO_CREATED:
+        return []
+    frame = coroutine.cr_frame
+    return [] if frame is None else list(frame.f_locals.values())
