@@ -22,6 +22,12 @@ from tianzhou.errors import ConfigError
 
 MOST_CONNECTIONS = 500
 LARGEST_SOCKET_MESSAGE = 1 << 20
+PAGE_LIMIT_S = 60.0
+"""Seconds that a page may take to ask the cluster; after that the visitor gets an error page.
+
+A page asks several servers one after the other, and a server that is slow or gone costs up to 5 s. The toolkit's own
+limit of 3 s is shorter than that.
+"""
 
 
 class _Server(uvicorn.Server):
@@ -107,7 +113,7 @@ def application(console: Console) -> Door:
 
 
 def _add(console: Console, page: Page) -> None:
-    @ui.page(page.path)
+    @ui.page(page.path, response_timeout=PAGE_LIMIT_S)
     async def fill(request: Request) -> None:
         await show_page(console, page, request)
 
