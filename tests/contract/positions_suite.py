@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from client_suite import CLOCK, Checks, fresh, make_topic, send_numbers
+from client_suite import CLOCK, Checks, fresh, make_topic, queues_of, send_numbers
 
 from tianzhou import ConsumeFromWhere, Message, MessageModel, MessageQueue, Producer, PullConsumer, PushConsumer, sync
 from tianzhou.admin import Admin
@@ -166,6 +166,8 @@ async def a_wish_is_honoured_inside_a_namespace(namesrv: str, folder: Path) -> N
     async with Producer(fresh("P"), namesrv, namespace=space) as producer:
         queue = (await producer.send(Message(topic, b"old"))).queue
         async with PullConsumer(group, namesrv, namespace=space, consume_from_where=LAST) as reader:
+            # The send has made the topic, and Apache's broker registers the topic after it has answered the send.
+            assert queue in await queues_of(reader, topic)
             await _until_readable(reader, queue)
             assert await reader.committed(queue) is None
             await reader.commit_offsets({queue: 0})

@@ -84,6 +84,7 @@ async def served(folder: Path, kind: str, credentials: Credentials) -> AsyncIter
             await admin.topics.create(TOPIC, read_queue_nums=1, write_queue_nums=1)
             await admin.groups.create(GROUP)
         await make_users(server.broker_address, credentials)
+        await decide_batch(server.broker_address)
         yield server, authority
 
 
@@ -93,6 +94,15 @@ async def make_users(address: str, credentials: Credentials) -> None:
             fields = signed({name: str(value) for name, value in request.fields.items()}, request.body, ADMINISTRATOR)
             reply = await client.invoke(address, Command(request.code, fields=fields, body=request.body), 20_000)
             assert reply.code == 0, reply.remark
+
+
+async def decide_batch(address: str) -> None:
+    """Decide the batch that a request of the matrix publishes: these requests are sent together, in no order."""
+    (request,) = (one for one in REQUESTS if one.code == RequestCode.DECIDE_BATCH)
+    fields = signed({}, request.body, ADMINISTRATOR)
+    async with RemotingClient() as client:
+        reply = await client.invoke(address, Command(request.code, fields=fields, body=request.body), 20_000)
+    assert reply.code == 0, reply.remark
 
 
 def contexts(authority: Authority) -> dict[str, ssl.SSLContext | None]:
