@@ -260,7 +260,7 @@ class HaServer:
 
     def reported(self) -> None:
         """A slave has said how far it is, or is gone."""
-        self._store.durability.recount(self._store.end_offset)
+        self._store.copies_changed()
 
 
 class _Link(asyncio.Protocol):

@@ -60,6 +60,7 @@ class Durability:
         waits: whether an acknowledgement has anything to wait for.
         grouped: whether the log is that of a DLedger group, which says what is committed.
         refuses: whether a message is stored only when enough brokers are in sync (`minInSyncReplicas`).
+        hides_uncopied: see `StoreSettings.hides_uncopied`.
     """
 
     def __init__(self, settings: StoreSettings, flushed: Watermark) -> None:
@@ -70,6 +71,7 @@ class Durability:
         self._sync = settings.sync_flush
         self.grouped = settings.enable_d_leger_commit_log
         self._copied = self.grouped or settings.broker_role == "SYNC_MASTER"
+        self.hides_uncopied = settings.hides_uncopied
         self.waits = self._sync or self._copied
         self.refuses = False
         self.settings_changed()
@@ -86,6 +88,18 @@ class Durability:
         """
         if self.copies is not None:
             self.replicated.advance(self.copies.copied(end))
+
+    def readable_end(self, flushed: int, end: int) -> int:
+        """Return the log offset up to which consumers may read.
+
+        Args:
+            flushed: log offset up to which the disk has everything.
+            end: where the log ends.
+        """
+        if not self.hides_uncopied:
+            return flushed
+        copied = -1 if self.copies is None else self.copies.copied(end)
+        return min(flushed, max(self.replicated.value, copied))
 
     def refusal(self, properties: bytes, end: int) -> PutResult | None:
         """What a message gets in place of being stored while too few brokers are in sync; None when there are enough.

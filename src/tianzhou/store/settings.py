@@ -348,6 +348,15 @@ class StoreSettings:
         return self.durability == "zero-loss"
 
     @property
+    def hides_uncopied(self) -> bool:
+        """Whether consumers read a message only after a slave has it: at the master of a pair with zero loss.
+
+        The members of a DLedger group always show committed messages alone.
+        """
+        pair = self.broker_role == "SYNC_MASTER" and not self.enable_d_leger_commit_log
+        return pair and self.sync_flush and self.durability == "zero-loss"
+
+    @property
     def may_follow(self) -> bool:
         """Whether this store may copy another broker's log: a slave's store, or the store of a group's member."""
         return self.broker_role == "SLAVE" or self.enable_d_leger_commit_log

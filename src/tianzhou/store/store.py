@@ -296,6 +296,8 @@ class MessageStore:
             self.copy.close()
         self.flags.closed("the store is closed")
         self._flusher.flush_now()
+        if self.durability.hides_uncopied:
+            self._dispatcher.limit = self.flushed.value  # no consumer reads any more
         self._dispatcher.stop()
         safe = not self._flusher.failed and self.flushed.value >= self._log.end
         clean = writable and not self._dispatcher.pending and safe and not self._upkeep.failed
@@ -341,8 +343,19 @@ class MessageStore:
     def _log_flushed(self, end: int, timestamp: int) -> None:
         self._checkpoint.physic_msg_timestamp = max(self._checkpoint.physic_msg_timestamp, timestamp)
         if self.settings.sync_flush and self.entries is None:
-            self._dispatcher.limit = end
-            self._dispatcher.kick()
+            self._show(end)
+
+    def _show(self, flushed: int) -> None:
+        """Let consumers read what the disk, and with zero loss a slave, has of the log."""
+        dispatcher = self._dispatcher
+        dispatcher.limit = max(dispatcher.limit or 0, self.durability.readable_end(flushed, self._log.end))
+        dispatcher.kick()
+
+    def copies_changed(self) -> None:
+        """Note that a slave has more of the log, has come or gone, or that settings ask for more or fewer slaves."""
+        self.durability.recount(self._log.end)
+        if self.durability.hides_uncopied and self._opened:  # slaves leave a little after the store
+            self._show(self.flushed.value)
 
     # positions
 
@@ -463,7 +476,7 @@ class MessageStore:
         self._log.stall_limit_ms = self.settings.os_page_cache_busy_time_out_mills
         self._limits.settings_changed()
         self.durability.settings_changed()
-        self.durability.recount(self._log.end)
+        self.copies_changed()
         self._cleaner.wake()
 
     def delete_expired(self) -> None:
