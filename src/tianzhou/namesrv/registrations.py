@@ -195,7 +195,9 @@ class Registrations:
         if self._on_register is not None:
             self._on_register(registration)
         other = self._second.other(registration.cluster, name, self._now_ms())
-        names_other = {OTHER_MASTER: other} if other and registration.broker_id == MASTER_ID else {}
+        is_ours = registration.mastership is not None and registration.broker_id == MASTER_ID
+        # An empty field shows a broker of ours that it need not read the route for another master.
+        names_other = {OTHER_MASTER: other} if is_ours else {}
         order = self._order.table() if self._settings().return_order_topic_config_to_broker else None
         return request.reply(
             SUCCESS,

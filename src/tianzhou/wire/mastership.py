@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from typing import Final
 
 OTHER_MASTER: Final = "tianzhouOtherMaster"
-"""Field of an answer to a registration: address of the other living master of the broker's name."""
+"""Field of an answer to a registration of a master of ours: address of the other living master of the broker's name.
+
+It is empty without another master. Apache's name servers and older ones of ours do not send it then.
+"""
 _GROUP: Final = "tianzhouGroup"
 _GROUP_ID: Final = "tianzhouGroupId"
 _MEMBERS: Final = "tianzhouMembers"

@@ -37,16 +37,23 @@ class OtherMaster:
         """Name servers that took this broker's last registration as the master."""
         self._looked_s: dict[str, float] = {}
         self._routed: dict[str, str] = {}
+        self._names_pairs: set[str] = set()
+        """Name servers whose answers name another master, so that their routes need not be read."""
         self._found: dict[str, str] = {}
         self._lines = Repeats(lines=10)
 
     async def look(self, server: str) -> None:
         """Read from the route, before a registration, who took this master's place since its last one.
 
-        Apache's name servers give a route to the master that registered last.
+        Apache's name servers give a route to the master that registered last. Those of ours name the other master in
+        their answers, and their routes are not read.
         """
         now_s = self._clock.monotonic()
-        if server not in self._registered or now_s - self._looked_s.get(server, -inf) < LOOK_S:
+        if (
+            server in self._names_pairs
+            or server not in self._registered
+            or now_s - self._looked_s.get(server, -inf) < LOOK_S
+        ):
             return
         self._looked_s[server] = now_s
         try:
@@ -55,14 +62,21 @@ class OtherMaster:
             return
         self._routed[server] = "" if other == self._address else other
 
-    def answered(self, server: str, other: str, *, is_master: bool) -> None:
+    def answered(self, server: str, named: str | None, *, is_master: bool) -> None:
         """Note the answer to a registration.
 
         Args:
             server: address of the name server.
-            other: address of the other master that the answer names; empty when it names none.
+            named: address of the other master that the answer names; empty when there is none, None when the name
+                server names no other masters.
             is_master: whether this broker registered as the master.
         """
+        other = named or ""
+        if named is None:
+            self._names_pairs.discard(server)
+        else:
+            self._names_pairs.add(server)
+            self._routed.pop(server, None)
         if not is_master:
             self._registered.discard(server)
             self._routed.pop(server, None)

@@ -327,7 +327,7 @@ class Registrar:
         except TianzhouError as error:
             self._failed(address, str(error))
             return False
-        self._pair.answered(address, reply.fields.get(OTHER_MASTER, ""), is_master=is_master)
+        self._pair.answered(address, reply.fields.get(OTHER_MASTER), is_master=is_master)
         if reply.code != ResponseCode.SUCCESS:
             self._failed(address, f"code {reply.code}: {reply.remark}")
             return False

@@ -56,7 +56,7 @@ def test_under_apaches_name_server_the_route_names_the_other_master(caplog: pyte
     async def register(*, is_master: bool = True) -> None:
         clock.advance(LOOK_S)
         await pair.look(SERVER)
-        pair.answered(SERVER, "", is_master=is_master)
+        pair.answered(SERVER, None, is_master=is_master)
 
     async def main() -> None:
         await register()
@@ -85,13 +85,33 @@ def test_a_route_is_read_at_most_once_in_five_seconds() -> None:
     pair, _, clock = other_master(peers)
 
     async def main() -> None:
-        pair.answered(SERVER, "", is_master=True)
+        pair.answered(SERVER, None, is_master=True)
         for _ in range(10):
             await pair.look(SERVER)
             clock.advance(1)
 
     run_virtual(main())
     assert len(peers.asked) == 2
+
+
+def test_the_route_of_a_name_server_that_names_other_masters_is_not_read() -> None:
+    peers = Peers(OTHER)
+    pair, replication, clock = other_master(peers)
+
+    async def main() -> None:
+        for named in ("", OTHER, ""):
+            await pair.look(SERVER)
+            pair.answered(SERVER, named, is_master=True)
+            assert replication.other_master == named
+            clock.advance(LOOK_S)
+        assert peers.asked == []
+        # An older name server takes the place of this one.
+        pair.answered(SERVER, None, is_master=True)
+        await pair.look(SERVER)
+        pair.answered(SERVER, None, is_master=True)
+        assert (replication.other_master, peers.asked) == (OTHER, [SERVER])
+
+    run_virtual(main())
 
 
 @pytest.mark.parametrize(
