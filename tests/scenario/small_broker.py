@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from dataclasses import replace
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,47 @@ def pair_broker(folder: Path, namesrv: str, role: str, broker_id: int, **more: o
     """The master or a slave of a pair, with its store in `folder/role` and more settings of that store."""
     store = {"broker_role": role, "store_path_root_dir": str(folder / role), "max_index_num": 4000, **more}
     return small_broker(folder / role, store, namesrv_addr=namesrv, broker_id=broker_id)
+
+
+@dataclass
+class PairSite:
+    """A name server and a client, beside which the brokers of a pair start and stop.
+
+    Attributes:
+        folder: parent of the brokers' folders.
+        namesrv: address of the name server.
+        client: sends requests to the brokers.
+        stack: ends what was started.
+    """
+
+    folder: Path
+    namesrv: str
+    client: RemotingClient
+    stack: AsyncExitStack
+
+    @asynccontextmanager
+    async def running(self, role: str, broker_id: int = 0, **more: object) -> AsyncIterator[Broker]:
+        """Run a broker of the pair, see `pair_broker`; yields it once it is registered."""
+        async with pair_broker(self.folder, self.namesrv, role, broker_id, **more) as broker:
+            await broker.ready()
+            yield broker
+
+    async def start(self, role: str, broker_id: int = 0, **more: object) -> Broker:
+        """Start a broker that runs until the site ends."""
+        return await self.stack.enter_async_context(self.running(role, broker_id, **more))
+
+    async def slave(self, **more: object) -> Broker:
+        """Start the slave, which runs until the site ends."""
+        return await self.start("SLAVE", 1, **more)
+
+
+@asynccontextmanager
+async def pair_site(folder: Path) -> AsyncIterator[PairSite]:
+    """Run a name server and a client."""
+    async with AsyncExitStack() as stack:
+        names = await stack.enter_async_context(name_server(folder))
+        client = await stack.enter_async_context(RemotingClient())
+        yield PairSite(folder, f"127.0.0.1:{names.port}", client, stack)
 
 
 async def bodies_of_orders(namesrv: str, count: int) -> set[bytes]:

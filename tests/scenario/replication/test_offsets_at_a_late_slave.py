@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from small_broker import ask, name_server, pair_broker, pull, run, send
+from small_broker import PairSite, ask, pair_site, pull, run, send
 
+from tianzhou.broker.server import Broker
 from tianzhou.client.consumer.pull.pull_consumer import PullConsumer
-from tianzhou.remoting.client import RemotingClient
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_reply
@@ -22,28 +23,29 @@ OLD, NEW = 20, 30
 """Messages that the slave has, and messages that only the master has."""
 
 
-async def make_late(folder: Path, namesrv: str, client: RemotingClient) -> None:
-    """Leave the folders of a master with `OLD + NEW` messages and of a slave that has the first `OLD` of them."""
-    async with pair_broker(folder, namesrv, "ASYNC_MASTER", 0) as master:
-        await master.ready()
-        async with pair_broker(folder, namesrv, "SLAVE", 1) as slave:
-            await slave.ready()
-            for _ in range(OLD):
-                assert (await send(client, master.address)).code == ResponseCode.SUCCESS
-            await until_async(lambda: slave.store.max_offset("T", 0) == OLD, "copied")
-            await until_async(lambda: "T" in slave.tables.topics, "the topic is known to the slave")
-        for _ in range(NEW):
-            assert (await send(client, master.address)).code == ResponseCode.SUCCESS
+@asynccontextmanager
+async def late_slave(folder: Path, **settings: object) -> AsyncIterator[tuple[PairSite, Broker]]:
+    """Run a slave with `OLD` messages, whose master has `NEW` more and is away.
+
+    Args:
+        folder: of the test.
+        settings: of the slave's store.
+    """
+    async with pair_site(folder) as site:
+        async with site.running("ASYNC_MASTER") as master:
+            async with site.running("SLAVE", 1) as slave:
+                for _ in range(OLD):
+                    assert (await send(site.client, master.address)).code == ResponseCode.SUCCESS
+                await until_async(lambda: slave.store.max_offset("T", 0) == OLD, "copied")
+                await until_async(lambda: "T" in slave.tables.topics, "the topic is known to the slave")
+            for _ in range(NEW):
+                assert (await send(site.client, master.address)).code == ResponseCode.SUCCESS
+        yield site, await site.slave(**settings)
 
 
 async def test_a_pull_beyond_the_end_of_a_late_slave_keeps_its_offset(tmp_path: Path) -> None:
-    async with AsyncExitStack() as stack:
-        names = await stack.enter_async_context(name_server(tmp_path))
-        namesrv = f"127.0.0.1:{names.port}"
-        client = await stack.enter_async_context(RemotingClient())
-        await make_late(tmp_path, namesrv, client)
-        slave = await stack.enter_async_context(pair_broker(tmp_path, namesrv, "SLAVE", 1))
-        await slave.ready()
+    async with late_slave(tmp_path) as (site, slave):
+        client = site.client
         consumed = OLD + NEW - 5
         for queue_id, at in ((0, consumed), (3, 7)):
             place = {"queue_id": queue_id, "queue_offset": at}
@@ -54,8 +56,7 @@ async def test_a_pull_beyond_the_end_of_a_late_slave_keeps_its_offset(tmp_path: 
         held = asyncio.ensure_future(
             pull(client, slave.address, queue_offset=consumed, sys_flag=6, suspend_timeout_millis=15_000)
         )
-        async with pair_broker(tmp_path, namesrv, "ASYNC_MASTER", 0) as master:
-            await master.ready()
+        async with site.running("ASYNC_MASTER"):
             reply = await held
             # The first answer after the master's messages have come: from the requested offset on.
             head = read_reply(11, reply)
@@ -71,20 +72,13 @@ async def test_a_pull_beyond_the_end_of_a_late_slave_keeps_its_offset(tmp_path: 
 
 
 async def test_a_consumer_of_a_late_slave_goes_on_where_it_was_when_the_master_returns(tmp_path: Path) -> None:
-    async with AsyncExitStack() as stack:
-        names = await stack.enter_async_context(name_server(tmp_path))
-        namesrv = f"127.0.0.1:{names.port}"
-        client = await stack.enter_async_context(RemotingClient())
-        await make_late(tmp_path, namesrv, client)
-        slave = await stack.enter_async_context(pair_broker(tmp_path, namesrv, "SLAVE", 1))
-        await slave.ready()
-        consumer = await stack.enter_async_context(PullConsumer("g", namesrv))
+    async with late_slave(tmp_path) as (site, slave):
+        consumer = await site.stack.enter_async_context(PullConsumer("g", site.namesrv))
         (queue,) = [queue for queue in await consumer.queues("T") if queue.queue_id == 0]
         slave.tables.offsets.commit("g", "T", 0, OLD + NEW - 5, 1)
         consumer.assign([queue])
         assert await consumer.poll(timeout_ms=1_500) == []
-        async with pair_broker(tmp_path, namesrv, "ASYNC_MASTER", 0) as master:
-            await master.ready()
+        async with site.running("ASYNC_MASTER"):
             found: list[int] = []
             while len(found) < 5:
                 found += [message.queue_offset for message in await consumer.poll(timeout_ms=1_000)]
@@ -92,13 +86,8 @@ async def test_a_consumer_of_a_late_slave_goes_on_where_it_was_when_the_master_r
 
 
 async def test_offset_check_in_slave_has_a_slave_correct_offsets(tmp_path: Path) -> None:
-    async with AsyncExitStack() as stack:
-        names = await stack.enter_async_context(name_server(tmp_path))
-        namesrv = f"127.0.0.1:{names.port}"
-        client = await stack.enter_async_context(RemotingClient())
-        await make_late(tmp_path, namesrv, client)
-        slave = await stack.enter_async_context(pair_broker(tmp_path, namesrv, "SLAVE", 1, offset_check_in_slave=True))
-        await slave.ready()
+    async with late_slave(tmp_path, offset_check_in_slave=True) as (site, slave):
+        client = site.client
         reply = await pull(client, slave.address, queue_offset=OLD + NEW)
         assert (reply.code, reply.remark) == (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY")
         assert read_reply(11, reply).next_begin_offset == OLD
@@ -110,13 +99,8 @@ async def test_offset_check_in_slave_has_a_slave_correct_offsets(tmp_path: Path)
 
 
 async def test_a_slave_resets_no_offsets_by_its_own_bounds(tmp_path: Path) -> None:
-    async with AsyncExitStack() as stack:
-        names = await stack.enter_async_context(name_server(tmp_path))
-        namesrv = f"127.0.0.1:{names.port}"
-        client = await stack.enter_async_context(RemotingClient())
-        await make_late(tmp_path, namesrv, client)
-        slave = await stack.enter_async_context(pair_broker(tmp_path, namesrv, "SLAVE", 1))
-        await slave.ready()
+    async with late_slave(tmp_path) as (site, slave):
+        client = site.client
         slave.tables.offsets.commit("G", "T", 0, OLD + NEW, 1)
         assert (await pull(client, slave.address, queue_offset=OLD + NEW)).code == ResponseCode.PULL_NOT_FOUND
         reply = await ask(

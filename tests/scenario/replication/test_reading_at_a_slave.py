@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from small_broker import ask, bodies_of_orders, name_server, pair_broker, run, small_broker
+from small_broker import ask, bodies_of_orders, pair_site, run, small_broker
 
 from tianzhou.admin import Admin
 from tianzhou.broker.replication.metadata_sync import MetadataSync
@@ -16,7 +15,6 @@ from tianzhou.broker.server import Broker
 from tianzhou.client.consumer.pull.pull_consumer import PullConsumer
 from tianzhou.client.producer.producer import Producer
 from tianzhou.model import Message, MessageQueue, SendStatus
-from tianzhou.remoting.client import RemotingClient
 from tianzhou.wire.bodies.route import ROUTE
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
@@ -26,29 +24,23 @@ pytestmark = pytest.mark.runner.with_args(run)
 
 
 async def test_a_group_is_served_by_the_slave_while_the_master_is_away(tmp_path: Path) -> None:
-    async with AsyncExitStack() as stack:
-        names = await stack.enter_async_context(name_server(tmp_path))
-        namesrv = f"127.0.0.1:{names.port}"
-        async with pair_broker(tmp_path, namesrv, "ASYNC_MASTER", 0) as master:
-            await master.ready()
-            slave = await stack.enter_async_context(pair_broker(tmp_path, namesrv, "SLAVE", 1))
-            await slave.ready()
+    async with pair_site(tmp_path) as site:
+        namesrv = site.namesrv
+        async with site.running("ASYNC_MASTER") as master:
+            slave = await site.slave()
             async with Producer("p", namesrv) as producer:
                 for i in range(100):
                     await producer.send(Message("orders", b"%d" % i))
             await until_async(lambda: slave.store.end_offset == master.store.end_offset, "copied")
             await until_async(lambda: "orders" in slave.tables.topics, "the topic is known to the slave")
-            client = await stack.enter_async_context(RemotingClient())
-            reply = await ask(client, namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")
+            reply = await ask(site.client, namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")
             assert ROUTE.loads(reply.body).broker_datas[0].broker_addrs == {0: master.address, 1: slave.address}
         assert await bodies_of_orders(namesrv, 100) == {b"%d" % i for i in range(100)}
 
 
 async def test_a_slave_sends_readers_back_to_its_master_and_serves_them_without_it(tmp_path: Path) -> None:
-    async with AsyncExitStack() as stack:
-        names = await stack.enter_async_context(name_server(tmp_path))
-        namesrv = f"127.0.0.1:{names.port}"
-        client = await stack.enter_async_context(RemotingClient())
+    async with pair_site(tmp_path) as site:
+        client, namesrv = site.client, site.namesrv
 
         async def pull(offset: int, suspend_ms: int = 0) -> Command:
             return await ask(
@@ -57,10 +49,8 @@ async def test_a_slave_sends_readers_back_to_its_master_and_serves_them_without_
                 subscription="*", sub_version=0,
             )  # fmt: skip
 
-        async with pair_broker(tmp_path, namesrv, "ASYNC_MASTER", 0) as master:
-            await master.ready()
-            slave = await stack.enter_async_context(pair_broker(tmp_path, namesrv, "SLAVE", 1))
-            await slave.ready()
+        async with site.running("ASYNC_MASTER"):
+            slave = await site.slave()
             async with Producer("p", namesrv) as producer:
                 queue = (await producer.queues("TBW102"))[0]
                 await producer.send(Message("orders", b"one"), queue=MessageQueue("orders", queue.broker_name, 0))
@@ -75,13 +65,10 @@ async def test_a_slave_sends_readers_back_to_its_master_and_serves_them_without_
 async def test_a_topic_of_the_masters_last_moment_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The slave has never received the topic, only its message."""
     monkeypatch.setattr(MetadataSync, "round", lambda self: asyncio.sleep(0))
-    async with AsyncExitStack() as stack:
-        names = await stack.enter_async_context(name_server(tmp_path))
-        namesrv = f"127.0.0.1:{names.port}"
-        async with pair_broker(tmp_path, namesrv, "SYNC_MASTER", 0) as master:
-            await master.ready()
-            slave = await stack.enter_async_context(pair_broker(tmp_path, namesrv, "SLAVE", 1))
-            await slave.ready()
+    async with pair_site(tmp_path) as site:
+        namesrv = site.namesrv
+        async with site.running("SYNC_MASTER"):
+            slave = await site.slave()
             await until_async(lambda: slave.replication.near_master, "copying")
             async with Producer("p", namesrv) as producer:
                 for i in range(8):
@@ -94,11 +81,9 @@ async def test_a_topic_of_the_masters_last_moment_is_served(tmp_path: Path, monk
 
 
 async def test_what_groups_committed_at_the_slave_is_handed_to_the_master_that_returns(tmp_path: Path) -> None:
-    async with AsyncExitStack() as stack:
-        names = await stack.enter_async_context(name_server(tmp_path))
-        namesrv = f"127.0.0.1:{names.port}"
-        client = await stack.enter_async_context(RemotingClient())
-        slave = await stack.enter_async_context(pair_broker(tmp_path, namesrv, "SLAVE", 1))
+    async with pair_site(tmp_path) as site:
+        client, namesrv = site.client, site.namesrv
+        slave = await site.slave()
 
         async def commit(address: str, group: str, offset: int) -> None:
             fields = {"consumer_group": group, "topic": "orders", "queue_id": 0, "commit_offset": offset}
@@ -107,8 +92,7 @@ async def test_what_groups_committed_at_the_slave_is_handed_to_the_master_that_r
         def committed(of: Broker) -> list[int | None]:
             return [of.tables.offsets.committed(group, "orders", 0) for group in ("one", "two", "three")]
 
-        async with pair_broker(tmp_path, namesrv, "ASYNC_MASTER", 0) as master:
-            await master.ready()
+        async with site.running("ASYNC_MASTER") as master:
             async with Producer("p", namesrv) as producer:
                 for _ in range(20):
                     await producer.send(Message("orders", b"body"), queue=MessageQueue("orders", "broker-a", 0))
@@ -122,7 +106,7 @@ async def test_what_groups_committed_at_the_slave_is_handed_to_the_master_that_r
         await commit(slave.address, "one", 20)
         await commit(slave.address, "two", 5)
         await commit(slave.address, "three", 7)
-        async with pair_broker(tmp_path, namesrv, "ASYNC_MASTER", 0) as master:
+        async with site.running("ASYNC_MASTER") as master:
             await until_async(lambda: committed(master) == [20, 10, 7], "handed over")
             await until_async(lambda: committed(slave) == [20, 10, 7], "taken over")
             # From now on the master's word counts, backwards, too.
@@ -134,16 +118,13 @@ async def test_a_slave_that_becomes_master_lets_no_group_pass_over_what_comes_ne
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its master's table of offsets came further than its master's log."""
-    async with AsyncExitStack() as stack:
-        names = await stack.enter_async_context(name_server(tmp_path))
-        namesrv = f"127.0.0.1:{names.port}"
+    async with pair_site(tmp_path) as site:
+        namesrv = site.namesrv
         async with (
-            pair_broker(tmp_path, namesrv, "ASYNC_MASTER", 0) as master,
-            pair_broker(tmp_path, namesrv, "SLAVE", 1) as slave,
+            site.running("ASYNC_MASTER"),
+            site.running("SLAVE", 1) as slave,
             Producer("p", namesrv) as producer,
         ):
-            await master.ready()
-            await slave.ready()
             await producer.send(Message("orders", b"before"), queue=MessageQueue("orders", "broker-a", 0))
             await until_async(lambda: slave.store.max_offset("orders", 0) == 1, "copied")
             await until_async(lambda: "orders" in slave.tables.topics, "the topic is known to the slave")
@@ -151,7 +132,7 @@ async def test_a_slave_that_becomes_master_lets_no_group_pass_over_what_comes_ne
         caplog.set_level(logging.WARNING)
         store = {"broker_role": "ASYNC_MASTER", "store_path_root_dir": str(tmp_path / "SLAVE"), "max_index_num": 4000}
         promoted = small_broker(tmp_path / "SLAVE", store, namesrv_addr=namesrv, broker_id=0)
-        await stack.enter_async_context(promoted)
+        await site.stack.enter_async_context(promoted)
         await promoted.ready()
         assert "1 offsets of consumer groups were committed beyond the ends" in caplog.text
         async with Producer("p", namesrv) as producer, PullConsumer("g", namesrv) as consumer:
@@ -167,14 +148,10 @@ async def test_a_slave_that_becomes_master_lets_no_group_pass_over_what_comes_ne
 @pytest.mark.parametrize("role", ["SLAVE", "ASYNC_MASTER"])
 async def test_slave_read_enable_is_applied_at_once(tmp_path: Path, role: str) -> None:
     """Slaves of Apache 5.3.3 answer pulls with code 2 while the key is false; a master always serves them."""
-    async with AsyncExitStack() as stack:
-        names = await stack.enter_async_context(name_server(tmp_path))
-        namesrv = f"127.0.0.1:{names.port}"
-        client = await stack.enter_async_context(RemotingClient())
-        master = await stack.enter_async_context(pair_broker(tmp_path, namesrv, "ASYNC_MASTER", 0))
-        await master.ready()
-        slave = await stack.enter_async_context(pair_broker(tmp_path, namesrv, "SLAVE", 1))
-        await slave.ready()
+    async with pair_site(tmp_path) as site:
+        client, namesrv = site.client, site.namesrv
+        master = await site.start("ASYNC_MASTER")
+        slave = await site.slave()
         async with Producer("p", namesrv) as producer:
             queue = (await producer.queues("TBW102"))[0]
             await producer.send(Message("orders", b"one"), queue=MessageQueue("orders", queue.broker_name, 0))
