@@ -21,6 +21,10 @@ GROUP_ID: Final = "dLegerGroupId"
 """Runtime figure of a group's member: the identity of its group; empty while it has none."""
 SLAVE_HALTED: Final = "haHalted"
 """Runtime figure of a slave: why it refuses the log of its master; empty when it is well."""
+HALTED_SLAVES: Final = "haHaltedSlaves"
+"""Runtime figure of a master: its slaves that refuse its log, with their reasons; empty when all are well."""
+DURABILITY: Final = "durability"
+"""Runtime figure of a broker of ours: the value of this key in its file; empty when its file has none."""
 COPIES_WANTED: Final = "haCopiesWanted"
 """Runtime figure of a SYNC_MASTER: copies of each message, its own included, before it acknowledges the message."""
 COPIES_IN_SYNC: Final = "haCopiesInSync"
@@ -105,6 +109,13 @@ def _of_name(members: list[BrokerStatus]) -> Iterator[CopyFault]:
     yield from _identities(name, members)
     for one in members:
         yield from _of_broker(one)
+    if not any(one.runtime.get(SLAVE_HALTED, "") for one in members):
+        # A slave that answers names its own reason. The master knows of one that does not.
+        for one in members:
+            if why := one.runtime.get(HALTED_SLAVES, ""):
+                reason = f"a slave refuses the log of its master: {why}"
+                found = {SLAVE_HALTED: why}
+                yield CopyFault(Kind.SLAVE_HALTED, name, reason, found, one.broker_id, one.address)
 
 
 def _identities(name: str, members: list[BrokerStatus]) -> Iterator[CopyFault]:

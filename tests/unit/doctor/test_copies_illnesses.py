@@ -69,6 +69,8 @@ FAULTS: list[tuple[Kind, str, list[BrokerStatus]]] = [
     (Kind.SLAVE_MISSING, "waits for 2 copies", [status(haCopiesWanted="2", haCopiesInSync="1")]),
     (Kind.MEMBER_HALTED, REASON, [status("n0"), status("n1", 2, dLegerHalted=REASON)]),
     (Kind.SLAVE_HALTED, REASON, [status(), status("", 1, haHalted=REASON)]),
+    (Kind.SLAVE_HALTED, REASON, [status(haHaltedSlaves=f"10.0.0.1:10911: {REASON}")]),
+    (Kind.SLAVE_HALTED, REASON, [status(haHaltedSlaves="10.0.0.1:10911: x"), status("", 1, haHalted=REASON)]),
     (
         Kind.IDENTITIES_DIFFER,
         "n0 of group aa; n1, n2 of group bb",
@@ -147,6 +149,15 @@ def test_members_of_different_groups_are_found() -> None:
     assert one.name == "group-identities-differ"
     assert "n0: aa; n1, n2: bb" in one.message
     assert "n0: aa; n1, n2: bb" in finding_in_chinese(one).message
+
+
+def test_files_with_different_durability_are_found() -> None:
+    zero_loss = status(durability="zero-loss")
+    assert found([zero_loss, status("", 1, durability="zero-loss"), status("", 2)], []) == []
+    (one,) = copies.findings(seen([zero_loss, status("", 1, durability="")], []))
+    assert one.name == "durability-differs"
+    for words in (one.message, finding_in_chinese(one).message):
+        assert "10.0.0.0:10911 zero-loss, 10.0.0.1:10911 none" in words
 
 
 def test_every_fault_has_words_in_both_languages() -> None:

@@ -5,6 +5,8 @@ Those of controllers are answered as by Apache's broker without one.
 
 from __future__ import annotations
 
+import logging
+
 from tianzhou.broker.handlers.handler import Handler, serves
 from tianzhou.broker.replication.log_repairs import PIECE
 from tianzhou.errors import BrokerError, StoreError
@@ -13,6 +15,8 @@ from tianzhou.wire.bodies.replication import HA_STATUS
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header, write_reply
+
+_log = logging.getLogger(__name__)
 
 
 class ReplicationHandler(Handler):
@@ -32,8 +36,15 @@ class ReplicationHandler(Handler):
 
     @serves(RequestCode.EXCHANGE_BROKER_HA_INFO)
     def exchange(self, connection: Connection, command: Command) -> Reply:
-        """Where the master is and where its log ended at its start, for one that does not say so itself."""
+        """Where the master is and where its log ended at its start, for one that does not say so itself.
+
+        A slave of ours that has halted reports it here.
+        """
         header = read_header(command)
+        if not self._replication.is_slave:
+            line = self._replication.halted_slaves.reported(command.fields, self._clock.monotonic())
+            if line:
+                _log.error("%s", line)
         if header.master_ha_address:
             self._replication.master_reported(header.master_flush_offset)
         if header.master_ha_address or self._replication.is_slave:

@@ -142,6 +142,8 @@ class BrokerState:
         if status.master:
             yield gauge("tianzhou_slaves", "Slaves that are connected.", len(status.ha_connection_info))
             yield gauge("tianzhou_in_sync_slaves", "Those that are in sync.", status.in_sync_slave_nums)
+            halted = replication.halted_slaves.count(self._services.clock.monotonic())
+            yield gauge("tianzhou_halted_slaves", "Slaves that copy nothing until an operator decides.", halted)
         else:
             silent = silent_s(
                 status.ha_client_runtime_info,

@@ -75,6 +75,7 @@ class MetadataSync:
         folder: where a slave notes which entries its master has listed, so that it follows deletions of the time in
             which it is away; None outside of a pair.
         copying: the connection over which the master's log is copied; None without one, and outside of a pair.
+        heard: called with the header fields of each answer that is taken.
 
     Attributes:
         leader_is_apache: whether the last answer came from a broker of Apache's, or of an older version of ours.
@@ -94,7 +95,9 @@ class MetadataSync:
         users: UserStore | None = None,
         folder: Path | None = None,
         copying: Callable[[], object | None] = lambda: None,
+        heard: Callable[[Mapping[str, str]], None] = lambda fields: None,
     ) -> None:
+        self._heard = heard
         self._users = users
         self._log = log
         self.leader_is_apache = False
@@ -189,6 +192,7 @@ class MetadataSync:
                     raise BrokerError(reply.code, reply.remark or "", address=master)
                 if self._refused(master, reply.fields, term):
                     return
+                self._heard(reply.fields)
                 self._begin(Source(master, reply.fields.get(START, ""), term))
                 self.leader_is_apache = TERM not in reply.fields
                 self._leader_is_complete = reply.fields.get(COMPLETE) == "true"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from typing import Final, Protocol, Self
 
 from tianzhou.broker.replication.metadata_sync import WORK as TABLES
 from tianzhou.broker.replication.metadata_sync import MetadataSync
+from tianzhou.broker.replication.slave_reports import DURABILITY, REPEAT_S, HaltedSlaves, difference, report_fields
 from tianzhou.broker.replication.table_answers import SERVING, START
 from tianzhou.broker.replication.table_requests import Wrap
 from tianzhou.broker.settings import BrokerSettings
@@ -29,7 +30,7 @@ from tianzhou.store.store import MessageStore
 from tianzhou.supervision import Supervisor
 from tianzhou.wire.bodies.replication import HaClient as HaClientStatus
 from tianzhou.wire.bodies.replication import HaConnection, HaStatus
-from tianzhou.wire.codes import RequestCode
+from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header
 from tianzhou.wire.mastership import Mastership
@@ -86,6 +87,7 @@ class Replication:
         is_slave: which of the two it is.
         other_master: address of another living master of this broker's name; empty while there is none.
         master_flush_offset: where a slave's master says its log ended when it started; 0 when nobody has said so.
+        halted_slaves: slaves of this master that copy nothing until an operator decides.
     """
 
     def __init__(
@@ -115,6 +117,8 @@ class Replication:
         self.master = self.other_master = ""
         self.master_flush_offset = 0
         self._look_for_master: Callable[[], None] = lambda: None
+        self.halted_slaves = HaltedSlaves()
+        self._durability_of_master: str | None = store.settings.durability
 
     async def __aenter__(self) -> Self:
         if not self.is_slave:
@@ -209,6 +213,7 @@ class Replication:
                 await self._have_read(client, await broken.get())
 
         supervisor.own("looking for the master", look)
+        supervisor.own("reports to the master", lambda: self._report_halts(client))
         supervisor.own("broken records of the master", have_read)
         supervisor.own(WORK, lambda: self._follower.run(supervisor))
         # Whose log is not this one's is not asked for tables, either: it is away, or has lost what groups read here.
@@ -216,10 +221,35 @@ class Replication:
         folder = self._store.settings.root / "config"
         tables_of_master = MetadataSync(
             tables, client, self._clock, master, self._store, users=self._users, folder=folder,
-            copying=lambda: self._follower.following,
+            copying=lambda: self._follower.following, heard=self._compare_durability,
         )  # fmt: skip
         self._know_topics(tables, tables_of_master.note_topic_of_log)
         supervisor.own(TABLES, lambda: tables_of_master.run(supervisor.troubles))
+
+    def _compare_durability(self, fields: Mapping[str, str]) -> None:
+        """Warn when the master's file has another `durability` than this slave's, once for each value."""
+        theirs = fields.get(DURABILITY)
+        if theirs != self._durability_of_master:
+            self._durability_of_master = theirs
+            if line := difference(self._store.settings.durability, theirs):
+                _log.warning("%s", line)
+
+    async def _report_halts(self, client: RemotingClient) -> None:
+        """Report to the master that this slave has halted, and again that it may copy, until cancelled."""
+        reported, last_s, refused = "", 0.0, ("", "")
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            halted, master, now_s = self._follower.halted, self.master, self._clock.monotonic()
+            is_due = halted != reported or (halted and now_s - last_s >= REPEAT_S)
+            if not master or not is_due or refused == (master, halted):
+                continue
+            fields = report_fields(f"{self._settings.broker_ip1}:{self._broker_port}", halted)
+            command = Command(RequestCode.EXCHANGE_BROKER_HA_INFO, fields=fields)
+            with suppress(TianzhouError):  # the master is away, and is tried again
+                reply = await client.invoke(master, command, _READ_LIMIT_MS)
+                reported, last_s = halted, now_s
+                if reply.code != ResponseCode.SUCCESS:
+                    refused = master, halted  # Apache's brokers before 5.0, or the slave's account may not
 
     async def _have_read(self, client: RemotingClient, entry: LogEntry) -> None:
         """Read a message at the master, where its record is broken: ours notices, and fetches it from here."""
@@ -324,7 +354,8 @@ class Replication:
 
     def table_fields(self) -> dict[str, str]:
         """Return the header fields of answers with a whole table: whether this broker is the master, and its start."""
-        return {SERVING: "false" if self.is_slave else "true", START: str(self._start_ms)}
+        serving = "false" if self.is_slave else "true"
+        return {SERVING: serving, START: str(self._start_ms), DURABILITY: self._store.settings.durability}
 
     def around(self, wrap: Wrap) -> Wrap:
         """Return what the router wraps handlers with: here `wrap` itself."""
@@ -336,6 +367,9 @@ class Replication:
     def runtime_info(self) -> dict[str, str]:
         """Return the figures of runtime info (28) about copies and other masters; those of `admin.copy_faults`."""
         figures = {"otherMaster": self.other_master} if self.other_master else {}
+        figures[DURABILITY] = self._store.settings.durability
+        if not self.is_slave:
+            figures |= self.halted_slaves.figures(self._clock.monotonic())
         if self._follower.halted:
             figures["haHalted"] = self._follower.halted
         if self._server is not None and self._store.settings.broker_role == "SYNC_MASTER":

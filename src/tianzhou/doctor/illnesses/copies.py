@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from tianzhou.admin.copy_faults import GROUP_ID, HALTED, OTHER_MASTER, SLAVE_HALTED, CopyFault, Kind, copy_faults
+from tianzhou.admin.cluster import BrokerStatus
+from tianzhou.admin.copy_faults import (
+    DURABILITY,
+    GROUP_ID,
+    HALTED,
+    OTHER_MASTER,
+    SLAVE_HALTED,
+    CopyFault,
+    Kind,
+    copy_faults,
+)
 from tianzhou.doctor.findings import Finding, Illness, Severity
 from tianzhou.doctor.observations import ClusterSeen, NameServerSeen
 from tianzhou.escaping import shown
@@ -40,8 +50,15 @@ TWO_MASTERS = Illness(
     "Stop the one that was started by mistake, or give it another brokerName. Keep its folder until its messages are "
     "sent again: tianzhou store export",
 )
+DURABILITY_DIFFERS = Illness(
+    "durability-differs",
+    Severity.warning,
+    "Brokers of {broker} have different values of durability in their files: {values}.",
+    "Write the same line durability=… into the file of each of them and restart them one by one: "
+    "docs/howto/zero-loss.md",
+)
 
-ILLNESSES: Final = (MEMBER_HALTED, REFUSES_LOG, IDENTITIES_DIFFER, TWO_MASTERS)
+ILLNESSES: Final = (MEMBER_HALTED, REFUSES_LOG, IDENTITIES_DIFFER, TWO_MASTERS, DURABILITY_DIFFERS)
 
 
 def findings(seen: ClusterSeen) -> Iterator[Finding]:
@@ -55,6 +72,7 @@ def findings(seen: ClusterSeen) -> Iterator[Finding]:
                 yield _two(fault.broker_name, pair[1], pair[2], fault.evidence)
         else:
             yield from _of_fault(fault)
+    yield from _durability(one.status for one in seen.brokers)
     for name, first, second, evidence in _disagreeing(seen.name_servers):
         if (name, first, second) not in pairs:
             yield _two(name, first, second, evidence)
@@ -78,6 +96,18 @@ def _of_fault(fault: CopyFault) -> Iterator[Finding]:
             f"{', '.join(sorted(ids))}: {shown(identity, 80)}" for identity, ids in sorted(found.items())
         )
         yield IDENTITIES_DIFFER.found(subject, fault.evidence, broker=fault.broker_name, members=members)
+
+
+def _durability(brokers: Iterable[BrokerStatus]) -> Iterator[Finding]:
+    """Broker names of which one broker has another `durability` than another one; Apache's do not name it."""
+    by_name: dict[tuple[str, str], dict[str, str]] = {}
+    for one in brokers:
+        if (value := one.runtime.get(DURABILITY)) is not None:
+            by_name.setdefault((one.cluster, one.broker_name), {})[one.address] = value
+    for (_, name), values in sorted(by_name.items()):
+        if len(set(values.values())) > 1:
+            listed = ", ".join(f"{address} {shown(value) or 'none'}" for address, value in sorted(values.items()))
+            yield DURABILITY_DIFFERS.found(f"broker {name}", {DURABILITY: values}, broker=name, values=listed)
 
 
 def _disagreeing(servers: Sequence[NameServerSeen]) -> Iterator[tuple[str, str, str, dict[str, object]]]:
