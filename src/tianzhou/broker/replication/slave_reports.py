@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from tianzhou.escaping import shown
+from tianzhou.repeats import Repeats
 
 DURABILITY: Final = "durability"
 """Header field of an answer with a table, and runtime figure of a broker: the value of this key in its file."""
@@ -21,6 +22,8 @@ FORGET_S: Final = 60.0
 """Seconds after which a master forgets a halted slave that reports no more."""
 MAX_SLAVES: Final = 64
 """Maximum number of halted slaves that a master remembers. The oldest one is forgotten when one more reports."""
+MAX_LINES: Final = 10
+"""Maximum number of log lines per minute about slaves that have halted."""
 _SLAVE: Final = "tianzhouSlave"
 _HALTED: Final = "tianzhouHalted"
 _LONGEST: Final = 500
@@ -42,6 +45,7 @@ class HaltedSlaves:
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[str, float]] = {}
+        self._lines = Repeats(lines=MAX_LINES)
 
     def reported(self, fields: Mapping[str, str], now_s: float) -> str:
         """Take the header fields of a request; return a log line for a halted slave that was not known, or "".
@@ -60,7 +64,7 @@ class HaltedSlaves:
         while len(self._found) >= MAX_SLAVES:
             del self._found[next(iter(self._found))]
         self._found[address] = reason, now_s
-        if known:
+        if known or self._lines.due("halted", now_s) is None:
             return ""
         return f"slave {shown(address)} has halted and copies nothing until an operator decides: {shown(reason, 600)}"
 

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from tianzhou.broker.replication.slave_reports import FORGET_S, MAX_SLAVES, HaltedSlaves, difference, report_fields
+from tianzhou.broker.replication.slave_reports import (
+    FORGET_S,
+    MAX_LINES,
+    MAX_SLAVES,
+    HaltedSlaves,
+    difference,
+    report_fields,
+)
 
 
 def test_a_halted_slave_is_a_figure_until_it_copies_again_or_is_silent() -> None:
@@ -19,8 +26,10 @@ def test_a_halted_slave_is_a_figure_until_it_copies_again_or_is_silent() -> None
 
 def test_strangers_fill_no_memory_and_no_log() -> None:
     slaves = HaltedSlaves()
-    for number in range(MAX_SLAVES * 2):
-        line = slaves.reported(report_fields(f"\x1b{number}", "x" * 10_000), 0.0)
+    reports = [report_fields(f"\x1b{number}", "x" * 10_000) for number in range(MAX_SLAVES * 2)]
+    lines = [line for line in (slaves.reported(report, 0.0) for report in reports) if line]
+    assert len(lines) == MAX_LINES
+    for line in lines:
         assert "\x1b" not in line
         assert len(line) < 1_000
     assert slaves.count(0.0) == MAX_SLAVES
