@@ -86,6 +86,7 @@ class Group:
         self._relay: subprocess.Popen[str] | None = None
         self._server: subprocess.Popen[bytes] | None = None
         self._members: list[subprocess.Popen[bytes] | None] = [None] * size
+        self._log_begins = [0] * size
 
     def __enter__(self) -> Self:
         try:
@@ -181,7 +182,28 @@ class Group:
         }  # fmt: skip
         conf = self.folder / f"n{number}.conf"
         conf.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
+        log = self._log(number)
+        self._log_begins[number] = log.stat().st_size if log.exists() else 0
         self._members[number] = self._spawn(f"n{number}", "broker", "-c", str(conf))
+
+    def _log(self, number: int) -> Path:
+        return self.folder / f"n{number}.log"
+
+    def await_start(self, number: int) -> None:
+        """Wait until a member that was launched serves, or refuses to. Before that SIGTERM ends it like SIGKILL.
+
+        Raises:
+            GaveUpError: it does neither.
+        """
+        process = self._members[number]
+        assert process is not None
+
+        def started() -> bool:
+            return (
+                process.poll() is not None or b"ready: " in self._log(number).read_bytes()[self._log_begins[number] :]
+            )
+
+        until(started, f"n{number} starts")
 
     def kill(self, number: int) -> None:
         """End a member by SIGKILL."""

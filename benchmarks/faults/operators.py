@@ -155,6 +155,7 @@ class Operator:
         shutil.rmtree(group.store(number))
         subprocess.run(["cp", "-a", "--sparse=always", self._foreign(number), group.store(number)], check=True)
         group.launch(number)
+        group.await_start(number)
         time.sleep(WRONG_S)
 
         def correct() -> None:
@@ -168,6 +169,7 @@ class Operator:
         group = self._group
         group.stop(number)
         group.launch(number, dLegerPeers=group.peer(number))
+        group.await_start(number)
         time.sleep(WRONG_S)
 
         def correct() -> None:
