@@ -54,6 +54,7 @@ class ForgetfulDisk:
 
     def __init__(self, root: Path, rng: Random) -> None:
         self.root = root.resolve()
+        self._prefix = f"{self.root}{os.sep}"
         self.operations = 0
         self.fail_at: int | None = None
         self.lost = False
@@ -84,7 +85,7 @@ class ForgetfulDisk:
 
     def holds(self, path: Path) -> bool:
         """Whether a path is in the folder, or the folder itself."""
-        return path == self.root or self.root in path.parents
+        return path == self.root or str(path).startswith(self._prefix)
 
     def synced(self, path: Path, status: os.stat_result) -> None:
         """Take note that a file or a directory is synced as a whole.

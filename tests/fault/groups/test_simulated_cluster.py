@@ -21,9 +21,12 @@ from tianzhou.testing.simulation.scenarios import SCENARIOS
 SOURCES = Path(__file__).resolve().parents[3] / "src"
 CHUNK = 10
 """Seeds of one test: few enough for two workers to share them well."""
-SHARES = {"standalone": 20, "bit-rot": 10, "master-slave": 40, "two-masters": 20, "dledger": 30}
+SHARES = {"standalone": 20, "bit-rot": 10, "master-slave": 40, "two-masters": 20, "dledger": 10, "folders": 10}
 SLOW_CHUNK = 100
-SLOW_SHARES = {"standalone": 2_000, "bit-rot": 1_000, "master-slave": 3_000, "two-masters": 2_000, "dledger": 2_000}
+SLOW_SHARES = {
+    "standalone": 2_000, "bit-rot": 1_000, "master-slave": 3_000, "two-masters": 2_000, "dledger": 2_000,
+    "folders": 2_000,
+}  # fmt: skip
 
 
 def chunks(shares: dict[str, int], size: int) -> list[tuple[str, int, int]]:

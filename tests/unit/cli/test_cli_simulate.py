@@ -18,7 +18,7 @@ def test_the_scenarios_are_listed(run: Run) -> None:
     code, out, _ = run("simulate", "--list", "-o", "json")
     assert code == 0
     names = [row["scenario"] for row in json.loads(out)]
-    assert names == ["standalone", "bit-rot", "master-slave", "two-masters", "dledger"]
+    assert names == ["standalone", "bit-rot", "master-slave", "two-masters", "dledger", "folders"]
 
 
 def test_seeds_that_hold_end_with_zero(run: Run) -> None:

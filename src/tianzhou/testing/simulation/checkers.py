@@ -336,10 +336,13 @@ def alone(history: History, promise: Promise) -> Iterator[Problem]:
 
 
 def agreed(history: History) -> Iterator[Problem]:
-    """What is committed at an index of a group's log is one entry, for all members and ever."""
+    """What is committed at an index of a group's log is one entry, for all members and ever.
+
+    Foreign entries have their own checker.
+    """
     known: dict[tuple[str, int], tuple[str, str]] = {}
     for event in history.events:
-        if isinstance(event, Agreed):
+        if isinstance(event, Agreed) and event.content not in history.foreign:
             member, content = known.setdefault((event.group, event.index), (event.member, event.content))
             if content != event.content:
                 yield Problem(

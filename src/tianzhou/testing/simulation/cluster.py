@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import hashlib
 import os
 from collections.abc import Iterator
 from contextvars import Context, copy_context
@@ -16,20 +15,20 @@ from random import Random
 from typing import Any, Final
 
 from tianzhou.admin import Admin
-from tianzhou.broker.server import Broker
-from tianzhou.errors import CorruptRecord, TianzhouError
-from tianzhou.records.codec import Record, decode_record
+from tianzhou.errors import TianzhouError
 from tianzhou.store.log.flush import WORK
-from tianzhou.store.results import ReadRequest
 from tianzhou.testing.disk import ForgetfulDisk
-from tianzhou.testing.simulation.faults import LEADER, Planned
+from tianzhou.testing.simulation.faults import LEADER, NAME, Planned
+from tianzhou.testing.simulation.folders import FolderExchanges
 from tianzhou.testing.simulation.history import Fault, History, Place, PowerLoss, Remains, Rot, Serves, Stored
 from tianzhou.testing.simulation.load import TOPIC, ConsumerOn, ProducerOn
 from tianzhou.testing.simulation.loop import SimulationLoop
 from tianzhou.testing.simulation.machines import Machine
 from tianzhou.testing.simulation.network import Network
+from tianzhou.testing.simulation.remains import remains_of
 from tianzhou.testing.simulation.scenarios import BrokerPlan, Layout
 from tianzhou.testing.simulation.servers import MEMBER_PORT, BrokerOn, NameServerOn
+from tianzhou.testing.simulation.strangers import Stranger
 from tianzhou.testing.simulation.table_changes import Operator, TableFolders
 
 GROUPS: Final = {"Shipping": False, "Ledger": True}
@@ -51,7 +50,6 @@ class Cluster:
         root: folder of the machines.
         rng: all its dice.
         history: gets what happens.
-        messages: how many each producer sends.
 
     Attributes:
         brokers: by machine.
@@ -60,9 +58,7 @@ class Cluster:
         clients: all of these.
     """
 
-    def __init__(
-        self, layout: Layout, loop: SimulationLoop, root: Path, rng: Random, history: History, messages: int
-    ) -> None:
+    def __init__(self, layout: Layout, loop: SimulationLoop, root: Path, rng: Random, history: History) -> None:
         self._layout = layout
         self._loop = loop
         self._root = root
@@ -72,6 +68,7 @@ class Cluster:
         self._nodes: dict[str, Node] = {}
         self._gone: set[str] = set()
         self._strikes: list[asyncio.Task[None]] = []
+        self._operations: list[asyncio.Task[None]] = []
         self._seen: dict[tuple[str, str, Place], int] = {}
         self.network = loop.network = Network(loop, rng, history.note)
         name_servers = [
@@ -86,7 +83,7 @@ class Cluster:
                 machine,
                 rng,
                 self.namesrv_addr,
-                broker={"broker_name": plan.name, "broker_id": plan.broker_id},
+                broker={"broker_name": plan.name, "broker_id": plan.broker_id} | layout.access,
                 store=plan.store | self._membership(plan),
             )
         names = {one.address: one.broker_settings["broker_name"] for one in self.brokers.values()}
@@ -101,8 +98,8 @@ class Cluster:
                 rng,
                 history,
                 options,
-                messages=messages,
-                pause_s=layout.load_s / 36,
+                messages=layout.messages,
+                pause_s=layout.load_s / 36 * 60 / layout.messages,
                 keyed=number == 1,
             )
             for number in (1, 2)
@@ -127,6 +124,9 @@ class Cluster:
             operator = self._machine("operator", "10.0.5.1")
             self._operator = Operator(operator, dice, history, lambda: self.brokers[self._leader()].address)
             self._folders = TableFolders(root, dice, history)
+        self._exchanges: FolderExchanges | None = None
+        if layout.exchanges:
+            self._exchanges = FolderExchanges(root, Random(rng.random()), history, self.brokers)
         self.clients: list[ProducerOn | ConsumerOn] = [*self.producers, *self.consumers]
         self._servers: list[NameServerOn | BrokerOn] = [*name_servers, *self.brokers.values()]
         nodes: list[Node] = [*self._servers, *self.clients]
@@ -200,7 +200,9 @@ class Cluster:
         if planned.machine == LEADER:
             planned = replace(planned, machine=self._leader())
         self._history.add(Fault, planned.line)
-        self._strikes.append(asyncio.get_running_loop().create_task(self._struck(planned)))
+        # An operator goes on with folders when all is mended.
+        tasks = self._operations if planned.kind == "folder" else self._strikes
+        tasks.append(asyncio.get_running_loop().create_task(self._struck(planned)))
 
     async def mend(self) -> None:
         """End what goes wrong, and start whatever does not run but for what is gone for good."""
@@ -213,6 +215,8 @@ class Cluster:
             machine.spare()
         for name in sorted(self._gone):
             self._machines[name].die(power=False)
+        if self._exchanges is not None and self._exchanges.stranger is not None:
+            self._exchanges.stranger.end()
         self._history.add(Fault, "all is mended")
         if self._operator is not None:
             self._operator.stop()
@@ -232,7 +236,7 @@ class Cluster:
             await asyncio.sleep(LOOK_S)
             for server in self.brokers.values():
                 broker = server.broker
-                if broker is None:
+                if broker is None or (self._exchanges is not None and server.name in self._exchanges.exchanged):
                     continue
                 life = f"{server.name}.{server.lives}"
                 for group in GROUPS:
@@ -241,6 +245,11 @@ class Cluster:
                         if self._seen.get((life, group, place)) != offset:
                             self._seen[life, group, place] = offset
                             self._history.add(Stored, life, group, place, offset)
+
+    async def obey(self) -> None:
+        """Do what members with other folders ask their operator for, until cancelled."""
+        if self._exchanges is not None:
+            await self._exchanges.watch()
 
     # faults
 
@@ -260,6 +269,9 @@ class Cluster:
             return
         if kind in {"stop", "election", "blackout"}:
             await self._members_struck(planned)
+            return
+        if kind in {"backup", "stranger", "folder"}:
+            await self._folder_struck(planned)
             return
         if kind == "slow":
             network.slow = planned.amount
@@ -307,6 +319,21 @@ class Cluster:
             await asyncio.gather(
                 *(self._death(replace(planned, kind=power, machine=name, amount=0)) for name in self.brokers)
             )
+
+    async def _folder_struck(self, planned: Planned) -> None:
+        """What an operator does with folders of members."""
+        name, kind, exchanges = planned.machine, planned.other, self._exchanges
+        assert exchanges is not None
+        if planned.kind == "backup":
+            exchanges.back_up(name)
+        elif planned.kind == "folder":
+            await exchanges.exchange(name, kind, planned.for_s, hasty=bool(planned.amount))
+        else:
+            server = self.brokers[name]
+            store = server.store_settings | ({"d_leger_group": "broker-z"} if kind == NAME else {})
+            make = partial(self._machine, forgets=True)
+            stranger = Stranger(make, self._rng, server.broker_settings, store, [*GROUPS], QUEUES)
+            await exchanges.estrange(name, kind, stranger)
 
     def _end_of(self, name: str, planned: Planned) -> str:
         return "power" if planned.amount & 1 and name in self._layout.powerless else "kill"
@@ -383,6 +410,10 @@ class Cluster:
 
     def settled(self) -> str:
         """Why it is too early to look at what remains; empty when it is not."""
+        if self._exchanges is not None and (
+            self._exchanges.exchanged or not all(task.done() for task in self._operations)
+        ):
+            return f"folders of {' and '.join(self._exchanges.exchanged) or 'members'} are exchanged"
         for name, server in self.brokers.items():
             if name in self._gone:
                 continue
@@ -442,31 +473,7 @@ class Cluster:
 
     def remains(self) -> list[Remains]:
         """What every broker that runs holds."""
-        return [self._remains(server) for server in self.brokers.values() if server.broker is not None]
-
-    def _remains(self, server: BrokerOn) -> Remains:
-        broker = server.broker
-        assert broker is not None
-        store, name = broker.store, broker.settings.broker_name
-        queues: dict[Place, list[tuple[int, str]]] = {}
-        for queue in sorted(store.queues(TOPIC)):
-            rows = queues[Place(name, TOPIC, queue)] = []
-            for record in _intact(broker, queue):
-                body = bytes(record.body)
-                message = body.partition(b"/")[0].decode("utf-8", "backslashreplace")
-                if self._history.bodies.get(message) != body:
-                    message = f"never sent: {body[:40]!r}"
-                rows.append((record.queue_offset, message))
-        digest = hashlib.blake2b(digest_size=8)
-        at, end, size = store.begin_offset, store.end_offset, store.settings.mapped_file_size_commit_log
-        begin = at
-        while 0 <= at < end:
-            part = min(size - at % size, end - at)
-            found = store.log_bytes(at, part)
-            if isinstance(found, memoryview):
-                digest.update(found)
-            at += part
-        return Remains(server.name, name, server.is_master, queues, begin, end, digest.digest())
+        return [remains_of(server, self._history) for server in self.brokers.values() if server.broker is not None]
 
     def tear_down(self) -> None:
         """Let go of everything that lives or has died."""
@@ -478,17 +485,9 @@ class Cluster:
             tasks += machine.dead_tasks
             machine.dead_tasks = []
         self._loop.abandon(tasks)
-        for server in self.brokers.values():
+        stranger = None if self._exchanges is None else self._exchanges.stranger
+        for server in [*self.brokers.values(), *([] if stranger is None else [stranger.server])]:
             for broker in server.all:
                 with contextlib.suppress(Exception):
                     if broker.store._opened:
                         broker.store._release()
-
-
-def _intact(broker: Broker, queue: int) -> Iterator[Record]:
-    """The records of a queue of the topic that a client takes, in order."""
-    store = broker.store
-    for offset in range(store.min_offset(TOPIC, queue), store.max_offset(TOPIC, queue)):
-        for view in store.read_now(ReadRequest(TOPIC, queue, offset, 1)).parts:
-            with contextlib.suppress(CorruptRecord):
-                yield decode_record(view, check_crc=True)

@@ -9,9 +9,22 @@ from typing import Final
 
 MOST: Final = 5
 MOST_IN_GROUP: Final = 8
+MOST_BESIDE_EXCHANGES: Final = 4
+MOST_EXCHANGES: Final = 3
 LEADER: Final = "leader"
 """The machine that leads the group when a fault strikes."""
 LONGEST_S: Final = 6.0
+OLDER: Final = "older"
+EMPTY: Final = "empty"
+COPY: Final = "another-member"
+GROUP: Final = "another-group"
+LIFE: Final = "another-life"
+NAME: Final = "another-name"
+KINDS: Final = (OLDER, EMPTY, COPY, GROUP, LIFE, NAME)
+"""Folders: an older copy of the member's own, an empty one, a copy of another member's, one of another group of the
+same name, one of another life of the group, one of a group of another name."""
+FOREIGN: Final = frozenset({GROUP, LIFE, NAME})
+"""Folders that a stranger has filled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +35,12 @@ class Planned:
         at_s: when it strikes, virtual seconds.
         kind: `kill`, `power`, `restart`, `cut`, `one-way`, `halves`, `slow`, `jump`, `disk`, `leave` or `rot`; for
             members of a group `stop`, `alone`, `deaf`, `mute`, `blackout` of all of them, and `election`: the leader
-            dies, then who gives a vote, and who gets it.
+            dies, then who gives a vote, and who gets it. An operator makes a `backup` of a folder, has a `stranger`
+            fill one, and exchanges one (`folder`).
         machine: whom it strikes; `LEADER` for who leads then.
-        other: the other end of a cut.
+        other: the other end of a cut; the kind of a folder.
         for_s: how long it lasts.
-        amount: steps until a death, how much slower, or milliseconds.
+        amount: steps until a death, how much slower, or milliseconds; of a `folder`, whether the member is killed.
     """
 
     at_s: float
@@ -60,6 +74,7 @@ class Mishaps:
         span_s: when it may, from and to.
         grouped: whether the servers are members of a group.
         weak: those of them that alone are struck by anything; empty for all.
+        exchanges: whether an operator exchanges whole folders.
     """
 
     servers: Sequence[str]
@@ -70,6 +85,7 @@ class Mishaps:
     span_s: tuple[float, float]
     grouped: bool = False
     weak: Sequence[str] = ()
+    exchanges: bool = False
 
 
 def plan(mishaps: Mishaps, rng: Random) -> list[Planned]:
@@ -78,7 +94,13 @@ def plan(mishaps: Mishaps, rng: Random) -> list[Planned]:
         return []
     begin_s, end_s = mishaps.span_s
     most, draw = (MOST_IN_GROUP, _one_of_group) if mishaps.grouped else (MOST, _one)
-    found = [draw(mishaps, rng, begin_s + rng.random() * (end_s - begin_s)) for _ in range(rng.randint(1, most))]
+    least = 1
+    if mishaps.exchanges:
+        # A folder is exchanged while the group is whole.
+        least, most = 0, MOST_BESIDE_EXCHANGES
+    found = [draw(mishaps, rng, begin_s + rng.random() * (end_s - begin_s)) for _ in range(rng.randint(least, most))]
+    if mishaps.exchanges:
+        found += _exchanges(mishaps, rng)
     found = [one for one in found if not (one.kind == "leave" and one.machine == mishaps.gone)]
     if mishaps.gone:
         at_s = end_s * (0.3 + 0.7 * rng.random())
@@ -88,6 +110,28 @@ def plan(mishaps: Mishaps, rng: Random) -> list[Planned]:
             # A machine that is about to go is often cut off from the others first.
             found.append(Planned(max(at_s - rng.random(), 0), "cut", mishaps.gone, rng.choice(others), for_s=LONGEST_S))
     return sorted(found, key=lambda one: one.at_s)
+
+
+def _exchanges(mishaps: Mishaps, rng: Random) -> list[Planned]:
+    """Draw what an operator does with folders: first copies and a foreign folder, then exchanges."""
+    begin_s, end_s = mishaps.span_s
+    span_s = end_s - begin_s
+    backed = [server for server in mishaps.servers if rng.random() < 0.5]
+    found = [Planned(begin_s + rng.random() * span_s / 2, "backup", server) for server in backed]
+    choice: list[tuple[str, str]] = []
+    if rng.random() < 0.7:
+        at_s, server = begin_s + rng.random() * span_s / 5, rng.choice(mishaps.servers)
+        kind = rng.choice(sorted(FOREIGN))
+        found.append(Planned(at_s, "stranger", server, kind))
+        choice = [(server, kind)] * 3
+    for _ in range(rng.randint(1, MOST_EXCHANGES)):
+        victim = LEADER if rng.random() < 0.4 else rng.choice(mishaps.servers)
+        kinds = [(victim, EMPTY), (victim, COPY), *((server, OLDER) for server in backed), *choice]
+        server, kind = rng.choice(kinds)
+        at_s = begin_s + span_s * (0.35 + 0.65 * rng.random())
+        down_s = rng.choice((0.05, 0.5, 2.0))
+        found.append(Planned(at_s, "folder", server, kind, for_s=down_s, amount=rng.randint(0, 1)))
+    return found
 
 
 def _one(mishaps: Mishaps, rng: Random, at_s: float) -> Planned:

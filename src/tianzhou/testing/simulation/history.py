@@ -136,11 +136,16 @@ class Rot(Event):
 
 @dataclass(frozen=True, slots=True)
 class Leads(Event):
-    """A member of a DLedger group became its leader."""
+    """A member of a DLedger group became its leader.
+
+    Attributes:
+        foreign: how many foreign entries (`Foreign`) the log of the member has.
+    """
 
     group: str
     term: int
     member: str
+    foreign: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +170,49 @@ class Agreed(Event):
     member: str
     index: int
     content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign(Event):
+    """Another group, or another life of the group, has committed an entry that the group never had.
+
+    Attributes:
+        content: digest of the entry.
+    """
+
+    index: int
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanged(Event):
+    """An operator exchanged the whole folder of a member that does not run.
+
+    Attributes:
+        kind: where the new folder comes from, one of `faults.KINDS`; `empty` also for a member that is reset.
+    """
+
+    member: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Joined(Event):
+    """A member whose folder was exchanged has the group's log again."""
+
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class Halted(Event):
+    """A member follows no further.
+
+    Attributes:
+        why: the reason that the member reports; empty when the member follows again.
+    """
+
+    member: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +255,7 @@ class History:
         bodies: what every message ever sent consists of.
         remains: what the brokers hold in the end.
         pending: sends that have no answer yet.
+        foreign: digests of the entries of `Foreign`.
     """
 
     def __init__(self, clock: Callable[[], tuple[int, float]]) -> None:
@@ -216,6 +265,7 @@ class History:
         self.bodies: dict[str, bytes] = {}
         self.remains: list[Remains] = []
         self.pending: dict[str, Sent] = {}
+        self.foreign: set[str] = set()
         self.notes: list[str] | None = None
         """Every packet in words; None while nobody wants to see them."""
 
@@ -229,6 +279,8 @@ class History:
             self.pending.pop(event.message, None)
         elif isinstance(event, Ended):
             self.pending = {name: sent for name, sent in self.pending.items() if sent.writer != event.client}
+        elif isinstance(event, Foreign):
+            self.foreign.add(event.content)
         if not isinstance(event, Log):
             self._digest.update(event.line().encode())
 

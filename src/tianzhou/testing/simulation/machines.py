@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from random import Random
@@ -149,6 +150,12 @@ class Machine:
         assert self.process is None, f"{self.name} runs"
         self.folder = self._place()
         self.folder.mkdir(parents=True)
+
+    def exchange(self, source: Path) -> None:
+        """Let the next life begin with a copy of another folder."""
+        assert self.process is None, f"{self.name} runs"
+        self.folder = self._place()
+        shutil.copytree(source, self.folder)
 
     def stopped(self) -> None:
         """The process has ended by itself; its machine goes on."""

@@ -5,36 +5,43 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 from unittest.mock import patch
 
 from tianzhou.replication.dledger.member import Member
 from tianzhou.replication.dledger.ready import Ready, Role, Standing
 from tianzhou.replication.group_node import GroupNode
 from tianzhou.store.entries.entry_log import EntryLog
-from tianzhou.testing.simulation.history import Agreed, History, Leads, Serves
+from tianzhou.testing.simulation.history import Agreed, Foreign, Halted, History, Leads, Serves
 from tianzhou.testing.simulation.processes import here
+
+STRANGER: Final = "stranger"
+"""The machine of a member of another group, or of another life of the group, on a network of its own."""
 
 
 @contextmanager
 def members_noted(history: History) -> Iterator[None]:
-    """Note every leadership, and every entry that a member says is committed.
+    """Note every leadership, every entry that a member says is committed, and every member that halts.
+
+    Entries that the stranger appends are noted as foreign ones.
 
     Args:
         history: gets them.
     """
-    stand, carry_out, committed = GroupNode._stand, GroupNode._do, EntryLog.committed
+    stand, carry_out, committed, note_halt = GroupNode._stand, GroupNode._do, EntryLog.committed, GroupNode._note_halt
+    forks: list[int] = []
 
     def noted_stand(node: GroupNode, standing: Standing, why: str = "") -> None:
         before = node.standing
         stand(node, standing, why)
-        process = here()
-        if process is None or process.ended:
+        name, elected = _runs(), standing.role is Role.LEADER and before.role is not Role.LEADER
+        if not name:
             return
-        name = process.host.name
-        if standing.role is Role.LEADER and (before.role is not Role.LEADER or before.term != standing.term):
-            history.add(Leads, node.group, standing.term, name)
-        if standing.serving != before.serving or (standing.serving and standing.term != before.term):
-            history.add(Serves, node.group, standing.term if standing.serving else before.term, name, standing.serving)
+        if name != STRANGER:
+            _note_standing(history, name, node, before)
+        elif elected:
+            # All behind this entry is the stranger's own.
+            forks.append(node._entries.end_index)
 
     def noted_vote(node: GroupNode, member: Member, ready: Ready) -> None:
         carry_out(node, member, ready)
@@ -46,17 +53,53 @@ def members_noted(history: History) -> Iterator[None]:
     def noted_commit(entries: EntryLog, index: int) -> None:
         before = entries.committed_index
         committed(entries, index)
-        process = here()
-        if process is None or process.ended:
+        group, name = entries._settings.d_leger_group, _runs()
+        if not name:
             return
-        group, name = entries._settings.d_leger_group, process.host.name
         for number in range(max(before + 1, entries.begin_index, 0), entries.committed_index + 1):
-            content = hashlib.blake2b(entries.entry(number), digest_size=8).hexdigest()
-            history.add(Agreed, group, name, number, content)
+            content = _content(entries, number)
+            if name != STRANGER:
+                history.add(Agreed, group, name, number, content)
+            elif forks and number > forks[0]:
+                history.add(Foreign, number, content)
+
+    def noted_halt(node: GroupNode, halted: str) -> None:
+        before = node.halted
+        note_halt(node, halted)
+        name = _runs()
+        if name not in {"", STRANGER} and halted != before:
+            history.add(Halted, name, halted)
 
     with (
         patch.object(GroupNode, "_stand", noted_stand),
         patch.object(GroupNode, "_do", noted_vote),
+        patch.object(GroupNode, "_note_halt", noted_halt),
         patch.object(EntryLog, "committed", noted_commit),
     ):
         yield
+
+
+def _note_standing(history: History, name: str, node: GroupNode, before: Standing) -> None:
+    standing = node.standing
+    if standing.role is Role.LEADER and (before.role is not Role.LEADER or before.term != standing.term):
+        foreign = sum(content in history.foreign for content in _contents(node._entries)) if history.foreign else 0
+        history.add(Leads, node.group, standing.term, name, foreign)
+    if standing.serving != before.serving or (standing.serving and standing.term != before.term):
+        history.add(Serves, node.group, standing.term if standing.serving else before.term, name, standing.serving)
+
+
+def _runs() -> str:
+    """Return the machine of the process whose code runs; empty when the process has died, or for none."""
+    process = here()
+    return "" if process is None or process.ended else process.host.name
+
+
+def _content(entries: EntryLog, index: int) -> str:
+    return hashlib.blake2b(entries.entry(index), digest_size=8).hexdigest()
+
+
+def _contents(entries: EntryLog) -> Iterator[str]:
+    """Yield the digest of each entry of a log."""
+    if entries.begin_index >= 0:
+        for index in range(entries.begin_index, entries.end_index + 1):
+            yield _content(entries, index)

@@ -24,6 +24,7 @@ from tianzhou.testing.disk import PowerLostError
 from tianzhou.testing.simulation import checkers, faults
 from tianzhou.testing.simulation.checkers import Problem, Promise
 from tianzhou.testing.simulation.cluster import GROUPS, Cluster
+from tianzhou.testing.simulation.folder_checkers import folder_problems
 from tianzhou.testing.simulation.history import Fault, History, Log
 from tianzhou.testing.simulation.loop import SimulationLoop, StuckError
 from tianzhou.testing.simulation.members import members_noted
@@ -33,8 +34,6 @@ from tianzhou.testing.simulation.seams import simulated
 from tianzhou.testing.simulation.table_changes import note_tables, table_problems
 
 MEMORY: Final = Path("/dev/shm")
-MESSAGES: Final = 60
-"""What each of the two producers sends."""
 DRAIN_S: Final = 150.0
 """Virtual seconds within which everything is where it belongs once nothing goes wrong any more."""
 TABLES_S: Final = 2.0
@@ -81,14 +80,13 @@ class Verdict:
         return f"tianzhou simulate --scenario {self.scenario} --seed {self.seed} --trace"
 
 
-def run(scenario: str, seed: int, *, trace: bool = False, messages: int = MESSAGES) -> Verdict:
+def run(scenario: str, seed: int, *, trace: bool = False) -> Verdict:
     """Run a seed.
 
     Args:
         scenario: one of `SCENARIOS`.
         seed: decides everything that happens.
         trace: keep all events, and what the programs log.
-        messages: how many each producer sends.
 
     Raises:
         ConfigError: there is no such scenario.
@@ -108,7 +106,7 @@ def run(scenario: str, seed: int, *, trace: bool = False, messages: int = MESSAG
     loop.set_exception_handler(lambda _, context: _note_crash(loop, crashes, context))
     try:
         with _undisturbed(loop), _logs(history if trace else None):
-            cluster = Cluster(layout, loop, root, rng, history, messages)
+            cluster = Cluster(layout, loop, root, rng, history)
             with simulated(loop, rng, cluster.disks), members_noted(history):
                 try:
                     stuck = loop.run_until_complete(_course(cluster, layout, rng, history))
@@ -130,7 +128,7 @@ def run(scenario: str, seed: int, *, trace: bool = False, messages: int = MESSAG
     finally:
         shutil.rmtree(root, ignore_errors=True)
     promise = _promise(layout)
-    found = [*checkers.problems(history, promise), *table_problems(history), *crashes]
+    found = [*checkers.problems(history, promise), *folder_problems(history), *table_problems(history), *crashes]
     if stuck:
         found.append(Problem(loop.steps, "stuck", stuck))
     found.sort(key=lambda problem: problem.step)
@@ -161,7 +159,7 @@ async def _course(cluster: Cluster, layout: Layout, rng: Random, history: Histor
     """All that happens in a run; returns why it had no end, if it had none."""
     loop = asyncio.get_running_loop()
     await cluster.start()
-    watching = loop.create_task(cluster.watch())
+    watching = loop.create_task(cluster.watch()), loop.create_task(cluster.obey())
     begin_s = loop.time()
     mishaps = faults.Mishaps(
         servers=list(cluster.brokers),
@@ -172,6 +170,7 @@ async def _course(cluster: Cluster, layout: Layout, rng: Random, history: Histor
         span_s=(begin_s + 0.5, begin_s + layout.load_s),
         grouped=layout.grouped,
         weak=layout.weak,
+        exchanges=layout.exchanges,
     )
     for planned in faults.plan(mishaps, rng):
         await asyncio.sleep(max(planned.at_s - loop.time(), 0))
@@ -179,7 +178,8 @@ async def _course(cluster: Cluster, layout: Layout, rng: Random, history: Histor
     await asyncio.sleep(max(begin_s + layout.load_s - loop.time(), 0) + rng.random() * 2)
     await cluster.mend()
     stuck = await _drained(cluster, history, _promise(layout), loop.time() + DRAIN_S)
-    watching.cancel()
+    for task in watching:
+        task.cancel()
     history.remains = cluster.remains()
     await asyncio.sleep(TABLES_S)
     if layout.grouped:

@@ -10,8 +10,19 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
+from tianzhou.wire.codes import DLedgerRequestCode, RequestCode
+
 ANY_STATUS: Final = frozenset({"SEND_OK", "FLUSH_DISK_TIMEOUT", "SLAVE_NOT_AVAILABLE", "FLUSH_SLAVE_TIMEOUT"})
 SEND_OK: Final = frozenset({"SEND_OK"})
+_ALL_CODES: Final = ",".join(str(int(code)) for code in (*RequestCode, *DLedgerRequestCode))
+_GROUP: Final[dict[str, Any]] = {"enable_d_leger_commit_log": True, "d_leger_group": "broker-a"}
+"""Settings of a member of a group."""
+_FAST: Final[dict[str, Any]] = {
+    "d_leger_heart_beat_time_interval_ms": 200,
+    "d_leger_min_vote_interval_ms": 50,
+    "d_leger_max_vote_interval_ms": 200,
+}
+"""Timers with which a group elects a leader within a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +57,9 @@ class Layout:
         rots: whether bits flip in logs while a broker is down.
         promised: statuses of `SendStatus` whose messages are never lost.
         weak: the only brokers that anything happens to; empty when it may happen to all.
+        exchanges: whether an operator exchanges whole folders of members.
         load_s: for how long there is load, and things go wrong.
+        messages: what each of the two producers sends.
     """
 
     title: str
@@ -57,12 +70,19 @@ class Layout:
     promised: frozenset[str]
     rots: bool = False
     weak: tuple[str, ...] = ()
+    exchanges: bool = False
     load_s: float = 9.0
+    messages: int = 60
 
     @property
     def grouped(self) -> bool:
         """Whether the brokers are members of a DLedger group."""
         return any(one.member for one in self.brokers)
+
+    @property
+    def access(self) -> dict[str, Any]:
+        """Settings with which members of a group have users; their requests need no signature."""
+        return {"authentication_enabled": True, "authentication_whitelist": _ALL_CODES} if self.grouped else {}
 
     @property
     def wait_s(self) -> float:
@@ -140,6 +160,28 @@ def _master_slave(rng: Random) -> Layout:
     )
 
 
+def _folders(rng: Random) -> Layout:
+    size = 5 if rng.random() < 0.1 else 3
+    names = tuple(f"member-{number}" for number in range(size))
+    flush = rng.choice(("ASYNC_FLUSH", "SYNC_FLUSH"))
+    store = {"flush_disk_type": flush} | _GROUP | _FAST
+    return Layout(
+        f"{size} members, {flush}, folders are exchanged",
+        _members(names, store),
+        1,
+        # A member that has lost what its disk did not have, and one with another folder, may be a majority.
+        names if flush == "SYNC_FLUSH" else (),
+        "",
+        SEND_OK,
+        exchanges=True,
+        messages=30,
+    )
+
+
+def _members(names: tuple[str, ...], store: dict[str, Any]) -> tuple[BrokerPlan, ...]:
+    return tuple(BrokerPlan(name, "broker-a", store, member=f"n{number}") for number, name in enumerate(names))
+
+
 def _dledger(rng: Random) -> Layout:
     size = 5 if rng.random() < 0.15 else 3
     names = tuple(f"member-{number}" for number in range(size))
@@ -152,13 +194,7 @@ def _dledger(rng: Random) -> Layout:
         weak = (gone or rng.choice(names),)
         if size > 3:
             weak += (rng.choice([name for name in names if name not in weak]),)
-    store: dict[str, Any] = {"flush_disk_type": flush, "enable_d_leger_commit_log": True, "d_leger_group": "broker-a"}
-    if fast:
-        store |= {
-            "d_leger_heart_beat_time_interval_ms": 200,
-            "d_leger_min_vote_interval_ms": 50,
-            "d_leger_max_vote_interval_ms": 200,
-        }
+    store: dict[str, Any] = {"flush_disk_type": flush} | _GROUP | (_FAST if fast else {})
     preferred = rng.choice(names) if rng.random() < 0.2 else ""
     if preferred:
         store["preferred_leader_id"] = f"n{names.index(preferred)}"
@@ -168,7 +204,7 @@ def _dledger(rng: Random) -> Layout:
     title += [f"{gone} dies for good"] * bool(gone)
     return Layout(
         ", ".join(title),
-        tuple(BrokerPlan(name, "broker-a", store, member=f"n{number}") for number, name in enumerate(names)),
+        _members(names, store),
         rng.choice((1, 2)),
         weak or (names if flush == "SYNC_FLUSH" else ()),
         gone,
@@ -193,6 +229,11 @@ SCENARIOS: Final[dict[str, Scenario]] = {
             "dledger",
             "a DLedger group of three or five members, with either flush; leaders die, are cut off and stopped",
             _dledger,
+        ),
+        Scenario(
+            "folders",
+            "a DLedger group whose members restart with older, empty and foreign folders, and die in between",
+            _folders,
         ),
     )
 }

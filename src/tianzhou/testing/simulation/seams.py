@@ -24,7 +24,7 @@ from tianzhou.store import coldreads
 from tianzhou.store.dispatch import catchup, dispatch
 from tianzhou.store.entries import framed_log
 from tianzhou.store.entries.entry_index import EntryIndex
-from tianzhou.store.files import folder
+from tianzhou.store.files import folder, pages
 from tianzhou.store.index import index
 from tianzhou.store.log import log_copy
 from tianzhou.store.log.flush import Ranges, SyncThread
@@ -104,6 +104,8 @@ def simulated(loop: SimulationLoop, rng: Random, disks: Callable[[], Iterable[Fo
         (SystemClock, "monotonic", staticmethod(loop.time)),
         (instance, "local_ip", local_ip),
         (folder, "_BOOT_ID", _BootId()),
+        # All files are in memory; the kernel need not be asked page by page.
+        (pages, "resident", lambda *_: True),
         (index, "time", _Time(loop)),
         (framed_log, "EntryIndex", partial(EntryIndex, file_size=UNITS_BYTES)),
         # Slices of work end by their number while no time passes in a step.

@@ -1,6 +1,7 @@
 """Changes of a group's tables in a simulated cluster, folders of tables that are lost, and what has to hold of both.
 
-An operator changes topics and consumer groups one after the other, and notes the answers. A member that restarts may
+An operator changes topics, consumer groups, offsets and users one after the other, and notes the answers. Offsets are
+changed by resets, which a majority has when they are answered; commits of consumers are not. A member that restarts may
 find its folder of tables empty, or an older copy of it; its log stays. In the end every member has each change that
 was answered OK, unless a later change of the same entry may have been made.
 """
@@ -9,19 +10,22 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Final
 
+from tianzhou.broker.server import Broker
 from tianzhou.errors import TianzhouError
 from tianzhou.model import SubscriptionGroupConfig
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.testing.simulation.checkers import Problem
 from tianzhou.testing.simulation.history import Event, Fault, History
+from tianzhou.testing.simulation.load import TOPIC
 from tianzhou.testing.simulation.machines import Machine
 from tianzhou.testing.simulation.servers import BrokerOn
+from tianzhou.wire.bodies.access import USER_INFO, UserInfo
 from tianzhou.wire.bodies.groups import SUBSCRIPTION_GROUP
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
@@ -31,8 +35,15 @@ ABSENT: Final = -1
 """Value of an entry that is not in its table."""
 ENTRIES: Final = 4
 """Topics and groups that are changed, of each."""
+USERS: Final = 2
+"""Users that are changed."""
+MARKS: Final = "Marks"
+"""Consumer group whose offsets are reset; no consumer belongs to it."""
+MARKED_QUEUES: Final = 2
+"""Queues of the topic whose offsets are reset."""
 PAUSE_S: Final = 1.0
 LIMIT_MS: Final = 5_000
+_SECRET: Final = "secret"
 LOST: Final = 0.3
 """Share of restarts that find an empty folder of tables; as many find an older copy."""
 
@@ -42,7 +53,7 @@ class TableChanged(Event):
     """A change of a table was answered.
 
     Attributes:
-        entry: the topic or group, `topic 1`.
+        entry: the topic, group, offset or user, `topic Table_1`.
         value: its new value; `ABSENT` for a deletion.
         ok: whether the answer was OK; otherwise the change may have been made or not.
     """
@@ -58,7 +69,7 @@ class TableRemains(Event):
 
     Attributes:
         member: the member.
-        entry: the topic or group.
+        entry: the topic, group, offset or user.
         value: its value.
     """
 
@@ -95,21 +106,49 @@ class Operator:
     async def _run(self) -> None:
         rng = self._rng
         async with RemotingClient(clock=self._machine.clock) as client:
+            marked = False
             while not self._stopped:
                 await asyncio.sleep(rng.random() * PAUSE_S)
-                number, value = rng.randrange(ENTRIES), rng.randint(1, 9) if rng.random() < 0.8 else ABSENT
-                entry, command = (_topic if rng.random() < 0.5 else _group)(number, value)
-                try:
-                    reply = await client.invoke(self._leader(), command, LIMIT_MS)
-                    ok = reply.code == ResponseCode.SUCCESS
-                except TianzhouError:
-                    ok = False
+                if not marked:
+                    marked = await self._is_done(client, group_change(MARKS, 1)[1])
+                    continue
+                entry, value, commands = self._drawn()
+                ok = False
+                for command in commands:
+                    if ok := await self._is_done(client, command):
+                        break
                 self._history.add(TableChanged, entry, value, ok)
         self._machine.stopped()
 
+    def _drawn(self) -> tuple[str, int, list[Command]]:
+        """Draw an entry and its new value; return them with the commands of which one sets the value."""
+        rng = self._rng
+        value = rng.randint(1, 9) if rng.random() < 0.8 else ABSENT
+        kind = rng.choice(("topic", "topic", "group", "group", "offset", "user"))
+        if kind == "topic":
+            entry, command = topic_change(f"Table_{rng.randrange(ENTRIES)}", value)
+            return entry, value, [command]
+        if kind == "group":
+            entry, command = group_change(f"Readers_{rng.randrange(ENTRIES)}", value)
+            return entry, value, [command]
+        if kind == "offset":
+            # No request deletes an offset alone.
+            value = max(value, 0)
+            entry, command = _offset_change(rng.randrange(MARKED_QUEUES), value)
+            return entry, value, [command]
+        entry, commands = _user_change(f"user_{rng.randrange(USERS)}", value)
+        return entry, value, commands
 
-def _topic(number: int, value: int) -> tuple[str, Command]:
-    name = f"Table_{number}"
+    async def _is_done(self, client: RemotingClient, command: Command) -> bool:
+        try:
+            reply = await client.invoke(self._leader(), command, LIMIT_MS)
+        except TianzhouError:
+            return False
+        return reply.code == ResponseCode.SUCCESS
+
+
+def topic_change(name: str, value: int) -> tuple[str, Command]:
+    """Return the entry of a topic, and the request that gives the topic a number of queues, or deletes it."""
     if value == ABSENT:
         code = RequestCode.DELETE_TOPIC_IN_BROKER
         return f"topic {name}", Command(code, fields={"topic": name})
@@ -121,8 +160,8 @@ def _topic(number: int, value: int) -> tuple[str, Command]:
     return f"topic {name}", Command(code, fields=fields)
 
 
-def _group(number: int, value: int) -> tuple[str, Command]:
-    name = f"Readers_{number}"
+def group_change(name: str, value: int) -> tuple[str, Command]:
+    """Return the entry of a group, and the request that gives the group a number of retries, or deletes it."""
     if value == ABSENT:
         code = RequestCode.DELETE_SUBSCRIPTIONGROUP
         return f"group {name}", Command(code, fields=write_header(code, group_name=name, clean_offset=True))
@@ -130,25 +169,46 @@ def _group(number: int, value: int) -> tuple[str, Command]:
     return f"group {name}", Command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
 
 
-def entries_of(topics: Mapping[str, object], groups: Mapping[str, object]) -> Iterator[tuple[str, int]]:
-    """Give the entries that an operator changes, and the values that a broker has of them.
+def _offset_change(queue: int, offset: int) -> tuple[str, Command]:
+    """Return the entry of an offset, and the request that resets it."""
+    code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+    fields = write_header(code, group=MARKS, topic=TOPIC, timestamp=-1, is_force=True, queue_id=queue, offset=offset)
+    return f"offset {queue}", Command(code, fields=fields)
 
-    Args:
-        topics: topics of the broker by name.
-        groups: groups of the broker by name.
-    """
+
+def _user_change(name: str, value: int) -> tuple[str, list[Command]]:
+    """Return the entry of a user, and the requests that create or update it with a password, or delete it."""
+    if value == ABSENT:
+        return f"user {name}", [Command(RequestCode.AUTH_DELETE_USER, fields={"username": name})]
+    body = USER_INFO.dumps(UserInfo(name, f"{_SECRET}{value}"))
+    fields = {"username": name}
+    return f"user {name}", [
+        Command(RequestCode.AUTH_CREATE_USER, fields=fields, body=body),
+        Command(RequestCode.AUTH_UPDATE_USER, fields=fields, body=body),
+    ]
+
+
+def _values_of(broker: Broker) -> Iterator[tuple[str, int]]:
+    """Yield the entries that an operator changes, and the values that a broker has of them."""
+    tables, users = broker.tables, broker.replication._users
+    topics, groups = tables.topics.all(), tables.groups.all()
     for number in range(ENTRIES):
         topic, group = topics.get(f"Table_{number}"), groups.get(f"Readers_{number}")
         yield f"topic Table_{number}", getattr(topic, "read_queue_nums", ABSENT)
         yield f"group Readers_{number}", getattr(group, "retry_max_times", ABSENT)
+    for queue in range(MARKED_QUEUES):
+        offset = tables.offsets.committed(MARKS, TOPIC, queue)
+        yield f"offset {queue}", ABSENT if offset is None else offset
+    for number in range(USERS):
+        user = None if users is None else users.table.users.get(f"user_{number}")
+        yield f"user user_{number}", ABSENT if user is None else int(user.password.removeprefix(_SECRET))
 
 
 def note_tables(history: History, servers: Iterable[BrokerOn]) -> None:
     """Note what every member that runs has of the entries that the operator changes."""
     for server in servers:
         if server.broker is not None:
-            tables = server.broker.tables
-            for entry, value in entries_of(tables.topics.all(), tables.groups.all()):
+            for entry, value in _values_of(server.broker):
                 history.add(TableRemains, server.name, entry, value)
 
 
