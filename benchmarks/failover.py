@@ -43,6 +43,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from faults import members
 from faults.checks import (
     ACKNOWLEDGED,
     Findings,
@@ -118,7 +119,7 @@ class Load:
         """Where the next acknowledgement will be in the file."""
         return self.file.stat().st_size // ACKNOWLEDGED.size * ACKNOWLEDGED.size
 
-    def acknowledges(self, since_s: float, limit_s: float = 120) -> None:
+    def acknowledges(self, since_s: float) -> None:
         """Wait for an acknowledgement after a time.
 
         Raises:
@@ -131,7 +132,7 @@ class Load:
             found = list(acknowledgements(self.file, max(self.at - ACKNOWLEDGED.size, 0)))
             return bool(found) and found[-1][0] > since_s
 
-        until(later, "sends are acknowledged", limit_s)
+        until(later, "sends are acknowledged")
 
     def end(self) -> None:
         """Stop sending."""
@@ -421,12 +422,14 @@ def main() -> int:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="setting of every member")
     parser.add_argument("--seed", type=int, default=None, help="of the dice")
     parser.add_argument("--folder", default=None, help="where stores are made, by default in the system's folder")
+    parser.add_argument("--limit", type=float, default=120, help="s after which a group counts as stuck")
     parser.add_argument("--keep", action="store_true", help="leave stores and logs")
     parser.add_argument("--json", type=Path, default=None, help="file that gets a line for each round")
     options = parser.parse_args()
     kinds = options.kinds.split(",")
     if unknown := set(kinds) - set(KINDS):
         parser.error(f"no such kind: {', '.join(sorted(unknown))}; choose from {', '.join(KINDS)}")
+    members.limit_s = options.limit
     # Whoever ends it this way wants its brokers ended, too.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     journal = Journal(options.json)

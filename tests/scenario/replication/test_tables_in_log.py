@@ -225,6 +225,24 @@ async def test_a_change_without_a_majority_is_not_answered_ok(tmp_path: Path) ->
         assert "does not lead" in (reply.remark or "") or "not known whether the group keeps it" in (reply.remark or "")
 
 
+async def test_a_send_without_a_majority_is_refused_in_words(tmp_path: Path) -> None:
+    """A send that the leader has taken is answered with an error; later ones are refused."""
+    async with group(tmp_path) as members, RemotingClient() as client:
+        await create_topic(members, client, "orders")
+        await send_orders(members, client, 1)
+        leader = await members.leader()
+        last = members.members[leader]
+        await members.stop(*[number for number in members.members if number != leader])
+        replies = [await send(client, last.address, b"too late", topic="orders") for _ in range(3)]
+        assert all(reply.code != ResponseCode.SUCCESS for reply in replies)
+        taken = next(reply.remark for reply in replies if reply.code == ResponseCode.SYSTEM_ERROR)
+        assert "no majority of the DLedger group has confirmed this message" in (taken or "")
+        await until_async(lambda: last.replication.is_slave, "the leader has noticed that it is alone")
+        reply = await send(client, last.address, b"refused", topic="orders")
+        assert reply.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "this broker is not the master of broker-a: nobody leads" in (reply.remark or "")
+
+
 async def test_users_that_were_created_while_a_member_was_away_are_there_when_it_leads(tmp_path: Path) -> None:
     async with group(tmp_path, **AUTH) as members, RemotingClient(hooks=[signing("root", "root-secret")]) as client:
         leader = await members.leader()

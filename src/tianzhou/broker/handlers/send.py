@@ -25,7 +25,7 @@ from tianzhou.broker.messages.admission import (
     reply_marks,
     retry_group,
 )
-from tianzhou.broker.messages.put_codes import code_of, is_stored, remark_of
+from tianzhou.broker.messages.put_codes import code_of, is_stored, remark_of, unsettled_remark
 from tianzhou.broker.messages.retry import group_of_retry_topic, is_dead_on_arrival, limit_of
 from tianzhou.broker.overload import too_many_waiting
 from tianzhou.broker.services import Services
@@ -451,7 +451,8 @@ class SendHandler(Handler):
 
     async def _when_settled(self, command: Command, result: PutResult, fields: dict[str, str]) -> Reply:
         command.body = b""
-        return command.reply(code_of(await self._store.settle(result)), None, fields)
+        status = await self._store.settle(result)
+        return command.reply(code_of(status), unsettled_remark(status), fields)
 
     def _queue(self, config: TopicConfig, queue_id: int) -> int:
         if queue_id >= 0:

@@ -12,7 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 
-from tianzhou.broker.messages.put_codes import code_of
+from tianzhou.broker.messages.put_codes import code_of, unsettled_remark
 from tianzhou.broker.stats.stats import BrokerStats
 from tianzhou.clock import Clock
 from tianzhou.errors import StoreError
@@ -165,5 +165,6 @@ class Acknowledgements:
         self._stats.put_latency.note((self._clock.monotonic() - since) * 1000)
         for late in split(replies, 0, len(replies), MAX_FRAME)[0]:
             # The status of slaves counts more than that of the disk.
-            late.code = code_of(status if copies is None or copies is PutStatus.PUT_OK else copies)
+            answered = status if copies is None or copies is PutStatus.PUT_OK else copies
+            late.code, late.remark = code_of(answered), unsettled_remark(answered)
             connection.send(late)

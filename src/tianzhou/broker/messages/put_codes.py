@@ -21,6 +21,10 @@ _REMARKS = {
     PutStatus.CREATE_MAPPED_FILE_FAILED: "create mapped file failed, server is busy or broken.",
     PutStatus.OS_PAGE_CACHE_BUSY: "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
 }
+_UNCONFIRMED = (
+    f"{_REMARKS[PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH]}: no majority of the DLedger group has confirmed this message, "
+    "and it is not known whether the group keeps it; send it again"
+)
 _STORED = frozenset(
     {
         PutStatus.PUT_OK,
@@ -39,6 +43,11 @@ def is_stored(status: PutStatus) -> bool:
 def code_of(status: PutStatus) -> ResponseCode:
     """Response code of a put status."""
     return _CODES.get(status, ResponseCode.SYSTEM_ERROR)
+
+
+def unsettled_remark(status: PutStatus) -> str | None:
+    """Remark of a put that is stored at this broker and not known to be safe; None where the code says all."""
+    return _UNCONFIRMED if status is PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH else None
 
 
 def remark_of(result: PutResult) -> str:
