@@ -52,27 +52,6 @@ def writer_options(writer: Any) -> Any:
     return writer._sender.options
 
 
-def decide_batch(table: Any, writer: str, number: int, moves: dict[str, str]) -> None:
-    """Store a directory table's decision about a batch without moving its files, as when the driver dies in between.
-
-    Args:
-        table: the `ParquetDirectory`.
-        writer: the query of the batch.
-        number: number of the batch.
-        moves: final path of each staged file.
-    """
-    table._decide(writer, number, moves, [])
-
-
-def decide_by(patch: pytest.MonkeyPatch, decide: Callable[..., None]) -> Callable[..., None]:
-    """Replace the function with which directory tables decide batches; return the former function."""
-    from tianzhou.spark.lake.directory import ParquetDirectory
-
-    former = ParquetDirectory._decide
-    patch.setattr(ParquetDirectory, "_decide", decide)
-    return former
-
-
 def merge_by(patch: pytest.MonkeyPatch, merge: Callable[..., None]) -> Callable[..., None]:
     """Replace the function that does each step of a merge into Delta tables; return the former function.
 

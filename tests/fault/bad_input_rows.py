@@ -1014,7 +1014,7 @@ OFFLINE = [
     SparkRow(LAKE, "the option path is missing; expected the table's folder or URI, as given to save(), …", options={}),
     SparkRow(
         LAKE,
-        "tableFormat=orc: expected delta, iceberg or parquet",
+        "tableFormat=orc: expected delta or iceberg",
         options={"tableFormat": "orc", "path": "lake/orders"},
     ),
     SparkRow(
@@ -1030,9 +1030,9 @@ OFFLINE = [
     ),
     SparkRow(
         LAKE,
-        "path=s3://bucket/orders: Parquet directories need renames that are atomic, so they are written to local or "
-        "mounted folders only; use tableFormat=delta or iceberg",
-        options={"tableFormat": "parquet", "path": "s3://bucket/orders"},
+        "tableFormat=parquet: expected delta or iceberg; leave tableFormat out for a Delta table (package deltalake), "
+        'or write Parquet with format("parquet") of Spark, and read files of a stream with Spark only',
+        options={"tableFormat": "parquet", "path": "lake/orders"},
     ),
     SparkRow(
         LAKE,

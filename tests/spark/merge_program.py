@@ -16,10 +16,10 @@ def main() -> None:
     servers, topic, work = sys.argv[1:]
     from quick_start import JAVA
 
-    from tianzhou.pipelines.merged_table import DELTA, merge
+    from tianzhou.pipelines.merged_table import merge
     from tianzhou.pipelines.topics import Topics
     from tianzhou.spark import session
-    from tianzhou.spark.lake.merging import GONE, MergedDelta
+    from tianzhou.spark.lake.merging import DELETED_KEYS, MergedDelta
 
     spark = session("kills", "test", **{"spark.driver.memory": "512m"}, **JAVA)
     jvm, plan, whole = spark.sparkContext._gateway.proc.pid, Path(work, "plan"), MergedDelta._merge
@@ -31,13 +31,13 @@ def main() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def killing(self, path, *rest) -> None:
-        if not path.endswith(GONE):
+        if not path.endswith(DELETED_KEYS):
             due("before")
         whole(self, path, *rest)
-        due("gone" if path.endswith(GONE) else "after")
+        due("gone" if path.endswith(DELETED_KEYS) else "after")
 
     MergedDelta._merge = killing
-    options = {"table": "shop.items", "schema": "id INT, name STRING", "table_format": DELTA}
+    options = {"table": "shop.items", "schema": "id INT, name STRING"}
     merge(Topics(spark, servers), topic, str(Path(work, "merged")), **options).awaitTermination()
     spark.stop()
 

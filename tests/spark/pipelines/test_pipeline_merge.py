@@ -1,5 +1,6 @@
-"""The merged table without a database: what changed is merged, in Parquet and in Delta, whatever is killed."""
+"""The merged table without a database: changes are merged once, whatever is killed, and old files go."""
 
+import datetime as dt
 import json
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import pytest
 from quick_start import QUERY_LIMIT_S, environment
 
 from tianzhou.errors import ConfigError
-from tianzhou.pipelines.merged_table import CURRENT, PARTS, merge, merged
+from tianzhou.pipelines.merged_table import merge, merged
 from tianzhou.pipelines.topics import Topics
 
 PROGRAM = Path(__file__).parents[1] / "merge_program.py"
@@ -42,11 +43,11 @@ def table(spark, server, topic, tmp_path):
     return run
 
 
-def rounds(table, table_format):
+def rounds(table):
     """Three runs of changes; what the table is in the end, and a look at it after each."""
     wanted = {key: f"item {key}" for key in range(200)}
     first = [change(key, key, name) for key, name in wanted.items()]
-    assert table(*first, table_format=table_format) == wanted
+    assert table(*first) == wanted
     yield
     wanted[7] = "tea"
     del wanted[8]
@@ -57,38 +58,18 @@ def rounds(table, table_format):
     yield
 
 
-@pytest.mark.slow
-def test_a_batch_writes_the_parts_that_hold_its_keys(spark, table, tmp_path):
-    to = tmp_path / "merged"
-    with pytest.raises(ConfigError, match="holds no merged table yet"):
-        merged(spark, str(to))
-    run = rounds(table, None)
-    next(run)
-    first = len(list(to.glob("version=0/_part=*")))
-    assert first > PARTS // 2
-    next(run)
-    assert len(list(to.glob("version=1/_part=*"))) == 2
-    next(run)
-    assert len(list(to.glob("version=2/_part=*"))) == 1
-    # What was the table before stays, for who has begun to read it; what was before that is gone.
-    assert len(json.loads((to / CURRENT).read_text())["parts"]) == first
-    assert len(list(to.glob("version=0/_part=*"))) == first - 2
-    assert len(list(to.glob("version=1/_part=*"))) == 2
-    with pytest.raises(ConfigError, match="holds a merged table in parquet, not in delta; choose another folder"):
-        table(table_format="delta")
-
-
-def test_a_format_that_is_none(topic, cli, tmp_path):
-    given = ("--to", str(tmp_path / "m"), "--table", "a.b", "--schema", "id INT", "--format", "iceberg")
-    code, _, err = cli("pipeline", "merge", topic, *given)
-    assert (code, "--format iceberg: expected parquet or delta" in err) == (2, True), err
+def test_a_folder_without_a_table_is_named(spark, tmp_path):
+    with pytest.raises(ConfigError, match="holds no merged table yet; make one with: tianzhou pipeline merge"):
+        merged(spark, str(tmp_path))
 
 
 @pytest.mark.slow
 def test_a_delta_table_is_changed_by_its_own_merge(spark, server, topic, table, pipeline, tmp_path):
     deltalake = pytest.importorskip("deltalake")
     to = tmp_path / "merged"
-    run = rounds(table, "delta")
+    with pytest.raises(ConfigError, match="holds no merged table yet"):
+        merged(spark, str(to))
+    run = rounds(table)
     next(run)
     query = json.loads((to / "_checkpoint" / "metadata").read_text())["id"]
     assert deltalake.DeltaTable(to).transaction_version(query) == 0
@@ -101,14 +82,28 @@ def test_a_delta_table_is_changed_by_its_own_merge(spark, server, topic, table, 
     assert sorted(deltalake.DeltaTable(to).to_pyarrow_table().column("id").to_pylist()) == [
         key for key in range(200) if key != 8
     ]
-    # Whoever goes on need not say that it is Delta.
     server.send(topic, [change(9, 900, None)])
     options = ("--to", str(to), "--table", "shop.items", "--schema", SCHEMA)
     assert pipeline("merge", topic, *options) == {"changes": 1, "rows_in_table": 198, "to": str(to)}
-    with pytest.raises(ConfigError, match="holds a merged table in delta, not in parquet; choose another folder"):
-        table(table_format="parquet")
     with pytest.raises(ConfigError, match="column name is int32 in the rows and string in delta table"):
         table(schema="id INT, name INT")
+
+
+@pytest.mark.slow
+def test_small_and_old_files_and_old_deletions_go(table, tmp_path, monkeypatch):
+    deltalake = pytest.importorskip("deltalake")
+    from tianzhou.spark.lake import merging
+
+    monkeypatch.setattr(merging, "MAINTENANCE_BATCHES", 1)
+    to, kept = tmp_path / "merged", dt.timedelta(hours=1)
+    for number in range(4):
+        table(change(number, number, f"item {number}"), change(99, 100 + number, None), retention=kept)
+    assert len(deltalake.DeltaTable(to).file_uris()) == 1
+    assert len(list(to.glob("*.parquet"))) > 1  # a reader of an older version may still need them
+    assert deltalake.DeltaTable(to / merging.DELETED_KEYS).to_pyarrow_table().num_rows == 1
+    found = table(change(5, 200, "item 5"), retention=dt.timedelta(0))
+    assert found == {**{n: f"item {n}" for n in range(4)}, 5: "item 5"}
+    assert deltalake.DeltaTable(to / merging.DELETED_KEYS).to_pyarrow_table().num_rows == 0
 
 
 @pytest.mark.slow

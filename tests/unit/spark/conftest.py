@@ -45,7 +45,7 @@ def way(request, monkeypatch) -> str:
     return request.param
 
 
-@pytest.fixture(params=["delta", "iceberg", "parquet"])
+@pytest.fixture(params=["delta", "iceberg"])
 def options(request, tmp_path):
     """Where a lake table is, one behind the other for each format."""
     return options_of(request.param, tmp_path)

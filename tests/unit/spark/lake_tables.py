@@ -1,16 +1,16 @@
-"""Lake tables of the tests: where they are, the rows that go in, and what comes out."""
+"""Lake tables of the tests: their options, rows for them, and readers."""
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from tianzhou.spark.lake.files import write_files
-from tianzhou.spark.lake.formats import open_table
+from tianzhou.spark.lake.formats import open_table, read_part
 from tianzhou.spark.lake.options import parse_lake
-from tianzhou.spark.lake.reading import file_batches
 
 SCHEMA = pa.schema(
     [
@@ -28,7 +28,7 @@ BEGIN = dt.datetime(1969, 12, 31, 22, 30, tzinfo=dt.UTC)
 
 
 def row(number):
-    """A row of SCHEMA, with what partitions have trouble with: nulls, odd texts, days and hours around the epoch."""
+    """A row of SCHEMA with values that are difficult in partitions: nulls, odd texts, days and hours around 1970."""
     return {
         "id": number,
         "item": ITEMS[number % len(ITEMS)],
@@ -40,22 +40,62 @@ def row(number):
 
 
 def rows(first, count):
+    """Rows of SCHEMA as a batch."""
     return pa.RecordBatch.from_pylist([row(number) for number in range(first, first + count)], SCHEMA)
 
 
 def options_of(kind, folder):
-    """The options of a table in a folder; skips the test when the format's package is not there."""
-    if kind != "iceberg":
-        if kind == "delta":
-            pytest.importorskip("deltalake")
+    """Return the options of a table in a folder; skip the test when the package of the format is missing."""
+    if kind == "delta":
+        pytest.importorskip("deltalake")
         return {"tableFormat": kind, "path": str(folder / "table")}
     pytest.importorskip("pyiceberg")
     where = {"catalogUri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/warehouse"}
     return {"tableFormat": kind, "table": "lake.orders", **where}
 
 
+class Table:
+    """A lake table with the target of its last `prepare`.
+
+    Args:
+        options: as a user writes them.
+    """
+
+    def __init__(self, options):
+        self.options = parse_lake(options)
+        self._table = open_table(self.options)
+        self.target: Any = None
+
+    def __getattr__(self, name):
+        return getattr(self._table, name)
+
+    def prepare(self, schema):
+        """Prepare the table and return the schema of its files."""
+        self.target = self._table.prepare(schema)
+        return self.target.schema
+
+    def written(self, *batches, target_bytes=1 << 20):
+        """Files of rows that no commit names yet."""
+        return dataclasses.replace(self.target, target_bytes=target_bytes).write(batches, "part-0-00000")
+
+    def read(self, schema=None, parts=None):
+        """The rows of the table, or of parts of it."""
+        schema, parts = schema or self.schema(), self.scan() if parts is None else parts
+        return [one for part in parts for batch in read_part(self.options, part, schema) for one in batch.to_pylist()]
+
+    def paths(self, *conditions):
+        """Paths of the files that conditions leave."""
+        return [path_of(part) for part in self.scan(conditions)]
+
+
+def path_of(part):
+    """Path of the file of a part of a scan."""
+    return part[0].path if hasattr(part[0], "path") else part[0].file.file_path
+
+
 def table_of(options, **more):
-    return open_table(parse_lake({**options, **more}))
+    """Return a table that may not exist yet."""
+    return Table({**options, **more})
 
 
 def iceberg_table(options):
@@ -67,17 +107,7 @@ def iceberg_table(options):
 
 
 def prepared(options, schema=SCHEMA, **more):
+    """Return a table that was prepared for rows of a schema."""
     table = table_of(options, **more)
     table.prepare(schema)
     return table
-
-
-def written(table, *batches, schema=None, target=1 << 20):
-    """Files of rows that no commit speaks of yet."""
-    schema, prefix = schema or batches[0].schema, f"{table.prefix}-0-00000"
-    return write_files(batches, schema, table.location, prefix, "zstd", target, table.division)
-
-
-def read(files, schema):
-    """The rows of files."""
-    return [one for file in files for batch in file_batches(file, schema) for one in batch.to_pylist()]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -96,9 +96,9 @@ def merge(
     to: Annotated[str, typer.Option(help="Folder of the table.")],
     table: Annotated[str, typer.Option(help="schema.table whose changes to take.")],
     schema: Annotated[str, typer.Option(help="Its columns, 'id INT, name STRING'.")],
-    table_format: Annotated[
-        str | None, typer.Option("--format", help="parquet or delta; default: what is in the folder, or parquet.")
-    ] = None,
+    retention_hours: Annotated[
+        int, typer.Option(help="Hours for which replaced files and the keys of deleted rows are kept.", min=1)
+    ] = 168,
     most: Annotated[int, typer.Option(help="Most changes in a micro-batch.", min=1)] = 200_000,
     follow: FollowOption = False,
     conf: ConfOption = None,
@@ -106,16 +106,14 @@ def merge(
     *,
     cluster: Cluster,
 ) -> None:
-    """Merge the changes in a topic into a Parquet or Delta table that equals the database's.
+    """Merge the changes in a topic into a Delta table that equals the database's.
 
     Example: tianzhou pipeline merge orders-cdc --to orders --table shop.orders --schema 'id INT, total INT'
     """
-    if table_format not in (None, "parquet", "delta"):
-        raise ConfigError(f"--format {table_format}: expected parquet or delta")
     ensure_topics([topic], cluster)
 
     def work(spark: SparkSession) -> tuple[int, int]:
-        from tianzhou.pipelines.merged_table import format_of, merged
+        from tianzhou.pipelines.merged_table import is_merged, merged
         from tianzhou.pipelines.merged_table import merge as start
         from tianzhou.pipelines.queries import Rows, run
 
@@ -124,12 +122,19 @@ def merge(
             there = cluster.topics(spark)
             run(
                 lambda: start(
-                    there, topic, to, table=table, schema=schema, table_format=table_format, most=most, follow=follow
+                    there,
+                    topic,
+                    to,
+                    table=table,
+                    schema=schema,
+                    retention=dt.timedelta(hours=retention_hours),
+                    most=most,
+                    follow=follow,
                 ),
                 rows,
             )
         # There is none yet when the topic holds nothing.
-        return rows.count, merged(spark, to).count() if format_of(Path(to)) else 0
+        return rows.count, merged(spark, to).count() if is_merged(to) else 0
 
     changes, count = on_spark("merge", conf, work)
     print_fields({"changes": changes, "rows_in_table": count, "to": to}, output)

@@ -1,28 +1,27 @@
-"""Rows to Parquet files that nobody sees yet: what the tasks of a write do."""
+"""Parquet files that tasks write and that no reader sees before a commit names them."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
 
 import pyarrow as pa
-import pyarrow.fs
 import pyarrow.parquet as pq
 
+from tianzhou.spark.lake.options import Part
 from tianzhou.spark.lake.tables import LakeError
 
-if TYPE_CHECKING:
-    from tianzhou.spark.lake.partitions import Division, Values
-
-MOST_OPEN: Final = 64
-"""Maximum partitions whose files a task writes at the same time; with one more the largest is closed."""
+MAX_OPEN_FILES: Final = 64
+"""Number of partitions whose files a task keeps open. One more closes the largest."""
 ROW_GROUP_BYTES: Final = 32 << 20
+
+Values = tuple[Any, ...]
+"""Partition values that all rows of a file have, in the order of the partition columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,106 +29,192 @@ class NewFile:
     """A written file.
 
     Attributes:
-        path: below the table's location, with `/`.
-        rows: how many.
-        size: bytes.
-        stats: Delta's statistics as JSON: rows, nulls, least and greatest of whole numbers.
-        values: what its rows have in common, by what the table is partitioned by.
+        path: as `Target.delete` takes it.
+        rows: number of rows.
+        entry: what the table's log says of the file: an `AddAction` of Delta or a `DataFile` of Iceberg.
     """
 
     path: str
     rows: int
-    size: int
-    stats: str
-    values: Mapping[str, str | None] = field(default_factory=dict)
+    entry: Any
 
 
-def filesystem(location: str) -> tuple[Any, str]:
-    """A file system of PyArrow, and the path in it, for a folder or URI."""
-    if "://" in location:
-        found: tuple[Any, str] = pyarrow.fs.FileSystem.from_uri(location)
-        return found
-    return pyarrow.fs.LocalFileSystem(), str(Path(location).absolute())
+@dataclass(frozen=True)
+class Target(ABC):
+    """Where and how tasks write files. Travels to tasks.
 
-
-def write_files(
-    batches: Iterable[pa.RecordBatch],
-    schema: pa.Schema,
-    location: str,
-    prefix: str,
-    compression: str,
-    target_bytes: int,
-    division: Division | None = None,
-) -> list[NewFile]:
-    """Write batches to as many files as they need; none for no rows.
-
-    Every file gets a name of its own, so that two attempts at the same task never meet. What is under way when an
-    error comes is removed.
-
-    Args:
-        batches: the rows.
-        schema: of the rows.
-        location: folder or URI of the table.
-        prefix: how the files' paths below it begin.
-        compression: see `options.COMPRESSIONS`.
-        target_bytes: a file that has become so large is followed by another.
-        division: how rows are divided; None when the table is not partitioned.
-
-    Raises:
-        LakeError: a row has what the table does not let be.
+    Attributes:
+        name: the table, for messages.
+        names: the table's name of each column of the rows.
+        schema: schema of the rows under the table's names and types.
+        parts: partition columns.
+        compression: of the Parquet files.
+        target_bytes: size in bytes after which a file is closed.
     """
-    system, root = filesystem(location)
-    held = schema if division is None else division.of_files(schema)
-    written: list[NewFile] = []
-    under_way: dict[Values, _File] = {}
-    try:
-        for table in _of_size(batches):
-            _check_nulls(table, schema)
-            for values, rows in [((), table)] if division is None else division.split(table):
-                if values not in under_way:
-                    if len(under_way) >= MOST_OPEN:
-                        largest = max(under_way, key=lambda one: under_way[one].size)
-                        written.append(under_way[largest].close())
-                        del under_way[largest]
-                    path, common = _path(prefix, division, values)
-                    under_way[values] = _File(system, root, path, held, compression, common)
-                under_way[values].add(rows)
-                if under_way[values].size >= target_bytes:
-                    written.append(under_way[values].close())
-                    del under_way[values]
-        while under_way:
-            values, current = next(iter(under_way.items()))
-            written.append(current.close())
-            del under_way[values]
-    except BaseException:
-        for current in under_way.values():
-            current.drop()
-        remove_files(location, [file.path for file in written])
-        raise
-    return written
+
+    name: str
+    names: Mapping[str, str]
+    schema: pa.Schema
+    parts: Sequence[Part]
+    compression: str
+    target_bytes: int
+
+    @abstractmethod
+    def create(self, path: str) -> Any:
+        """Open a new file for writing."""
+
+    @abstractmethod
+    def delete(self, path: str) -> None:
+        """Delete a file. A file that does not exist is no error."""
+
+    @abstractmethod
+    def path(self, name: str) -> str:
+        """Return the path of a file in the table."""
+
+    def uri(self, path: str) -> str:
+        """Return the URI, or absolute path, of a file."""
+        return path
+
+    @abstractmethod
+    def values(self, part: Part, column: Any) -> Any:
+        """Return the partition values of a column's rows.
+
+        Raises:
+            LakeError: a partition cannot hold a value.
+        """
+
+    @abstractmethod
+    def entry(self, path: str, size: int, metadata: pq.FileMetaData, values: Values) -> Any:
+        """Return what the table's log says of a file."""
+
+    @property
+    def file_schema(self) -> pa.Schema:
+        """Schema of the files."""
+        return self.schema
+
+    def write(self, batches: Iterable[pa.RecordBatch], prefix: str) -> list[NewFile]:
+        """Write batches to as many files as partitions and sizes require; none for no rows.
+
+        Each file has a name of its own, so two attempts at a task never write the same file. An error removes the files
+        that this call wrote.
+
+        Args:
+            batches: the rows.
+            prefix: begin of the files' names.
+
+        Raises:
+            LakeError: the rows contain a value that the table does not allow.
+        """
+        written: list[NewFile] = []
+        opened: dict[Values, _File] = {}
+        try:
+            for table in _row_groups(batches):
+                for values, rows in self._divided(self._conformed(table)):
+                    if values not in opened:
+                        if len(opened) >= MAX_OPEN_FILES:
+                            written.append(opened.pop(max(opened, key=lambda one: opened[one].size)).close())
+                        path = self.path(f"{prefix}-{uuid.uuid4().hex}.parquet")
+                        opened[values] = _File(self, path, values)
+                    opened[values].add(rows)
+                    if opened[values].size >= self.target_bytes:
+                        written.append(opened.pop(values).close())
+            while opened:
+                written.append(opened.pop(next(iter(opened))).close())
+        except BaseException:
+            for file in opened.values():
+                file.drop()
+            self.remove(file.path for file in written)
+            raise
+        return written
+
+    def remove(self, paths: Iterable[str]) -> None:
+        """Delete files that no commit names."""
+        for path in paths:
+            self.delete(path)
+
+    def _conformed(self, rows: pa.Table) -> pa.Table:
+        rows = rows.select(list(self.names)).rename_columns(list(self.names.values())).combine_chunks()
+        for field in self.schema:
+            if not field.nullable and rows.column(field.name).null_count:
+                raise LakeError(
+                    f"column {field.name}: a row has null, and the column is NOT NULL in {self.name}; fill it in with "
+                    "coalesce, or leave the row out"
+                )
+        try:
+            return rows.cast(self.schema)
+        except (pa.ArrowInvalid, ValueError) as error:
+            raise LakeError(f"the rows do not fit {self.name}: {error}") from error
+
+    def _divided(self, rows: pa.Table) -> Iterator[tuple[Values, pa.Table]]:
+        if not self.parts:
+            yield (), rows
+            return
+        columns = {str(part): self.values(part, rows.column(part.column).combine_chunks()) for part in self.parts}
+        keys: Any = pa.table({**columns, "": pa.array(range(len(rows)), pa.int64())})
+        groups = keys.group_by(list(columns), use_threads=False).aggregate([("", "list")])
+        held = rows.select(self.file_schema.names)
+        for index in range(len(groups)):
+            yield tuple(groups[name][index].as_py() for name in columns), held.take(groups["_list"][index].values)
 
 
-def _path(prefix: str, division: Division | None, values: Values) -> tuple[str, dict[str, str | None]]:
-    """Where a new file goes, below the table, and what its rows have in common."""
-    name = f"{prefix}-{uuid.uuid4().hex}.parquet"
-    if division is None:
-        return name, {}
-    above, _, name = name.rpartition("/")
-    path = "/".join(part for part in (above, division.folder(values), name) if part)
-    return path, dict(zip((part.column for part in division.parts), values, strict=True))
+class _File:
+    def __init__(self, target: Target, path: str, values: Values) -> None:
+        self._target, self._path, self._values = target, path, values
+        self._rows = 0
+        self._metadata: list[Any] = []
+        self._sink = target.create(path)
+        self._writer = pq.ParquetWriter(
+            self._sink,
+            target.file_schema,
+            compression=cast("Any", target.compression),
+            version="2.6",
+            metadata_collector=self._metadata,
+        )
+
+    @property
+    def size(self) -> int:
+        """Size so far, in bytes."""
+        return int(self._sink.tell())
+
+    def add(self, rows: pa.Table) -> None:
+        """Write rows as a row group."""
+        self._writer.write_table(rows, row_group_size=max(len(rows), 1))
+        self._rows += len(rows)
+
+    def close(self) -> NewFile:
+        """Finish the file."""
+        self._writer.close()
+        size = self.size
+        self._sink.close()
+        sync(self._target.uri(self._path))
+        return NewFile(self._path, self._rows, self._target.entry(self._path, size, self._metadata[0], self._values))
+
+    def drop(self) -> None:
+        """Close and delete an unfinished file."""
+        with contextlib.suppress(pa.ArrowException, OSError):  # otherwise its destructor writes into the closed file
+            self._writer.close()
+        self._sink.close()
+        self._target.delete(self._path)
 
 
-def _check_nulls(table: pa.Table, schema: pa.Schema) -> None:
-    for field_ in schema:
-        if not field_.nullable and field_.name in table.column_names and table.column(field_.name).null_count:
-            raise LakeError(
-                f"column {field_.name}: a row has null, which the table does not let it be; fill it in, as by "
-                "coalesce, or leave the row out"
-            )
+def local_path(uri: str) -> str | None:
+    """Return the path of a local file, None for a URI of another file system."""
+    path = uri.removeprefix("file://")
+    return None if "://" in path else path
 
 
-def _of_size(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Batches joined until they make a row group."""
+def sync(uri: str) -> None:
+    """Flush a local file to disk, so that no commit names a file that a power failure can lose."""
+    path = local_path(uri)
+    if path is not None:
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -141,76 +226,3 @@ def _of_size(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
             waiting, size = [], 0
     if waiting:
         yield pa.Table.from_batches(waiting)
-
-
-class _File:
-    def __init__(
-        self, system: Any, root: str, path: str, schema: pa.Schema, compression: str, values: Mapping[str, str | None]
-    ) -> None:
-        self._system, self._path, self._values = system, path, values
-        self._full = f"{root}/{path}"
-        self._schema = schema
-        system.create_dir(self._full.rpartition("/")[0], recursive=True)
-        self._sink = system.open_output_stream(self._full)
-        self._writer = pq.ParquetWriter(self._sink, schema, compression=cast("Any", compression), version="2.6")
-        self._rows = 0
-
-    @property
-    def size(self) -> int:
-        return int(self._sink.tell())
-
-    def add(self, table: pa.Table) -> None:
-        self._writer.write_table(table.select(self._schema.names).cast(self._schema), row_group_size=len(table))
-        self._rows += len(table)
-
-    def close(self) -> NewFile:
-        self._writer.close()
-        self._sink.close()
-        if isinstance(self._system, pyarrow.fs.LocalFileSystem):
-            sync(Path(self._full))
-        info = self._system.get_file_info(self._full)
-        stats = json.dumps(_stats(pq.read_metadata(self._full, filesystem=self._system)))
-        return NewFile(self._path, self._rows, info.size, stats, self._values)
-
-    def drop(self) -> None:
-        with contextlib.suppress(pa.ArrowException, OSError):  # it would do so later, into a file that is gone
-            self._writer.close()
-        self._sink.close()
-        self._system.delete_file(self._full)
-
-
-def sync(path: Path) -> None:
-    """Bring a file, or the entries of a folder, to the disk: a commit must not name what a power failure takes away."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _stats(metadata: Any) -> dict[str, Any]:
-    """What Delta keeps about a file, so that readers can pass it over."""
-    low: dict[str, int] = {}
-    high: dict[str, int] = {}
-    nulls: dict[str, int] = {}
-    for group in range(metadata.num_row_groups):
-        for index in range(metadata.num_columns):
-            column = metadata.row_group(group).column(index)
-            name, stats = column.path_in_schema, column.statistics
-            if "." in name or stats is None or not stats.has_null_count:
-                continue
-            nulls[name] = nulls.get(name, 0) + stats.null_count
-            if stats.has_min_max and isinstance(stats.min, int) and column.physical_type in {"INT32", "INT64"}:
-                low[name] = min(low.get(name, stats.min), stats.min)
-                high[name] = max(high.get(name, stats.max), stats.max)
-    return {"numRecords": metadata.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls}
-
-
-def remove_files(location: str, paths: Iterable[str]) -> None:
-    """Remove files that no commit speaks of; those that are gone already do not matter."""
-    system, root = filesystem(location)
-    for path in paths:
-        try:
-            system.delete_file(f"{root}/{path}")
-        except FileNotFoundError:
-            continue

@@ -1,42 +1,60 @@
-"""Lake tables by their format; what a format needs is imported when a table of it is opened."""
+"""Lake tables by their format. The package of a format is imported when a table of it is opened."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
 from tianzhou.errors import ConfigError
-from tianzhou.spark.lake.options import DELTA, ICEBERG, LakeOptions, parse_lake
+from tianzhou.spark.lake.options import DELTA, LakeOptions, parse_lake
 from tianzhou.spark.lake.tables import LakeTable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def open_table(options: LakeOptions) -> LakeTable:
-    """The table that options name.
+    """Return the table that options name. It may not exist yet.
 
     Raises:
-        ConfigError: the package for its format is not installed.
+        ConfigError: the package of its format is not installed.
     """
     try:
         if options.table_format == DELTA:
             from tianzhou.spark.lake.delta import DeltaLake
 
             return DeltaLake(options)
-        if options.table_format == ICEBERG:
-            from tianzhou.spark.lake.iceberg import IcebergTable
+        from tianzhou.spark.lake.iceberg import IcebergTable
 
-            return IcebergTable(options)
+        return IcebergTable(options)
     except ImportError as error:
+        extra = "spark" if options.table_format == DELTA else "lake"
         raise ConfigError(
-            f"tableFormat={options.table_format}: {error.name} cannot be imported; pip install 'tianzhou[lake]'"
+            f"tableFormat={options.table_format}: {error.name} cannot be imported; pip install 'tianzhou[{extra}]'"
         ) from error
-    from tianzhou.spark.lake.directory import ParquetDirectory
 
-    return ParquetDirectory(options)
+
+def read_part(options: LakeOptions, part: Any, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Read a part of `LakeTable.scan`.
+
+    Args:
+        options: options of the table.
+        part: a file of the table.
+        wanted: names and types of the batches. Columns that the table lacks are null.
+    """
+    if options.table_format == DELTA:
+        from tianzhou.spark.lake import delta
+
+        return delta.read_part(part, wanted)
+    from tianzhou.spark.lake import iceberg
+
+    return iceberg.read_part(part, wanted)
 
 
 def compact(path: str = "", **options: str) -> int:
     """Merge the small files of a table into larger ones.
 
-    Beside writers that is safe. For Delta and Iceberg the second one to commit tries again; into a Parquet directory
-    commits wait meanwhile, where its file system has `flock`. A Parquet directory shows rows twice for the moment
-    between the new file's coming and the old ones' going; do not read it then.
+    Writers may commit meanwhile. Of two compactions at the same time one drops its result.
 
     Args:
         path: the table's folder or URI; "" for Iceberg.
@@ -44,7 +62,7 @@ def compact(path: str = "", **options: str) -> int:
             `targetFileBytes`, …
 
     Returns:
-        How many files were merged.
+        Number of files that were merged.
 
     Raises:
         ConfigError: an option is wrong.

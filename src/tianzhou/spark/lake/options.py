@@ -13,10 +13,9 @@ from tianzhou.spark.option_values import RawOptions, count, number, one_of, opti
 
 DELTA: Final = "delta"
 ICEBERG: Final = "iceberg"
-PARQUET: Final = "parquet"
-FORMATS: Final = (DELTA, ICEBERG, PARQUET)
-COMPRESSIONS: Final = ("zstd", "snappy", "gzip", "none")
 TIMES: Final = ("year", "month", "day", "hour")
+"""Transforms of timestamps and dates by which Iceberg tables are partitioned."""
+COMPRESSIONS: Final = ("zstd", "snappy", "gzip", "none")
 _TABLE: Final = re.compile(r"\w+(\.\w+)+")
 _PART: Final = re.compile(r"(?:(?P<times>\w+)\((?P<of>[^,()]+)\)|(?P<column>[^,()]+))")
 
@@ -42,32 +41,32 @@ _AS_OF_RULES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a table is partitioned by.
+    """A partition column.
 
     Attributes:
-        column: the column.
-        transform: None for its values, else one of TIMES: its time, cut there.
+        column: name of the column.
+        transform: None for the column's value, else one of TIMES, or another transform of an Iceberg table.
     """
 
     column: str
     transform: str | None = None
-
-    @property
-    def name(self) -> str:
-        """What it is called in folders' names."""
-        return self.column if self.transform is None else f"{self.column}_{self.transform}"
 
     def __str__(self) -> str:
         return self.column if self.transform is None else f"{self.transform}({self.column})"
 
 
 def _table_format(raw: RawOptions) -> str:
-    return raw.read("tableFormat", DELTA, one_of(*FORMATS))
+    if (raw.text("tableFormat") or "").lower() == "parquet":
+        raise ConfigError(
+            "tableFormat=parquet: expected delta or iceberg; leave tableFormat out for a Delta table (package "
+            'deltalake), or write Parquet with format("parquet") of Spark, and read files of a stream with Spark only'
+        )
+    return raw.read("tableFormat", DELTA, one_of(DELTA, ICEBERG))
 
 
 def _path(raw: RawOptions) -> str:
-    text, table_format = raw.text("path") or "", _table_format(raw)
-    if table_format == ICEBERG:
+    text = raw.text("path") or ""
+    if _table_format(raw) == ICEBERG:
         if text:
             raise ConfigError(
                 f"path={text}: an Iceberg table is named by its catalog; give table, catalogUri and warehouse, and "
@@ -78,11 +77,6 @@ def _path(raw: RawOptions) -> str:
     for name in _CATALOG_RULES:
         if raw.text(name) is not None:
             raise ConfigError(f"{name}={raw.text(name)}: goes with tableFormat=iceberg only")
-    if table_format == PARQUET and "://" in text and not text.startswith("file://"):
-        raise ConfigError(
-            f"path={text}: Parquet directories need renames that are atomic, so they are written to local or mounted "
-            "folders only; use tableFormat=delta or iceberg"
-        )
     return text.removeprefix("file://")
 
 
@@ -149,13 +143,7 @@ def _catalog_name(raw: RawOptions) -> str:
 
 
 def _version_as_of(raw: RawOptions) -> int | None:
-    version, time = raw.either("versionAsOf", "timestampAsOf")
-    if _table_format(raw) == PARQUET and (version or time) is not None:
-        name = "versionAsOf" if version is not None else "timestampAsOf"
-        raise ConfigError(
-            f"{name}={version or time}: a Parquet directory has the rows of now only; leave it out, or write tables "
-            "whose versions are to be read with tableFormat=delta or iceberg"
-        )
+    raw.either("versionAsOf", "timestampAsOf")
     return raw.read("versionAsOf", None, number(0))
 
 
@@ -175,7 +163,7 @@ class LakeOptions:
     """Options of a lake table.
 
     Attributes:
-        table_format: DELTA, ICEBERG or PARQUET.
+        table_format: DELTA or ICEBERG.
         path: the table's folder or URI; "" for Iceberg.
         table: an Iceberg table's full name; "" for the others.
         catalog_name: what pyiceberg's catalog is called.
@@ -186,6 +174,7 @@ class LakeOptions:
         target_bytes: about how large files become.
         compact_every: batches after which small files are merged; 0 for never.
         merge_schema: whether columns that the table lacks are added to it.
+        case_sensitive: whether column names that differ in case are different columns.
         filter_pushdown: whether a read takes the conditions of its query.
         version_as_of: the version to read, a snapshot's id for Iceberg; None for that of now.
         timestamp_as_of: the time whose version is to be read, None for now.
@@ -193,7 +182,7 @@ class LakeOptions:
         version: which batch it is.
     """
 
-    table_format: str = several({"tableFormat": "delta, iceberg or parquet"}, _table_format)
+    table_format: str = several({"tableFormat": "delta or iceberg"}, _table_format)
     path: str = several(
         {
             "path": "the table's folder or URI, as given to save(), start() or load(); what a table of Spark's catalog "
@@ -213,6 +202,9 @@ class LakeOptions:
     target_bytes: int = option("targetFileBytes", "a whole number from 65536", number(1 << 16), 128 << 20)
     compact_every: int = count("compactEvery", 0, ": small files are merged after so many batches; streams only")
     merge_schema: bool = switch("mergeSchema", False)
+    case_sensitive: bool = switch(
+        "caseSensitive", False, "; sessions of tianzhou.spark.session set it to spark.sql.caseSensitive"
+    )
     filter_pushdown: bool = switch(
         "filterPushdown", False, "; true for reads whose every query has a load() of its own"
     )

@@ -1,4 +1,4 @@
-"""`format("tianzhou_lake")`: rows into Delta, Iceberg and Parquet tables, exactly once, and back.
+"""`format("tianzhou_lake")`: rows into Delta and Iceberg tables, exactly once, and back.
 
 Tasks write files that nobody sees. The driver commits those of the tasks that succeeded, under the query's id and
 the batch's number, in the table's own transaction log; a batch that is there already is not committed again.
@@ -23,10 +23,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from tianzhou.errors import ConfigError, TianzhouError
-from tianzhou.spark.lake.formats import open_table
+from tianzhou.errors import ConfigError
+from tianzhou.spark.lake.formats import open_table, read_part
 from tianzhou.spark.lake.options import LakeOptions, parse_lake
-from tianzhou.spark.lake.pruning import Condition, conditions_of
 from tianzhou.spark.lake.tables import Batch
 from tianzhou.spark.pickling import Pickled
 from tianzhou.spark.rows.schema import arrow_schema
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tianzhou.spark.lake.files import NewFile
-    from tianzhou.spark.lake.reading import TableFile
 
 logger = logging.getLogger(__name__)
 
@@ -64,15 +62,11 @@ class _FileWriter(Pickled):
     def __init__(self, options: LakeOptions, schema: StructType, overwrite: bool) -> None:
         options.refuse_as_of("a write")
         self._options = options
-        table = open_table(options)
-        self._schema = table.prepare(arrow_schema(schema))
-        self._location, self._prefix, self._division = table.location, table.prefix, table.division
+        self._target = open_table(options).prepare(arrow_schema(schema))
         self._overwrite = overwrite
 
     def write(self, iterator: Iterator[Any]) -> Written:
         """Write a task's rows, which come as Arrow batches, to files."""
-        from tianzhou.spark.lake.files import write_files
-
         context = TaskContext.get()
         query = batch = None
         partition = 0
@@ -80,10 +74,7 @@ class _FileWriter(Pickled):
             query = context.getLocalProperty("sql.streaming.queryId")
             batch = context.getLocalProperty("streaming.sql.batchId")
             partition = context.partitionId()
-        name = f"{self._prefix}-{batch or 0}-{partition:05d}"
-        compression, target = self._options.compression, self._options.target_bytes
-        files = write_files(iterator, self._schema, self._location, name, compression, target, self._division)
-        return Written(files, query)
+        return Written(self._target.write(iterator, f"part-{batch or 0}-{partition:05d}"), query)
 
     def _commit(self, messages: Messages, batch: Batch) -> bool:
         files = [file for message in messages if isinstance(message, Written) for file in message.files]
@@ -100,11 +91,9 @@ class _FileWriter(Pickled):
 
         A commit may have happened although its answer was lost. What killed tasks leave is not seen.
         """
-        from tianzhou.spark.lake.files import remove_files
-
         paths = [file.path for message in messages if isinstance(message, Written) for file in message.files]
         known = open_table(self._options).known(paths)
-        remove_files(self._location, [path for path in paths if path not in known])
+        self._target.remove(path for path in paths if path not in known)
 
 
 class LakeWriter(_FileWriter, DataSourceArrowWriter):
@@ -148,7 +137,7 @@ class LakeStreamWriter(_FileWriter, DataSourceStreamArrowWriter):
         if done and every and (batchId + 1) % every == 0:
             try:
                 open_table(self._options).compact(self._options.target_bytes)
-            except TianzhouError as error:  # the batch is in the table; the next time will do
+            except Exception as error:  # noqa: BLE001 - the batch is committed, and the next compaction takes its files
                 logger.warning("small files are not merged after batch %d: %s", batchId, error)
 
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name
@@ -157,11 +146,7 @@ class LakeStreamWriter(_FileWriter, DataSourceStreamArrowWriter):
 
 
 class FilePartition(InputPartition):
-    """A file of a table: what one task reads."""
-
-    def __init__(self, file: TableFile) -> None:
-        super().__init__(file.path)
-        self.file = file
+    """A file of a table, for one task."""
 
 
 class LakeReader(Pickled, DataSourceReader):
@@ -175,19 +160,17 @@ class LakeReader(Pickled, DataSourceReader):
     def __init__(self, options: LakeOptions, schema: StructType) -> None:
         self._options = options
         self._schema = arrow_schema(schema)
-        self._conditions: list[Condition] = []
+        self._conditions: list[Filter] = []
 
     def partitions(self) -> list[InputPartition]:
-        """One task a file."""
-        return [FilePartition(file) for file in open_table(self._options).files(self._conditions)]
+        """Return a task per file."""
+        return [FilePartition(part) for part in open_table(self._options).scan(self._conditions)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a file; columns it lacks are null."""
         if not isinstance(partition, FilePartition):  # Spark's stand-in for "no partitions"
             return
-        from tianzhou.spark.lake.reading import file_batches
-
-        yield from file_batches(partition.file, self._schema)
+        yield from read_part(self._options, partition.value, self._schema)
 
 
 class PruningReader(LakeReader):
@@ -204,7 +187,7 @@ class PruningReader(LakeReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Take the conditions; all of them are left for Spark to evaluate as well."""
-        self._conditions = conditions_of(filters, self._schema.names)
+        self._conditions = filters
         return filters
 
 

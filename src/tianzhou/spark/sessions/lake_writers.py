@@ -14,6 +14,7 @@ from tianzhou.errors import ConfigError
 
 LAKE: Final = "tianzhou_lake"
 OPTION: Final = "partitionBy"
+CASE: Final = "caseSensitive"
 VIEW: Final = "CREATE TEMPORARY VIEW orders USING tianzhou_lake OPTIONS (path 'lake/orders')"
 _TABLES: Final = {"saveAsTable": "save(path)", "insertInto": "save(path)", "toTable": "start(path)"}
 """Methods that want a table of Spark's catalog, and what does instead."""
@@ -57,6 +58,9 @@ def _noting(plain: Callable[..., Any]) -> Callable[..., Any]:
         named = getattr(self, "_partitioned_by", None)
         if self._into_lake and named:
             self.partitionBy(*named)
+        spark = getattr(self, "_spark", None)
+        if self._into_lake and spark is not None:
+            self.option(CASE, spark.conf.get("spark.sql.caseSensitive"))  # a sink in Python cannot read it
         return plain(self, source)
 
     return noting

@@ -9,10 +9,10 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-import lake_tables
 import pyarrow as pa
 from lake_tables import iceberg_table, options_of, table_of
 
+from tianzhou.errors import ConfigError
 from tianzhou.spark.lake.formats import compact
 from tianzhou.spark.lake.tables import Batch, LakeError
 
@@ -41,10 +41,6 @@ def iceberg(tmp_path):
     return options, table_of(options)
 
 
-def written(table, schema):
-    return lake_tables.written(table, ROWS, schema=schema)
-
-
 @pytest.mark.parametrize(
     ("made", "text"),
     [
@@ -63,7 +59,7 @@ def test_a_delta_table_that_files_alone_do_not_make_is_not_written(delta, made, 
     with pytest.raises(LakeError, match=text):
         table.commit([], Batch("query", 0), True)
     with pytest.raises(LakeError, match=text):
-        compact(table.location)
+        compact(table.options.path)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +80,7 @@ def test_a_delta_table_that_computes_columns_is_not_written(delta, metadata, tex
 
 def test_a_delta_table_whose_columns_have_other_names_in_its_files_is_not_read(delta):
     with pytest.raises(LakeError, match=r"table .* has column mapping .*another tool"):
-        delta(configuration={"delta.columnMapping.mode": "name"}).files()
+        delta(configuration={"delta.columnMapping.mode": "name"}).scan()
 
 
 @pytest.mark.parametrize(
@@ -92,19 +88,19 @@ def test_a_delta_table_whose_columns_have_other_names_in_its_files_is_not_read(d
     [
         (
             {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["later"], "writerFeatures": ["later"]},
-            lambda table: table.files(),
+            lambda table: table.scan(),
             "table .* cannot be opened: .*'later' is not supported",
         ),
         (
             {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["rowTracking"]},
-            lambda table: table.commit(written(table, SCHEMA), Batch("query", 0), False),
+            lambda table: table.commit([], Batch("query", 0), True),
             "table .*: batch 0 is not committed: .*RowTracking",
         ),
     ],
 )
 def test_a_delta_table_of_a_later_kind_is_refused_by_its_feature(delta, protocol, act, text):
     table = delta()
-    [log] = Path(table.location, "_delta_log").glob("*.json")
+    [log] = Path(table.options.path, "_delta_log").glob("*.json")
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     log.write_text(
         "".join(json.dumps({**line, **({"protocol": protocol} if "protocol" in line else {})}) + "\n" for line in lines)
@@ -113,22 +109,19 @@ def test_a_delta_table_of_a_later_kind_is_refused_by_its_feature(delta, protocol
         act(table)
 
 
-def test_a_delta_table_with_deleted_rows_is_not_read(delta, monkeypatch):
-    deltalake = pytest.importorskip("deltalake")
-    table = delta(configuration={"delta.enableDeletionVectors": "true"})
-    assert table.files() == []  # none is deleted yet
-    rows = pa.RecordBatch.from_pylist([{"filepath": "a", "selection_vector": [True, False]}])
-    monkeypatch.setattr(deltalake.DeltaTable, "deletion_vectors", lambda _: [rows])
+def test_a_delta_table_with_deletion_vectors_is_not_read(delta):
     with pytest.raises(LakeError, match="has deletion vectors"):
-        table.files()
+        delta(configuration={"delta.enableDeletionVectors": "true"}).scan()
 
 
 def test_nulls_are_refused_where_delta_lets_none_be(delta):
     table = delta(pa.schema([pa.field("id", pa.int64(), False), pa.field("item", pa.string(), False)]))
-    schema = table.prepare(SCHEMA)
-    with pytest.raises(LakeError, match="column item: a row has null"):
-        written(table, schema)
-    assert table.files() == []
+    table.prepare(SCHEMA)
+    with pytest.raises(LakeError, match="column item: a row has null, and the column is NOT NULL in delta table"):
+        table.written(ROWS)
+    with pytest.raises(ConfigError, match=r"the rows lack column item, which is NOT NULL in delta table .*; add it"):
+        table.prepare(pa.schema([("id", pa.int64())]))
+    assert table.scan() == []
 
 
 def test_nulls_are_refused_where_iceberg_lets_none_be(iceberg):
@@ -138,29 +131,41 @@ def test_nulls_are_refused_where_iceberg_lets_none_be(iceberg):
     catalog = load_catalog("tianzhou", uri=options["catalogUri"], warehouse=options["warehouse"])
     catalog.create_namespace("lake")
     catalog.create_table("lake.orders", pa.schema([("id", pa.int64()), pa.field("item", pa.string(), False)]))
-    with pytest.raises(LakeError, match="column item: a row has null"):
-        written(table, table.prepare(SCHEMA))
+    table.prepare(SCHEMA)
+    with pytest.raises(LakeError, match="column item: a row has null, and the column is NOT NULL in iceberg table"):
+        table.written(ROWS)
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_an_iceberg_table_with_renamed_columns_is_not_misread(iceberg, again):
+def test_an_iceberg_table_with_renamed_columns_is_read_by_the_columns_numbers(iceberg, again):
     options, table = iceberg
-    table.commit(written(table, table.prepare(SCHEMA)), Batch("query", 0), False)
+    table.prepare(SCHEMA)
+    table.commit(table.written(ROWS), Batch("query", 0), False)
     with iceberg_table(options).update_schema() as update:
         update.rename_column("item", "goods")
-    text = "goods was item"
+    wanted = [{"id": 1, "goods": "tea"}, {"id": 2, "goods": None}]
     if again:
         with iceberg_table(options).update_schema() as update:
             update.delete_column("goods")
         with iceberg_table(options).update_schema() as update:
             update.add_column("item", iceberg_table(options).schemas()[0].find_type("item"))
-        text = "item was another column"
-    with pytest.raises(LakeError, match=rf"lake.orders has other names in old files than now: .*{text}.*by name here"):
-        table.files()
-    with pytest.raises(LakeError, match=text):
-        compact(**options)
-    # Writing goes by name, too, and that is right.
-    schema = table.prepare(pa.schema([("id", pa.int64())]))
-    files = lake_tables.written(table, ROWS.select(["id"]), schema=schema)
-    assert table.commit(files, Batch("query", 1), False)
-    assert table.known([file.path for file in files]) == {file.path for file in files}
+        wanted = [{"id": 1, "item": None}, {"id": 2, "item": None}]
+    assert table.read() == wanted
+    for number in (1, 2):
+        table.prepare(pa.schema([("id", pa.int64())]))
+        assert table.commit(table.written(ROWS.select(["id"])), Batch("query", number), False)
+    assert table.compact(1 << 20) == 3
+    rows = table.read()
+    assert len(rows) == 6
+    assert all(one in rows for one in wanted)
+
+
+def test_an_iceberg_table_with_deleted_rows_is_read_without_them(iceberg):
+    options, table = iceberg
+    table.prepare(SCHEMA)
+    for number in range(2):
+        table.commit(table.written(ROWS), Batch("query", number), False)
+    iceberg_table(options).delete("id = 1")
+    assert [row["id"] for row in table.read()] == [2, 2]
+    assert compact(**options) == 2
+    assert [row["id"] for row in table.read()] == [2, 2]

@@ -8,9 +8,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-import lake_tables
 import pyarrow as pa
-from lake_tables import options_of, prepared, read, table_of
+from lake_tables import options_of, prepared, table_of
 
 from tianzhou.errors import ConfigError
 from tianzhou.spark.lake.formats import compact, open_table
@@ -25,11 +24,11 @@ def commit(options, number, schema=SCHEMA):
     """One row, in a commit of its own."""
     table = prepared(options, schema, mergeSchema="true")
     row = pa.RecordBatch.from_pylist([{"id": number, "item": "tea"}], schema)
-    table.commit(lake_tables.written(table, row), Batch(None, 0), False)
+    table.commit(table.written(row), Batch(None, 0), False)
 
 
 def ids(options, **asked):
-    return sorted(row["id"] for row in read(table_of(options, **asked).files(), SCHEMA))
+    return sorted(row["id"] for row in table_of(options, **asked).read(SCHEMA))
 
 
 def snapshots(options):
@@ -52,7 +51,7 @@ def test_a_version_of_a_delta_table(tmp_path):
     assert ids(options, timestampAsOf=later) == [1, 2]
     assert ids(options, timestampAsOf=long_ago) == []  # the first version there is, which had no rows
     with pytest.raises(LakeError, match=r"versionAsOf=77: delta table .* has no such version, the newest is 3"):
-        table_of(options, versionAsOf="77").files()
+        table_of(options, versionAsOf="77").scan()
 
 
 def test_a_snapshot_of_an_iceberg_table(tmp_path):
@@ -67,7 +66,7 @@ def test_a_snapshot_of_an_iceberg_table(tmp_path):
     if first.timestamp_ms < last.timestamp_ms:
         assert ids(options, timestampAsOf=time.isoformat()) == [1]
     with pytest.raises(LakeError, match=f"timestampAsOf=2020-01-01.*no such snapshot.*{first.snapshot_id} of 20"):
-        table_of(options, timestampAsOf="2020-01-01T00:00:00").files()
+        table_of(options, timestampAsOf="2020-01-01T00:00:00").scan()
     with pytest.raises(LakeError, match=r"versionAsOf=7: iceberg table lake\.orders has no such snapshot"):
         table_of(options, versionAsOf="7").schema()
 
@@ -78,7 +77,6 @@ def test_a_snapshot_of_an_iceberg_table(tmp_path):
         ({"versionAsOf": "1", "timestampAsOf": "2026-01-31"}, "versionAsOf=1 and timestampAsOf=2026-01-31 are both"),
         ({"versionAsOf": "new"}, "versionAsOf=new: expected a version of a Delta table, or the id of a snapshot"),
         ({"timestampAsOf": "noon"}, "timestampAsOf=noon: expected a time like 2026-01-31T08:00:00Z"),
-        ({"versionAsOf": "1", "tableFormat": "parquet"}, "versionAsOf=1: a Parquet directory has the rows of now only"),
     ],
 )
 def test_what_cannot_be_asked_for(more, text):
@@ -106,7 +104,7 @@ def test_a_catalog_of_others_is_used_under_its_name(tmp_path):
     assert theirs.load_table("lake.orders").scan().to_arrow().to_pylist() == [{"id": 1}]
     # Under another name the same database is another catalog.
     with pytest.raises(LakeError, match=r"there is no iceberg table lake\.orders"):
-        table_of({**options, "catalogName": "other"}).files()
+        table_of({**options, "catalogName": "other"}).scan()
 
 
 @pytest.mark.parametrize(
@@ -141,7 +139,7 @@ def test_a_catalog_that_is_configured_nowhere(monkeypatch, tmp_path):
     pytest.importorskip("pyiceberg")
     options = {"tableFormat": "iceberg", "table": "lake.orders", "catalogName": "nowhere", "catalog.token": "hush"}
     with pytest.raises(ConfigError, match="no Iceberg catalog nowhere with token=…: ") as raised:
-        open_table(parse_lake(options)).files()
+        open_table(parse_lake(options)).scan()
     assert "hush" not in str(raised.value)
 
 
