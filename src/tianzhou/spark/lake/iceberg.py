@@ -187,7 +187,7 @@ class IcebergTable:
         sensitive = options.case_sensitive
         if not catalog.table_exists(options.table):
             columns.unambiguous(rows.names, "the rows", case_sensitive=sensitive)
-            catalog.create_namespace_if_not_exists(options.table.rpartition(".")[0])
+            _create_namespace(catalog, options.table.rpartition(".")[0])
             with _named(rows, name):
                 catalog.create_table(options.table, pa.schema([columns.nullable(field) for field in rows]))
         table = self.open()
@@ -376,6 +376,14 @@ def _plain_batches(
 
 def _with(metadata: TableMetadata, **changed: Any) -> TableMetadata:
     return metadata.model_copy(update=changed)
+
+
+def _create_namespace(catalog: Catalog, namespace: str) -> None:
+    try:
+        catalog.create_namespace_if_not_exists(namespace)
+    except Exception:  # a SQL catalog raises an error of its database if another writer created the namespace first
+        if not catalog.namespace_exists(namespace):
+            raise
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ import pyarrow as pa
 from lake_tables import Table, prepared
 
 from tianzhou.spark.lake.formats import compact
-from tianzhou.spark.lake.tables import Batch
+from tianzhou.spark.lake.tables import Batch, LakeError
 
 WORKERS = 4
 
@@ -145,3 +145,32 @@ def test_of_two_drivers_with_the_same_batch_one_commits(options):
             done = [pool.submit(Table(options).commit, one, Batch("query", number), False) for one in files]
             assert sorted(future.result(60) for future in done) == [False, False, False, True]
     assert sorted(row["id"] for row in table.read(pa.schema([("id", pa.int64())]))) == list(range(5))
+
+
+def test_writers_that_create_a_table_together_share_it(options):
+    if options["tableFormat"] == "iceberg":
+        with pytest.raises(LakeError):  # SQL catalogs of pyiceberg do not create their own tables together
+            Table(options).scan()
+
+    def write(number):
+        table = prepared(options, lake_stress.SCHEMA, partitionBy="part")
+        return table.commit(table.written(lake_stress.batch_of({number: 0})), Batch(f"writer {number}", 0), False)
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        assert all(future.result(60) for future in [pool.submit(write, number) for number in range(WORKERS)])
+    assert sorted(row["id"] for row in Table(options).read(lake_stress.SCHEMA)) == list(range(WORKERS))
+
+
+def test_writers_that_add_columns_together_share_them(options):
+    prepared(options, lake_stress.SCHEMA)
+    wide = lake_stress.SCHEMA.append(pa.field("more", pa.string()))
+
+    def write(number):
+        table = prepared(options, wide, mergeSchema="true")
+        rows = pa.RecordBatch.from_pylist([{"id": number, "value": 0, "part": 0, "more": "x"}], wide)
+        return table.commit(table.written(rows), Batch(f"writer {number}", 0), False)
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        assert all(future.result(60) for future in [pool.submit(write, number) for number in range(WORKERS)])
+    assert Table(options).schema().names == wide.names
+    assert [row["more"] for row in Table(options).read(wide)] == ["x"] * WORKERS
