@@ -1,4 +1,4 @@
-"""Bodies as columns: JSON by Spark's own reader, Avro by `fastavro` (docs/adr/0025-lake-by-libraries.md)."""
+"""Bodies as columns: JSON by Spark's own reader, Avro by `fastavro` (docs/adr/0007-avro-bodies.md)."""
 
 from __future__ import annotations
 

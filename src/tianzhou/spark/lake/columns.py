@@ -28,6 +28,14 @@ def _nullable_type(kind: Any) -> Any:
     return kind
 
 
+def has_local_times_in_map(kind: Any, inside: bool = False) -> bool:
+    """Whether a type has timestamps without a zone inside a map."""
+    if types.is_timestamp(kind):
+        return inside and kind.tz is None
+    inside = inside or types.is_map(kind)
+    return any(has_local_times_in_map(kind.field(index).type, inside) for index in range(kind.num_fields))
+
+
 @dataclass(frozen=True, slots=True)
 class Match:
     """The columns of rows matched with those of a table.

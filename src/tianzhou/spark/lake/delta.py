@@ -202,6 +202,11 @@ class DeltaLake:
         """Return columns of a Delta table for columns of rows."""
         fields = []
         for field in rows:
+            if columns.has_local_times_in_map(field.type):
+                raise ConfigError(
+                    f"column {field.name} is {field.type}: deltalake 1.6 cannot open a table with TIMESTAMP_NTZ "
+                    "inside a map; cast the times to TIMESTAMP"
+                )
             try:
                 fields += deltalake.Schema.from_arrow(pa.schema([columns.nullable(field)])).fields
             except Exception as error:

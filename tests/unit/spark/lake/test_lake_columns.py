@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 import pyarrow as pa
-from lake_tables import prepared, table_of
+from lake_tables import options_of, prepared, table_of
 
 from tianzhou.errors import ConfigError
 from tianzhou.spark.lake.tables import Batch
@@ -94,8 +94,6 @@ def test_partition_columns_are_compared_without_case(options):
 
 
 def test_names_are_compared_with_case_when_spark_does(tmp_path):
-    from lake_tables import options_of
-
     options = options_of("iceberg", tmp_path)
     appended(options, A, {"a": 1})
     with pytest.raises(ConfigError, match="has no column A; it has a"):
@@ -115,3 +113,13 @@ def test_two_writers_that_add_the_same_column_agree(options):
     two.prepare(AB)
     with pytest.raises(ConfigError, match="column b is string"):
         table_of(options, mergeSchema="true").prepare(pa.schema([("a", pa.int64()), ("b", pa.string())]))
+
+
+def test_local_times_inside_a_map_of_a_delta_table_are_named(tmp_path):
+    kind = pa.map_(pa.string(), pa.struct([("at", pa.list_(pa.timestamp("us")))]))
+    options = options_of("delta", tmp_path)
+    with pytest.raises(
+        ConfigError, match=r"column b is map<.*TIMESTAMP_NTZ inside a map .* cast the times to TIMESTAMP"
+    ):
+        table_of(options).prepare(pa.schema([("a", pa.int64()), ("b", kind)]))
+    assert appended(options, A, {"a": 1}).read() == [{"a": 1}]

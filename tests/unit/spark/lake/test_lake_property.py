@@ -22,15 +22,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from lake_tables import Table, iceberg_table, options_of, prepared, table_of
 
+from property_examples import costly
+from tianzhou.spark.lake.columns import has_local_times_in_map
 from tianzhou.spark.lake.tables import Batch
 
-FEW, MANY = 25, 1000
-"""Examples per commit and in the slow suite, for each format."""
-LIMITS: Any = {
-    "deadline": None,
-    "suppress_health_check": list(HealthCheck),
-    "phases": (Phase.explicit, Phase.generate),  # to shrink an example takes minutes, and examples are short
-}
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=8)
 NAMES = st.text("abXY z_-=%/é'中0", min_size=1, max_size=6).filter(lambda name: name.strip() == name)
 MOMENTS = st.datetimes(dt.datetime.fromisoformat("1900-01-01"), dt.datetime.fromisoformat("2200-01-01"))
@@ -92,6 +87,11 @@ def fields(draw, taken=()):
         field = pa.field(name, kind, draw(st.booleans()))
         found[name] = field, optional(field, values)
     return found
+
+
+def takes(kind, found):
+    """Whether a format takes columns; Delta has no times without a zone inside maps (see test_lake_columns)."""
+    return kind != "delta" or not any(has_local_times_in_map(field.type) for field, _ in found.values())
 
 
 def drawn(data, columns, by):
@@ -156,7 +156,7 @@ def story(kind, data):
     """Write, evolve, overwrite and compact a random table, and compare it with the rows it has to have."""
     with tempfile.TemporaryDirectory() as folder:
         options = options_of(kind, Path(folder))
-        columns = data.draw(fields())
+        columns = data.draw(fields().filter(lambda found: takes(kind, found)))
         by = None
         if data.draw(st.booleans()):
             by = data.draw(NAMES.filter(lambda name: name.lower() not in {one.lower() for one in columns}))
@@ -170,7 +170,8 @@ def story(kind, data):
         for number in range(data.draw(st.integers(1, 4))):
             act = data.draw(st.sampled_from(["append", "evolve", "case", "overwrite", "compact"]))
             if act == "evolve" and number:
-                columns |= data.draw(fields({name.lower() for name in columns}))
+                more_fields = fields({name.lower() for name in columns})
+                columns |= data.draw(more_fields.filter(lambda found: takes(kind, found)))
             rows, batch = drawn(data, columns, by if kind == "delta" else None)
             if act == "case":
                 batch = batch.rename_columns([swapped(name) for name in batch.schema.names])
@@ -188,16 +189,9 @@ def story(kind, data):
             assert counted(by_duckdb(table), names) == counted(model, names)
 
 
-@settings(max_examples=FEW, derandomize=True, **LIMITS)
+# To shrink an example takes minutes, and the examples are short.
+@settings(costly(0.25), phases=(Phase.explicit, Phase.generate), suppress_health_check=list(HealthCheck))
 @given(st.data())
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_rows_come_back_equal(kind, data):
-    story(kind, data)
-
-
-@pytest.mark.slow
-@settings(max_examples=MANY, **LIMITS)
-@given(st.data())
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_many_random_rows_come_back_equal(kind, data):
     story(kind, data)
