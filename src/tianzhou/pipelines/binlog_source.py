@@ -1,38 +1,43 @@
 """Change-data capture: `format("tianzhou_binlog")`, the changes of MySQL and MariaDB tables as a stream for a topic.
 
-A stream's offset is `{"from": [file, position] or null, "end": [file, position]}`: null for the rows that were there
-at the beginning, which are read after the binlog's end was noted, so that what changes meanwhile comes once more. Spark
-logs an offset before it runs the batch, and the binlog does not change, so a batch that is run again is the same.
+A stream's offset is `{"from": [file, position] or null, "end": [file, position]}`. Null stands for the snapshot, which
+is read after the binlog's end was noted, so that later changes come once more. Spark logs an offset before it runs the
+batch, and the binlog does not change, so a repeated batch is the same.
 """
 
 from __future__ import annotations
 
-import contextlib
+import logging
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from tianzhou.errors import ConfigError, OffsetOutOfRange, TianzhouError
-from tianzhou.pipelines.binlog_changes import Change, changes
+from tianzhou.errors import OffsetOutOfRange
+from tianzhou.pipelines.binlog.captured import Captured, Reader
+from tianzhou.pipelines.binlog.database import PAUSE_S, BinlogFailed, Server, order
+from tianzhou.pipelines.binlog.statements import Table
+from tianzhou.pipelines.binlog_changes import Change, file_number, truncation
 from tianzhou.pipelines.binlog_changes import snapshot as snapshot_of
 from tianzhou.pipelines.topics import Topics
 from tianzhou.spark.option_values import RawOptions, number, option, required, several, switch
 from tianzhou.spark.pickling import Pickled
 
+logger = logging.getLogger(__name__)
+
 COLUMNS = "body BINARY, keys STRING, tags STRING, shardingKey STRING, properties MAP<STRING, STRING>"
-NEEDED = {"log_bin": "ON", "binlog_format": "ROW", "binlog_row_image": "FULL", "binlog_row_metadata": "FULL"}
 SERVER_ID = 0x54490000
 Position = list[Any]
 """A binlog file's name and an offset in it."""
 
 
-class BinlogFailed(TianzhouError):
-    """The database cannot be read: it does not answer, or refuses."""
+CATCH_UP_S = 30.0
+"""Seconds that a server may take to send the whole binlog up to the position that it reported."""
 
 
 def _port(text: str) -> int:
@@ -41,7 +46,7 @@ def _port(text: str) -> int:
     return int(text)
 
 
-def _tables(raw: RawOptions) -> tuple[tuple[str, str], ...]:
+def _tables(raw: RawOptions) -> tuple[Table, ...]:
     found = []
     for text in raw.need("tables").split(","):
         schema, dot, table = text.strip().partition(".")
@@ -58,88 +63,58 @@ class Database:
     Attributes:
         host: of the server.
         port: of the server.
-        user: who reads.
+        user: the user that reads.
         password: of the user.
         tables: `(schema, table)` of each.
-        snapshot: whether to begin with the rows that are there.
+        snapshot: whether to begin with the present rows.
     """
 
     host: str = required("host", "the server's name or address", str)
     port: int = option("port", "a port, 1 to 65535", _port, 3306)
-    user: str = required("user", "who may read the tables and the binlog", str)
+    user: str = required("user", "a user that may read the tables and the binlog", str)
     password: str = several({"password": "of the user"}, lambda raw: raw.verbatim("password") or "", secret=True)
-    tables: tuple[tuple[str, str], ...] = several({"tables": "schema.table, several joined by commas"}, _tables)
+    tables: tuple[Table, ...] = several({"tables": "schema.table, several joined by commas"}, _tables)
     snapshot: bool = switch("snapshot", True, ": whether to begin with the rows that are there")
 
-    def settings(self) -> dict[str, Any]:
-        """The arguments of a connection."""
-        return {"host": self.host, "port": self.port, "user": self.user, "passwd": self.password, "charset": "utf8mb4"}
+    @property
+    def server(self) -> Server:
+        """The server, as the user who reads."""
+        return Server(self.host, self.port, self.user, self.password)
 
-    @contextlib.contextmanager
-    def ask(self) -> Iterator[Any]:
-        """A cursor whose rows are dicts.
+    @property
+    def server_id(self) -> int:
+        """Number of this replica."""
+        return SERVER_ID + hash(self.tables) % 0xFFFF
+
+    def captured(self) -> dict[Table, Captured]:
+        """The tables as they are now.
 
         Raises:
-            BinlogFailed: the database does not answer, or refuses.
-            ConfigError: the package is not installed.
+            ConfigError: one does not exist, has no primary key, or a column that cannot be captured.
         """
-        try:
-            import pymysql
-            from pymysql.cursors import DictCursor
-        except ImportError as error:
-            raise ConfigError(f"{error}; pip install 'tianzhou[cdc]'") from error
-        try:
-            connection = pymysql.connect(**self.settings(), cursorclass=DictCursor, connect_timeout=10)
-            with contextlib.closing(connection), connection.cursor() as cursor:
-                yield cursor
-        except pymysql.MySQLError as error:
-            raise BinlogFailed(f"{self.user}@{self.host}:{self.port}: {error.args[-1]}") from error
+        return self.server.captured(self.tables)
 
     def check(self) -> None:
-        """See whether the server writes what is needed, and the tables have keys.
+        """Check that the server logs full rows and that the tables can be captured.
 
         Raises:
-            ConfigError: it does not, or they have not; says what to set.
+            ConfigError: a check failed. The text names the cause.
         """
-        with self.ask() as cursor:
-            for name, wanted in NEEDED.items():
-                cursor.execute("SHOW GLOBAL VARIABLES LIKE %s", (name,))
-                found = (cursor.fetchone() or {}).get("Value", "not there")
-                if found.upper() not in (wanted, "1" if wanted == "ON" else wanted):
-                    raise ConfigError(
-                        f"{self.host}:{self.port}: {name} is {found}; set {name}={wanted} and start again"
-                    )
-        self.keys()
-
-    def keys(self) -> dict[tuple[str, str], tuple[str, ...]]:
-        """The primary key's columns of each table.
-
-        Raises:
-            ConfigError: a table has none, or does not exist.
-        """
-        found = {}
-        with self.ask() as cursor:
-            for schema, table in self.tables:
-                cursor.execute(
-                    "SELECT COLUMN_NAME AS name FROM information_schema.KEY_COLUMN_USAGE "
-                    "WHERE CONSTRAINT_NAME = 'PRIMARY' AND TABLE_SCHEMA = %s AND TABLE_NAME = %s "
-                    "ORDER BY ORDINAL_POSITION",
-                    (schema, table),
+        self.server.check()
+        for table in self.captured().values():
+            cascades = self.server.cascades(table)
+            if cascades:
+                logger.warning(
+                    "table %s: rows that its foreign keys %s delete or change are not in the binlog; compare with: "
+                    "tianzhou pipeline verify %s",
+                    table.full_name,
+                    ", ".join(cascades),
+                    table.full_name,
                 )
-                columns = tuple(row["name"] for row in cursor.fetchall())
-                if not columns:
-                    raise ConfigError(
-                        f"table {schema}.{table} does not exist, cannot be read by {self.user}, or has no primary key, "
-                        "by which changes are kept in order"
-                    )
-                found[schema, table] = columns
-        return found
 
     def files(self) -> list[Position]:
         """The binlog's files and their sizes, oldest first."""
-        with self.ask() as cursor:
-            cursor.execute("SHOW BINARY LOGS")
-            return [[row["Log_name"], int(row["File_size"])] for row in cursor.fetchall()]
+        return [list(file) for file in self.server.files()]
 
 
 class BinlogSource(Pickled, DataSource):
@@ -155,7 +130,7 @@ class BinlogSource(Pickled, DataSource):
         return COLUMNS
 
     def streamReader(self, schema: StructType) -> BinlogReader:  # noqa: N802 - Spark's name
-        """For `spark.readStream`.
+        """Return the reader for `spark.readStream`.
 
         Raises:
             ConfigError: an option is wrong.
@@ -163,9 +138,36 @@ class BinlogSource(Pickled, DataSource):
         del schema
         return BinlogReader(RawOptions(self.options, Database).parse(Database))
 
+    def reader(self, schema: StructType) -> SnapshotReader:
+        """Return the reader for `spark.read`: the present rows as changes.
+
+        Raises:
+            ConfigError: an option is wrong.
+        """
+        del schema
+        return SnapshotReader(RawOptions(self.options, Database).parse(Database))
+
+
+class SnapshotReader(Pickled, DataSourceReader):
+    """Reads the present rows in one task.
+
+    Args:
+        database: what to read.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        """The rows of the tables as rows for the sink."""
+        del partition
+        for change in rows_there(self._database, self._database.files()[-1]):
+            if change.row is not None:
+                yield sink_row(change)
+
 
 class Piece(InputPartition):
-    """What one task reads: between two positions, or the tables as they are when there is no first one."""
+    """The work of a task: the binlog between two positions, or the snapshot when there is no first one."""
 
     def __init__(self, start: Position | None, end: Position) -> None:
         super().__init__(f"{start}-{end}")
@@ -174,7 +176,7 @@ class Piece(InputPartition):
 
 
 class BinlogReader(Pickled, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads on from where the last micro-batch ended; one task, for the binlog has one order.
+    """Reads the binlog from the last micro-batch's end, in one task, because the binlog has one order.
 
     Args:
         database: what to read.
@@ -186,7 +188,7 @@ class BinlogReader(Pickled, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._target: Position | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a query without a checkpoint begins."""
+        """Return the first offset of a query without a checkpoint."""
         if self._initial is None:
             self._database.check()
             end = None if self._database.snapshot else self._database.files()[-1]
@@ -194,18 +196,18 @@ class BinlogReader(Pickled, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._initial
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Remember where the binlog ends now; nothing behind that is read."""
+        """Note the binlog's end, where the query stops."""
         self._target = self._database.files()[-1]
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where the next micro-batch ends: at most at the end of a binlog file.
+        """Return the end of the next micro-batch, at most the end of a binlog file.
 
         Raises:
-            OffsetOutOfRange: the server has deleted the file to go on with.
+            OffsetOutOfRange: the server has deleted the file, or has another binlog.
         """
         del limit
         files = self._database.files()
-        last = min(files[-1], self._target) if self._target is not None else files[-1]
+        last = min(files[-1], self._target, key=order) if self._target is not None else files[-1]
         at: Position | None = start["end"]
         if at is None:
             return {"from": None, "end": last}
@@ -215,75 +217,76 @@ class BinlogReader(Pickled, DataSourceStreamReader, SupportsTriggerAvailableNow)
                 f"binlog {at[0]} is deleted on {self._database.host}, {files[0][0]} is the oldest left; changes are "
                 "lost (expire_logs_days). Start over with another checkpoint and a snapshot"
             )
-        later = [name for name, _ in files if name > at[0]]
-        if at[1] >= sizes[at[0]] and later:
+        later = [name for name, _ in files if file_number(name) > file_number(at[0])]
+        if at[1] > sizes[at[0]]:
+            raise OffsetOutOfRange(
+                f"binlog {at[0]} on {self._database.host} has {sizes[at[0]]} bytes and was read up to {at[1]}: it is "
+                "another binlog (RESET MASTER, or another server). Start over with another checkpoint and a snapshot"
+            )
+        if at[1] == sizes[at[0]] and later:
             at = [later[0], 4]
-        end = [at[0], sizes[at[0]]] if last[0] > at[0] else last
-        return start if end <= at else {"from": at, "end": end}
+        end = [at[0], sizes[at[0]]] if order(last) > order([at[0], 1 << 62]) else last
+        return start if order(end) <= order(at) else {"from": at, "end": end}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The one piece of a micro-batch, from what `end` says about its beginning."""
+        """Return the one piece of a micro-batch; `end` names its beginning."""
         return [] if start == end else [Piece(end["from"], end["end"])]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        """The changes of a piece as rows for the sink."""
+        """Yield the changes of a piece as rows for the sink."""
         if not isinstance(partition, Piece):  # Spark's stand-in for "no partitions"
             return
-        found = rows_there(self._database, partition.end) if partition.start is None else None
-        for change in found or changes_between(self._database, partition.start or [], partition.end):
-            key = change.key_text()
-            properties = {"op": change.op, "position": change.position}
-            yield change.body(), key, change.table, key, properties
+        start, end = partition.start, partition.end
+        for change in rows_there(self._database, end) if start is None else changes_between(self._database, start, end):
+            yield sink_row(change)
+
+
+def sink_row(change: Change) -> tuple[Any, ...]:
+    """Return a change as a row for the sink."""
+    key = change.key_text()
+    return change.body(), key, change.table, key, {"op": change.op, "position": change.position}
 
 
 def rows_there(database: Database, at: Position) -> Iterator[Change]:
-    """The rows of the tables, as changes at a position they were read behind."""
+    """Yield the rows of the tables as changes at a position before the read.
+
+    Each table begins with a truncation, which deletes rows of older snapshots that no longer exist.
+    """
     file, offset = at
-    for (schema, table), keys in database.keys().items():
-        with database.ask() as cursor:
-            cursor.execute(f"SELECT * FROM `{schema}`.`{table}`")
-            for row in cursor:
-                key = {name: row[name] for name in keys}
-                yield snapshot_of(f"{schema}.{table}", key, row, file=file, offset=offset)
+    for table in database.captured().values():
+        yield truncation(table.full_name, file=file, offset=offset)
+        for row in database.server.rows(table, (file, offset)):
+            key = {name: row[name] for name in table.key}
+            yield snapshot_of(table.full_name, key, row, file=file, offset=offset)
 
 
 def changes_between(database: Database, start: Position, end: Position) -> Iterator[Change]:
-    """The changes behind `start` up to `end`."""
-    from pymysqlreplication import BinLogStreamReader
-    from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
+    """Yield the changes behind `start` up to `end`.
 
-    kinds = {WriteRowsEvent: "insert", UpdateRowsEvent: "update", DeleteRowsEvent: "delete"}
-    keys = database.keys()
-    stream = BinLogStreamReader(
-        connection_settings=database.settings(),
-        server_id=SERVER_ID + hash(database.tables) % 0xFFFF,
-        log_file=start[0],
-        log_pos=start[1],
-        resume_stream=True,
-        blocking=False,
-        only_events=list(kinds),
-        only_schemas=sorted({schema for schema, _ in database.tables}),
-        only_tables=sorted({table for _, table in database.tables}),
-        enable_logging=False,
-    )
-    try:
-        for event in stream:
-            place = [stream.log_file, stream.log_pos]
-            if place > end:
-                return
-            primary = keys.get((event.schema, event.table))
-            if primary is not None:
-                yield from changes(
-                    kinds[type(event)],
-                    f"{event.schema}.{event.table}",
-                    primary,
-                    event.rows,
-                    file=place[0],
-                    offset=place[1],
-                    at=event.timestamp,
+    Raises:
+        BinlogFailed: the database refuses, or does not send the binlog up to `end`.
+        ChangesLost: an event cannot be followed.
+    """
+    tables = database.captured()
+    reader = Reader(tables, any_case=database.server.any_case())
+    at, deadline = start, time.monotonic() + CATCH_UP_S
+    while order(at) < order(end):
+        for event, file, offset in database.server.events(at[0], at[1], database.server_id):
+            at = [file, offset]
+            if order(at) > order(end):  # the file is over
+                break
+            yield from reader.changes(event, file, offset)
+            if at == end:
+                break
+            deadline = time.monotonic() + CATCH_UP_S
+        if order(at) < order(end):
+            # A server counts a transaction to its binlog's size shortly before it sends it.
+            if time.monotonic() > deadline:
+                raise BinlogFailed(
+                    f"{database.host}:{database.port}: the binlog should reach {end[0]}:{end[1]}, and the server sent "
+                    f"it up to {at[0]}:{at[1]}"
                 )
-    finally:
-        stream.close()
+            time.sleep(PAUSE_S)
 
 
 def capture(
@@ -307,11 +310,12 @@ def capture(
         checkpoint: the folder that keeps how far it is in the binlog.
         host: of the database.
         port: of the database.
-        user: a user with the privileges REPLICATION SLAVE, BINLOG MONITOR (MySQL: REPLICATION CLIENT) and SELECT.
+        user: a user with the privileges REPLICATION SLAVE, SELECT and BINLOG MONITOR (MySQL: REPLICATION CLIENT and
+            LOCK TABLES).
         password: of the user.
         tables: `schema.table` of each.
-        snapshot: begin with the rows that are there, instead of with the changes from now on.
-        follow: go on with later changes.
+        snapshot: begin with the present rows instead of later changes only.
+        follow: wait for later changes.
     """
     topics.spark.dataSource.register(BinlogSource)
     rows = (

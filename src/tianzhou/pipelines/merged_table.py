@@ -1,13 +1,14 @@
 """Merged table: the changes in a topic (see `binlog_changes`) as a Delta table that equals the database's.
 
-Of all changes of a key the one with the greatest position counts. Each micro-batch is one MERGE into the table (see
-`tianzhou.spark.lake.merging`).
+Of all changes of a key the one with the greatest position counts, unless the table was emptied after it. Each micro-batch
+is one MERGE into the table (see `tianzhou.spark.lake.merging`).
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -15,15 +16,18 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tianzhou.errors import ConfigError
-from tianzhou.pipelines.topics import Topics, started, text_body
+from tianzhou.pipelines.binlog.columns import quoted
+from tianzhou.pipelines.binlog.typed_rows import naming_faults, typed_rows
+from tianzhou.pipelines.topics import Topics, started
 from tianzhou.spark.lake.formats import open_table
 from tianzhou.spark.lake.options import parse_lake
 from tianzhou.spark.lake.tables import Batch
 from tianzhou.spark.rows.schema import arrow_schema
 
-CHANGE = "op STRING, table STRING, key STRING, row STRING, position STRING"
 RETENTION = dt.timedelta(days=7)
 """Default time for which replaced files and the keys of deleted rows are kept."""
+TRUNCATED = "_truncated"
+"""Name of the file with the position at which the database's table was emptied last."""
 
 
 def newest(rows: DataFrame) -> DataFrame:
@@ -31,26 +35,65 @@ def newest(rows: DataFrame) -> DataFrame:
     columns = [name for name in rows.columns if name != "_key"]
     return (
         rows.groupBy("_key")
-        .agg(f.max_by(f.struct(*columns), "_position").alias("newest"))
+        .agg(f.max_by(f.struct(*[f.col(quoted(name)) for name in columns]), "_position").alias("newest"))
         .select("_key", *[f.col("newest")[name].alias(name) for name in columns])
     )
 
 
 def changes_of(rows: DataFrame, table: str, schema: str) -> DataFrame:
-    """Return messages as rows of the table, with `_key`, `_position` and `_deleted` beside them."""
-    change = f.from_json(text_body(), CHANGE).alias("change")
-    row = f.from_json("change.row", schema).alias("row")
-    return (
-        rows.select(change)
-        .where(f.col("change.table") == table)
-        .select(
-            f.col("change.key").alias("_key"),
-            f.col("change.position").alias("_position"),
-            (f.col("change.op") == "delete").alias("_deleted"),
-            row,
-        )
-        .select("_key", "_position", "_deleted", "row.*")
+    """Return messages as rows of the table, with `_key`, `_position`, `_deleted` and `_truncates` beside them."""
+    return typed_rows(rows, table, schema)
+
+
+def settled(changes: DataFrame, to: Path, rows: Callable[[], DataFrame]) -> DataFrame:
+    """Return the changes that count, and a deletion of each row that a truncation among them deletes.
+
+    The position of the last truncation is kept beside the table: other queues may hold older changes that come later.
+
+    Args:
+        changes: of `changes_of`.
+        to: the table's folder.
+        rows: returns the rows of the table, with `_key` and `_position`.
+    """
+    newest_truncation = changes.where("_truncates").agg(f.max("_position")).first()
+    found = newest_truncation[0] if newest_truncation is not None else None
+    truncated = max(found or "", truncated_at(to))
+    changes = changes.drop("_truncates")
+    if not truncated:
+        return changes
+    if found:
+        remember_truncated(to, truncated)
+    return without_truncated(changes, rows() if found else None, truncated)
+
+
+def without_truncated(changes: DataFrame, rows: DataFrame | None, truncated: str) -> DataFrame:
+    """Return changes that hold when a table was emptied at a position.
+
+    Args:
+        changes: the changes.
+        rows: the rows of the table with `_key` and `_position`; None when older ones are known to be deleted.
+        truncated: the position; older changes do not count, and older rows are deleted.
+    """
+    kept = changes.where(f.col("_position") > truncated)
+    if rows is None:
+        return kept
+    gone = rows.where(f.col("_position") < truncated).select(
+        "_key", f.lit(truncated).alias("_position"), f.lit(True).alias("_deleted")
     )
+    return kept.unionByName(gone, allowMissingColumns=True)
+
+
+def truncated_at(to: Path) -> str:
+    """The position at which the table was emptied; empty when it never was."""
+    mark = to / TRUNCATED
+    return mark.read_text(encoding="utf-8") if mark.exists() else ""
+
+
+def remember_truncated(to: Path, position: str) -> None:
+    """Keep the position at which the table was emptied, for older changes that other queues still hold."""
+    mark = to / f"{TRUNCATED}.new"
+    mark.write_text(position, encoding="utf-8")
+    mark.replace(to / TRUNCATED)
 
 
 def is_merged(to: str) -> bool:
@@ -97,23 +140,31 @@ def merge(
     """
     spark = topics.spark
     try:
-        spark.createDataFrame([], schema)
+        names = spark.createDataFrame([], schema).columns
     except Exception as error:
         raise ConfigError(f"--schema {schema!r}: expected columns and types, as in 'id INT, name STRING'") from error
     open_table(parse_lake({"path": to}))  # an error here names the package to install
     from tianzhou.spark.lake.merging import MAINTENANCE_BATCHES, MergedDelta
 
-    Path(to).mkdir(parents=True, exist_ok=True)
-    checkpoint = Path(to) / "_checkpoint"
+    if ticked := [name for name in names if "`" in name]:
+        raise ConfigError(f"--schema: column {ticked[0]}: the MERGE of a Delta table takes no backtick in a name")
+    folder = Path(to)
+    folder.mkdir(parents=True, exist_ok=True)
+    checkpoint = folder / "_checkpoint"
     stream = topics.stream(source, startingOffsets="earliest", maxOffsetsPerTrigger=most)
-    target = MergedDelta(to, arrow_schema(changes_of(stream, table, schema).schema))
+    target = MergedDelta(to, arrow_schema(changes_of(stream, table, schema).drop("_truncates").schema))
 
-    def next_merge(rows: DataFrame, batch: int) -> None:
-        found = changes_of(rows, table, schema).where("_key IS NOT NULL AND _position IS NOT NULL")
+    def next_batch(rows: DataFrame, batch: int) -> None:
+        found = changes_of(rows, table, schema).persist()
         query = json.loads((checkpoint / "metadata").read_text(encoding="utf-8"))["id"]
         now = dt.datetime.now(dt.UTC)
-        target.merge(newest(found).toArrow(), Batch(query, batch), now)
+        try:
+            with naming_faults():
+                changes = settled(found, folder, lambda: spark.read.format("tianzhou_lake").load(to))
+                target.merge(newest(changes).toArrow(), Batch(query, batch), now)
+        finally:
+            found.unpersist()
         if (batch + 1) % MAINTENANCE_BATCHES == 0:
             target.maintain(retention, now)
 
-    return started(stream.writeStream.foreachBatch(next_merge), str(checkpoint), follow=follow)
+    return started(stream.writeStream.foreachBatch(next_batch), str(checkpoint), follow=follow)

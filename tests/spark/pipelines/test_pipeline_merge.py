@@ -10,6 +10,7 @@ import pytest
 from quick_start import QUERY_LIMIT_S, environment
 
 from tianzhou.errors import ConfigError
+from tianzhou.pipelines.binlog.typed_rows import ChangeRefused, naming_faults, typed_rows
 from tianzhou.pipelines.merged_table import merge, merged
 from tianzhou.pipelines.topics import Topics
 
@@ -61,6 +62,60 @@ def rounds(table):
 def test_a_folder_without_a_table_is_named(spark, tmp_path):
     with pytest.raises(ConfigError, match="holds no merged table yet; make one with: tianzhou pipeline merge"):
         merged(spark, str(tmp_path))
+
+
+def raw_change(position: int, row: dict | None, *, op: str = "update", key: str | None = "1") -> str:
+    text = None if row is None else json.dumps(row)
+    return json.dumps({"op": op, "table": "shop.items", "key": key, "row": text, "position": f"{position:09d}"})
+
+
+@pytest.mark.parametrize(
+    ("schema", "row", "reason"),
+    [
+        ("id INT, name STRING", {"id": 1}, "lacks the columns name of the schema"),
+        ("id INT", {"id": 1, "name": "a"}, "has the columns name, which the schema lacks"),
+        ("id TINYINT", {"id": 200}, "has a value of id that is no TINYINT: 200"),
+        ("id INT", {"id": 1.5}, "has a value of id that is no INT: 1.5"),
+        ("id DECIMAL(5,1)", {"id": "1.25"}, r"has a value of id that is no DECIMAL\(5,1\): 1.25"),
+        ("id DECIMAL(5,1)", {"id": "123456"}, r"has a value of id that is no DECIMAL\(5,1\): 123456"),
+        ("id FLOAT", {"id": 0.123456789}, "has a value of id that is no FLOAT: 0.123456789"),
+        ("id DATE", {"id": "0000-00-00"}, "has a value of id that is no DATE: 0000-00-00"),
+        ("id DATE", {"id": "2026-11-21 08:00:00"}, "has a value of id that is no DATE"),
+        ("id TIMESTAMP", {"id": "2026-11-21 08:00:00"}, "has a value of id that is no TIMESTAMP"),
+        ("id TIMESTAMP_NTZ", {"id": "2026-11-21T08:00:00Z"}, "has a value of id that is no TIMESTAMP_NTZ"),
+        ("id BINARY", {"id": "abc"}, "has a value of id that is no BINARY: abc"),
+    ],
+)
+def test_a_schema_that_would_lose_something_is_refused(spark, schema, row, reason):
+    messages = spark.createDataFrame([(raw_change(5, row).encode(),)], "body BINARY")
+    expected = pytest.raises(ChangeRefused, match=f"^shop.items: the change at 000000005 of the row 1 {reason}")
+    with expected, naming_faults():
+        typed_rows(messages, "shop.items", schema).collect()
+
+
+def test_a_schema_that_would_lose_something_ends_the_merge(server, topic, cli, tmp_path):
+    server.send(topic, [raw_change(5, {"id": 200})])
+    given = ("--to", str(tmp_path / "m"), "--table", "shop.items", "--schema", "id TINYINT")
+    code, _, err = cli("pipeline", "merge", topic, *given)
+    assert code == 1
+    assert "shop.items: the change at 000000005 of the row 1 has a value of id that is no TINYINT: 200" in err
+
+
+def test_a_message_that_is_no_change_ends_the_merge(server, topic, cli, tmp_path):
+    server.send(topic, ["hello"])
+    given = ("--to", str(tmp_path / "m"), "--table", "shop.items", "--schema", SCHEMA)
+    code, _, err = cli("pipeline", "merge", topic, *given)
+    assert (code, "a message is no change of a table: hello" in err) == (1, True), err
+
+
+def test_a_truncation_deletes_older_rows_whenever_they_come(table):
+    emptied = raw_change(20, None, op="truncate", key=None)
+    first = [change(1, 1, "a"), change(2, 2, "b"), change(3, 30, "c")]
+    assert table(*first) == {1: "a", 2: "b", 3: "c"}
+    assert table(emptied, change(4, 19, "older"), change(5, 21, "d")) == {3: "c", 5: "d"}
+    # Another queue is read later.
+    assert table(change(1, 3, "late"), change(6, 5, "late"), change(2, 22, "again")) == {2: "again", 3: "c", 5: "d"}
+    assert table(emptied) == {2: "again", 3: "c", 5: "d"}
 
 
 @pytest.mark.slow

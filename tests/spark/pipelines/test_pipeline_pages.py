@@ -17,7 +17,7 @@ from tianzhou.model import ConsumeFromWhere, ConsumeResult, Message
 
 PAGES = Path(__file__).resolve().parents[3] / "docs" / "howto" / "pipelines"
 ELSEWHERE = {
-    "cdc.md": "needs MariaDB: test_pipeline_cdc.py",
+    "cdc.md": "needs MariaDB: test_pipeline_cdc_truth.py",
     "declarative.md": "needs spark-pipelines: test_pipeline_declarative.py",
 }
 Steps = list[tuple[str, str]]

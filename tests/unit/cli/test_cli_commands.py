@@ -66,7 +66,8 @@ def test_the_commands_are_those_of_the_documentation() -> None:
         "config get", "config set",
         "users list", "users create", "users update", "users delete", "acl list", "acl set", "acl delete",
         "pipeline archive", "pipeline dlq", "pipeline replay", "pipeline deduplicate", "pipeline trace",
-        "pipeline rates", "pipeline timeouts", "pipeline cdc", "pipeline merge", "pipeline logs", "pipeline source",
+        "pipeline rates", "pipeline timeouts", "pipeline cdc", "pipeline merge", "pipeline verify",
+        "pipeline logs", "pipeline source",
         "store dump", "store check", "store repair", "store export", "store import",
         "bench produce", "bench consume", "bench latency", "bench mixed",
     }  # fmt: skip

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
-import decimal
 import json
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -17,7 +15,7 @@ from tianzhou.cli.pipelines.command import plain, setting_of
 from tianzhou.cli.pipelines.databases import database_of
 from tianzhou.errors import ConfigError
 from tianzhou.model import MessageQueue
-from tianzhou.pipelines.binlog_changes import Change, changes, position_of, snapshot
+from tianzhou.pipelines.binlog_changes import changes, position_of, snapshot, truncation
 from tianzhou.pipelines.binlog_source import Database
 from tianzhou.pipelines.queries import TRIES, run
 from tianzhou.pipelines.replay import a_second_each
@@ -72,7 +70,7 @@ def test_changes_of_an_event_are_in_order_and_have_positions_of_their_own():
         ("insert", {"id": 1}, {"id": 1, "v": "x"}),
         ("insert", {"id": 2}, {"id": 2, "v": "x"}),
     ]
-    assert [c.position for c in found] == ["0000000012:000000000345:000001", "0000000012:000000000345:000002"]
+    assert [c.position for c in found] == ["0000000012:000000000345:0000000001", "0000000012:000000000345:0000000002"]
     assert made("delete", [{"values": {"id": 1}}])[0].row is None
 
 
@@ -104,32 +102,18 @@ def test_a_row_has_its_position_in_every_snapshot_that_is_taken_again():
         assert position_of("b.000002", 98, 1) < position < position_of("b.000002", 100, 1)
 
 
-def test_what_json_has_no_type_for_becomes_text():
-    row = {
-        "id": 1,
-        "price": decimal.Decimal("1.10"),
-        "at": dt.datetime(2026, 11, 21, 8, 0, 1),  # noqa: DTZ001 - as the database has it
-        "day": dt.date(2026, 11, 21),
-        "took": -dt.timedelta(hours=30, minutes=1),
-        "name": "Zürich".encode(),
-        "blob": b"\xff\x00",
-        "tags": {"b", "a"},
-        "doc": {b"k": [b"v", None]},
-        "none": None,
-    }
-    body = json.loads(Change("insert", "t.t", {"id": 1}, row, "p", 0).body())
-    assert body["row"] == {
-        "id": 1,
-        "price": "1.10",
-        "at": "2026-11-21 08:00:01",
-        "day": "2026-11-21",
-        "took": "-30:01:00",
-        "name": "Zürich",
-        "blob": "/wA=",
-        "tags": "a,b",
-        "doc": {"k": ["v", None]},
-        "none": None,
-    }
+def test_a_key_is_text_that_a_message_can_have():
+    key = {"a": "x\x01\x02 y,%", "b": 7}
+    (change,) = changes("insert", "t.t", ("a", "b"), [{"values": key}], file="b.1", offset=4, at=0)
+    assert change.key_text() == "t.t:x%01%02%20y%2C%25,7"
+
+
+def test_a_truncation_is_before_the_rows_of_its_snapshot():
+    emptied = truncation("t.t", file="b.000002", offset=99)
+    there = snapshot("t.t", {"id": 1}, {"id": 1}, file="b.000002", offset=99)
+    assert json.loads(emptied.body())["key"] is None
+    assert emptied.key_text() == "t.t:"
+    assert position_of("b.000002", 98, 9) < emptied.position < there.position
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from pyspark.sql.types import StringType, StructType
 
 import tianzhou
 from spark_probe import writer_options
-from tianzhou.pipelines.binlog_source import BinlogReader, BinlogSource
+from tianzhou.pipelines.binlog_source import BinlogReader, BinlogSource, SnapshotReader
 from tianzhou.spark.data_source import TianzhouSource
 from tianzhou.spark.lake.sink import LakeReader, LakeStreamWriter, LakeWriter, PruningReader, TianzhouLake
 from tianzhou.spark.pickling import Pickled
@@ -28,7 +28,7 @@ EVERYTHING = [
     *(BatchReader, NarrowingReader, StreamReader, Writer, StreamWriter, TianzhouSource),
     *(StoreReader, StoreStreamReader, TianzhouStore),
     *(LakeReader, PruningReader, LakeWriter, LakeStreamWriter, TianzhouLake),
-    *(BinlogReader, BinlogSource),
+    *(BinlogReader, BinlogSource, SnapshotReader),
 ]
 OPTIONS = {"namesrvAddr": "a:1", "topic": "orders"}
 UNPACK = "import pickle, sys; print(pickle.loads(sys.stdin.buffer.read()))"

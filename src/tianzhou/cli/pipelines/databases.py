@@ -1,14 +1,16 @@
-"""`pipeline cdc` and `merge`: the rows of a database as messages, and as a table again."""
+"""`pipeline cdc`, `merge` and `verify`: the rows of a database as messages, as a table again, and both compared."""
 
 from __future__ import annotations
 
 import datetime as dt
 import os
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tianzhou.cli.output import Output, OutputOption, print_fields
+from tianzhou.cli.output import Output, OutputOption, print_fields, print_json, print_line, print_rows
 from tianzhou.cli.pipelines.archive_replay import ensure_target, ensure_topics
 from tianzhou.cli.pipelines.clusters import Cluster, of_cluster
 from tianzhou.cli.pipelines.command import (
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from tianzhou.pipelines.binlog.comparing import Comparison
+    from tianzhou.pipelines.binlog.database import Server
     from tianzhou.pipelines.topics import Topics
 
 PASSWORD = "MYSQL_PWD"
@@ -66,14 +70,42 @@ def cdc(
             host=host,
             port=port,
             user=user,
-            password=os.environ.get(PASSWORD, ""),
+            password=_password(),
             tables=table,
             snapshot=snapshot,
             follow=follow,
         )
 
     rows = run_query(start, "cdc", conf, cluster, delivered, "changes")
-    print_fields({"changes": rows.sent, "to": to}, output)
+    print_fields({"changes": rows.sent, "to": to, **_schemas(_server(user, host, port), table)}, output)
+
+
+def _password() -> str:
+    return os.environ.get(PASSWORD, "")
+
+
+def _server(user: str, host: str, port: int) -> Server:
+    from tianzhou.pipelines.binlog.database import Server
+
+    return Server(host, port, user, _password())
+
+
+def _schemas(server: Server, names: Sequence[str]) -> dict[str, str]:
+    """The columns of each table as `merge --schema` takes them, by name."""
+    tables = server.captured([table_of(name) for name in names])
+    return {f"schema of {table.full_name}": table.spark_schema for table in tables.values()}
+
+
+def table_of(text: str) -> tuple[str, str]:
+    """Schema and name of `schema.table`.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    schema, dot, name = text.partition(".")
+    if not (schema and dot and name):
+        raise ConfigError(f"{text}: expected schema.table")
+    return schema, name
 
 
 def database_of(text: str) -> tuple[str, str, int]:
@@ -138,3 +170,68 @@ def merge(
 
     changes, count = on_spark("merge", conf, work)
     print_fields({"changes": changes, "rows_in_table": count, "to": to}, output)
+
+
+@app.command()
+def verify(
+    table: Annotated[str, typer.Argument(help="schema.table in the database.")],
+    database: Annotated[str, typer.Option(metavar="USER@HOST[:PORT]", help="The database; password in MYSQL_PWD.")],
+    folder: Annotated[str, typer.Option("--in", help="Folder of the table that `pipeline merge` keeps.")],
+    ranges: Annotated[int, typer.Option(help="Ranges that the keys are divided into.", min=1)] = 32,
+    most_keys: Annotated[int, typer.Option(help="Most keys to name.", min=0)] = 100,
+    conf: ConfOption = None,
+    output: OutputOption = Output.text,
+) -> None:
+    """Compare a merged table with the database's, row by row; ends with 1 when they differ.
+
+    Example: tianzhou pipeline verify shop.orders --database repl@db:3306 --in orders
+    """
+    user, host, port = database_of(database)
+    (captured,) = _server(user, host, port).captured([table_of(table)]).values()
+
+    def work(spark: SparkSession) -> Comparison:
+        from tianzhou.pipelines.binlog.comparing import compare
+        from tianzhou.pipelines.binlog_source import BinlogSource
+        from tianzhou.pipelines.merged_table import merged
+
+        there = merged(spark, folder)
+        spark.dataSource.register(BinlogSource)
+        rows = (
+            spark.read.format(BinlogSource.name())
+            .options(host=host, port=port, user=user, password=_password(), tables=captured.full_name)
+            .load()
+        )
+        return compare(captured, rows, there, ranges=ranges, most_keys=most_keys)
+
+    _print_comparison(on_spark("verify", conf, work), output)
+
+
+def _print_comparison(found: Comparison, output: Output) -> None:
+    if output is Output.json:
+        print_json(found.document())
+    else:
+        counts = ("rows_in_database", "rows_in_table", "ranges", "different_keys")
+        fields = {name: getattr(found, name) for name in counts}
+        for name in ("columns_only_in_database", "columns_only_in_table"):
+            if getattr(found, name):
+                fields[name] = ", ".join(getattr(found, name))
+        print_fields(fields, output)
+        if found.different_ranges:
+            print_line("")
+            columns = ("first key", "last key", "in database", "in table", "checksums")
+            print_rows(
+                columns,
+                [
+                    (one.first, one.last, one.rows_in_database, one.rows_in_table,
+                     f"{one.checksum_in_database} {one.checksum_in_table}")
+                    for one in found.different_ranges
+                ],
+                output,
+            )  # fmt: skip
+        if found.keys:
+            print_line("")
+            print_rows(
+                ("key", "kind", "columns"), [(one.key, one.kind, ", ".join(one.columns)) for one in found.keys], output
+            )
+    if not found.is_equal:
+        raise typer.Exit(1)

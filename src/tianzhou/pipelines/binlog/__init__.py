@@ -1,0 +1,1 @@
+"""Binlogs of MySQL and MariaDB: column types, events, statements, the connection that reads them."""

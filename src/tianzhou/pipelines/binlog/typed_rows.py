@@ -1,0 +1,153 @@
+"""Changes in messages as rows of Spark types: each value fits its type without loss, or the query ends with an error.
+
+Spark reads a value that does not fit as null, cuts digits and wraps numbers. So every value is compared with the text
+that the change has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from tianzhou.errors import TianzhouError
+
+CHANGE: Final = "op STRING, table STRING, key STRING, row STRING, position STRING"
+TRUNCATE: Final = "truncate"
+_INTEGERS: Final = (t.ByteType, t.ShortType, t.IntegerType, t.LongType)
+_RAISED: Final = re.compile(r"\[USER_RAISED_EXCEPTION\] (.*?) SQLSTATE", re.DOTALL)
+_TAIL: Final = r"\.?0+$"
+_SHOWN_CHARACTERS: Final = 100
+
+
+class ChangeRefused(TianzhouError):
+    """A change does not fit the table; names table, position, key and reason."""
+
+
+def typed_rows(rows: DataFrame, table: str, schema: str | t.StructType, *, whole: bool = True) -> DataFrame:
+    """Return the changes of a table as its rows, with `_key`, `_position`, `_deleted` and `_op` beside them.
+
+    Args:
+        rows: messages with `body`.
+        table: `schema.table`; changes of others are left out.
+        schema: the columns.
+        whole: whether the columns must be all that a change has.
+    """
+    columns = _struct(rows, schema)
+    change = f.from_json(f.col("body").cast("string"), CHANGE)
+    parsed = rows.select(change.alias("change"), f.col("body").cast("string").alias("body")).select(
+        "body",
+        "change.*",
+        f.from_json("change.row", columns).alias("values"),
+        f.from_json("change.row", "MAP<STRING, STRING>").alias("texts"),
+    )
+    fault = f.coalesce(_no_change(), f.when(f.col("table") == table, _misfit(columns, whole=whole)))
+    checked = f.when(fault.isNotNull(), f.raise_error(fault)).otherwise(f.col("table"))
+    return parsed.where(checked == table).select(
+        f.when(f.col("op") == TRUNCATE, f.lit("")).otherwise(f.col("key")).alias("_key"),
+        f.col("position").alias("_position"),
+        f.col("op").isin("delete", TRUNCATE).alias("_deleted"),
+        (f.col("op") == TRUNCATE).alias("_truncates"),
+        "values.*",
+    )
+
+
+@contextmanager
+def naming_faults() -> Iterator[None]:
+    """Turn a fault that `typed_rows` found into a `ChangeRefused`.
+
+    Raises:
+        ChangeRefused: a change does not fit.
+    """
+    try:
+        yield
+    except Exception as error:
+        found = _RAISED.search(str(error))
+        if found is None:
+            raise
+        raise ChangeRefused(" ".join(found[1].split())) from None
+
+
+def _struct(rows: DataFrame, schema: str | t.StructType) -> t.StructType:
+    if isinstance(schema, t.StructType):
+        return schema
+    return rows.sparkSession.createDataFrame([], schema).schema
+
+
+def _no_change() -> Column:
+    """Why a message is no change; null when it is one."""
+    broken = f.col("op").isNull() | f.col("table").isNull() | f.col("position").isNull()
+    shown = f.substring(f.col("body"), 1, _SHOWN_CHARACTERS)
+    return f.when(
+        broken, f.concat(f.lit("a message is no change of a table: "), f.coalesce(shown, f.lit("it has no body")))
+    )
+
+
+def _misfit(columns: t.StructType, *, whole: bool) -> Column:
+    """Why a change does not fit the columns; null when it does."""
+    names = f.array(*[f.lit(name) for name in columns.names])
+    there = f.map_keys("texts")
+    problems = [
+        _named(f.array_except(names, there), "lacks the columns %s of the schema"),
+        *([_named(f.array_except(there, names), "has the columns %s, which the schema lacks")] if whole else []),
+        *[_unlike(field) for field in columns.fields],
+    ]
+    rows = f.col("op").isin("delete", TRUNCATE)
+    unreadable = f.when(f.col("texts").isNull(), f.lit("has no row"))
+    reason = f.coalesce(unreadable, *problems)
+    keyless = f.when((f.col("op") != TRUNCATE) & f.col("key").isNull(), f.lit("has no key"))
+    reason = f.coalesce(keyless, f.when(~rows, reason))
+    return f.concat(
+        f.col("table"),
+        f.lit(": the change at "),
+        f.col("position"),
+        f.lit(" of the row "),
+        f.coalesce("key", f.lit("?")),
+        f.lit(" "),
+        reason,
+    )
+
+
+def _named(names: Column, text: str) -> Column:
+    before, after = text.split("%s")
+    return f.when(f.size(names) > 0, f.concat(f.lit(before), f.array_join(names, ", "), f.lit(after)))
+
+
+def _unlike(field: t.StructField) -> Column:
+    """What to say of a column whose value is not what the change has; null when it is."""
+    raw, value = f.col("texts")[field.name], f.col("values")[field.name]
+    same = f.coalesce(_same(raw, value, field.dataType), f.lit(False))
+    shown = f.concat(
+        f.lit(f"has a value of {field.name} that is no {field.dataType.simpleString().upper()}: "),
+        f.substring(raw, 1, _SHOWN_CHARACTERS),
+    )
+    return f.when(raw.isNotNull() & ~same, shown)
+
+
+def _same(raw: Column, value: Column, kind: t.DataType) -> Column:
+    """Whether a value is what its text says."""
+    text = value.cast("string")
+    if isinstance(kind, t.BinaryType):
+        return f.regexp_replace(f.base64(value), r"\s", "") == raw
+    if isinstance(kind, t.DecimalType):
+        # A number is rounded when it has more digits behind the point.
+        return value.isNotNull() & (f.length(f.regexp_extract(_without_zeros(raw), r"\.(\d+)$", 1)) <= kind.scale)
+    if isinstance(kind, t.FloatType | t.DoubleType):
+        return text.try_cast("double") == raw.try_cast("double")
+    if isinstance(kind, t.TimestampType):
+        return raw.endswith("Z") & value.isNotNull()
+    if isinstance(kind, t.TimestampNTZType):
+        return _without_zeros(text) == _without_zeros(raw)
+    if isinstance(kind, (*_INTEGERS, t.DateType, t.StringType)):
+        return text == raw
+    return value.isNotNull()
+
+
+def _without_zeros(text: Column) -> Column:
+    """A number or a time without the zeros that end its fraction."""
+    return f.when(text.contains("."), f.regexp_replace(text, _TAIL, "")).otherwise(text)

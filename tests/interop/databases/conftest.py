@@ -1,0 +1,78 @@
+"""One MariaDB for the tests of this folder, and what capturing a table there finds."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from mariadb_server import MariaDB
+
+from tianzhou.pipelines.binlog.captured import Captured, Reader
+from tianzhou.pipelines.binlog.database import Server
+from tianzhou.pipelines.binlog_changes import Change
+
+_numbers = itertools.count()
+
+
+class Seen:
+    """What capturing a table finds from now on.
+
+    Args:
+        reading: the server.
+        name: of the table in the schema shop.
+    """
+
+    def __init__(self, reading: Server, name: str) -> None:
+        self.reading = reading
+        self.name = f"shop.{name}"
+        self.where = ("shop", name)
+        self.start = reading.files()[-1]
+
+    @property
+    def table(self) -> Captured:
+        return self.reading.captured([self.where])[self.where]
+
+    def changes(self) -> list[Change]:
+        """The changes in the binlog."""
+        return self.changes_of(self.table)
+
+    def changes_of(self, table: Captured) -> list[Change]:
+        """The changes in the binlog for who knew the table as it was."""
+        reader = Reader({self.where: table})
+        return [
+            change
+            for event, file, offset in self.reading.events(*self.start, 7)
+            for change in reader.changes(event, file, offset)
+        ]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows that are there."""
+        return list(self.reading.rows(self.table, self.reading.files()[-1]))
+
+
+@pytest.fixture(scope="session")
+def database(tmp_path_factory) -> Iterator[MariaDB]:
+    # The server's zone is not UTC, as many are not.
+    made = MariaDB(tmp_path_factory.mktemp("mariadb"), "--default-time-zone=+08:00")
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="session")
+def reading(database) -> Server:
+    return Server("127.0.0.1", database.port, "repl", "secret")
+
+
+@pytest.fixture
+def made(database, reading) -> Callable[..., Seen]:
+    """Make a table with a primary key and the columns that are given."""
+
+    def make(definition: str, *, key: str = "id INT PRIMARY KEY") -> Seen:
+        name = f"types{next(_numbers)}"
+        columns = ", ".join(part for part in (key, definition) if part)
+        database.do("SET sql_mode = ''", f"CREATE TABLE shop.{name} ({columns})")
+        return Seen(reading, name)
+
+    return make
