@@ -197,6 +197,8 @@ TYPES: dict[str, Any] = {
     "ENUM(" + ",".join(f"'m{n}'" for n in range(300)) + ")": lambda rng: [
         1, 300, *[rng.randint(1, 300) for _ in range(ROWS)],
     ],
+    r"ENUM('a\\b','new\nline','q''q','t\tb','\\n','\r')": lambda rng: [1, 2, 3, 4, 5, 6],
+    r"SET('a\\b','new\nline','q''q')": lambda rng: list(range(8)),
     "UUID": uuids,
     "INET6": addresses6,
     "INET4": lambda rng: [

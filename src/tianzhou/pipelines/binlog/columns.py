@@ -32,6 +32,8 @@ from tianzhou.pipelines.binlog.documents import document_text
 Decode = Callable[[bytes, int], tuple[Any, int]]
 """Reads a value of a row event. It takes the bytes and the value's offset, and returns the value and its end."""
 _MEMBER: Final = re.compile(r"'((?:[^']|'')*)'")
+_ESCAPED: Final = re.compile(r"''|\\(.)", re.DOTALL)
+"""How COLUMN_TYPE writes a quote, a backslash, a line break and a zero byte of a member."""
 _UNSIGNED_SPARK: Final = {"TINYINT": "SMALLINT", "SMALLINT": "INT", "INT": "BIGINT", "BIGINT": "DECIMAL(20,0)"}
 
 
@@ -67,7 +69,7 @@ class Column:
     @property
     def members(self) -> list[str]:
         """The members of an ENUM or a SET, in order of declaration."""
-        return [member.replace("''", "'") for member in _MEMBER.findall(self.full_type)]
+        return [_ESCAPED.sub(_unescaped, member) for member in _MEMBER.findall(self.full_type)]
 
     @property
     def two_digit_year(self) -> bool:
@@ -124,6 +126,10 @@ class Type:
     select: str
     read: Callable[[Column, Any], Any]
     decoder: Callable[[Column, int, bytes], Decode | None]
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    return "'" if found[1] is None else {"n": "\n", "r": "\r", "0": "\0"}.get(found[1], found[1])
 
 
 def quoted(name: str) -> str:
