@@ -1,7 +1,7 @@
 """Merged table: the changes in a topic (see `binlog_changes`) as a Delta table that equals the database's.
 
-Of all changes of a key the one with the greatest position counts, unless the table was emptied after it. Each micro-batch
-is one MERGE into the table (see `tianzhou.spark.lake.merging`).
+Of all changes of a key the one with the greatest position counts, unless the table was emptied after it. Each
+micro-batch is one MERGE into the table (see `tianzhou.spark.lake.merging`).
 """
 
 from __future__ import annotations
