@@ -11,15 +11,16 @@ import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tianzhou.errors import ConfigError
+from tianzhou.errors import ConfigError, OffsetOutOfRange
 from tianzhou.model import MessageExt, MessageQueue, SendResult
 from tianzhou.model.dead_letters import resent
 from tianzhou.pipelines.few_messages import PAGE, Span, pages, send_in_order, spans_of
 from tianzhou.pipelines.folder_lock import held
+from tianzhou.spark.source.marks import Mark, made_again
 
 if TYPE_CHECKING:
     from tianzhou.admin import Admin
@@ -46,22 +47,31 @@ class Place:
         source: the topic it reads.
         target: the topic it sends to.
         spans: what is left of each queue.
+        marks: the last message that was read of each queue, by which it is recognised.
     """
 
     source: str
     target: str
     spans: tuple[Span, ...] = ()
+    marks: Mapping[MessageQueue, Mark] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """As it is written."""
         left = [[one.queue.broker_name, one.queue.queue_id, one.begin, one.end] for one in self.spans]
-        return json.dumps({"version": 1, "from": self.source, "to": self.target, "queues": left})
+        marks = [[queue.broker_name, queue.queue_id, *mark] for queue, mark in sorted(self.marks.items())]
+        return json.dumps({"version": 1, "from": self.source, "to": self.target, "queues": left, "marks": marks})
 
-    def passed(self, queue: MessageQueue, offset: int) -> Place:
-        """The same, with a queue at another offset."""
-        return replace(
-            self, spans=tuple(replace(one, begin=offset) if one.queue == queue else one for one in self.spans)
-        )
+    def passed(self, queue: MessageQueue, offset: int, last: MessageExt | None = None) -> Place:
+        """The same, with a queue at another offset.
+
+        Args:
+            queue: the queue.
+            offset: where it goes on.
+            last: the last message that was read of it; None when none was.
+        """
+        spans = tuple(replace(one, begin=offset) if one.queue == queue else one for one in self.spans)
+        marks = self.marks if last is None else {**self.marks, queue: Mark(last.queue_offset, last.store_timestamp)}
+        return replace(self, spans=spans, marks=marks)
 
     def going_on(self, now: Sequence[Span]) -> Place:
         """Where a replay goes on that was begun before.
@@ -98,7 +108,11 @@ def place_of(text: str) -> Place:
             Span(MessageQueue(source, str(broker), int(number)), int(begin), int(end))
             for broker, number, begin, end in value["queues"]
         )
-        return Place(source, str(value["to"]), spans)
+        marks = {
+            MessageQueue(source, str(broker), int(number)): Mark(int(offset), int(store_ms))
+            for broker, number, offset, store_ms in value.get("marks", ())  # older places have none
+        }
+        return Place(source, str(value["to"]), spans, marks)
     except (KeyError, TypeError) as error:
         raise ValueError(str(error)) from error
 
@@ -220,7 +234,8 @@ async def replay(
         async for page in pages(consumer, place.spans, tags):
             async for part, offset in _steps(page.messages, page.next_offset, wanted, pace):
                 await send_in_order(producer, [resent(message, place.target, KIND) for message in part])
-                place, sent = place.passed(page.queue, offset), sent + len(part)
+                last = next((one for one in reversed(page.messages) if one.queue_offset < offset), None)
+                place, sent = place.passed(page.queue, offset, last), sent + len(part)
                 if now() - saved >= SAVE_EVERY_S:
                     checkpoint.save(place)
                     saved = now()
@@ -242,6 +257,32 @@ async def _steps(
         yield part, end if first + pace.step >= len(again) else part[-1].queue_offset + 1
     if not again:
         yield [], end
+
+
+async def check_marks(consumer: PullConsumer, place: Place) -> None:
+    """See that the queues hold the messages that the replay has read.
+
+    Args:
+        consumer: reads the topic.
+        place: how far the replay is.
+
+    Raises:
+        OffsetOutOfRange: one holds other messages; names the queue, the offset and the remedy.
+    """
+    for span in place.spans:
+        mark = place.marks.get(span.queue)
+        end = await consumer.max_offset(span.queue) if mark is not None else 0
+        if mark is None or end <= 0:
+            continue
+        at = min(mark.offset, end - 1)
+        found = (await consumer.pull(span.queue, at, 1)).messages
+        if not found or found[0].queue_offset != at:  # retention has deleted it
+            continue
+        others = made_again(
+            {span.queue: span.begin}, place.marks, {span.queue: at}, {span.queue: found[0].store_timestamp}
+        )
+        if others:
+            raise OffsetOutOfRange(f"{others[0]}; begin again with another --checkpoint")
 
 
 async def first_place(consumer: PullConsumer, source: str, target: str, since_ms: int | None) -> Place:

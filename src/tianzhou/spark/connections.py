@@ -22,7 +22,7 @@ from tianzhou.client.consumer.pull.direct_pulls import Asked, DirectPulls
 from tianzhou.client.consumer.pull.pull_consumer import PullConsumer
 from tianzhou.client.consumer.pull.queue_pull import QueuePull
 from tianzhou.client.consumer.subscription import sql_subscription
-from tianzhou.errors import BrokerError, ClientError
+from tianzhou.errors import BrokerError, ClientError, TianzhouError
 from tianzhou.model import MessageQueue
 from tianzhou.remoting.loop import loop_factory
 from tianzhou.remoting.tls import client_context, load_tls
@@ -31,7 +31,7 @@ from tianzhou.spark.sink.options import WriteOptions
 from tianzhou.spark.source.offsets import Bounds, Positions, SlaveBounds
 from tianzhou.spark.source.read_options import ReadOptions
 from tianzhou.spark.source.selection import Selection
-from tianzhou.spark.source.span_reader import Ask, Pulled
+from tianzhou.spark.source.span_reader import Ask, Pulled, time_at
 from tianzhou.store.queues.multi_dispatch import QUEUE_ID as LIGHT_QUEUE
 from tianzhou.store.queues.multi_dispatch import is_light
 from tianzhou.wire.codes import ResponseCode
@@ -215,6 +215,18 @@ class BrokerReader:
     def offsets_by_time(self, queues: Iterable[MessageQueue], timestamp_ms: int) -> Positions:
         """See `QueueReader`."""
         return self._of_each(queues, lambda queue: self._consumer.offset_by_time(queue, timestamp_ms))
+
+    def store_times(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+        """See `QueueReader`."""
+
+        async def time(queue: MessageQueue) -> int | None:
+            try:
+                pulled = Pulled(*(await self._consumer.pull_raw(QueuePull(queue, places[queue], 1)))[:5])
+            except TianzhouError:
+                return None  # checked again later
+            return time_at(queue, places[queue], pulled)
+
+        return {queue: at_ms for queue, at_ms in self._of_each(places, time).items() if at_ms is not None}
 
     def _of_each(
         self, queues: Iterable[MessageQueue], look_up: Callable[[MessageQueue], Awaitable[T]]

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from tianzhou.errors import ConfigError
 from tianzhou.spark.option_values import BATCH, STREAM, with_credentials
 from tianzhou.spark.pickling import Pickled
-from tianzhou.spark.rows.schema import schema_of
+from tianzhou.spark.rows.schema import schema_of, with_slowest
 from tianzhou.spark.source.read_options import parse_read
 
 if TYPE_CHECKING:
@@ -52,7 +52,9 @@ class TianzhouSource(Pickled, DataSource):
         Raises:
             ConfigError: an option is wrong, whatever the kind of read.
         """
-        return schema_of(parse_read(self._written()))
+        options = parse_read(self._written())
+        schema = schema_of(options)
+        return with_slowest(schema) if options.include_slowest_timestamp else schema
 
     def reader(self, schema: StructType) -> BatchReader:
         """For `spark.read`."""

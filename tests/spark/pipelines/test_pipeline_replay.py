@@ -82,6 +82,20 @@ def test_into_the_same_topic_it_ends(server, topic, pipeline, tmp_path, way):
     )
 
 
+@WAYS
+def test_a_topic_made_again_is_not_taken_for_the_old_one(server, topic, target, pipeline, cli, tmp_path, way):
+    args = ["replay", topic, "--to", target, "--checkpoint", str(tmp_path / "c"), *way]
+    server.send(topic, range(5), queue=0)
+    assert pipeline(*args)["sent"] == 5
+    server.delete(topic)
+    server.create(topic)
+    server.send(topic, range(8), queue=0)
+    code, _, err = cli("pipeline", *args)
+    assert code == 1
+    assert f"{topic}@broker-a:0 holds other messages than those that were read up to offset 5" in err
+    assert len(server.messages(target)) == 5
+
+
 def test_no_faster_than_the_rate(server, topic, target, pipeline, tmp_path):
     server.send(topic, range(60))
     pipeline(

@@ -107,6 +107,13 @@ def span(number, begin, end):
 def test_where_a_replay_goes_on():
     begun = Place("orders", "again", (span(0, 5, 10), span(1, 7, 7)))
     assert place_of(begun.to_json()) == begun
+    queue = begun.spans[0].queue
+    read = begun.passed(queue, 6, SimpleNamespace(queue_offset=5, store_timestamp=77))
+    assert place_of(read.to_json()) == read
+    assert read.marks == {queue: (5, 77)}
+    older = json.loads(read.to_json())
+    del older["marks"]  # as it was written before there were any
+    assert place_of(json.dumps(older)) == begun.passed(queue, 6)
     now = [span(0, 0, 12), span(1, 0, 9), span(2, 0, 4)]
     # What was begun is finished first; then what has come since is sent, and queues that came.
     assert begun.going_on(now) == begun

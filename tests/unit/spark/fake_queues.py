@@ -25,6 +25,7 @@ class FakeQueues:
         self.unreadable: set[MessageQueue] = set()
         self.sql_off = False
         self.asked_times: list[int] = []
+        self.times_asked: list[dict[MessageQueue, int]] = []
         self.sent_ahead: list[tuple[MessageQueue, list[Ask]]] = []
         self.published: dict[MessageQueue, int] = {}
         self.now = 0.0
@@ -107,6 +108,11 @@ class FakeQueues:
             )
             for queue in queues
         }
+
+    def store_times(self, places):
+        found = {queue: self.records.get(queue, {}).get(offset) for queue, offset in places.items()}
+        self.times_asked.append(dict(places))
+        return {queue: record.store_timestamp for queue, record in found.items() if record is not None}
 
     def ahead(self, queue, asks, tags, sql=None):
         self.sent_ahead.append((queue, list(asks)))

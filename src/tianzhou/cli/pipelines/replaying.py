@@ -96,6 +96,8 @@ async def _replayed(client: Client, wanted: Wanted, chosen: Callable[[MessageExt
         return None
     with checkpoint.held():
         place = checkpoint.place(wanted.source, wanted.target)
+        if place is not None:
+            await p.check_marks(consumer, place)
         first = p.Place(wanted.source, wanted.target, tuple(now))
         place = first if place is None else place.going_on(now)
         producer = await client.producer()

@@ -129,3 +129,10 @@ def times(millis: Ints) -> Array:
     if valid.all():
         return integers(millis * 1000, pa.timestamp("us", "UTC"))
     return integers(np.where(valid, millis, 0) * 1000, pa.timestamp("us", "UTC"), valid)
+
+
+def same_time(at_ms: int | None, count: int) -> Array:
+    """Return one time in ms since the epoch as Spark's TIMESTAMP, `count` times; nulls for None."""
+    if at_ms is None:
+        return integers(np.zeros(count, np.int64), pa.timestamp("us", "UTC"), np.zeros(count, bool))
+    return times(np.full(count, at_ms, np.int64))

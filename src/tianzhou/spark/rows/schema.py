@@ -48,6 +48,11 @@ METADATA: Final = ("msgId", "bornHost", "storeHost", "reconsumeTimes", "sysFlag"
 DEFAULT_COLUMNS: Final = tuple(name for name in COLUMNS if name not in (PROPERTIES, *METADATA))
 """The row a query gets that asks for nothing (docs/adr/0023)."""
 
+SLOWEST: Final = "slowestTimestamp"
+"""Column of streams alone, the same in all rows of a micro-batch: the store time that all queues reach with it."""
+SLOWEST_BEFORE: Final = "slowestBefore"
+"""Column of streams alone: the same at the beginning of the micro-batch."""
+
 _HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 _KAFKA_TYPES: Final[dict[str, DataType]] = {
     "key": BinaryType(),
@@ -109,6 +114,27 @@ def schema_of(options: Chosen) -> StructType:
     if options.kafka_columns:
         return kafka_schema(options.include_headers)
     return row_schema(options.include_properties, options.include_metadata)
+
+
+def with_slowest(schema: StructType) -> StructType:
+    """Return a schema with the columns `slowestTimestamp` and `slowestBefore` behind the others."""
+    more = [StructField(name, TimestampType()) for name in (SLOWEST, SLOWEST_BEFORE)]
+    return StructType([*schema.fields, *more])
+
+
+def without_slowest(schema: StructType) -> tuple[StructType, dict[int, str]]:
+    """Return a schema without the columns `slowestTimestamp` and `slowestBefore`, and which of them is at which place.
+
+    Raises:
+        ConfigError: one of the columns has another type.
+    """
+    by_lower = {name.lower(): name for name in (SLOWEST, SLOWEST_BEFORE)}
+    places = {at: by_lower[one.name.lower()] for at, one in enumerate(schema.fields) if one.name.lower() in by_lower}
+    for place, name in places.items():
+        kind = schema.fields[place].dataType
+        if kind != TimestampType():
+            raise ConfigError(f"schema: column {name} is {kind.simpleString().upper()}; expected TIMESTAMP")
+    return StructType([one for at, one in enumerate(schema.fields) if at not in places]), places
 
 
 def columns_of(schema: StructType) -> tuple[str, ...]:

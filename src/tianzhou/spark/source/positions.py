@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from tianzhou.errors import ConfigError
 from tianzhou.model import MessageQueue
+from tianzhou.spark.source.marks import MARKS, SLOWEST
 from tianzhou.spark.source.offsets import EARLIEST, LATEST, Bounds, Positions, parse_queue
 
 PerQueue = Mapping[str, "int | Mapping[str, int | Mapping[int, int]]"]
@@ -119,7 +120,7 @@ def _parse(text: str, option: str, leaf: Callable[[object], int], one: str, whol
 
 def _reported(parsed: dict[str, Any]) -> dict[str, Any] | None:
     """Offsets by the names of queues, as a query's progress has them; None when it is another form."""
-    if not parsed.keys() - {"end", "from"} and isinstance(parsed.get("end"), dict):
+    if not parsed.keys() - {"end", "from", MARKS, SLOWEST} and isinstance(parsed.get("end"), dict):
         end: dict[str, Any] = parsed["end"]
         if not end or any("@" in named and not isinstance(at, dict) for named, at in end.items()):
             return end

@@ -66,6 +66,9 @@ class Watch:
     Args:
         options: what is read, and the patience of a query that runs.
         connect: gives the process's `QueueReader`.
+
+    Attributes:
+        looks: how many times it looked at everything, not only at the ends of known queues.
     """
 
     def __init__(self, options: ReadOptions, connect: Connect) -> None:
@@ -79,6 +82,7 @@ class Watch:
         self._reported: set[str] = set()
         self._deleted: set[str] = set()
         self._drained: dict[MessageQueue, int] = {}
+        self.looks = 0
 
     @property
     def last(self) -> dict[MessageQueue, Bounds]:
@@ -167,6 +171,7 @@ class Watch:
         self._bounds = bounds
         self._ends.update({queue: limits.maximum for queue, limits in bounds.items()})
         self._looked_at = reader.monotonic()
+        self.looks += 1
         return bounds
 
     def _queues(self, reader: QueueReader, topic: str, timeout_ms: int) -> list[MessageQueue]:

@@ -160,6 +160,7 @@ class ReadOptions(ServerOptions):
         fail_on_data_loss: whether messages that are gone fail the query or are skipped with a warning.
         include_properties: whether the row schema has the column `properties`.
         include_metadata: whether it has id, hosts, deliveries, flags and place in the log.
+        include_slowest_timestamp: whether the rows of a stream have the column `slowestTimestamp`.
         kafka_columns: whether the row schema is that of Spark's Kafka source.
         include_headers: whether that one has the column `headers`.
         tags: a tag expression; `*` for all.
@@ -195,6 +196,7 @@ class ReadOptions(ServerOptions):
     fail_on_data_loss: bool = switch("failOnDataLoss", True)
     include_properties: bool = switch("includeProperties", False)
     include_metadata: bool = switch("includeMetadata", False)
+    include_slowest_timestamp: bool = switch("includeSlowestTimestamp", False, "; true for streams only")
     kafka_columns: bool = several({"columns": COLUMNS_RULE, "includeHeaders": HEADERS_RULE}, kafka_columns)
     include_headers: bool = several({}, include_headers)
     tags: str = option("tags", values.TAGS_RULE, values.tags, "*")
@@ -251,6 +253,8 @@ def _check_together(raw: RawOptions, options: ReadOptions) -> None:
 
 def _check_mode(raw: RawOptions, options: ReadOptions) -> None:
     if raw.mode == BATCH:
+        if options.include_slowest_timestamp:
+            raise raw.bad("includeSlowestTimestamp", "a batch read has no time that its queues have reached")
         for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
             if raw.text(name) is not None:
                 raise raw.bad(name)

@@ -21,8 +21,9 @@ from pyspark.sql.types import StructType
 
 from tianzhou.errors import TianzhouError
 from tianzhou.spark.pickling import Pickled
-from tianzhou.spark.rows.schema import arrow_schema, columns_of
+from tianzhou.spark.rows.schema import SLOWEST, SLOWEST_BEFORE, arrow_schema, columns_of, without_slowest
 from tianzhou.spark.source import offsets
+from tianzhou.spark.source.marks import Reached, reached_of
 from tianzhou.spark.source.offsets import Span
 from tianzhou.spark.source.positions import check_found
 from tianzhou.spark.source.pushdown import Needed, needed
@@ -36,14 +37,22 @@ logger = logging.getLogger(__name__)
 
 TASK_MESSAGES: Final = 2000
 """Ranges of fewer messages share a task, unless `minPartitions` asks for more tasks."""
+NOT_KNOWN: Final = Reached()
+"""The time that all queues have reached, of a read that does not know it."""
 
 
 class SpanPartition(InputPartition):
-    """Ranges of queues: what one task reads."""
+    """Ranges of queues: what one task reads.
 
-    def __init__(self, spans: list[Span]) -> None:
+    Attributes:
+        spans: the ranges.
+        reached: the store time that all queues of the stream have reached.
+    """
+
+    def __init__(self, spans: list[Span], reached: Reached = NOT_KNOWN) -> None:
         super().__init__(", ".join(str(span.queue) for span in spans))
         self.spans = spans
+        self.reached = reached
 
 
 class _SpanReader(Pickled):
@@ -57,15 +66,17 @@ class _SpanReader(Pickled):
 
     def __init__(self, options: ReadOptions, schema: StructType, connect: Connect) -> None:
         self._options = options
+        self._whole = arrow_schema(schema)
+        schema, self._places = without_slowest(schema)
         self._columns = columns_of(schema)
         self._schema = arrow_schema(schema)
         self._connect = connect
 
-    def _partitions_of(self, spans: list[Span]) -> list[InputPartition]:
+    def _partitions_of(self, spans: list[Span], reached: Reached = NOT_KNOWN) -> list[InputPartition]:
         at_most = self._options.max_records_per_partition
         pieces = offsets.split(spans, self._options.min_partitions, at_most)
         enough = 0 if self._options.min_partitions else TASK_MESSAGES
-        return [SpanPartition(group) for group in offsets.pack(pieces, enough, at_most)]
+        return [SpanPartition(group, reached) for group in offsets.pack(pieces, enough, at_most)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a range; see `span_reader.read_span`."""
@@ -77,7 +88,20 @@ class _SpanReader(Pickled):
         reader = self._connect(self._options)
         decode = partial(to_batches, compiled=CompiledColumns(self._schema, self._columns, self._options.wanted_tags))
         for span in partition.spans:
-            yield from read_span(reader, span, self._options, self._schema, self._columns, decode)
+            batches = read_span(reader, span, self._options, self._schema, self._columns, decode)
+            if not self._places:
+                yield from batches
+            else:
+                yield from (self._with_slowest(batch, partition.reached) for batch in batches)
+
+    def _with_slowest(self, batch: pa.RecordBatch, reached: Reached) -> pa.RecordBatch:
+        from tianzhou.spark.rows.arrays import same_time
+
+        times = {SLOWEST: reached.after_ms, SLOWEST_BEFORE: reached.before_ms}
+        columns = list(batch.columns)
+        for place, name in sorted(self._places.items()):
+            columns.insert(place, same_time(times[name], batch.num_rows))
+        return pa.RecordBatch.from_arrays(columns, schema=self._whole)
 
 
 class BatchReader(_SpanReader, DataSourceReader):
@@ -208,7 +232,7 @@ class StreamReader(_SpanReader, DataSourceStreamReader, SupportsTriggerAvailable
             DataLoss: the batch is run again, and some of its messages are gone by now.
             OffsetOutOfRange: a queue would start behind its end.
         """
-        return [] if start == end else self._partitions_of(self._plan.spans(end))
+        return [] if start == end else self._partitions_of(self._plan.spans(end), reached_of(end))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Publish the progress of the group, if `consumerGroup` names one; the checkpoint is what counts."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from tianzhou.errors import BrokerError, ClientError, ConfigError, OffsetOutOfRange, RemotingError
 from tianzhou.model import MessageQueue, PullStatus
-from tianzhou.records.codec import properties_of
+from tianzhou.records.codec import properties_of, store_time
 from tianzhou.records.layout import AT, POSITION
 from tianzhou.spark.source.offsets import EARLIEST, Bounds, DataLoss, Loss, Positions, Span
 from tianzhou.spark.source.positions import each, resolve
@@ -87,6 +87,15 @@ class QueueReader(Protocol):
 
     def offsets_by_time(self, queues: Iterable[MessageQueue], timestamp_ms: int) -> Positions:
         """The first offset of each queue stored at a time or later; its end when all are older."""
+
+    def store_times(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+        """Store times of the messages at one offset of each queue, ms since the epoch.
+
+        A queue is left out when it has no message there, or when its broker does not answer.
+
+        Args:
+            places: the offset in each queue.
+        """
 
     def pull(self, queue: MessageQueue, asks: Sequence[Ask], tags: str, sql: str | None = None) -> list[Pulled]:
         """Several pulls at once, answered in the same order, none waiting for new messages.
@@ -207,6 +216,16 @@ def _first_offset(queue: MessageQueue, body: bytes | memoryview) -> int:
         return offset_in(queue.topic, properties_of(memoryview(body))) or 0
     found: int = POSITION.unpack_from(body, AT["queue_offset"])[0]
     return found
+
+
+def time_at(queue: MessageQueue, offset: int, pulled: Pulled) -> int | None:
+    """Return the store time of the message at an offset from the answer to a pull there, ms; None without this message.
+
+    A record of an inner batch begins before the offset.
+    """
+    if pulled.status is not PullStatus.FOUND or not pulled.body or _first_offset(queue, pulled.body) > offset:
+        return None
+    return store_time(memoryview(pulled.body))
 
 
 def _begins_later(queue: MessageQueue, at: int, begin: int) -> Loss | None:

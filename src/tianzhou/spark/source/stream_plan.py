@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tianzhou.model import MessageQueue
+from tianzhou.spark.source import marks as m
 from tianzhou.spark.source import offsets
 from tianzhou.spark.source.offsets import Bounds, Loss, Positions, Span
 from tianzhou.spark.source.pacing import Pacing
@@ -34,6 +35,7 @@ class StreamPlan:
         self._watch = Watch(options, connect)
         self._pacing = Pacing(options.min_offsets_per_trigger, options.max_trigger_delay_ms)
         self._planned: dict[str, Any] | None = None
+        self._marked_at = -1  # the look of the watch at which the marks were checked last
 
     def initial(self) -> dict[str, Any]:
         """Where a query without a checkpoint begins; it is found out once.
@@ -46,7 +48,9 @@ class StreamPlan:
             bounds = self._watch.begin(may_be_empty=True)
             start = locate(self._options.starting, bounds, self._connect(self._options))
             check_found(self._options.starting_strategy, start, bounds)
-            self._initial = offsets.to_json(start, start)
+            begin = offsets.to_json(start, start)
+            marked = m.marked({}, start, bounds, self._connect(self._options).store_times)
+            self._initial = m.with_marks(begin, marked)
         return self._initial
 
     def end_at_what_is_there(self) -> None:
@@ -85,22 +89,41 @@ class StreamPlan:
         _, position = offsets.from_json(start)
         self._watch.now()
         gone = self._watch.gone(position)
-        bounds = self._watch.last
+        bounds, reader = self._watch.last, self._connect(self._options)
         begin, losses = offsets.begin(position, bounds)
-        self._on_loss([*losses, *gone])
         for loss in gone:
             del begin[loss.queue]
-        end = offsets.available(begin, bounds)
-        if self._target is not None:
-            end = offsets.up_to(self._target, begin, end)
-        elif may_wait and not losses and not gone and self._held(begin, end):
+        end = self._end(begin, bounds)
+        marks = {queue: mark for queue, mark in m.marks_of(start).items() if queue in begin}
+        due = self._marked_at != self._watch.looks
+        if due and (end != begin or losses):
+            read = {queue: begin[queue] for queue in begin if end[queue] > begin[queue]}
+            suspects = {**read, **{loss.queue: position[loss.queue] for loss in losses}}
+            others = m.check(marks, suspects, bounds, reader.store_times)
+            if others:
+                losses = [*(loss for loss in losses if loss.queue not in others), *others.values()]
+                begin |= m.newer(marks, others, bounds, reader.offsets_by_time)
+                end = self._end(begin, bounds)
+                marks = {queue: mark for queue, mark in marks.items() if queue not in others}
+        self._on_loss([*losses, *gone])
+        if self._target is None and may_wait and not losses and not gone and self._held(begin, end):
             return start
         if most is not None:
             end = offsets.limit(begin, end, most)
         if end == begin and not losses and not gone:
             return start
-        self._planned = offsets.to_json(begin, end)
+        if due or self._options.include_slowest_timestamp:
+            marks = m.marked(marks, end, bounds, reader.store_times)
+            self._marked_at = self._watch.looks
+        wanted = {queue: at for queue, at in end.items() if self._options.selection.wants(queue)}
+        before_ms = m.reached_of(start).after_ms
+        reached = m.Reached(before_ms, m.slowest(marks, wanted, bounds, before_ms))
+        self._planned = m.with_marks(offsets.to_json(begin, end), marks, reached)
         return self._planned
+
+    def _end(self, begin: Positions, bounds: dict[MessageQueue, Bounds]) -> Positions:
+        end = offsets.available(begin, bounds)
+        return end if self._target is None else offsets.up_to(self._target, begin, end)
 
     def _held(self, begin: Positions, end: Positions) -> bool:
         now_s = self._connect(self._options).monotonic()
@@ -123,14 +146,20 @@ class StreamPlan:
         """
         spans = offsets.spans(*offsets.from_json(end))
         # Planned by an earlier run of the query: look whether all is still there.
-        return spans if end == self._planned else self._clip(spans)
+        return spans if end == self._planned else self._clip(spans, m.marks_of(end))
 
-    def _clip(self, spans: list[Span]) -> list[Span]:
+    def _clip(self, spans: list[Span], marks: m.Marks) -> list[Span]:
         self._watch.now()
         gone = {loss.queue: loss for loss in self._watch.gone({span.queue: span.start for span in spans})}
         bounds: dict[MessageQueue, Bounds] = self._watch.last
-        left, losses = [], []
+        left: list[Span] = []
+        losses: list[Loss] = []
+        starts = {span.queue: span.start for span in spans}
+        others = m.check(marks, starts, bounds, self._connect(self._options).store_times)
         for span in spans:
+            if span.queue in others:
+                losses.append(others[span.queue])
+                continue
             if span.queue in gone:
                 losses.append(Loss(span.queue, span.start, span.end, gone[span.queue].reason))
                 continue

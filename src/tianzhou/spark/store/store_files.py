@@ -272,6 +272,19 @@ class StoreFiles:
             result[queue] = limits.maximum if unit is None else int(unit.base[0])
         return result
 
+    def store_times(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+        """Store times of the messages at one offset of each queue, ms; queues without a message there are left out."""
+        result = {}
+        for queue, offset in places.items():
+            files = self.files(queue.topic, queue.queue_id)
+            begin, end = self.slots(queue)
+            slot = self.slot_of(queue, offset, begin, end)
+            unit = files.at(slot) if slot < end else None
+            at_ms = self.time(files, slot) if unit is not None and int(unit.base[0]) <= offset else None
+            if at_ms is not None:
+                result[queue] = at_ms
+        return result
+
     def slot_by_time(self, files: QueueFiles, low: int, high: int, timestamp_ms: int) -> int:
         """The first slot of a range whose message was stored at a time or later; its end without one."""
         while low < high:

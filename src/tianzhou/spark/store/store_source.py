@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -18,6 +19,7 @@ from tianzhou.model import MessageQueue
 from tianzhou.spark.option_values import BATCH, STREAM
 from tianzhou.spark.pickling import Pickled
 from tianzhou.spark.rows.schema import arrow_schema, columns_of, schema_of
+from tianzhou.spark.source import marks as m
 from tianzhou.spark.source import offsets
 from tianzhou.spark.source.offsets import Bounds, Loss, Positions, Span
 from tianzhou.spark.source.positions import check_found
@@ -139,11 +141,20 @@ def _places(spans: list[Span]) -> set[tuple[str, int]]:
 _GONE: Final = "the store has no such queue any more, as when its topic is deleted"
 
 
-def _clipped(spans: list[Span], bounds: Mapping[MessageQueue, Bounds], fail: bool) -> list[Span]:
+def _clipped(
+    spans: list[Span],
+    bounds: Mapping[MessageQueue, Bounds],
+    fail: bool,
+    others: Mapping[MessageQueue, Loss] = MappingProxyType({}),
+) -> list[Span]:
     from tianzhou.spark.source.span_reader import LossPolicy
 
-    left, losses = [], []
+    left: list[Span] = []
+    losses: list[Loss] = []
     for span in spans:
+        if span.queue in others:
+            losses.append(others[span.queue])
+            continue
         if span.queue not in bounds:
             losses.append(Loss(span.queue, span.start, span.end, _GONE))
             continue
@@ -225,11 +236,14 @@ class StoreStreamReader(_SpanReader, DataSourceStreamReader, SupportsTriggerAvai
 
     def _positions(self, offset: Mapping[str, Any]) -> tuple[Positions, Positions]:
         """Where a batch begins and ends, by the name the broker has now."""
+        start, end = offsets.from_json(offset)
+        return offsets.renamed(start, self._name), offsets.renamed(end, self._name)
+
+    @property
+    def _name(self) -> str:
         from tianzhou.spark.store.store_files import UNNAMED
 
-        name = self._options.broker_name or UNNAMED
-        start, end = offsets.from_json(offset)
-        return offsets.renamed(start, name), offsets.renamed(end, name)
+        return self._options.broker_name or UNNAMED
 
     def _gone(self, position: Positions) -> list[Loss]:
         """The queues the stream was in and the store does not have any more."""
@@ -255,7 +269,8 @@ class StoreStreamReader(_SpanReader, DataSourceStreamReader, SupportsTriggerAvai
             assert self._store is not None
             start = _locate(self._store, self._options.starting, bounds)
             check_found(self._options.starting_strategy, start, bounds)
-            self._initial = offsets.to_json(start, start)
+            marks = m.marked({}, start, bounds, self._store.store_times)
+            self._initial = m.with_marks(offsets.to_json(start, start), marks)
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
@@ -279,9 +294,13 @@ class StoreStreamReader(_SpanReader, DataSourceStreamReader, SupportsTriggerAvai
         self._bounds()
         gone = self._gone(position)
         bounds = self._last
+        assert self._store is not None
         begin, losses = offsets.begin(position, bounds)
-        losses += gone
+        marks = m.renamed(m.marks_of(start), self._name)
+        others = m.check(marks, position, bounds, self._store.store_times)
+        losses = [*(loss for loss in losses if loss.queue not in others), *others.values(), *gone]
         LossPolicy(self._options.fail_on_data_loss)(losses)
+        begin |= m.newer(marks, others, bounds, self._store.offsets_by_time)
         for loss in gone:
             del begin[loss.queue]
         end = offsets.available(begin, bounds)
@@ -289,7 +308,10 @@ class StoreStreamReader(_SpanReader, DataSourceStreamReader, SupportsTriggerAvai
             end = offsets.up_to(self._target, begin, end)
         if isinstance(limit, ReadMaxRows):
             end = offsets.limit(begin, end, limit.max_rows)
-        return start if end == begin and not losses else offsets.to_json(begin, end)
+        if end == begin and not losses:
+            return start
+        kept = {queue: mark for queue, mark in marks.items() if queue in begin and queue not in others}
+        return m.with_marks(offsets.to_json(begin, end), m.marked(kept, end, bounds, self._store.store_times))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """Where the queues ended when last looked at, for progress reports."""
@@ -305,8 +327,11 @@ class StoreStreamReader(_SpanReader, DataSourceStreamReader, SupportsTriggerAvai
         if start == end:
             return []
         spans = offsets.spans(*self._positions(end))
-        spans = _clipped(spans, self._bounds(), self._options.fail_on_data_loss)
+        bounds = self._bounds()
         assert self._store is not None
+        starts = {span.queue: span.start for span in spans}
+        others = m.check(m.renamed(m.marks_of(end), self._name), starts, bounds, self._store.store_times)
+        spans = _clipped(spans, bounds, self._options.fail_on_data_loss, others)
         return self._partitions_of(spans, self._store.more)
 
 

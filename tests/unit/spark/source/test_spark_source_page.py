@@ -17,7 +17,7 @@ ROWS = {
     )
 }
 NEEDED = {"namesrvAddr": "127.0.0.1:9876", "subscribe": "orders"}
-STREAMS_ONLY = {"maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"}
+STREAMS_ONLY = {"includeSlowestTimestamp", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"}
 KEYS = {"accessKey": "other", "secretKey": "other"}
 WITH = {
     "maxTriggerDelay": {"minOffsetsPerTrigger": "1"},

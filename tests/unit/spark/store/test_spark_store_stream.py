@@ -143,3 +143,20 @@ def test_a_stream_on_a_crashed_store_goes_on_with_its_broker(store, tmp_path):
         assert next_batch(stream, end)[1] == [300]
     finally:
         again.close()
+
+
+def test_a_topic_made_again_with_more_messages_is_named(new_store):
+    first, second = new_store(), new_store()
+    first.add(10)
+    end, rows = next_batch(stream_of(first.root), stream_of(first.root).initialOffset())
+    assert len(rows) == 10
+    assert next_batch(stream_of(first.root), end) == (end, [])
+    second.add(30)
+    with pytest.raises(DataLoss, match="orders@store:0 holds other messages than those that were read up to offset 10"):
+        next_batch(stream_of(second.root), end)
+    again = stream_of(second.root, failOnDataLoss="false")
+    after, rows = next_batch(again, end)
+    assert rows == list(range(30))
+    assert next_batch(again, after) == (after, [])
+    with pytest.raises(DataLoss, match="holds other messages"):
+        stream_of(second.root).partitions({}, end)
