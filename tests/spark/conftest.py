@@ -49,6 +49,8 @@ class Server:
 
     Attributes:
         folder: the folder of all files; the broker's store is in `store`.
+        broker_clock: the clock of name server and broker, whose time a test moves ahead by a minute at most, because
+            name servers forget brokers that are silent for two.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Server:
         self._tls = tls
         self._values = values or {}
         self._client = client
+        self.broker_clock = ShiftedClock()
         self._ports = (0, 0)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -86,7 +89,9 @@ class Server:
 
         namesrv, broker = self._ports
         self._server = EmbeddedServer(
-            EmbeddedSettings(self.folder, namesrv_port=namesrv, broker_port=broker, values=self._values), tls=self._tls
+            EmbeddedSettings(self.folder, namesrv_port=namesrv, broker_port=broker, values=self._values),
+            clock=self.broker_clock,
+            tls=self._tls,
         )
         await self._server.__aenter__()
         self._ports = (self._server.namesrv.port, self._server.broker.port)

@@ -1,7 +1,8 @@
 """Deduplication: a topic without its repetitions, as another topic.
 
-Of messages that are equal by key, id or property, the first one goes through; others within the time are left out.
-Equal ones are remembered in the query's state, so memory grows with the number of different messages in that time.
+Of messages that are equal by key, id or property, the first one goes through; others within the time are left out. The
+query's state remembers each message until the slowest queue has come to the message's store time and `within` more. So
+a message is only left out when an equal one went through, however old its queue is.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tianzhou.errors import ConfigError
+from tianzhou.pipelines.event_time import BY_SLOWEST, not_behind_slowest, with_slowest_watermark
 from tianzhou.pipelines.topics import WHOLE, Topics, sent_again, text_body
 
 BY = "id, keys, body, property:NAME or json:PATH"
@@ -44,14 +46,16 @@ def deduplicated(rows: DataFrame, by: str, within: str) -> DataFrame:
     """The first of each set of equal messages.
 
     Args:
-        rows: a stream of messages.
+        rows: a stream of messages, read with `includeSlowestTimestamp=true`.
         by: see `equal_by`.
-        within: how long messages are remembered, as in `10 minutes`; counted by the times they were stored.
+        within: how long messages are remembered at least, as in `10 minutes`; counted by the times they were stored.
     """
     # Messages that lack what they are compared by are all different, not all the same.
     place = f.concat_ws("@", "topic", "brokerName", "queueId", "queueOffset")
     same = f.coalesce(f.concat(f.lit("="), equal_by(by)), place)
-    return rows.withColumn("same", same).withWatermark("storeTimestamp", within).dropDuplicatesWithinWatermark(["same"])
+    at = not_behind_slowest(rows, f.col("storeTimestamp"))
+    marked = with_slowest_watermark(rows.withColumn("same", same), at, late="0 seconds", kept=within)
+    return marked.dropDuplicatesWithinWatermark(["same"])
 
 
 def deduplicate(
@@ -82,6 +86,6 @@ def deduplicate(
     """
     if source == target:
         raise ConfigError(f"--to {target}: is the topic that is read; what is sent there would be read again")
-    rows = topics.stream(source, startingOffsets="earliest", maxOffsetsPerTrigger=most, **WHOLE)
+    rows = topics.stream(source, startingOffsets="earliest", maxOffsetsPerTrigger=most, **WHOLE, **BY_SLOWEST)
     again = sent_again(deduplicated(rows, by, within), "deduplicated", f.lit(target))
     return topics.start(again, checkpoint, follow=follow)

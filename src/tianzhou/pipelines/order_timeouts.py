@@ -1,7 +1,8 @@
 """Order time-outs: orders that were not paid in time, by joining two topics in a state with timers.
 
 An example to copy: `{"order": "7"}` in one topic, `{"order": "7"}` in another when it is paid. Both are read by one
-query, so that either topic moves the time on: a state waits per order, its timer fires when the watermark passes it.
+query: a state waits per order, and its timer fires when the watermark passes it. The watermark follows the slowest
+queue.
 """
 
 from __future__ import annotations
@@ -15,7 +16,16 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from tianzhou.pipelines.topics import Topics, made_at, text_body
+from tianzhou.pipelines.event_time import (
+    AT,
+    BY_SLOWEST,
+    STORE,
+    not_behind_slowest,
+    slowest_columns,
+    time_of,
+    with_slowest_watermark,
+)
+from tianzhou.pipelines.topics import Topics, text_body
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -84,28 +94,30 @@ def _result(key: Any, outcome: str, ordered: int | None, paid: int | None) -> Ro
     return Row(order=key[0], outcome=outcome, ordered=moment(ordered), paid=moment(paid))
 
 
-def outcomes(rows: DataFrame, orders: str, *, key: str, timeout_s: int, late: str) -> DataFrame:
+def outcomes(rows: DataFrame, orders: str, *, key: str, timeout_s: int, late: str, time: str = STORE) -> DataFrame:
     """One row per order: `paid`, `timed out`, or `no order` for a payment without one.
 
     Args:
-        rows: messages of both topics, as a stream.
+        rows: messages of both topics, as a stream; by the store's time read with `includeSlowestTimestamp=true`.
         orders: the topic of the orders; all else are payments.
         key: JSON path of the order's id.
         timeout_s: how long an order may stay unpaid.
         late: how much later than others a message may come and still count.
+        time: STORE or BORN: the time of orders and payments.
     """
-    return (
-        rows.select(
-            f.get_json_object(text_body(), key).alias("order"),
-            (f.col("topic") == orders).alias("isOrder"),
-            f.unix_millis(made_at(rows)).alias("ms"),
-            made_at(rows),
-        )
-        .where("`order` IS NOT NULL")
-        .withWatermark("bornTimestamp", late)
-        .groupBy("order")
-        .transformWithState(Waiting(timeout_s * 1000), RESULT, "Append", "EventTime")
-    )
+    at = time_of(rows, time)
+    chosen = rows.select(
+        f.get_json_object(text_body(), key).alias("order"),
+        (f.col("topic") == orders).alias("isOrder"),
+        f.unix_millis(at).alias("ms"),
+        at.alias("own"),
+        *slowest_columns(rows),
+    ).where("`order` IS NOT NULL AND ms IS NOT NULL")
+    if time == STORE:
+        marked = with_slowest_watermark(chosen, not_behind_slowest(chosen, f.col("own")), late=late)
+    else:
+        marked = chosen.withColumnRenamed("own", AT).withWatermark(AT, late)
+    return marked.groupBy("order").transformWithState(Waiting(timeout_s * 1000), RESULT, "Append", "EventTime")
 
 
 def order_timeouts(
@@ -118,6 +130,7 @@ def order_timeouts(
     key: str = "$.order",
     timeout_s: int = 900,
     late: str = "10 seconds",
+    time: str = STORE,
     follow: bool = False,
 ) -> StreamingQuery:
     """Start watching; outcomes become JSON messages of a topic, tagged `paid`, `timed-out` or `no-order`.
@@ -131,10 +144,11 @@ def order_timeouts(
         key: see `outcomes`.
         timeout_s: see `outcomes`.
         late: see `outcomes`.
+        time: see `outcomes`.
         follow: go on with what is sent later.
     """
-    rows = topics.stream(orders, payments, startingOffsets="earliest")
-    found = outcomes(rows, orders, key=key, timeout_s=timeout_s, late=late)
+    rows = topics.stream(orders, payments, startingOffsets="earliest", **(BY_SLOWEST if time == STORE else {}))
+    found = outcomes(rows, orders, key=key, timeout_s=timeout_s, late=late, time=time)
     lines = found.select(
         f.to_json(f.struct("*")).alias("body"),
         f.col("order").alias("keys"),

@@ -99,6 +99,7 @@ class Rows:
     Attributes:
         count: rows read.
         sent: rows sent.
+        late: rows that a state dropped because they were older than its watermark.
 
     Args:
         advance: called with the rows read so far.
@@ -107,6 +108,7 @@ class Rows:
     def __init__(self, advance: Callable[[int], None] = lambda _: None) -> None:
         self.count = 0
         self.sent = 0
+        self.late = 0
         self._advance = advance
 
     def __call__(self, progress: Any) -> None:
@@ -114,4 +116,5 @@ class Rows:
         self.count += progress.numInputRows
         figures = progress.observedMetrics.get(SENT)
         self.sent += figures["rows"] if figures is not None else 0
+        self.late += sum(state.numRowsDroppedByWatermark for state in progress.stateOperators)
         self._advance(self.count)

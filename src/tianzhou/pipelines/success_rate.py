@@ -1,7 +1,8 @@
 """Success rate: of the JSON messages of a topic, how many say that something worked, per window of time.
 
 An example to copy: `{"status": "ok", "merchant": "m1"}` in, one line per window and group out. Windows count by the
-time a message was born, and are final once the watermark has passed them, so each is sent once.
+time a message was stored, or by the producer's time, and are final once the watermark has passed them, so each is sent
+once.
 """
 
 from __future__ import annotations
@@ -11,19 +12,23 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tianzhou.errors import ConfigError
-from tianzhou.pipelines.topics import Topics, made_at, text_body
+from tianzhou.pipelines.event_time import AT, BY_SLOWEST, STORE, slowest_columns, time_of, with_slowest_watermark
+from tianzhou.pipelines.topics import Topics, text_body
 
 
-def success_rates(rows: DataFrame, *, status: str, good: str, by: str | None, window: str, late: str) -> DataFrame:
+def success_rates(
+    rows: DataFrame, *, status: str, good: str, by: str | None, window: str, late: str, time: str = STORE
+) -> DataFrame:
     """One row per window and group: messages, how many succeeded, the rate.
 
     Args:
-        rows: messages.
+        rows: messages; those of a stream by the store's time are read with `includeSlowestTimestamp=true`.
         status: JSON path of what says how it went, as in `$.status`.
         good: the value that means success.
         by: JSON path of what to group by, None for all together.
         window: length of a window, as in `1 minute`.
         late: how much later than others a message may come and still count.
+        time: STORE or BORN: the time that decides about a message's window.
 
     Raises:
         ConfigError: a path does not begin with `$`.
@@ -33,10 +38,15 @@ def success_rates(rows: DataFrame, *, status: str, good: str, by: str | None, wi
             raise ConfigError(f"{option} {path}: expected a JSON path like $.status")
     outcome = f.get_json_object(text_body(), status)
     key = f.get_json_object(text_body(), by) if by is not None else f.lit(None).cast("string")
+    if time == STORE:
+        chosen = rows.select("storeTimestamp", key.alias("group"), outcome.alias("outcome"), *slowest_columns(rows))
+        marked = with_slowest_watermark(chosen, f.col("storeTimestamp"), late=late)
+    else:
+        marked = rows.select(time_of(rows, time).alias(AT), key.alias("group"), outcome.alias("outcome")).withWatermark(
+            AT, late
+        )
     return (
-        rows.select(made_at(rows), key.alias("group"), outcome.alias("outcome"))
-        .withWatermark("bornTimestamp", late)
-        .groupBy(f.window("bornTimestamp", window).alias("window"), "group")
+        marked.groupBy(f.window(AT, window).alias("window"), "group")
         .agg(
             f.count(f.lit(1)).alias("messages"),
             # A message that does not say how it went has not succeeded.
@@ -64,6 +74,7 @@ def success_rate(
     by: str | None = None,
     window: str = "1 minute",
     late: str = "10 seconds",
+    time: str = STORE,
     follow: bool = False,
 ) -> StreamingQuery:
     """Start counting; finished windows become JSON messages of a topic.
@@ -78,12 +89,13 @@ def success_rate(
         by: see `success_rates`.
         window: see `success_rates`.
         late: see `success_rates`.
+        time: see `success_rates`.
         follow: go on with what is sent later.
 
     Raises:
         ConfigError: a path does not begin with `$`.
     """
-    rows = topics.stream(source, startingOffsets="earliest")
-    rates = success_rates(rows, status=status, good=good, by=by, window=window, late=late)
+    rows = topics.stream(source, startingOffsets="earliest", **(BY_SLOWEST if time == STORE else {}))
+    rates = success_rates(rows, status=status, good=good, by=by, window=window, late=late, time=time)
     lines = rates.select(f.to_json(f.struct("*")).alias("body"), f.coalesce("group", f.lit("")).alias("keys"))
     return topics.start(lines, checkpoint, topic=to, follow=follow)

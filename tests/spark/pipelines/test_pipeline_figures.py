@@ -100,7 +100,7 @@ EXAMPLE = [
 
 def test_rates_by_window_and_group(spark):
     rows = [(dt.datetime.fromisoformat(f"2026-11-21T{at}+00:00"), body.encode()) for at, body in EXAMPLE]
-    frame = spark.createDataFrame(rows, "bornTimestamp TIMESTAMP, body BINARY")
+    frame = spark.createDataFrame(rows, "storeTimestamp TIMESTAMP, body BINARY")
     made = success_rates(frame, status="$.status", good="ok", by="$.merchant", window="1 minute", late="0 seconds")
     found = [
         (row["start"].minute, row["group"], row["messages"], row["succeeded"], round(row["rate"], 3))
@@ -113,8 +113,9 @@ def test_finished_windows_become_messages(server, topic, pipeline, tmp_path):
     to = server.create(f"{topic}-rates")
     server.send(topic, ['{"status": "ok"}', '{"status": "failed"}'] * 3)
     server.send(topic, ['{"status": "ok"}'], after_s=5)  # moves the event time past the first windows
-    args = ["--window", "1 second", "--late", "0 seconds", "--checkpoint", str(tmp_path / "c")]
-    assert pipeline("rates", topic, "--to", to, *args)["read"] == 7
+    args = ["--window", "1 second", "--late", "0 seconds", "--time", "born", "--checkpoint", str(tmp_path / "c")]
+    found = pipeline("rates", topic, "--to", to, *args)
+    assert (found["read"], found["late"]) == (7, 0)
     rates = [json.loads(m.body) for m in server.messages(to)]
     assert sum(rate["messages"] for rate in rates) == 6
     assert sum(rate["succeeded"] for rate in rates) == 3
@@ -128,7 +129,7 @@ def test_orders_that_were_not_paid_in_time_are_reported(server, topic, pipeline,
     server.send(topic, ['{"order": "a"}', '{"order": "b"}', '{"order": "c"}'])
     server.send(payments, ['{"order": "a"}', '{"order": "nobody"}'])
     args = ["timeouts", topic, payments, "--to", to, "--timeout", "1", "--late", "0 seconds"]
-    args += ["--checkpoint", str(tmp_path / "c")]
+    args += ["--time", "born", "--checkpoint", str(tmp_path / "c")]
     first = pipeline(*args)
     assert (first["read"], first["sent"]) == (5, 1)
     assert [(m.keys, m.tags) for m in server.messages(to)] == [("a", "paid")]
@@ -154,6 +155,7 @@ def test_orders_that_were_not_paid_in_time_are_reported(server, topic, pipeline,
         (["rates", "{topic}", "--to", "{topic}", "--window", "long"], "long", 1),
         (["timeouts", "{topic}", "no-payments", "--to", "{topic}"], "topic no-payments does not exist", 2),
         (["timeouts", "{topic}", "{topic}", "--to", "{topic}", "--timeout", "0"], "--timeout", 2),
+        (["rates", "{topic}", "--to", "{topic}", "--time", "mine"], "--time mine: expected store or born", 2),
     ],
 )
 def test_mistakes_are_explained(topic, cli, tmp_path, args, text, code):

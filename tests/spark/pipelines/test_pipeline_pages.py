@@ -85,7 +85,8 @@ def payments(server) -> None:
     bodies = [json.dumps({"status": "ok" if n % 5 else "no", "merchant": f"m{n % 2}", "order": n}) for n in range(40)]
     server.send("payments", bodies[:20])
     # A window lasts five seconds. These messages are later than its end and its allowed lateness.
-    server.send("payments", bodies[20:], after_s=7)
+    server.broker_clock.ahead_ms += 7000
+    server.send("payments", bodies[20:])
 
 
 def outcomes(server) -> None:
@@ -94,7 +95,8 @@ def outcomes(server) -> None:
     server.send("orders", [json.dumps({"order": str(n)}) for n in range(5)])
     server.send("payments", [json.dumps({"order": str(n)}) for n in (0, 1, 3)])
     # An order times out when a message is younger than the order by three seconds and one.
-    server.send("orders", [json.dumps({"order": "5"})], after_s=5)
+    server.broker_clock.ahead_ms += 5000
+    server.send("orders", [json.dumps({"order": "5"})])
 
 
 def traced(server) -> None:

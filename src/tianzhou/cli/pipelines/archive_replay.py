@@ -349,7 +349,7 @@ def deduplicate(
     by: Annotated[
         str, typer.Option(help="What makes messages equal: id, keys, body, property:NAME or json:PATH.")
     ] = "id",
-    within: Annotated[str, typer.Option(help="How long messages are remembered.")] = "10 minutes",
+    within: Annotated[str, typer.Option(help="How long messages are remembered at least.")] = "10 minutes",
     most: Annotated[int, typer.Option(help="Most messages in a micro-batch.", min=1)] = 100_000,
     follow: FollowOption = False,
     delivery: DeliveryOption = None,
@@ -372,4 +372,5 @@ def deduplicate(
         return deduplicate(topics, topic, to, checkpoint, by=by, within=within, follow=follow, most=most)
 
     rows = run_query(start, "deduplicate", conf, cluster, delivered)
-    print_fields({"read": rows.count, "left_out": rows.count - rows.sent, "sent": rows.sent, "to": to}, output)
+    left_out = rows.count - rows.sent - rows.late
+    print_fields({"read": rows.count, "left_out": left_out, "late": rows.late, "sent": rows.sent, "to": to}, output)

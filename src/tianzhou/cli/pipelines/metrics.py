@@ -32,6 +32,7 @@ from tianzhou.cli.pipelines.command import (
 )
 from tianzhou.cli.progress import progress
 from tianzhou.cli.store.store_folder import time_of
+from tianzhou.errors import ConfigError
 from tianzhou.model.names import TRACE_TOPIC
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
     from tianzhou.pipelines.topics import Topics
 
 LateOption = Annotated[str, typer.Option(help="How much later than others a message may come and still count.")]
+
+TIMES = ("store", "born")
+TimeOption = Annotated[str, typer.Option(help="Whose time counts: store, the broker's, or born, the producer's.")]
 
 
 @app.command()
@@ -123,6 +127,7 @@ def rates(
     group_by: Annotated[str | None, typer.Option(help="JSON path of what to count separately.")] = None,
     window: Annotated[str, typer.Option(help="Length of a window.")] = "1 minute",
     late: LateOption = "10 seconds",
+    time: TimeOption = "store",
     follow: FollowOption = False,
     delivery: DeliveryOption = None,
     conf: ConfOption = None,
@@ -135,6 +140,7 @@ def rates(
     Example: tianzhou pipeline rates payments --to payment-rates --group-by '$.merchant' --checkpoint rates
     """
     delivered = delivery_of(delivery)
+    _check_time(time)
     ensure_topics([topic], cluster)
     ensure_target(to, cluster)
 
@@ -151,6 +157,7 @@ def rates(
             by=group_by,
             window=window,
             late=late,
+            time=time,
             follow=follow,
         )
 
@@ -167,6 +174,7 @@ def timeouts(
     key: Annotated[str, typer.Option(help="JSON path of the order's id, in both.")] = "$.order",
     timeout: Annotated[int, typer.Option(help="Seconds an order may stay unpaid.", min=1)] = 900,
     late: LateOption = "10 seconds",
+    time: TimeOption = "store",
     follow: FollowOption = False,
     delivery: DeliveryOption = None,
     conf: ConfOption = None,
@@ -179,6 +187,7 @@ def timeouts(
     Example: tianzhou pipeline timeouts orders payments --to outcomes --timeout 900 --checkpoint timeouts
     """
     delivered = delivery_of(delivery)
+    _check_time(time)
     ensure_topics([orders, payments], cluster)
     ensure_target(to, cluster)
 
@@ -186,10 +195,15 @@ def timeouts(
         from tianzhou.pipelines.order_timeouts import order_timeouts
 
         return order_timeouts(
-            topics, orders, payments, to, checkpoint, key=key, timeout_s=timeout, late=late, follow=follow
+            topics, orders, payments, to, checkpoint, key=key, timeout_s=timeout, late=late, time=time, follow=follow
         )
 
     _run("timeouts", start, to, cluster, delivered, conf, output)
+
+
+def _check_time(time: str) -> None:
+    if time not in TIMES:
+        raise ConfigError(f"--time {time}: expected {' or '.join(TIMES)}")
 
 
 def _run(
@@ -210,4 +224,4 @@ def _run(
     rows = run_query(start, name, conf, cluster, delivery, each=each)
     # A state with timers counts its timers as rows, too, which says nothing to people.
     open_windows = {"still_open": waiting} if name == "rates" else {}
-    print_fields({"read": rows.count, "sent": rows.sent, **open_windows, "to": to}, output)
+    print_fields({"read": rows.count, "sent": rows.sent, "late": rows.late, **open_windows, "to": to}, output)
