@@ -14,7 +14,14 @@ ODD_TIMES_MS = (253_402_300_800_000, 1_700_000_000_123_456, 2**62, 2**63 - 1, -(
 
 
 async def send_born(
-    namesrv: str, topic: str, born_timestamp_ms: int, body: bytes = b"odd", *, queue_id: int = 0, properties: str = ""
+    namesrv: str,
+    topic: str,
+    born_timestamp_ms: int,
+    body: bytes = b"odd",
+    *,
+    queue_id: int = 0,
+    properties: str = "",
+    sys_flag: int = 0,
 ) -> None:
     """Send a message with a producer's time of any value.
 
@@ -25,13 +32,14 @@ async def send_born(
         body: the body.
         queue_id: the queue.
         properties: the property string.
+        sys_flag: the flags, as of a compressed body.
     """
     async with RemotingClient() as client:
         route = Command(105, fields=write_header(105, topic=topic))
         broker: BrokerData = ROUTE.loads((await client.invoke(namesrv, route, 10_000)).body).broker_datas[0]
         header = write_header(
             RequestCode.SEND_MESSAGE_V2, producer_group="P", topic=topic, default_topic="TBW102",
-            default_topic_queue_nums=1, queue_id=queue_id, sys_flag=0, born_timestamp=born_timestamp_ms, flag=0,
+            default_topic_queue_nums=1, queue_id=queue_id, sys_flag=sys_flag, born_timestamp=born_timestamp_ms, flag=0,
             properties=properties,
         )  # fmt: skip
         request = Command(RequestCode.SEND_MESSAGE_V2, fields=header, body=body)

@@ -44,7 +44,7 @@ def options_of(
 
     Args:
         topics: the topics.
-        servers: options that say where they are and who asks; None leaves one out.
+        servers: options that say where they are, who asks, and what becomes of bodies; None leaves one out.
         environment: of the process.
         most: most messages in a micro-batch.
         skip_lost: go on when messages were deleted before they were archived.
@@ -96,7 +96,8 @@ class FewArchived:
     def __init__(self, options: ReadOptions, connect: Connect, folders: ArchiveFolders) -> None:
         self._options, self._connect, self._folders = options, connect, folders
         self._plan = StreamPlan(options, connect)
-        self._decode = partial(to_batches, compiled=CompiledColumns(ROWS, COLUMNS))
+        rules = options.row_rules
+        self._decode = partial(to_batches, compiled=CompiledColumns(ROWS, COLUMNS, rules=rules), rules=rules)
         self.done = Done()
         self._step = Step(0)
         self._last: Logged | None = None

@@ -7,6 +7,7 @@ they do is what `archive`, `dead_letters`, `replay` and `trace_figures` do.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -14,10 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 from tianzhou.errors import OffsetOutOfRange
 from tianzhou.model import Message, MessageExt, MessageQueue, PullStatus
 from tianzhou.model.names import KEYS, TAGS
+from tianzhou.wire.delivered import unreadable
 
 if TYPE_CHECKING:
     from tianzhou.client import Producer
     from tianzhou.client.consumer.pull.pull_consumer import PullConsumer
+
+logger = logging.getLogger(__name__)
 
 FEW: Final = 200_000
 """Messages up to which the client is done before Spark has begun."""
@@ -123,6 +127,20 @@ async def pages(consumer: PullConsumer, spans: Sequence[Span], tags: str | None 
             messages = [message for message in found.messages if message.queue_offset < span.end]
             yield Page(span.queue, at[span.queue] - begin, at[span.queue], messages)
         left = [span for span in left if at[span.queue] < span.end]
+
+
+def readable(messages: Sequence[MessageExt]) -> list[MessageExt]:
+    """Return the messages whose bodies can be unpacked, and log a warning about the others."""
+    found, failures = [], []
+    for message in messages:
+        failure = unreadable(message)
+        if failure is None:
+            found.append(message)
+        else:
+            failures.append(failure)
+    if failures:
+        logger.warning("%s. corruptBodies=skip: %d messages of this page are left out", failures[0], len(failures))
+    return found
 
 
 def row_of(message: MessageExt) -> dict[str, Any]:

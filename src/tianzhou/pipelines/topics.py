@@ -33,6 +33,7 @@ class Topics:
         secret_key: its secret.
         namespace: wraps the names of topics and groups.
         delivery: the sink's option of that name, None for its default.
+        corrupt_bodies: the source's option `corruptBodies`, None for its default.
         store: read the files of a store in this folder instead of asking brokers; writing goes to brokers as ever.
     """
 
@@ -47,6 +48,7 @@ class Topics:
         secret_key: str | None = None,
         namespace: str | None = None,
         delivery: str | None = None,
+        corrupt_bodies: str | None = None,
         store: str | None = None,
     ) -> None:
         self.spark = spark
@@ -58,7 +60,8 @@ class Topics:
             "secretKey": secret_key,
             "namespace": namespace,
         }
-        self._source = ("tianzhou", servers) if store is None else ("tianzhou_store", {"storePath": store})
+        name, where = ("tianzhou", servers) if store is None else ("tianzhou_store", {"storePath": store})
+        self._source = name, {**where, "corruptBodies": corrupt_bodies}
         self._sink = {**servers, "delivery": delivery}
 
     @property

@@ -16,6 +16,8 @@ from typing import Any, Final, TypeVar
 from tianzhou.errors import ConfigError, FilterSyntaxError
 from tianzhou.filter.tags import parse_tags
 from tianzhou.model.server_addresses import address_fault
+from tianzhou.model.timestamps import MAX_BORN_AHEAD_MS
+from tianzhou.spark.rows.rules import CORRUPT_BODIES, FAIL
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -30,6 +32,10 @@ TAGS_RULE: Final = "tags joined by ||, or * for all"
 _SPARKS_OWN: Final = frozenset({"path", "paths", "checkpointlocation", "queryname", "outputmode"})
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _SECRET: Final = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
+_DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|h|d)?", re.ASCII)
+_UNITS: Final = {None: 1, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+MOST_MS: Final = 1 << 53
+"""Maximum number of milliseconds in an option."""
 _RULES, _READ = "rules", "read"
 ACCESS_KEY_VARIABLE: Final = "TIANZHOU_ACCESS_KEY"
 SECRET_KEY_VARIABLE: Final = "TIANZHOU_SECRET_KEY"
@@ -245,6 +251,14 @@ def number(least: int) -> Callable[[str], int]:
     return convert
 
 
+def duration_ms(text: str) -> int:
+    """Milliseconds of a time like 500ms, 30s, 15m, 1h or 1d."""
+    found = _DURATION.fullmatch(text)
+    if found is None or (value := int(found[1]) * _UNITS[found[2]]) > MOST_MS:
+        raise ValueError(text)
+    return value
+
+
 def flag(text: str) -> bool:
     """`true` or `false`, in any case."""
     return {"true": True, "false": False}[text.lower()]
@@ -312,6 +326,17 @@ def _secret_key(raw: RawOptions) -> str | None:
 def _namespace_v2(raw: RawOptions) -> str | None:
     raw.either("namespace", "namespaceV2")
     return raw.read("namespaceV2", None, name)
+
+
+def max_born_ahead() -> int:
+    """A field for `maxBornAhead`, ms."""
+    rule = "a time like 1h or 1d, by which bornTimestamp may be later than storeTimestamp"
+    return option("maxBornAhead", rule, duration_ms, MAX_BORN_AHEAD_MS)
+
+
+def corrupt_bodies() -> str:
+    """A field for `corruptBodies`."""
+    return option("corruptBodies", " or ".join(CORRUPT_BODIES), one_of(*CORRUPT_BODIES), FAIL)
 
 
 @dataclass(frozen=True, slots=True)

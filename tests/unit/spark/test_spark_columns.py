@@ -12,6 +12,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 from records import QUEUE, record
 
 from tianzhou.errors import ConfigError, CorruptRecord
+from tianzhou.model.timestamps import raw_times
 from tianzhou.records.codec import Record, decode_record, encode_record
 from tianzhou.spark.rows import columns as columns_module
 from tianzhou.spark.rows.columns import to_batch, to_batches
@@ -38,6 +39,7 @@ def rows_of(records, **options):
 
 def expected_row(one: Record):
     properties = decode_properties(one.properties)
+    ahead = raw_times(one.born_timestamp, one.store_timestamp)
     return {
         "topic": "orders",
         "brokerName": "broker-a",
@@ -47,8 +49,8 @@ def expected_row(one: Record):
         "tags": properties.get("TAGS"),
         "keys": properties.get("KEYS"),
         "body": one.body,
-        "properties": properties,
-        "bornTimestamp": EPOCH + timedelta(milliseconds=one.born_timestamp),
+        "properties": properties | ahead,
+        "bornTimestamp": None if ahead else EPOCH + timedelta(milliseconds=one.born_timestamp),
         "storeTimestamp": EPOCH + timedelta(milliseconds=one.store_timestamp),
         "bornHost": host_text(one.born_host, one.born_port),
         "storeHost": host_text(one.store_host, one.store_port),

@@ -18,12 +18,13 @@ from records import QUEUE, record
 
 from spark_probe import has_compiled_rows
 from tianzhou.model import MessageQueue
-from tianzhou.model.timestamps import MAX_TIME_MS, MIN_TIME_MS, is_date, local_date, raw_times
+from tianzhou.model.timestamps import MAX_BORN_AHEAD_MS, MAX_TIME_MS, MIN_TIME_MS, is_date, local_date, raw_times
 from tianzhou.pipelines.archive_parts import NO_DAY, days
 from tianzhou.records.codec import encode_record
 from tianzhou.records.walk import read_item
 from tianzhou.spark.rows.columns import to_batch
 from tianzhou.spark.rows.compiled_columns import CompiledColumns
+from tianzhou.spark.rows.rules import DEFAULT_RULES, RowRules
 from tianzhou.spark.rows.schema import COLUMNS, arrow_schema, kafka_schema, row_schema
 from tianzhou.spark.sink.outgoing import message_of
 from tianzhou.spark.store.store_tables import tables
@@ -49,10 +50,12 @@ def rows_of(request: pytest.FixtureRequest) -> Any:
     if request.param == "compiled" and not has_compiled_rows():
         pytest.skip("rows were not compiled here")
 
-    def make(*records: Any, schema: Any = SCHEMA, columns: tuple[str, ...] = COLUMNS) -> list[dict[str, Any]]:
-        way = CompiledColumns(schema, columns) if request.param == "compiled" else None
+    def make(
+        *records: Any, schema: Any = SCHEMA, columns: tuple[str, ...] = COLUMNS, rules: RowRules = DEFAULT_RULES
+    ) -> list[dict[str, Any]]:
+        way = CompiledColumns(schema, columns, rules=rules) if request.param == "compiled" else None
         parts = [memoryview(b"".join(map(encode_record, records)))]
-        batch = to_batch(parts, QUEUE, schema, columns, compiled=way)
+        batch = to_batch(parts, QUEUE, schema, columns, compiled=way, rules=rules)
         batch.validate(full=True)
         return batch.to_pylist(maps_as_pydicts="strict")
 
@@ -79,7 +82,7 @@ def test_the_brokers_time_likewise(rows_of: Any, number: int) -> None:
 
 @pytest.mark.parametrize("number", DATES)
 def test_a_time_that_is_a_date_is_one(rows_of: Any, number: int) -> None:
-    (row,) = rows_of(record(born_timestamp=number))
+    (row,) = rows_of(record(born_timestamp=number, store_timestamp=max(number, 1_700_000_000_456)))
     epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
     assert row["bornTimestamp"].astimezone(dt.UTC) == epoch + dt.timedelta(milliseconds=number)
     assert row["properties"] == {"TAGS": "A"}
@@ -104,7 +107,67 @@ def test_a_date_is_one_in_every_time_zone(monkeypatch: pytest.MonkeyPatch, zone:
 @given(st.integers(-(2**70), 2**70))
 def test_there_is_a_date_or_a_number(number: int) -> None:
     found = local_date(number)
-    assert (found is None) == (not is_date(number)) == bool(raw_times(number, 0))
+    assert (found is None) == (not is_date(number)) == bool(raw_times(number, number))
+
+
+# --- producers' times ahead of the broker's
+
+STORED_MS = 1_700_000_000_456
+
+
+@pytest.mark.parametrize("ahead_ms", [0, 1, 3_600_000, MAX_BORN_AHEAD_MS])
+def test_a_clock_that_is_a_little_ahead_is_taken(rows_of: Any, ahead_ms: int) -> None:
+    (row,) = rows_of(record(born_timestamp=STORED_MS + ahead_ms))
+    assert round(row["bornTimestamp"].timestamp() * 1000) == STORED_MS + ahead_ms
+    assert row["properties"] == {"TAGS": "A"}
+
+
+@pytest.mark.parametrize("ahead_ms", [MAX_BORN_AHEAD_MS + 1, 40 * 365 * 86_400_000, MAX_TIME_MS - STORED_MS])
+def test_a_time_too_far_ahead_is_null_and_its_number_is_kept(rows_of: Any, ahead_ms: int) -> None:
+    before, row = rows_of(record(0), record(1, born_timestamp=STORED_MS + ahead_ms))
+    assert row["bornTimestamp"] is None
+    assert row["storeTimestamp"] == before["storeTimestamp"]
+    assert row["properties"] == {"TAGS": "A", "BORN_TIMESTAMP_MS": str(STORED_MS + ahead_ms)}
+
+
+def test_the_bound_is_an_option(rows_of: Any) -> None:
+    records = [record(n, born_timestamp=STORED_MS + n * 1000) for n in range(4)]
+    rows = rows_of(*records, rules=RowRules(max_born_ahead_ms=1000))
+    assert [row["bornTimestamp"] is None for row in rows] == [False, False, True, True]
+    rows = rows_of(record(born_timestamp=MAX_TIME_MS), rules=RowRules(max_born_ahead_ms=1 << 53))
+    assert rows[0]["bornTimestamp"].year == 9999
+
+
+def test_the_brokers_time_bounds_nothing_when_it_is_no_date(rows_of: Any) -> None:
+    (row,) = rows_of(record(born_timestamp=STORED_MS, store_timestamp=-(2**63)))
+    assert round(row["bornTimestamp"].timestamp() * 1000) == STORED_MS
+    assert row["properties"] == {"TAGS": "A", "STORE_TIMESTAMP_MS": str(-(2**63))}
+
+
+MOMENTS = st.one_of(
+    st.integers(-(2**63), 2**63 - 1),
+    st.sampled_from([*NO_DATES, *DATES]),
+    st.integers(-2 * MAX_BORN_AHEAD_MS, 2 * MAX_BORN_AHEAD_MS).map(lambda ahead_ms: STORED_MS + ahead_ms),
+)
+
+
+@given(
+    st.lists(st.tuples(MOMENTS, MOMENTS), min_size=1, max_size=4),
+    st.sampled_from([0, 1000, MAX_BORN_AHEAD_MS, 1 << 53]),
+)
+def test_rows_and_numbers_agree_with_the_rule_for_one_message(times: list[tuple[int, int]], ahead_ms: int) -> None:
+    """The compiled and the pure way, and `raw_times`."""
+    rules = RowRules(max_born_ahead_ms=ahead_ms)
+    records = [record(n, born_timestamp=born, store_timestamp=stored) for n, (born, stored) in enumerate(times)]
+    parts = [memoryview(b"".join(map(encode_record, records)))]
+    ways = [None, CompiledColumns(SCHEMA, COLUMNS, rules=rules)] if has_compiled_rows() else [None]
+    pure, *others = [to_batch(parts, QUEUE, SCHEMA, COLUMNS, compiled=way, rules=rules) for way in ways]
+    assert all(pure.equals(other) for other in others)
+    for (born, stored), row in zip(times, pure.to_pylist(maps_as_pydicts="strict"), strict=True):
+        numbers = raw_times(born, stored, ahead_ms)
+        assert row["properties"] == {"TAGS": "A"} | numbers
+        assert (row["bornTimestamp"] is None) == ("BORN_TIMESTAMP_MS" in numbers)
+        assert (row["storeTimestamp"] is None) == ("STORE_TIMESTAMP_MS" in numbers)
 
 
 def test_kafkas_headers_have_the_number_too(rows_of: Any) -> None:

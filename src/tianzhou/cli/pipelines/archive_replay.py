@@ -23,10 +23,12 @@ from tianzhou.cli.pipelines.clusters import Cluster, of_cluster
 from tianzhou.cli.pipelines.command import (
     CheckpointOption,
     ConfOption,
+    CorruptBodiesOption,
     DeliveryOption,
     FollowOption,
     StoreOption,
     app,
+    corrupt_bodies_of,
     delivery_of,
     on_spark,
     pair_of,
@@ -71,6 +73,7 @@ def archive(
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="An option of tianzhou_lake, as compactEvery=20; may be repeated."),
     ] = None,
+    corrupt_bodies: CorruptBodiesOption = "fail",
     store: StoreOption = None,
     on_sparks: SparkOption = False,
     conf: ConfOption = None,
@@ -85,7 +88,7 @@ def archive(
     options = _lake_of(table_format, lake or [])
     cluster.refuse_store(store)
     ensure_topics(topics, cluster, store)
-    wanted = ArchiveWanted(topics, to, checkpoint, most, skip_lost)
+    wanted = ArchiveWanted(topics, to, checkpoint, most, skip_lost, corrupt_bodies_of(corrupt_bodies))
     with nullcontext() if options is not None else folders_held(wanted) as folders:
         by_spark = folders is None or follow or on_sparks or conf or store is not None
         done = None if by_spark or folders is None else archive_few(wanted, folders, cluster)
@@ -129,7 +132,7 @@ def _archive_by_spark(
 
             def begin() -> StreamingQuery:
                 query = start(
-                    cluster.topics(spark, store=store),
+                    cluster.topics(spark, store=store, corrupt_bodies=wanted.corrupt_bodies),
                     wanted.topics,
                     wanted.to,
                     checkpoint=wanted.checkpoint,
@@ -255,6 +258,7 @@ def replay(
             help="Folder that keeps how far it is, so that an interrupted replay goes on; needed without --id."
         ),
     ] = None,
+    corrupt_bodies: CorruptBodiesOption = "fail",
     delivery: DeliveryOption = None,
     on_sparks: SparkOption = False,
     conf: ConfOption = None,
@@ -280,6 +284,7 @@ def replay(
         if checkpoint is None:
             raise ConfigError("--checkpoint is missing: a folder of this replay's own, or choose messages by --id")
         delivered = delivery_of(delivery)
+        corrupt = corrupt_bodies_of(corrupt_bodies, sends_bodies=True)
         first, last = time_of("--since", since), time_of("--until", until)
         if first is not None and last is not None and first >= last:
             raise ConfigError(f"--until {until} is not later than --since {since}")
@@ -288,7 +293,7 @@ def replay(
             ensure_target(target, cluster)
 
         needs = {"--spark": on_sparks, "--conf": conf, "--delivery exactly-once": delivered == "exactly-once"}
-        wanted = Wanted(topic, target, checkpoint, first, last, tags, where, rate)
+        wanted = Wanted(topic, target, checkpoint, first, last, tags, where, rate, corrupt)
         needed = next((name for name, asked in needs.items() if asked), None)
         done = replay_few(wanted, needed, cluster, output)
         sent = _replay_by_spark(wanted, conf, cluster, delivered, output) if done is None else done
@@ -325,7 +330,7 @@ def _replay_by_spark(
             rows(batch)
             report(passed(spans, batch.sources[0].endOffset), rows.sent)
 
-        run_query(start, "replay", conf, cluster, delivery, each=each, bar=False)
+        run_query(start, "replay", conf, cluster, delivery, each=each, corrupt_bodies=wanted.corrupt_bodies, bar=False)
     return rows.sent
 
 
@@ -351,6 +356,7 @@ def deduplicate(
     ] = "id",
     within: Annotated[str, typer.Option(help="How long messages are remembered at least.")] = "10 minutes",
     most: Annotated[int, typer.Option(help="Most messages in a micro-batch.", min=1)] = 100_000,
+    corrupt_bodies: CorruptBodiesOption = "fail",
     follow: FollowOption = False,
     delivery: DeliveryOption = None,
     conf: ConfOption = None,
@@ -363,6 +369,7 @@ def deduplicate(
     Example: tianzhou pipeline deduplicate orders --to orders-once --by keys --checkpoint once
     """
     delivered = delivery_of(delivery)
+    corrupt = corrupt_bodies_of(corrupt_bodies, sends_bodies=True)
     ensure_topics([topic], cluster)
     ensure_target(to, cluster)
 
@@ -371,6 +378,6 @@ def deduplicate(
 
         return deduplicate(topics, topic, to, checkpoint, by=by, within=within, follow=follow, most=most)
 
-    rows = run_query(start, "deduplicate", conf, cluster, delivered)
+    rows = run_query(start, "deduplicate", conf, cluster, delivered, corrupt_bodies=corrupt)
     left_out = rows.count - rows.sent - rows.late
     print_fields({"read": rows.count, "left_out": left_out, "late": rows.late, "sent": rows.sent, "to": to}, output)

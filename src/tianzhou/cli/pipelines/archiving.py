@@ -27,6 +27,7 @@ class ArchiveWanted:
         checkpoint: the folder that keeps how far it is; None for one below `to`.
         most: most messages in a micro-batch.
         skip_lost: go on when messages were deleted before they were archived.
+        corrupt_bodies: what becomes of a compressed body that cannot be unpacked: fail, null or skip.
     """
 
     topics: list[str]
@@ -34,6 +35,7 @@ class ArchiveWanted:
     checkpoint: str | None
     most: int
     skip_lost: bool
+    corrupt_bodies: str
 
 
 @contextmanager
@@ -83,7 +85,11 @@ def archive_few(wanted: ArchiveWanted, folders: ArchiveFolders, cluster: Cluster
     from tianzhou.pipelines.archive_log import UnknownForm
 
     options = p.options_of(
-        wanted.topics, cluster.source_options, os.environ, most=wanted.most, skip_lost=wanted.skip_lost
+        wanted.topics,
+        {**cluster.source_options, "corruptBodies": wanted.corrupt_bodies},
+        os.environ,
+        most=wanted.most,
+        skip_lost=wanted.skip_lost,
     )
     with interruptible():
         try:

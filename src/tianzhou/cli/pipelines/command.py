@@ -17,6 +17,7 @@ from tianzhou.cli.children import interruptible
 from tianzhou.cli.output import Output, OutputOption, print_fields, print_json, print_names, print_text
 from tianzhou.cli.progress import progress
 from tianzhou.errors import ConfigError, TianzhouError
+from tianzhou.spark.rows.rules import CORRUPT_BODIES, NULL
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,6 +51,12 @@ FollowOption = Annotated[
 ]
 StoreOption = Annotated[
     str | None, typer.Option("--store", help="Read the files of this store, and ask no broker for messages.")
+]
+CorruptBodiesOption = Annotated[
+    str,
+    typer.Option(
+        help="A compressed body that cannot be unpacked ends the query (fail), is null, or is left out (skip)."
+    ),
 ]
 DeliveryOption = Annotated[
     str | None, typer.Option(help="Of the sink: at-least-once or exactly-once; default: the sink's own.")
@@ -104,6 +111,7 @@ def run_query(
     shown: str = "read",
     each: Callable[[Any], None] = lambda _: None,
     *,
+    corrupt_bodies: str | None = None,
     bar: bool = True,
 ) -> Rows:
     """Run a streaming query to its end, with a bar of the rows it reads.
@@ -116,6 +124,7 @@ def run_query(
         delivery: the sink's; None for its default.
         shown: what the bar calls the rows.
         each: called with the progress of each micro-batch.
+        corrupt_bodies: the source's option `corruptBodies`; None for its default.
         bar: False when the caller has one.
 
     Raises:
@@ -132,7 +141,7 @@ def run_query(
                 rows(batch)
                 each(batch)
 
-            run(lambda: start(cluster.topics(spark, delivery=delivery)), count)
+            run(lambda: start(cluster.topics(spark, delivery=delivery, corrupt_bodies=corrupt_bodies)), count)
         return rows
 
     return on_spark(name, conf, work)
@@ -189,6 +198,23 @@ def delivery_of(text: str | None) -> str | None:
     """
     if text is not None and text not in DELIVERIES:
         raise ConfigError(f"--delivery {text}: expected {' or '.join(DELIVERIES)}")
+    return text
+
+
+def corrupt_bodies_of(text: str, *, sends_bodies: bool = False) -> str:
+    """The source's option `corruptBodies`.
+
+    Args:
+        text: the value of `--corrupt-bodies`.
+        sends_bodies: whether the bodies are sent again, which no null can be.
+
+    Raises:
+        ConfigError: there is no such value, or the pipeline cannot have it.
+    """
+    allowed = [one for one in CORRUPT_BODIES if one != NULL or not sends_bodies]
+    if text not in allowed:
+        why = "; a message without a body cannot be sent" if text == NULL else ""
+        raise ConfigError(f"--corrupt-bodies {text}: expected {' or '.join(allowed)}{why}")
     return text
 
 

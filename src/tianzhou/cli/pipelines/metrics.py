@@ -22,10 +22,12 @@ from tianzhou.cli.pipelines.clusters import Cluster, of_cluster
 from tianzhou.cli.pipelines.command import (
     CheckpointOption,
     ConfOption,
+    CorruptBodiesOption,
     DeliveryOption,
     FollowOption,
     StoreOption,
     app,
+    corrupt_bodies_of,
     delivery_of,
     on_spark,
     run_query,
@@ -128,6 +130,7 @@ def rates(
     window: Annotated[str, typer.Option(help="Length of a window.")] = "1 minute",
     late: LateOption = "10 seconds",
     time: TimeOption = "store",
+    corrupt_bodies: CorruptBodiesOption = "fail",
     follow: FollowOption = False,
     delivery: DeliveryOption = None,
     conf: ConfOption = None,
@@ -141,6 +144,7 @@ def rates(
     """
     delivered = delivery_of(delivery)
     _check_time(time)
+    corrupt = corrupt_bodies_of(corrupt_bodies)
     ensure_topics([topic], cluster)
     ensure_target(to, cluster)
 
@@ -161,7 +165,7 @@ def rates(
             follow=follow,
         )
 
-    _run("rates", start, to, cluster, delivered, conf, output)
+    _run("rates", start, to, cluster, delivered, conf, output, corrupt)
 
 
 @app.command()
@@ -175,6 +179,7 @@ def timeouts(
     timeout: Annotated[int, typer.Option(help="Seconds an order may stay unpaid.", min=1)] = 900,
     late: LateOption = "10 seconds",
     time: TimeOption = "store",
+    corrupt_bodies: CorruptBodiesOption = "fail",
     follow: FollowOption = False,
     delivery: DeliveryOption = None,
     conf: ConfOption = None,
@@ -188,6 +193,7 @@ def timeouts(
     """
     delivered = delivery_of(delivery)
     _check_time(time)
+    corrupt = corrupt_bodies_of(corrupt_bodies)
     ensure_topics([orders, payments], cluster)
     ensure_target(to, cluster)
 
@@ -198,7 +204,7 @@ def timeouts(
             topics, orders, payments, to, checkpoint, key=key, timeout_s=timeout, late=late, time=time, follow=follow
         )
 
-    _run("timeouts", start, to, cluster, delivered, conf, output)
+    _run("timeouts", start, to, cluster, delivered, conf, output, corrupt)
 
 
 def _check_time(time: str) -> None:
@@ -214,6 +220,7 @@ def _run(
     delivery: str | None,
     conf: list[str] | None,
     output: Output,
+    corrupt_bodies: str,
 ) -> None:
     waiting = 0
 
@@ -221,7 +228,7 @@ def _run(
         nonlocal waiting
         waiting = sum(state.numRowsTotal for state in batch.stateOperators)
 
-    rows = run_query(start, name, conf, cluster, delivery, each=each)
+    rows = run_query(start, name, conf, cluster, delivery, each=each, corrupt_bodies=corrupt_bodies)
     # A state with timers counts its timers as rows, too, which says nothing to people.
     open_windows = {"still_open": waiting} if name == "rates" else {}
     print_fields({"read": rows.count, "sent": rows.sent, "late": rows.late, **open_windows, "to": to}, output)

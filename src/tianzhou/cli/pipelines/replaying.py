@@ -11,6 +11,7 @@ from tianzhou.cli.output import Output
 from tianzhou.cli.pipelines.by_client import Client, condition, with_client
 from tianzhou.cli.pipelines.reporting import Report
 from tianzhou.errors import ConfigError
+from tianzhou.spark.rows.rules import SKIP
 
 if TYPE_CHECKING:
     from tianzhou.cli.pipelines.clusters import Cluster
@@ -31,6 +32,7 @@ class Wanted:
         tags: a tag expression; None for all.
         where: a condition of SQL; None for all.
         per_second: most messages in a second; None for as fast as can be.
+        corrupt_bodies: what becomes of a message whose body cannot be unpacked: fail or skip.
     """
 
     source: str
@@ -41,6 +43,7 @@ class Wanted:
     tags: str | None
     where: str | None
     per_second: int | None
+    corrupt_bodies: str
 
 
 def replay_few(wanted: Wanted, needs_spark: str | None, cluster: Cluster, output: Output) -> int | None:
@@ -110,6 +113,7 @@ async def _replayed(client: Client, wanted: Wanted, chosen: Callable[[MessageExt
                 tags=wanted.tags,
                 wanted=chosen,
                 pace=p.Pace(wanted.per_second),
+                skip_corrupt=wanted.corrupt_bodies == SKIP,
                 progress=report,
             )
 

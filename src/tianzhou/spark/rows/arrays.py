@@ -48,6 +48,14 @@ def strings(values: Sequence[bytes], kind: DataType) -> Array:
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(edges), content])
 
 
+def optional_strings(values: Sequence[bytes | None], kind: DataType) -> Array:
+    """Return a string or binary array of a few values, None as null."""
+    if None not in values:
+        return strings([value or b"" for value in values], kind)
+    valid = np.array([value is not None for value in values])
+    return strings([value or b"" for value in values], kind).take(slots(np.arange(len(values)), valid))
+
+
 def repeated(value: bytes, count: int, kind: DataType) -> Array:
     """One string or binary value, `count` times."""
     return strings([value], kind).take(slots(np.zeros(count, np.int64)))
@@ -99,6 +107,14 @@ def contained(array: Array, values: Array) -> Ints:
     return bits(function("is_in")(array, values))
 
 
+def present(array: Array) -> Ints:
+    """Which values of an array that begins at the beginning of its buffers are not null, as NumPy booleans."""
+    valid = array.buffers()[0]
+    if valid is None:
+        return np.ones(len(array), bool)
+    return np.unpackbits(np.frombuffer(valid, np.uint8), bitorder="little")[: len(array)].astype(bool)
+
+
 def bits(array: Array) -> Ints:
     """A boolean array that begins at the beginning of its buffers, as NumPy booleans; null is False."""
     valid, values = (np.frombuffer(buffer or b"", np.uint8) for buffer in array.buffers())
@@ -112,9 +128,7 @@ def text(array: Array) -> Array:
         return array.cast(pa.string())
     except pa.ArrowInvalid:
         values = [value and value.decode("utf-8", "replace").encode() for value in array.to_pylist()]
-        valid = np.array([value is not None for value in values])
-        filled = strings([value or b"" for value in values], pa.string())
-        return filled.take(slots(np.arange(len(values)), valid))
+        return optional_strings(values, pa.string())
 
 
 def are_dates(millis: Ints) -> Ints:
@@ -122,10 +136,20 @@ def are_dates(millis: Ints) -> Ints:
     return (millis >= MIN_TIME_MS) & (millis <= MAX_TIME_MS)
 
 
-def times(millis: Ints) -> Array:
-    """Return milliseconds since the epoch as Spark's TIMESTAMP; null for times outside the years 1 to 9999."""
+def are_born_dates(born: Ints, stored: Ints, max_ahead_ms: int) -> Ints:
+    """Return NumPy booleans of `tianzhou.model.timestamps.is_born_date` for times in ms since the epoch."""
+    dates, bounds = are_dates(born), are_dates(stored)
+    ahead = np.where(dates & bounds, born, 0) - np.where(dates & bounds, stored, 0)
+    return dates & (ahead <= max_ahead_ms)
+
+
+def times(millis: Ints, valid: Ints = None) -> Array:
+    """Return milliseconds since the epoch as Spark's TIMESTAMP; null where `valid` is False.
+
+    Without `valid`, times outside the years 1 to 9999 are null.
+    """
     millis = millis.astype(np.int64)
-    valid = are_dates(millis)
+    valid = are_dates(millis) if valid is None else valid
     if valid.all():
         return integers(millis * 1000, pa.timestamp("us", "UTC"))
     return integers(np.where(valid, millis, 0) * 1000, pa.timestamp("us", "UTC"), valid)

@@ -9,7 +9,7 @@ are made.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from copy import copy
 from functools import cached_property
 from typing import Any, Final
@@ -35,7 +35,9 @@ from tianzhou.repeats import Once
 from tianzhou.spark.rows import arrays
 from tianzhou.spark.rows.arrays import Array, DataType, Ints, pa
 from tianzhou.spark.rows.compiled_columns import CompiledColumns
+from tianzhou.spark.rows.makers import MAKERS
 from tianzhou.spark.rows.property_columns import PropertyColumns
+from tianzhou.spark.rows.rules import DEFAULT_RULES, FAIL, NULL, SKIP, RowRules
 from tianzhou.store.queues.multi_dispatch import is_light, offset_in
 from tianzhou.wire.batch import decode_batch
 from tianzhou.wire.compression import COMPRESSED, decompress
@@ -50,6 +52,8 @@ BODY_LIMIT: Final = 64 << 20
 BODIES_LIMIT: Final = 64 << 20
 """Maximum total size in bytes of the unpacked bodies of one batch of rows. A batch of one row has no maximum."""
 
+_NO_BODY: Final = b"\0"
+"""A body that no compression can unpack."""
 _HEAD: Final = numpy_type("size", "born_timestamp")
 _TAIL: Final = numpy_type("reconsume_times", "body_size")
 
@@ -60,13 +64,15 @@ class Records:
     Args:
         buffer: whole records, one behind the other.
         queue: where they are from; names them in errors.
+        rules: what becomes of values that no row can have.
 
     Raises:
         CorruptRecord: the bytes are no records.
     """
 
-    def __init__(self, buffer: bytes, queue: MessageQueue) -> None:
-        self.queue = queue
+    def __init__(self, buffer: bytes, queue: MessageQueue, rules: RowRules = DEFAULT_RULES) -> None:
+        self.queue: MessageQueue = queue
+        self.rules: RowRules = rules
         self._take(pa.py_buffer(buffer), self._walk(buffer))
         if self.has_batches:
             buffer = self._unwrap(buffer, self._starts)
@@ -76,7 +82,9 @@ class Records:
             raise self._corrupt(int(np.argmin(sound)))
 
     @classmethod
-    def at(cls, data: Any, starts: Ints, sizes: Ints, queue: MessageQueue) -> tuple[Records, Ints]:
+    def at(
+        cls, data: Any, starts: Ints, sizes: Ints, queue: MessageQueue, rules: RowRules = DEFAULT_RULES
+    ) -> tuple[Records, Ints]:
         """Records of a larger buffer, such as a mapped file, and which of them have that size and fit together.
 
         Inner batches are left as they are. Those that do not fit have to be dropped (`keep`) before any column is
@@ -87,9 +95,10 @@ class Records:
             starts: where each record begins, ascending.
             sizes: how long each should be: `OVERHEAD` at least, and no further than the next one or the buffer's end.
             queue: where they are from.
+            rules: see `Records`.
         """
         records = cls.__new__(cls)
-        records.queue = queue
+        records.queue, records.rules = queue, rules
         records._take(data, starts, sizes)
         return records, records._locate()
 
@@ -121,25 +130,25 @@ class Records:
                 parts.append(buffer[start : start + record.size])
                 continue
             first = record.queue_offset
-            body = record.body
-            if record.sys_flag & COMPRESSED:
-                body = self._unpack(body, record.sys_flag, first)
             try:
+                body = record.body
+                if record.sys_flag & COMPRESSED:
+                    body = decompress(body, record.sys_flag, BODY_LIMIT)
                 entries = decode_batch(body)
             except ProtocolError as error:
-                raise CorruptRecord(f"{self.queue}, offset {first}: {error}") from error
+                if self.rules.corrupt_bodies == FAIL:
+                    raise CorruptRecord(f"{self.queue}, offset {first}: {error}") from error
+                # One row whose body is damaged: how many messages the batch had is not known.
+                record.sys_flag = record.sys_flag & ~INNER_BATCH_BITS | COMPRESSED
+                record.body = _NO_BODY
+                parts.append(encode_record(record))
+                continue
             record.sys_flag &= ~(INNER_BATCH_BITS | COMPRESSED)
             for step, (flag, content, properties) in enumerate(entries):
                 record.flag, record.body, record.properties = flag, bytes(content), bytes(properties)
                 record.queue_offset = first + step
                 parts.append(encode_record(record))
         return b"".join(parts)
-
-    def _unpack(self, body: bytes, sys_flag: int, queue_offset: int) -> bytes:
-        try:
-            return decompress(body, sys_flag, BODY_LIMIT)
-        except ProtocolError as error:
-            raise CorruptRecord(f"{self.queue}, offset {queue_offset}: {error}") from error
 
     def _locate(self) -> Ints:
         """Find the parts of each record; which of them add up, as NumPy booleans."""
@@ -183,7 +192,7 @@ class Records:
         for name in ("_starts", "_head", "_tail", "_ends", "_born", "_stored_at", "_store", "_body", "_body_end",
                      "_topic", "_properties"):  # fmt: skip
             setattr(self, name, getattr(self, name)[mask])
-        for name in ("pairs", "odd_times"):
+        for name in ("pairs", "odd_times", "bodies"):
             self.__dict__.pop(name, None)
 
     def halves(self) -> tuple[Records, Records]:
@@ -242,24 +251,28 @@ class Records:
         return PropertyColumns(self.pairs_as_stored())
 
     def born_times(self) -> Array:
-        """Return the producers' times of the messages; null for times that are no dates."""
+        """Return the producers' times; null for times that are no dates or too far ahead of the brokers' times."""
         self.odd_times  # noqa: B018 - logs them
-        return arrays.times(self.fixed("born_timestamp"))
+        return arrays.times(self.fixed("born_timestamp"), self._born_dates())
+
+    def _born_dates(self) -> Ints:
+        born, stored = self.fixed("born_timestamp"), self.store_stamps()
+        return arrays.are_born_dates(born, stored, self.rules.max_born_ahead_ms)
 
     @cached_property
     def odd_times(self) -> Ints:
-        """Rows of messages with a time that is no date. The first batch of a queue with such rows logs a warning."""
+        """Rows of messages with a time that is null. The first batch of a queue with such rows logs a warning."""
         born, stored = self.fixed("born_timestamp"), self.store_stamps()
-        odd = np.flatnonzero(~(arrays.are_dates(born) & arrays.are_dates(stored)))
+        odd = np.flatnonzero(~(self._born_dates() & arrays.are_dates(stored)))
         if len(odd) and _odd_times_said.first(self.queue):
             first = int(odd[0])
             _log.warning(
-                "%s, offset %d: bornTimestamp=%d and storeTimestamp=%d are not both in the years 1 to 9999, as of %d "
-                "messages of this batch; a time outside of them is null in rows, and its number is in properties as "
-                "%s or %s; set the clock of the producer (bornHost) or of the broker (storeHost); this is logged once "
-                "for each queue in a process",
-                self.queue, int(self.fixed("queue_offset")[first]), int(born[first]), int(stored[first]), len(odd),
-                BORN_TIMESTAMP_MS, STORE_TIMESTAMP_MS,
+                "%s, offset %d: bornTimestamp=%d and storeTimestamp=%d are not both in the years 1 to 9999, or the "
+                "former is later by more than maxBornAhead=%dms, as of %d messages of this batch; such a time is null "
+                "in rows, and its number is in properties as %s or %s; set the clock of the producer (bornHost) or of "
+                "the broker (storeHost); this is logged once for each queue in a process",
+                self.queue, int(self.fixed("queue_offset")[first]), int(born[first]), int(stored[first]),
+                self.rules.max_born_ahead_ms, len(odd), BORN_TIMESTAMP_MS, STORE_TIMESTAMP_MS,
             )  # fmt: skip
         return odd
 
@@ -269,18 +282,20 @@ class Records:
         if not len(odd):
             return self.pairs.maps(kind)
         born, stored, strings = self.fixed("born_timestamp"), self.store_stamps(), self.pairs_as_stored()
+        ahead = self.rules.max_born_ahead_ms
         longer = [
             # Old brokers append no separator to the last pair. An empty pair does no harm.
-            strings[row].as_py() + b"\x02" + encode_properties(raw_times(int(born[row]), int(stored[row])))
+            strings[row].as_py() + b"\x02" + encode_properties(raw_times(int(born[row]), int(stored[row]), ahead))
             for row in odd.tolist()
         ]
         return PropertyColumns(arrays.replaced(strings, odd, arrays.strings(longer, pa.binary()))).maps(kind)
 
+    @cached_property
     def bodies(self) -> Array:
-        """Return the unpacked bodies.
+        """The unpacked bodies; null for bodies that cannot be unpacked, unless these end the query.
 
         Raises:
-            CorruptRecord: one cannot be unpacked.
+            CorruptRecord: one cannot be unpacked, and `corrupt_bodies` is FAIL.
             BodiesTooLarge: the unpacked bodies of several messages are larger than a batch of rows may be.
         """
         bodies = self.stored_bodies()
@@ -288,17 +303,44 @@ class Records:
         if not len(packed):
             return bodies
         flags, offsets = self._head["sys_flag"].tolist(), self._head["queue_offset"].tolist()
-        unpacked: list[bytes] = []
+        unpacked: list[bytes | None] = []
+        failures: list[str] = []
         room_bytes = BODIES_LIMIT
         for row in packed.tolist():
-            unpacked.append(self._unpack(bodies[row].as_py(), flags[row], offsets[row]))
-            room_bytes -= len(unpacked[-1])
+            try:
+                body = decompress(bodies[row].as_py(), flags[row], BODY_LIMIT)
+            except ProtocolError as error:
+                failures.append(f"{self.queue}, offset {offsets[row]}: {error}")
+                if self.rules.corrupt_bodies == FAIL:
+                    raise CorruptRecord(failures[0]) from error
+                unpacked.append(None)
+                continue
+            unpacked.append(body)
+            room_bytes -= len(body)
             if room_bytes < 0 and len(self) > 1:
                 raise BodiesTooLarge(
                     f"{self.queue}: the bodies of {len(self)} messages from offset {offsets[0]} on unpack to more than "
                     f"{BODIES_LIMIT} bytes"
                 )
-        return arrays.replaced(bodies, packed, arrays.strings(unpacked, pa.binary()))
+        if failures:
+            _log.warning(
+                "%s. corruptBodies=%s: %d of %d bodies of this batch cannot be unpacked and are %s",
+                failures[0], self.rules.corrupt_bodies, len(failures), len(self),
+                "null" if self.rules.corrupt_bodies == NULL else "left out with their rows",
+            )  # fmt: skip
+        return arrays.replaced(bodies, packed, arrays.optional_strings(unpacked, pa.binary()))
+
+    def skip_corrupt(self) -> None:
+        """Drop the records whose bodies cannot be unpacked; before any other column is built.
+
+        Raises:
+            BodiesTooLarge: see `bodies`.
+        """
+        bodies = self.bodies
+        if bodies.null_count:
+            rows = np.flatnonzero(arrays.present(bodies))
+            self.keep(arrays.present(bodies))
+            self.__dict__["bodies"] = bodies.take(arrays.slots(rows))
 
     def store_times(self) -> Array:
         """Return the broker's store times of the messages; null for times that are no dates."""
@@ -342,71 +384,6 @@ def _host(value: bytes) -> tuple[bytes, int]:
     return value[:-4], NUMBER.unpack(value[-4:])[0]
 
 
-Maker = Callable[[Records, DataType], Array]
-
-
-def _body(records: Records, kind: DataType) -> Array:
-    bodies = records.bodies()
-    return arrays.text(bodies) if pa.types.is_string(kind) else bodies
-
-
-def _broker_name(records: Records, kind: DataType) -> Array:
-    name = records.queue.broker_name
-    # A store does not say whose it is.
-    return arrays.repeated(name.encode(), len(records), kind) if name else pa.nulls(len(records), kind)
-
-
-def _queue_id(records: Records, kind: DataType) -> Array:
-    return arrays.integers(np.full(len(records), records.queue.queue_id, np.int32), kind)
-
-
-def _key(records: Records, kind: DataType) -> Array:
-    """What Kafka's key is for: equal ones are in one queue, by the sharding key; else what a message is found by."""
-    both = arrays.function("coalesce")(records.pairs.column(names.SHARDING_KEY), records.pairs.column(names.KEYS))
-    return both.cast(kind)
-
-
-def _headers(records: Records, kind: DataType) -> Array:
-    pairs = records.properties(pa.map_(pa.string(), pa.string()))
-    shape = kind.value_type
-    made = pa.StructArray.from_arrays(
-        [pairs.keys.cast(shape.field(0).type), pairs.items.cast(shape.field(1).type)], fields=list(shape)
-    )
-    return pa.ListArray.from_arrays(pairs.offsets, made, type=kind)
-
-
-STORED: Final = 1
-"""Kafka's `timestampType` of a time that the broker has set."""
-
-
-def _fixed(name: str) -> Maker:
-    return lambda records, kind: arrays.integers(records.fixed(name), kind)
-
-
-MAKERS: Final[Mapping[str, Maker]] = {
-    "topic": lambda records, kind: arrays.repeated(records.queue.topic.encode(), len(records), kind),
-    "brokerName": _broker_name,
-    "queueId": _queue_id,
-    "queueOffset": _fixed("queue_offset"),
-    "msgId": lambda records, kind: records.message_ids(),
-    "tags": lambda records, kind: records.pairs.column(names.TAGS),
-    "keys": lambda records, kind: records.pairs.column(names.KEYS),
-    "body": _body,
-    "properties": lambda records, kind: records.properties(kind),
-    "bornTimestamp": lambda records, kind: records.born_times(),
-    "storeTimestamp": lambda records, kind: records.store_times(),
-    "bornHost": lambda records, kind: records.born_hosts(),
-    "storeHost": lambda records, kind: records.store_hosts(),
-    "reconsumeTimes": _fixed("reconsume_times"),
-    "sysFlag": _fixed("sys_flag"),
-    "physicalOffset": _fixed("physical_offset"),
-    "key": _key,
-    "timestampType": lambda records, kind: arrays.integers(np.full(len(records), STORED, np.int32), kind),
-    "headers": _headers,
-}
-"""How each column of the row schema is made."""
-
-
 def to_batch(
     buffer: bytes | list[bytes | memoryview],
     queue: MessageQueue,
@@ -417,6 +394,7 @@ def to_batch(
     end: int | None = None,
     tags: frozenset[str] = frozenset(),
     compiled: CompiledColumns | None = None,
+    rules: RowRules = DEFAULT_RULES,
 ) -> RecordBatch:
     """Return the records of a buffer as one batch.
 
@@ -428,22 +406,26 @@ def to_batch(
         start: first offset wanted; earlier records are dropped.
         end: offset after the last one wanted, None for no bound.
         tags: tags to keep; empty keeps all. Brokers compare hashes only, so the text is compared here.
-        compiled: makes batches of plain records, of this schema and these tags; None makes all of them here.
+        compiled: makes batches of plain records, of this schema, these tags and these rules; None makes all of them
+            here.
+        rules: what becomes of values that no row can have.
 
     Raises:
-        CorruptRecord: the bytes are no records, or a body cannot be unpacked.
+        CorruptRecord: the bytes are no records, or a body cannot be unpacked and `rules` make that an error.
         BodiesTooLarge: the unpacked bodies exceed `BODIES_LIMIT`; `to_batches` returns several batches instead.
     """
     if compiled is not None and not is_light(queue.topic):
         made = compiled.walked(buffer if isinstance(buffer, list) else [buffer], queue, start, end)
         if made is not None:
             return made
-    return made_of(_within(buffer, queue, start, end), schema, columns, tags)
+    return made_of(_within(buffer, queue, start, end, rules), schema, columns, tags)
 
 
-def _within(buffer: bytes | list[bytes | memoryview], queue: MessageQueue, start: int, end: int | None) -> Records:
+def _within(
+    buffer: bytes | list[bytes | memoryview], queue: MessageQueue, start: int, end: int | None, rules: RowRules
+) -> Records:
     """Return the records of a buffer whose offsets are in a range."""
-    records = Records(b"".join(buffer) if isinstance(buffer, list) else buffer, queue)
+    records = Records(b"".join(buffer) if isinstance(buffer, list) else buffer, queue, rules)
     if is_light(queue.topic):
         records.renumber(records.light_offsets())
     offsets = records.fixed("queue_offset")
@@ -463,15 +445,19 @@ def to_batches(
     end: int | None = None,
     tags: frozenset[str] = frozenset(),
     compiled: CompiledColumns | None = None,
+    rules: RowRules = DEFAULT_RULES,
 ) -> Iterable[RecordBatch]:
     """Return the records of a buffer as one batch, or as several when the unpacked bodies exceed `BODIES_LIMIT`.
 
     Arguments and errors are those of `to_batch`, except `BodiesTooLarge`. The buffer is not read after the return.
     """
     try:
-        return (to_batch(buffer, queue, schema, columns, start=start, end=end, tags=tags, compiled=compiled),)
+        batch = to_batch(
+            buffer, queue, schema, columns, start=start, end=end, tags=tags, compiled=compiled, rules=rules
+        )
     except BodiesTooLarge:
-        return _in_parts(_within(buffer, queue, start, end), schema, columns, tags)
+        return _in_parts(_within(buffer, queue, start, end, rules), schema, columns, tags)
+    return (batch,)
 
 
 def _in_parts(
@@ -495,6 +481,8 @@ def made_of(
         matching = arrays.contained(records.pairs.column(names.TAGS), wanted)
         if not matching.all():
             records.keep(matching)
+    if records.rules.corrupt_bodies == SKIP and "body" in columns:
+        records.skip_corrupt()
     made = [MAKERS[name](records, field.type) for name, field in zip(columns, schema, strict=True)]
     batch: RecordBatch = pa.RecordBatch.from_arrays(made, schema=schema)
     return batch

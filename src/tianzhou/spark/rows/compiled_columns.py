@@ -16,6 +16,7 @@ from pyarrow import RecordBatch, Schema
 from tianzhou.model import MessageQueue
 from tianzhou.spark.rows import _rows, arrays
 from tianzhou.spark.rows.arrays import Array, DataType, Ints, pa
+from tianzhou.spark.rows.rules import DEFAULT_RULES, RowRules
 
 _LOW, _HIGH = -(1 << 63), (1 << 63) - 1
 _STEP: Final = 1024
@@ -29,9 +30,17 @@ class CompiledColumns:
         schema: names and types of the batches.
         columns: the column of the row schema behind each field.
         tags: tags that all rows should have; empty for any. Who selected the records compared hashes only.
+        rules: what becomes of values that no row can have; records with such values are not plain.
     """
 
-    def __init__(self, schema: Schema, columns: tuple[str, ...], tags: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        schema: Schema,
+        columns: tuple[str, ...],
+        tags: frozenset[str] = frozenset(),
+        rules: RowRules = DEFAULT_RULES,
+    ) -> None:
+        self._ahead_ms = rules.max_born_ahead_ms
         self._schema = schema
         self._columns = columns
         self._kinds = dict(zip(columns, (field.type for field in schema), strict=True))
@@ -61,7 +70,9 @@ class CompiledColumns:
         if self._fill is None:
             return None
         high = _HIGH if high is None else high
-        return self._batch(self._fill(parts, None, None, None, 0, 0, b"", low, high, self._wanted), queue)
+        return self._batch(
+            self._fill(parts, None, None, None, 0, 0, b"", low, high, self._wanted, self._ahead_ms), queue
+        )
 
     def placed(
         self, data: Any, starts: Ints, sizes: Ints, offsets: Ints, position: int, queue: MessageQueue
@@ -79,7 +90,8 @@ class CompiledColumns:
         if self._fill is None:
             return None
         expected = queue.queue_id, queue.topic.encode(), _LOW, _HIGH
-        return self._batch(self._fill(data, starts, sizes, offsets, position, *expected, self._wanted), queue)
+        filled = self._fill(data, starts, sizes, offsets, position, *expected, self._wanted, self._ahead_ms)
+        return self._batch(filled, queue)
 
     def _batch(self, filled: tuple[int, list[Any]] | None, queue: MessageQueue) -> RecordBatch | None:
         if filled is None:

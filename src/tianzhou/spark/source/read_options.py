@@ -5,7 +5,6 @@ Names and defaults follow Spark's own Kafka source where both have the notion. H
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +15,7 @@ from tianzhou.filter import check_whole
 from tianzhou.filter.tags import parse_tags
 from tianzhou.spark import option_values as values
 from tianzhou.spark.option_values import BATCH, STREAM, RawOptions, ServerOptions, count, option, several, switch
+from tianzhou.spark.rows.rules import RowRules
 from tianzhou.spark.source.offsets import EARLIEST, LATEST
 from tianzhou.spark.source.positions import (
     AT_LATEST,
@@ -35,8 +35,6 @@ ROCKETMQ: Final = "rocketmq"
 KAFKA: Final = "kafka"
 DEFAULT_GROUP: Final = "tianzhou-spark"
 
-_DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|h|d)?", re.ASCII)
-_UNITS: Final = {None: 1, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _TIMES_PER_QUEUE: Final = 'or by queue {"topic": {"broker": {"0": 1700000000000}}}'
 
 
@@ -68,13 +66,6 @@ class Where:
     def has(self, mark: int) -> bool:
         """Whether it is EARLIEST or LATEST, of all queues or of one."""
         return self.mark == mark or (self.offsets is not None and holds(self.offsets, mark))
-
-
-def _duration(text: str) -> int:
-    found = _DURATION.fullmatch(text)
-    if found is None:
-        raise ValueError(text)
-    return int(found[1]) * _UNITS[found[2]]
 
 
 def _sql(raw: RawOptions) -> str | None:
@@ -163,6 +154,8 @@ class ReadOptions(ServerOptions):
         include_slowest_timestamp: whether the rows of a stream have the column `slowestTimestamp`.
         kafka_columns: whether the row schema is that of Spark's Kafka source.
         include_headers: whether that one has the column `headers`.
+        max_born_ahead_ms: ms by which the producer's time may be later than the broker's; later times are null.
+        corrupt_bodies: what becomes of a compressed body that cannot be unpacked, see `rows.rules`.
         tags: a tag expression; `*` for all.
         sql: an SQL92 expression over properties instead of tags, evaluated by the broker; None for all.
         filter_pushdown: whether a batch read takes conditions of its query and reads only what they need.
@@ -189,7 +182,7 @@ class ReadOptions(ServerOptions):
     max_offsets_per_trigger: int | None = count("maxOffsetsPerTrigger", None, "; streams only")
     min_offsets_per_trigger: int | None = count("minOffsetsPerTrigger", None, "; streams only")
     max_trigger_delay_ms: int = option(
-        "maxTriggerDelay", "a time like 500ms, 30s, 15m or 1h; streams only", _duration, 15 * 60_000
+        "maxTriggerDelay", "a time like 500ms, 30s, 15m or 1h; streams only", values.duration_ms, 15 * 60_000
     )
     min_partitions: int = count("minPartitions", 0)
     max_records_per_partition: int = count("maxRecordsPerPartition", 0)
@@ -199,6 +192,8 @@ class ReadOptions(ServerOptions):
     include_slowest_timestamp: bool = switch("includeSlowestTimestamp", False, "; true for streams only")
     kafka_columns: bool = several({"columns": COLUMNS_RULE, "includeHeaders": HEADERS_RULE}, kafka_columns)
     include_headers: bool = several({}, include_headers)
+    max_born_ahead_ms: int = values.max_born_ahead()
+    corrupt_bodies: str = values.corrupt_bodies()
     tags: str = option("tags", values.TAGS_RULE, values.tags, "*")
     sql: str | None = several({"sql": "an SQL92 expression over properties, like price > 10 AND TAGS = 'paid'"}, _sql)
     filter_pushdown: bool = switch("filterPushdown", False, "; true for batch reads only")
@@ -210,6 +205,11 @@ class ReadOptions(ServerOptions):
     def wanted_tags(self) -> frozenset[str]:
         """The tags to keep; empty keeps all."""
         return parse_tags(self.tags).tags
+
+    @property
+    def row_rules(self) -> RowRules:
+        """What becomes of values that no row can have."""
+        return RowRules(self.max_born_ahead_ms, self.corrupt_bodies)
 
     @property
     def filtered(self) -> bool:

@@ -86,7 +86,9 @@ class _SpanReader(Pickled):
         from tianzhou.spark.rows.compiled_columns import CompiledColumns
 
         reader = self._connect(self._options)
-        decode = partial(to_batches, compiled=CompiledColumns(self._schema, self._columns, self._options.wanted_tags))
+        rules = self._options.row_rules
+        compiled = CompiledColumns(self._schema, self._columns, self._options.wanted_tags, rules)
+        decode = partial(to_batches, compiled=compiled, rules=rules)
         for span in partition.spans:
             batches = read_span(reader, span, self._options, self._schema, self._columns, decode)
             if not self._places:

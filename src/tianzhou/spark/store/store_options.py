@@ -191,6 +191,8 @@ class StoreOptions:
         include_metadata: whether it has id, hosts, deliveries, flags and place in the log.
         kafka_columns: whether the row schema is that of Spark's Kafka source.
         include_headers: whether that one has the column `headers`.
+        max_born_ahead_ms: ms by which the producer's time may be later than the broker's; later times are null.
+        corrupt_bodies: what becomes of a compressed body that cannot be unpacked, see `rows.rules`.
         min_partitions: how many tasks are wanted at least, 0 for as many as the work is worth.
         max_records_per_partition: most messages in a task, 0 for no bound.
         max_offsets_per_trigger: most messages in a micro-batch, None for no bound.
@@ -231,6 +233,8 @@ class StoreOptions:
     include_metadata: bool = switch("includeMetadata", False)
     kafka_columns: bool = several({"columns": COLUMNS_RULE, "includeHeaders": HEADERS_RULE}, kafka_columns)
     include_headers: bool = several({}, include_headers)
+    max_born_ahead_ms: int = option_values.max_born_ahead()
+    corrupt_bodies: str = option_values.corrupt_bodies()
     min_partitions: int = count("minPartitions", 0)
     max_records_per_partition: int = count("maxRecordsPerPartition", 0)
     max_offsets_per_trigger: int | None = count("maxOffsetsPerTrigger", None, "; streams only")

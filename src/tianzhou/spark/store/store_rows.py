@@ -26,6 +26,7 @@ from tianzhou.spark.rows import arrays
 from tianzhou.spark.rows.arrays import Ints, pa
 from tianzhou.spark.rows.columns import Records, made_of
 from tianzhou.spark.rows.compiled_columns import CompiledColumns
+from tianzhou.spark.rows.rules import DEFAULT_RULES, RowRules
 from tianzhou.spark.source.offsets import DataLoss, Loss, Span
 from tianzhou.spark.store.mapped_files import Units
 from tianzhou.spark.store.store_files import StoreFiles, place_text
@@ -56,6 +57,7 @@ class Wanted:
         key: only messages with this key or unique key; None for all.
         verify_crc: compare bodies with their CRC.
         fail_on_data_loss: whether a message that is not there or damaged is an error, or skipped with a warning.
+        rules: what becomes of values that no row can have.
     """
 
     schema: Schema
@@ -64,6 +66,7 @@ class Wanted:
     key: str | None = None
     verify_crc: bool = False
     fail_on_data_loss: bool = True
+    rules: RowRules = DEFAULT_RULES
 
 
 class RowReader:
@@ -84,7 +87,8 @@ class RowReader:
         self._codes = np.array([tags_code(tag) for tag in sorted(self._tags)], np.int64)
         # To compare CRCs or keys, the records have to be looked at first.
         at_once = not wanted.verify_crc and wanted.key is None
-        self._compiled = CompiledColumns(wanted.schema, wanted.columns, self._tags) if at_once else None
+        rules = wanted.rules
+        self._compiled = CompiledColumns(wanted.schema, wanted.columns, self._tags, rules) if at_once else None
         self._losses: list[Loss] = []
         self.lost = 0
 
@@ -255,7 +259,9 @@ class RowReader:
 
     def _records(self, queue: MessageQueue, start: int, mapped: Any, units: Units) -> tuple[Records, Ints]:
         """The records of units that are what their queue says, and which units those are."""
-        records, good = Records.at(mapped.data, units.physical - start, units.size, self._named(queue))
+        records, good = Records.at(
+            mapped.data, units.physical - start, units.size, self._named(queue), self._wanted.rules
+        )
         if not good.all():
             records.keep(good)
         rows = np.flatnonzero(good)
@@ -291,7 +297,8 @@ class RowReader:
 
     def _made(self, records: Records, span: Span) -> RecordBatch:
         if records.has_batches:
-            records = Records(b"".join(records.record(row) for row in range(len(records))), records.queue)
+            parts = b"".join(records.record(row) for row in range(len(records)))
+            records = Records(parts, records.queue, records.rules)
             offsets = records.fixed("queue_offset")
             inside = (offsets >= span.start) & (offsets < span.end)
             if not inside.all():

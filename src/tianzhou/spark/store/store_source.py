@@ -18,6 +18,7 @@ from tianzhou.errors import ConfigError, StoreUnreadable
 from tianzhou.model import MessageQueue
 from tianzhou.spark.option_values import BATCH, STREAM
 from tianzhou.spark.pickling import Pickled
+from tianzhou.spark.rows.rules import RowRules
 from tianzhou.spark.rows.schema import arrow_schema, columns_of, schema_of
 from tianzhou.spark.source import marks as m
 from tianzhou.spark.source import offsets
@@ -122,7 +123,13 @@ class _SpanReader(Pickled):
 
         options = self._options
         wanted = Wanted(
-            self._schema, self._columns, options.tags, options.key, options.verify_crc, options.fail_on_data_loss
+            self._schema,
+            self._columns,
+            options.tags,
+            options.key,
+            options.verify_crc,
+            options.fail_on_data_loss,
+            RowRules(options.max_born_ahead_ms, options.corrupt_bodies),
         )
         try:
             store = _open(options, partition.more)

@@ -104,6 +104,6 @@ def _batch(records: Records, topic: str, queue_id: int) -> Any:
         "storeTimestamp": records.store_times(),
         "storeHost": records.store_hosts(),
         "properties": records.properties(kinds["properties"]),
-        "body": records.bodies(),
+        "body": records.bodies,
     }
     return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)

@@ -12,6 +12,7 @@ from written_store import TOPIC, copied, cut, flip, offsets_of, rows_of, schema_
 
 from tianzhou._hot.records import UNIT
 from tianzhou.model import MessageQueue
+from tianzhou.spark.rows.rules import NULL, SKIP, RowRules
 from tianzhou.spark.rows.schema import arrow_schema, columns_of
 from tianzhou.spark.source.offsets import DataLoss, Span
 from tianzhou.spark.store.store_files import StoreFiles
@@ -164,3 +165,18 @@ def test_units_of_other_records_are_not_believed(new_store):
     shutil.copytree(other.root / "commitlog", store.root / "commitlog")
     files = StoreFiles(store.root)
     assert files.bounds(files.queues([TOPIC])) == {MessageQueue(TOPIC, "store", 0): (0, 0)}
+
+
+def test_a_body_that_is_not_packed_is_null_or_left_out_when_asked(store, caplog):
+    store.add(5)
+    store.add(1, body=b"was never packed", sys_flag=COMPRESSED)
+    store.add(5)
+    files = StoreFiles(store.root)
+    columns = "queueOffset LONG, body STRING"
+    with pytest.raises(DataLoss, match=f"1 message of {TOPIC}@store:0 from offset 5 to 5 is lost: "):
+        rows_of(files, columns=columns)
+    rows = rows_of(files, columns=columns, rules=RowRules(corrupt_bodies=NULL))
+    assert [row["body"] is None for row in rows] == [n == 5 for n in range(11)]
+    rows = rows_of(files, columns=columns, rules=RowRules(corrupt_bodies=SKIP))
+    assert offsets_of(rows) == [n for n in range(11) if n != 5]
+    assert f"{TOPIC}@" in caplog.text

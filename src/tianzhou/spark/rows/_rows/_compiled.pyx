@@ -3,7 +3,7 @@
 
 What `tianzhou.spark.rows.columns` makes of the same bytes with NumPy and Arrow is what this makes, or nothing: with the first
 record that is not plain `fill` gives up, and the batch is made there. Not plain are inner batches, packed bodies,
-IPv6 addresses, times outside the years 1 to 9999, properties that are no UTF-8 or have a name twice, damaged records,
+IPv6 addresses, times outside the years 1 to 9999, producers' times too far ahead of the brokers', properties that are no UTF-8 or have a name twice, damaged records,
 and records that are not what their queue says.
 """
 
@@ -64,7 +64,12 @@ cdef inline bint is_date(Place p) noexcept nogil:
     return MIN_TIME <= time <= MAX_TIME
 
 
-cdef Place locate(Place p, int64_t size, uint32_t wanted, Row *row) noexcept nogil:
+cdef inline bint is_ahead(Place p, int64_t most) noexcept nogil:
+    """Whether the producer's time of a record, in ms, is later than the broker's by more than `most`; both are dates."""
+    return <int64_t>tz_get64(p + BORN_TIME) - <int64_t>tz_get64(p + STORE_TIME) > most
+
+
+cdef Place locate(Place p, int64_t size, uint32_t wanted, int64_t ahead, Row *row) noexcept nogil:
     """Find the parts of a record of so many bytes; where its topic begins, NULL when it is not plain."""
     cdef int32_t magic = <int32_t>tz_get32(p + MAGIC_AT)
     cdef int wide = magic == MAGIC_V2
@@ -76,7 +81,7 @@ cdef Place locate(Place p, int64_t size, uint32_t wanted, Row *row) noexcept nog
         return NULL
     if flags & (HOST_BITS | INNER_BATCH_BITS) or (flags & COMPRESSED and wanted >> C_BODY & 1):
         return NULL
-    if wanted & TIMED and not (is_date(p + BORN_TIME) and is_date(p + STORE_TIME)):
+    if wanted & TIMED and (not (is_date(p + BORN_TIME) and is_date(p + STORE_TIME)) or is_ahead(p, ahead)):
         return NULL
     if body_size < 0 or body_size > size - SMALLEST - wide:
         return NULL
@@ -94,7 +99,7 @@ include "_texts.pxi"
 
 
 def fill(data, const int64_t[::1] starts, const int64_t[::1] sizes, const int64_t[::1] offsets, int64_t position,
-         int32_t queue_id, bytes topic, int64_t low, int64_t high, uint32_t wanted):
+         int32_t queue_id, bytes topic, int64_t low, int64_t high, uint32_t wanted, int64_t ahead):
     """The buffers of the columns of plain records; None when one of them is not plain.
 
     Args:
@@ -109,6 +114,7 @@ def fill(data, const int64_t[::1] starts, const int64_t[::1] sizes, const int64_
         low: first queue offset that is wanted.
         high: the one behind the last.
         wanted: a bit for each column of `NAMES`.
+        ahead: milliseconds by which the producer's time may be later than the broker's.
 
     Returns:
         How many rows there are, and for each column that is wanted, in the order of `NAMES`: its values, or, of text:
@@ -119,7 +125,7 @@ def fill(data, const int64_t[::1] starts, const int64_t[::1] sizes, const int64_
     cdef Py_ssize_t most
     cdef Row *rows
     if starts is None:
-        return of_parts(data, low, high, wanted)
+        return of_parts(data, low, high, wanted, ahead)
     most = starts.shape[0]
     if sizes.shape[0] < most or offsets.shape[0] < most:
         return None
@@ -129,7 +135,7 @@ def fill(data, const int64_t[::1] starts, const int64_t[::1] sizes, const int64_
     try:
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
-            if not are_there(&view, rows, starts, sizes, offsets, position, queue_id, topic, wanted):
+            if not are_there(&view, rows, starts, sizes, offsets, position, queue_id, topic, wanted, ahead):
                 return None
             return filled(rows, most, wanted)
         finally:
@@ -138,7 +144,7 @@ def fill(data, const int64_t[::1] starts, const int64_t[::1] sizes, const int64_
         PyMem_Free(rows)
 
 
-cdef of_parts(list parts, int64_t low, int64_t high, uint32_t wanted):
+cdef of_parts(list parts, int64_t low, int64_t high, uint32_t wanted, int64_t ahead):
     """The columns of whole records, one behind the other in each of some buffers."""
     cdef Py_ssize_t held = 0, count = 0, most = 0
     cdef Row *rows = NULL
@@ -154,7 +160,7 @@ cdef of_parts(list parts, int64_t low, int64_t high, uint32_t wanted):
         if rows == NULL:
             raise MemoryError
         for most in range(held):
-            count = walk(<Place>views[most].buf, views[most].len, rows, count, low, high, wanted)
+            count = walk(<Place>views[most].buf, views[most].len, rows, count, low, high, wanted, ahead)
             if count < 0:
                 return None
         return filled(rows, count, wanted)
@@ -167,12 +173,12 @@ cdef of_parts(list parts, int64_t low, int64_t high, uint32_t wanted):
 
 
 cdef Py_ssize_t walk(Place p, int64_t left, Row *rows, Py_ssize_t count, int64_t low, int64_t high,
-                     uint32_t wanted) noexcept nogil:
+                     uint32_t wanted, int64_t ahead) noexcept nogil:
     """Add the records one behind the other that are in the range; how many there are now, -1 where one is not plain."""
     cdef int64_t size
     while left:
         size = <int32_t>tz_get32(p) if left >= SMALLEST else 0
-        if size < SMALLEST or size > left or locate(p, size, wanted, &rows[count]) == NULL:
+        if size < SMALLEST or size > left or locate(p, size, wanted, ahead, &rows[count]) == NULL:
             return -1
         if low <= <int64_t>tz_get64(p + QUEUE_OFFSET) < high:
             count += 1
@@ -182,7 +188,8 @@ cdef Py_ssize_t walk(Place p, int64_t left, Row *rows, Py_ssize_t count, int64_t
 
 
 cdef bint are_there(Py_buffer *view, Row *rows, const int64_t[::1] starts, const int64_t[::1] sizes,
-                    const int64_t[::1] offsets, int64_t position, int32_t queue_id, bytes topic, uint32_t wanted):
+                    const int64_t[::1] offsets, int64_t position, int32_t queue_id, bytes topic, uint32_t wanted,
+                    int64_t ahead):
     """Find the records at some places; whether all are plain, and what the queue says they are."""
     cdef Py_ssize_t topic_size = PyBytes_GET_SIZE(topic), row
     cdef int64_t at, size
@@ -192,7 +199,7 @@ cdef bint are_there(Py_buffer *view, Row *rows, const int64_t[::1] starts, const
         if at < 0 or at > view.len or size < SMALLEST or size > view.len - at:
             return False
         p = <Place>view.buf + at
-        named = locate(p, size, wanted, &rows[row])
+        named = locate(p, size, wanted, ahead, &rows[row])
         if (named == NULL or <int32_t>tz_get32(p + QUEUE_ID) != queue_id
                 or <int64_t>tz_get64(p + QUEUE_OFFSET) != offsets[row]
                 or <int64_t>tz_get64(p + PHYSICAL) != position + at
