@@ -13,7 +13,8 @@ from tianzhou.errors import ClientError
 from tianzhou.model import MessageExt
 from tianzhou.model.dead_letters import KIND, TOPIC_PROPERTIES, origin_id, resent
 from tianzhou.model.names import KEYS, TAGS
-from tianzhou.pipelines.few_messages import COLUMNS, Span, pages, row_of, send_in_order
+from tianzhou.pipelines.few_messages import COLUMNS, Span, pages, row_of, send_in_order, with_bodies
+from tianzhou.spark.rows.rules import FAIL
 
 if TYPE_CHECKING:
     from tianzhou.client import Producer
@@ -119,7 +120,12 @@ class Causes:
 
 
 async def count(
-    consumer: PullConsumer, spans: Sequence[Span], reasons: Sequence[str], samples: int, progress: Progress
+    consumer: PullConsumer,
+    spans: Sequence[Span],
+    reasons: Sequence[str],
+    samples: int,
+    progress: Progress,
+    corrupt_bodies: str = FAIL,
 ) -> Causes:
     """Count letters by cause.
 
@@ -129,10 +135,11 @@ async def count(
         reasons: see `letter_of`.
         samples: see `Causes`.
         progress: see `Progress`.
+        corrupt_bodies: see `with_bodies`.
     """
     causes, read = Causes(samples), 0
     async for page in pages(consumer, spans):
-        for message in page.messages:
+        for message in with_bodies(page.messages, corrupt_bodies):
             causes(letter_of(message, reasons))
         read += page.passed
         progress(read, 0)
@@ -167,6 +174,7 @@ async def chosen(
     where: Callable[[Mapping[str, Any]], bool],
     to: str | None,
     progress: Progress,
+    corrupt_bodies: str = FAIL,
 ) -> list[Choice]:
     """The letters that ids or a condition choose, the oldest first.
 
@@ -178,6 +186,7 @@ async def chosen(
         where: whether a letter's columns are those wanted.
         to: the topic they go to; None for those they were first sent to.
         progress: see `Progress`.
+        corrupt_bodies: see `with_bodies`; with SKIP letters without a body are not chosen.
 
     Raises:
         ClientError: an id is none of those letters.
@@ -185,7 +194,7 @@ async def chosen(
     found, missing, read = [], dict.fromkeys(ids), 0
     wanted = frozenset(ids)
     async for page in pages(consumer, spans):
-        for message in page.messages:
+        for message in with_bodies(page.messages, corrupt_bodies):
             letter = letter_of(message, reasons)
             named = {message.msg_id, letter.origin}
             if not where(letter.row()) or (wanted and wanted.isdisjoint(named)):

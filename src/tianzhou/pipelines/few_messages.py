@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tianzhou.errors import OffsetOutOfRange
 from tianzhou.model import Message, MessageExt, MessageQueue, PullStatus
 from tianzhou.model.names import KEYS, TAGS
+from tianzhou.spark.rows.rules import FAIL, SKIP
 from tianzhou.wire.delivered import unreadable
 
 if TYPE_CHECKING:
@@ -129,17 +130,30 @@ async def pages(consumer: PullConsumer, spans: Sequence[Span], tags: str | None 
         left = [span for span in left if at[span.queue] < span.end]
 
 
-def readable(messages: Sequence[MessageExt]) -> list[MessageExt]:
-    """Return the messages whose bodies can be unpacked, and log a warning about the others."""
+def with_bodies(messages: Sequence[MessageExt], corrupt_bodies: str) -> Sequence[MessageExt]:
+    """Return messages whose bodies can be looked at, and log a warning about the others.
+
+    Args:
+        messages: a page of them.
+        corrupt_bodies: FAIL leaves them as they are, NULL gives those that cannot be unpacked an empty body, SKIP
+            leaves them out.
+    """
+    if corrupt_bodies == FAIL:
+        return messages
     found, failures = [], []
     for message in messages:
         failure = unreadable(message)
-        if failure is None:
-            found.append(message)
-        else:
+        if failure is not None:
             failures.append(failure)
+            if corrupt_bodies == SKIP:
+                continue
+            message.body = b""
+        found.append(message)
     if failures:
-        logger.warning("%s. corruptBodies=skip: %d messages of this page are left out", failures[0], len(failures))
+        logger.warning(
+            "%s. corruptBodies=%s: %d of %d bodies of this page cannot be unpacked",
+            failures[0], corrupt_bodies, len(failures), len(messages),
+        )  # fmt: skip
     return found
 
 

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 from tianzhou.errors import ConfigError, OffsetOutOfRange
 from tianzhou.model import MessageExt, MessageQueue, SendResult
 from tianzhou.model.dead_letters import resent
-from tianzhou.pipelines.few_messages import PAGE, Span, pages, readable, send_in_order, spans_of
+from tianzhou.pipelines.few_messages import PAGE, Span, pages, send_in_order, spans_of, with_bodies
 from tianzhou.pipelines.folder_lock import held
+from tianzhou.spark.rows.rules import FAIL
 from tianzhou.spark.source.marks import Mark, made_again
 
 if TYPE_CHECKING:
@@ -209,7 +210,7 @@ async def replay(
     wanted: Callable[[MessageExt], bool],
     pace: Pace,
     progress: Progress,
-    skip_corrupt: bool = False,
+    corrupt_bodies: str = FAIL,
     now: Callable[[], float] = time.monotonic,
 ) -> int:
     """Send again what is left of a replay; returns how many messages were sent.
@@ -223,7 +224,7 @@ async def replay(
         wanted: whether a message is to be sent.
         pace: how fast.
         progress: see `Progress`.
-        skip_corrupt: leave out messages whose bodies cannot be unpacked, with a warning.
+        corrupt_bodies: see `with_bodies`; FAIL or SKIP.
         now: seconds.
 
     Raises:
@@ -234,7 +235,7 @@ async def replay(
     checkpoint.save(place)
     try:
         async for page in pages(consumer, place.spans, tags):
-            messages = readable(page.messages) if skip_corrupt else page.messages
+            messages = with_bodies(page.messages, corrupt_bodies)
             async for part, offset in _steps(messages, page.next_offset, wanted, pace):
                 await send_in_order(producer, [resent(message, place.target, KIND) for message in part])
                 last = next((one for one in reversed(page.messages) if one.queue_offset < offset), None)

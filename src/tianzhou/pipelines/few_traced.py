@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tianzhou.client.tracing.trace_reading import TraceKind
 from tianzhou.client.tracing.trace_records import FIELD_END, RECORD_END
-from tianzhou.pipelines.few_messages import Span, pages
+from tianzhou.pipelines.few_messages import Span, pages, with_bodies
+from tianzhou.spark.rows.rules import FAIL
 
 if TYPE_CHECKING:
     from tianzhou.client.consumer.pull.pull_consumer import PullConsumer
@@ -169,20 +170,23 @@ def _ordered(found: Mapping[Place, Figures]) -> Iterable[tuple[Place, Figures]]:
     return sorted(found.items(), key=lambda one: [(text is not None, (text or "").encode()) for text in one[0]])
 
 
-async def read(consumer: PullConsumer, spans: Sequence[Span], progress: Progress) -> Traces | None:
+async def read(
+    consumer: PullConsumer, spans: Sequence[Span], progress: Progress, corrupt_bodies: str = FAIL
+) -> Traces | None:
     """The traces in some spans; None when there are more records than memory should hold.
 
     Args:
         consumer: reads them.
         spans: of the trace topic.
         progress: see `Progress`.
+        corrupt_bodies: see `with_bodies`.
 
     Raises:
         OffsetOutOfRange: messages were deleted before they were read.
     """
     traces, done = Traces(), 0
     async for page in pages(consumer, spans):
-        for message in page.messages:
+        for message in with_bodies(page.messages, corrupt_bodies):
             traces(message.body)
         done += page.passed
         progress(done)

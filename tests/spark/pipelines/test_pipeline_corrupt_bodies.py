@@ -62,3 +62,27 @@ def test_pipelines_with_a_state_go_on(server: Any, corrupt: str, pipeline: Any, 
     code, _, err = cli("pipeline", "deduplicate", corrupt, "--to", to, "--corrupt-bodies", "null", "--checkpoint", "c")
     assert code == 2
     assert "--corrupt-bodies null: expected fail or skip; a message without a body cannot be sent" in err
+
+
+def test_traces_and_dead_letters_are_counted_without_it(
+    server: Any, topic: str, pipeline: Any, cli: Any, corrupt: str
+) -> None:
+    letters = server.create("%DLQ%corrupt")
+    for name in (letters, topic):
+        server.run(send_born(server.address, name, BORN_MS, GOOD, properties="RETRY_TOPIC\x01orders"))
+        server.run(
+            send_born(server.address, name, BORN_MS, GOOD, properties="RETRY_TOPIC\x01orders", sys_flag=COMPRESSED)
+        )
+    code, _, err = cli("pipeline", "dlq", "corrupt", "--samples", "5")
+    assert (code, "offset 1" in err) == (1, True), err
+    for way in ([], ["--spark"]):
+        for rule, count in (("null", 2), ("skip", 1)):
+            found = pipeline("dlq", "corrupt", "--samples", "5", "--corrupt-bodies", rule, *way)
+            assert sum(cause["letters"] for cause in found["causes"]) == count
+            assert len(found["samples"]) == count
+        assert pipeline("trace", "--topic", corrupt, "--corrupt-bodies", "skip", *way) == {
+            "sends": [],
+            "deliveries": [],
+        }
+    chosen = pipeline("dlq", "corrupt", "--all", "--to", topic, "--apply", "--corrupt-bodies", "skip")
+    assert len(chosen["letters"]) == 1

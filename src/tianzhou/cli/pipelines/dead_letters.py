@@ -21,7 +21,7 @@ from tianzhou.cli.output import (
 )
 from tianzhou.cli.pipelines.by_client import Client, Condition, SparkOption, condition, with_client
 from tianzhou.cli.pipelines.clusters import Cluster, of_cluster
-from tianzhou.cli.pipelines.command import ConfOption, app, on_spark
+from tianzhou.cli.pipelines.command import ConfOption, CorruptBodiesOption, app, corrupt_bodies_of, on_spark
 from tianzhou.cli.pipelines.reporting import Report
 from tianzhou.errors import ConfigError
 from tianzhou.model.dead_letters import REASONS
@@ -52,6 +52,7 @@ def dlq(
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Resend everything.")] = False,
     to: Annotated[str | None, typer.Option(help="Resend to this topic; default: each to its own.")] = None,
+    corrupt_bodies: CorruptBodiesOption = "fail",
     apply: Annotated[bool, typer.Option("--apply", help="Do it; else it is only shown what would be sent.")] = False,
     on_sparks: SparkOption = False,
     conf: ConfOption = None,
@@ -68,13 +69,14 @@ def dlq(
         raise ConfigError("--all chooses everything; leave out --id and --where")
     if (apply or to) and not resending:
         raise ConfigError("--apply and --to send again, and nothing is chosen; choose by --id, --where or --all")
+    corrupt = corrupt_bodies_of(corrupt_bodies, sends_bodies=resending)
     _ensure_letters(group, cluster)
     if not (on_sparks or conf):
         from tianzhou.pipelines.few_dead_letters import LETTER_COLUMNS
 
         wanted = condition(where, LETTER_COLUMNS)
         if wanted is not None:
-            by_client = _ByClient(group, reason, output)
+            by_client = _ByClient(group, reason, output, corrupt)
             if resending:
                 done = with_client(cluster, lambda client: by_client.choose(client, ids or [], wanted, to, apply))
             else:
@@ -85,7 +87,7 @@ def dlq(
     def work(spark: SparkSession) -> None:
         from tianzhou.pipelines import dead_letters as p
 
-        topics = cluster.topics(spark)
+        topics = cluster.topics(spark, corrupt_bodies=corrupt)
         letters = p.dead_letters(topics, group, reasons=reason or REASONS)
         if not resending:
             _show(group, *_rows_of(p.counts(letters), p.samples(letters, samples) if samples else None), output)
@@ -120,14 +122,16 @@ class _ByClient:
         group: the consumer group.
         reasons: properties that say why; None for the default.
         output: the form.
+        corrupt_bodies: what becomes of a letter whose body cannot be unpacked.
     """
 
-    def __init__(self, group: str, reasons: Sequence[str] | None, output: Output) -> None:
+    def __init__(self, group: str, reasons: Sequence[str] | None, output: Output, corrupt_bodies: str) -> None:
         from tianzhou.model.names import dead_letter_topic
 
         self._group, self._topic = group, dead_letter_topic(group)
         self._reasons = reasons or REASONS
         self._output = output
+        self._corrupt = corrupt_bodies
 
     async def count(self, client: Client, samples: int) -> bool:
         """Count letters, and show so many of each cause."""
@@ -140,7 +144,7 @@ class _ByClient:
         if total > FEW:
             return False
         with Report("counted", total, self._output) as report:
-            causes = await p.count(consumer, spans, self._reasons, samples, report)
+            causes = await p.count(consumer, spans, self._reasons, samples, report, self._corrupt)
         _show(self._group, *_rows_counted(causes), self._output)
         return True
 
@@ -155,7 +159,8 @@ class _ByClient:
         if total > FEW:
             return False
         with Report("looked at", total, self._output) as report:
-            found = await p.chosen(consumer, spans, self._reasons, ids=ids, where=wanted, to=to, progress=report)
+            ways = (consumer, spans, self._reasons)
+            found = await p.chosen(*ways, ids=ids, where=wanted, to=to, progress=report, corrupt_bodies=self._corrupt)
         if apply and found:
             producer = await client.producer()
             with Report("sent again", total, self._output) as report:

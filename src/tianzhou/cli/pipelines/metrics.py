@@ -54,6 +54,7 @@ TimeOption = Annotated[str, typer.Option(help="Whose time counts: store, the bro
 def trace(
     since: Annotated[str | None, typer.Option(help="Only traces stored at or after this time.")] = None,
     topic: Annotated[str, typer.Option(help="The trace topic.")] = TRACE_TOPIC,
+    corrupt_bodies: CorruptBodiesOption = "fail",
     store: StoreOption = None,
     on_sparks: SparkOption = False,
     conf: ConfOption = None,
@@ -66,13 +67,14 @@ def trace(
     Example: tianzhou pipeline trace --since 2026-11-21T08:00:00
     """
     first = time_of("--since", since)
+    corrupt = corrupt_bodies_of(corrupt_bodies)
     cluster.refuse_store(store)
     ensure_topics([topic], cluster, store)
 
     found = None
     if not (store or on_sparks or conf):
-        found = with_client(cluster, lambda client: _few_traced(client, topic, first))
-    sent, delivered = _traced_by_spark(topic, first, store, conf, cluster) if found is None else found
+        found = with_client(cluster, lambda client: _few_traced(client, topic, first, corrupt))
+    sent, delivered = _traced_by_spark(topic, first, store, conf, cluster, corrupt) if found is None else found
     if output is Output.json:
         print_json({"sends": sent, "deliveries": delivered})
         return
@@ -88,7 +90,9 @@ def trace(
 Rows = list[dict[str, Any]]
 
 
-async def _few_traced(client: Client, topic: str, since_ms: int | None) -> tuple[Rows, Rows] | None:
+async def _few_traced(
+    client: Client, topic: str, since_ms: int | None, corrupt_bodies: str
+) -> tuple[Rows, Rows] | None:
     """Figures of sends and deliveries by the client; None when they are too many for it."""
     from tianzhou.pipelines.few_messages import FEW, spans_of
     from tianzhou.pipelines.few_traced import read
@@ -99,17 +103,18 @@ async def _few_traced(client: Client, topic: str, since_ms: int | None) -> tuple
     if total > FEW:
         return None
     with progress("read", total) as advance:
-        traces = await read(consumer, spans, advance)
+        traces = await read(consumer, spans, advance, corrupt_bodies)
     return None if traces is None else (traces.sends(), traces.deliveries())
 
 
 def _traced_by_spark(
-    topic: str, since_ms: int | None, store: str | None, conf: list[str] | None, cluster: Cluster
+    topic: str, since_ms: int | None, store: str | None, conf: list[str] | None, cluster: Cluster, corrupt_bodies: str
 ) -> tuple[Rows, Rows]:
     def work(spark: SparkSession) -> tuple[Rows, Rows]:
         from tianzhou.pipelines import trace_figures as p
 
-        traced = p.records(cluster.topics(spark, store=store), topic=topic, startingTimestamp=since_ms).cache()
+        topics = cluster.topics(spark, store=store, corrupt_bodies=corrupt_bodies)
+        traced = p.records(topics, topic=topic, startingTimestamp=since_ms).cache()
         return (
             [row.asDict() for row in p.send_figures(traced).collect()],
             [row.asDict() for row in p.delivery_figures(traced).collect()],

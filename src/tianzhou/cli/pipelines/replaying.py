@@ -11,7 +11,6 @@ from tianzhou.cli.output import Output
 from tianzhou.cli.pipelines.by_client import Client, condition, with_client
 from tianzhou.cli.pipelines.reporting import Report
 from tianzhou.errors import ConfigError
-from tianzhou.spark.rows.rules import SKIP
 
 if TYPE_CHECKING:
     from tianzhou.cli.pipelines.clusters import Cluster
@@ -113,7 +112,7 @@ async def _replayed(client: Client, wanted: Wanted, chosen: Callable[[MessageExt
                 tags=wanted.tags,
                 wanted=chosen,
                 pace=p.Pace(wanted.per_second),
-                skip_corrupt=wanted.corrupt_bodies == SKIP,
+                corrupt_bodies=wanted.corrupt_bodies,
                 progress=report,
             )
 
