@@ -17,7 +17,6 @@ from tianzhou.cli.children import interruptible
 from tianzhou.cli.output import Output, OutputOption, print_fields, print_json, print_names, print_text
 from tianzhou.cli.progress import progress
 from tianzhou.errors import ConfigError, TianzhouError
-from tianzhou.spark.rows.rules import CORRUPT_BODIES, NULL
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -211,6 +210,8 @@ def corrupt_bodies_of(text: str, *, sends_bodies: bool = False) -> str:
     Raises:
         ConfigError: there is no such value, or the pipeline cannot have it.
     """
+    from tianzhou.spark.rows.rules import CORRUPT_BODIES, NULL
+
     allowed = [one for one in CORRUPT_BODIES if one != NULL or not sends_bodies]
     if text not in allowed:
         why = "; a message without a body cannot be sent" if text == NULL else ""
