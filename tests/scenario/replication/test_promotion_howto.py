@@ -23,7 +23,7 @@ def with_durability(block: str, durability: str) -> str:
     return re.sub(r"^brokerRole=.*\n", rf"\g<0>durability={durability}\n", block, flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize("durability", ["", "zero-loss"])
+@pytest.mark.parametrize("durability", ["", pytest.param("zero-loss", marks=pytest.mark.slow)])
 def test_the_slave_of_a_killed_master_becomes_the_master_and_the_former_one_its_slave(
     tmp_path: Path, durability: str
 ) -> None:
