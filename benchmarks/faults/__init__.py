@@ -1,4 +1,7 @@
-"""The parts of `failover.py`: members and links as processes, load that writes down what was acknowledged, checks."""
+"""The parts of `failover.py`: members and links as processes, load that notes acknowledgements, checks.
+
+`seeds.py` runs many seeds of the simulations.
+"""
 
 import sys
 from pathlib import Path

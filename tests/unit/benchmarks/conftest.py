@@ -23,5 +23,5 @@ def module(name: str) -> Callable[..., Any]:
 
 
 tables, lines, stored = module("tables"), module("lines"), module("stored")
-clients, seeds = module("clients"), module("seeds")
+clients, seeds = module("clients"), module("faults.seeds")
 measured, feed, spark = module("spark_session"), module("spark_feed"), module("spark")

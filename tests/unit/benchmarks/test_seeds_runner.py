@@ -1,4 +1,4 @@
-"""`benchmarks/seeds.py`: which seeds it runs, what it writes down, and how it goes on."""
+"""`benchmarks/faults/seeds.py`: which seeds it runs, what it writes down, and how it goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has to hold when members restart with other folders: pure functions over the history of a run."""
+"""Checkers of members that restart with other folders: pure functions over the history of a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tianzhou.testing.simulation.history import Agreed, Exchanged, Halted, Histo
 
 
 def folder_problems(history: History) -> list[Problem]:
-    """Return all that is wrong with exchanged folders."""
+    """Return the problems of exchanged folders."""
     return [*followed(history), *halted(history)]
 
 

@@ -1,6 +1,6 @@
-"""What an operator does with whole folders of members: older copies, empty folders, folders of another log.
+"""Exchanges of whole folders by an operator: older copies, empty folders, folders of another log.
 
-One member at a time gets another folder, while all other members have everything that is committed, on their disks. So
+One member at a time gets another folder, while the disks of all other members have every committed entry. So
 a majority keeps its folders. The operator looks at the member until it has the group's log again, and resets a member
 that follows no further, or does not start, by an empty folder.
 """

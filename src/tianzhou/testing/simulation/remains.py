@@ -1,4 +1,4 @@
-"""What a broker of a simulated cluster holds in the end: the messages of each queue, and a digest of its log."""
+"""Content of a simulated broker at the end of a run: the messages of each queue, and a digest of the log."""
 
 from __future__ import annotations
 

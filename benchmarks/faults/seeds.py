@@ -1,11 +1,11 @@
-"""Run many seeds of the simulations in one process, note each chunk in a file, and go on where an earlier run ended.
+"""Run many seeds of the simulations in one process, note each chunk in a file, and skip the chunks of earlier runs.
 
-    nice -n 19 .venv/bin/python benchmarks/seeds.py --simulations core,folders,dledger --seeds 10000 --json seeds.jsonl
+    nice -n 19 .venv/bin/python benchmarks/faults/seeds.py --simulations core,folders --seeds 10000 --json seeds.jsonl
 
-`core` is the simulation of the Raft core (tests/unit/replication/dledger). All other names are scenarios of
-`tianzhou simulate`. The simulations take turns, one chunk of seeds each, so that all of them have run when the process
-is ended early. After each chunk a line says how far the simulation is. The exit code is 1 when a seed has failed, now
-or in an earlier run of the file.
+`core` is the simulation of the Raft core (tests/unit/replication/dledger). Each other name is a scenario of
+`tianzhou simulate`. The simulations take turns, one chunk of seeds each, so all of them have run seeds when the
+process is ended early. After each chunk a line gives the number of seeds and failures. The exit code is 1 when a seed
+has failed, in this run or in an earlier run of the file.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 CORE = "core"
 CHUNK = 25
-"""Seeds of a chunk: a quarter of a minute."""
+"""Number of seeds of a chunk."""
 
 
 @dataclass
 class Chunk:
-    """Seeds of a simulation that have run.
+    """A range of seeds that have run.
 
     Attributes:
-        simulation: its name.
+        simulation: name of the simulation.
         begin: the first seed.
         end: the seed behind the last one.
-        seconds: how long the seeds took.
-        failed: reasons by seed, of those that failed.
+        seconds: time of all seeds together.
+        failed: reason of each failure, by seed.
     """
 
     simulation: str
@@ -68,13 +68,13 @@ def runner(simulation: str) -> Callable[[int], str]:
 
 
 def read(path: Path) -> list[Chunk]:
-    """Return the chunks of an earlier run; a line that was broken off is left out."""
+    """Return the chunks of earlier runs. An incomplete last line is skipped."""
     lines = path.read_text().splitlines() if path.exists() else []
     return [Chunk(**json.loads(line)) for line in lines if line.endswith("}")]
 
 
 def left(simulation: str, first: int, seeds: int, known: list[Chunk]) -> Iterator[range]:
-    """Yield the chunks of a simulation that no earlier run has."""
+    """Yield the chunks that are not in `known`."""
     done = {chunk.begin for chunk in known if chunk.simulation == simulation}
     for begin in range(first, first + seeds, CHUNK):
         if begin not in done:
@@ -111,7 +111,7 @@ def main() -> int:
 
 
 def summary(simulation: str, known: list[Chunk]) -> str:
-    """Return the line that says how far a simulation is."""
+    """Return the progress line of a simulation."""
     mine = [chunk for chunk in known if chunk.simulation == simulation]
     done, failed = sum(chunk.end - chunk.begin for chunk in mine), sum(len(chunk.failed) for chunk in mine)
     seconds = sum(chunk.seconds for chunk in mine)
