@@ -8,6 +8,7 @@ import operator
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import deltalake
@@ -161,7 +162,15 @@ class DeltaLake:
             self._refuse([f"column mapping (delta.columnMapping.mode={mode})"])
         if "deletionVectors" in features:
             self._refuse(["deletion vectors"])
-        return table.to_pyarrow_dataset()
+        return self._files(table)
+
+    def _files(self, table: DeltaTable) -> ds.Dataset:
+        """Return the files of a version. Processes that read by deltalake's file system may abort when they exit."""
+        folder = local_path(self._options.path)
+        if folder is None:
+            return table.to_pyarrow_dataset()
+        whole = pyarrow.fs.LocalFileSystem()
+        return table.to_pyarrow_dataset(filesystem=pyarrow.fs.SubTreeFileSystem(str(Path(folder).absolute()), whole))
 
     def prepare(self, rows: pa.Schema) -> DeltaTarget:
         """See `LakeTable.prepare`."""
@@ -272,7 +281,7 @@ class DeltaLake:
         identity = {column: column for column in schema.names}
         limits = self._options.compression, target_bytes
         target = DeltaTarget(self._options.name, identity, schema, parts, *limits, self._options.path, self._storage)
-        dataset = table.to_pyarrow_dataset()
+        dataset = self._files(table)
         parts_ = [(one, schema) for one in dataset.get_fragments() if one.path in small]
         written = target.write((batch for one in parts_ for batch in read_part(one, schema)), "compacted")
         now = int(time.time() * 1000)
