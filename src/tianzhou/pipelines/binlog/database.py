@@ -10,7 +10,7 @@ import re
 import struct
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tianzhou.errors import ConfigError, TianzhouError
@@ -65,7 +65,7 @@ class Server:
     host: str
     port: int
     user: str
-    password: str
+    password: str = field(repr=False)
 
     @contextlib.contextmanager
     def connection(self) -> Iterator[Any]:
