@@ -152,9 +152,11 @@ def test_members_of_different_groups_are_found() -> None:
 
 
 def test_files_with_different_durability_are_found() -> None:
-    zero_loss = status(durability="zero-loss")
-    assert found([zero_loss, status("", 1, durability="zero-loss"), status("", 2)], []) == []
-    (one,) = copies.findings(seen([zero_loss, status("", 1, durability="")], []))
+    ours = {"tianzhouVersion": "1"}
+    zero_loss = status(durability="zero-loss", **ours)
+    of_apache = status("", 2)
+    assert found([zero_loss, status("", 1, durability="zero-loss", **ours), of_apache], []) == []
+    (one,) = copies.findings(seen([zero_loss, status("", 1, **ours)], []))
     assert one.name == "durability-differs"
     for words in (one.message, finding_in_chinese(one).message):
         assert "10.0.0.0:10911 zero-loss, 10.0.0.1:10911 none" in words

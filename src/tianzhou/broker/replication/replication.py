@@ -367,7 +367,8 @@ class Replication:
     def runtime_info(self) -> dict[str, str]:
         """Return the figures of runtime info (28) about copies and other masters; those of `admin.copy_faults`."""
         figures = {"otherMaster": self.other_master} if self.other_master else {}
-        figures[DURABILITY] = self._store.settings.durability
+        if self._store.settings.durability:
+            figures[DURABILITY] = self._store.settings.durability
         if not self.is_slave:
             figures |= self.halted_slaves.figures(self._clock.monotonic())
         if self._follower.halted:

@@ -102,8 +102,8 @@ def _durability(brokers: Iterable[BrokerStatus]) -> Iterator[Finding]:
     """Broker names of which one broker has another `durability` than another one; Apache's do not name it."""
     by_name: dict[tuple[str, str], dict[str, str]] = {}
     for one in brokers:
-        if (value := one.runtime.get(DURABILITY)) is not None:
-            by_name.setdefault((one.cluster, one.broker_name), {})[one.address] = value
+        if one.tianzhou_version:
+            by_name.setdefault((one.cluster, one.broker_name), {})[one.address] = one.runtime.get(DURABILITY, "")
     for (_, name), values in sorted(by_name.items()):
         if len(set(values.values())) > 1:
             listed = ", ".join(f"{address} {shown(value) or 'none'}" for address, value in sorted(values.items()))
