@@ -1,4 +1,4 @@
-"""Topics into lake tables: Delta, Iceberg and Parquet directories, exactly once, and bodies with a schema.
+"""Topics into Delta and Iceberg tables, exactly once, and bodies with a schema.
 
 Importing this package imports none of PySpark, deltalake and pyiceberg.
 """
