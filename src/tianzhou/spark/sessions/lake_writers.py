@@ -60,7 +60,7 @@ def _noting(plain: Callable[..., Any]) -> Callable[..., Any]:
             self.partitionBy(*named)
         spark = getattr(self, "_spark", None)
         if self._into_lake and spark is not None:
-            self.option(CASE, spark.conf.get("spark.sql.caseSensitive"))  # a sink in Python cannot read it
+            self.option(CASE, spark.conf.get("spark.sql.caseSensitive", "false"))  # a sink in Python cannot read it
         return plain(self, source)
 
     return noting
