@@ -154,10 +154,18 @@ def test_every_type_is_equal_in_the_lake(database, spark, copied):
 @pytest.mark.parametrize(
     ("definition", "keys"),
     [
-        ("BINARY(4)", ["x'41000000'", "x'00000000'", "x'00000001'", "x'01020304'"]),
+        pytest.param("BINARY(4)", ["x'41000000'", "x'00000000'", "x'00000001'", "x'01020304'"], marks=pytest.mark.slow),
         ("VARBINARY(9)", ["x'ff41ff'", "'/0H/'", "x'0102'", "x''", "x'41'", "x'4100'"]),
-        ("VARCHAR(40) COLLATE utf8mb4_bin", ["'\\001\\002'", "'a,b'", "'a'", "'a b'", "'%2C'", "','"]),
-        ("UUID", ["'b5f1c7f0-8d6c-11ee-b9d1-0242ac120002'", "'018bf5f0-0000-7000-8000-000000000000'"]),
+        pytest.param(
+            "VARCHAR(40) COLLATE utf8mb4_bin",
+            ["'\\001\\002'", "'a,b'", "'a'", "'a b'", "'%2C'", "','"],
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "UUID",
+            ["'b5f1c7f0-8d6c-11ee-b9d1-0242ac120002'", "'018bf5f0-0000-7000-8000-000000000000'"],
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_any_key_can_be_a_key(database, copied, definition, keys):
@@ -190,7 +198,9 @@ def test_a_table_that_is_emptied(database, copied):
     ("settings", "statement", "reason"),
     [
         ("SET SESSION binlog_format = 'STATEMENT'", "INSERT INTO {} VALUES (9, 'x')", "is logged as a statement"),
-        ("SET @a = 1", "ALTER TABLE {} ADD COLUMN w INT DEFAULT 7", "the table was changed"),
+        pytest.param(
+            "SET @a = 1", "ALTER TABLE {} ADD COLUMN w INT DEFAULT 7", "the table was changed", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_what_cannot_be_followed_ends_the_command_and_starting_over_helps(
