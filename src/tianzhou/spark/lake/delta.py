@@ -9,12 +9,11 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import deltalake
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.fs
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable
@@ -28,6 +27,9 @@ from tianzhou.spark.lake import columns, conditions
 from tianzhou.spark.lake.files import NewFile, Target, Values, local_path
 from tianzhou.spark.lake.options import LakeOptions, Part
 from tianzhou.spark.lake.tables import Batch, LakeError, replaced, retried
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
 
 _COMPUTED: Final = {
     "delta.generationExpression": "a generated column",
@@ -321,6 +323,8 @@ def read_part(part: tuple[ds.Fragment, pa.Schema], wanted: pa.Schema) -> Iterato
         part: a file, and the columns of the table.
         wanted: names and types of the batches. Columns that the table lacks are null.
     """
+    import pyarrow.dataset as ds  # imports pandas, which tasks that write do without
+
     fragment, schema = part
     names = columns.chosen(wanted.names, schema.names)
     scanner = ds.Scanner.from_fragment(fragment, schema=schema, columns=sorted(set(names.values())))
