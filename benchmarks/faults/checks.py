@@ -7,6 +7,7 @@ import os
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from struct import Struct
 
@@ -162,9 +163,11 @@ def compare_members(stores: list[Path], topic: str, findings: Findings) -> None:
                     findings.different.append(f"{name}: members 0 and {number} differ at byte {at}")
 
 
-def _committed_end(store: Path) -> int:
-    """Return the log position behind the last entry that a member knew to be committed; 0 without one."""
-    (note,) = store.glob("dledger-*/checkpoint")
+def _committed_end(store: Path) -> float:
+    """Return the log position behind the last entry that a member knew to be committed; infinite without its note."""
+    note = next(store.glob("dledger-*/checkpoint"), None)
+    if note is None:
+        return inf
     values = dict(line.split("=", 1) for line in note.read_text().splitlines())
     end, committed = 0, int(values["committedIndex"])
     for path in sorted(next(store.glob("dledger-*/data")).iterdir()):
