@@ -19,6 +19,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -51,6 +52,8 @@ class Forker:
     """
 
     _running: ClassVar[dict[tuple[tuple[str, str], ...], Forker]] = {}
+    _lock: ClassVar[threading.RLock] = threading.RLock()
+    """Tests may start servers in several threads."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -64,10 +67,11 @@ class Forker:
     def for_environment(cls, environ: Mapping[str, str]) -> Forker:
         """Return the interpreter for an environment. Start one when none has the same variables of `_kept`."""
         kept = _kept(environ)
-        found = cls._running.get(kept)
-        if found is None or found.has_ended:
-            found = cls._running[kept] = Forker(environ)
-            atexit.register(found.close)
+        with cls._lock:
+            found = cls._running.get(kept)
+            if found is None or found.has_ended:
+                found = cls._running[kept] = Forker(environ)
+                atexit.register(found.close)
         return found
 
     def fork(
@@ -92,10 +96,11 @@ class Forker:
             request = json.dumps(
                 {"args": list(args), "cwd": str(cwd), "environ": dict(environ), "program": program}
             ).encode()
-            socket.send_fds(self._control, [request], [*descriptors, write_end])
+            with self._lock:
+                socket.send_fds(self._control, [request], [*descriptors, write_end])
+                pid = int(self._control.recv(100) or b"0")
         finally:
             os.close(write_end)
-        pid = int(self._control.recv(100) or b"0")
         assert pid, "the interpreter that forks has ended"
         return Forked(pid, status)
 
@@ -162,6 +167,10 @@ class Forked:
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Ask the process to end by SIGTERM."""
+        self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
         """End the process by SIGKILL."""

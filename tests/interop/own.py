@@ -15,6 +15,7 @@ from typing import Any, Self
 from apache import HOST, PATIENT
 from frames import Account, accepts, call, members
 
+from forked_commands import Forked, Forker
 from server_ports import server_ports
 from waiting import until
 
@@ -23,17 +24,13 @@ START_TIMEOUT = 120
 STOP_TIMEOUT = 90
 
 
-def spawn(log: Path, *args: object) -> subprocess.Popen[bytes]:
-    """Start the `tianzhou` command of this tree; all it prints goes to the end of a file."""
+def spawn(log: Path, *args: object) -> Forked:
+    """Start the `tianzhou` command of this tree. The end of a file gets all that the command prints."""
     path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH")]))
-    with log.open("ab") as output:
-        return subprocess.Popen(
-            [sys.executable, "-m", "tianzhou", *map(str, args)],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONPATH": path},
-        )
+    environ = {**os.environ, "PYTHONPATH": path}
+    with log.open("ab") as output, Path(os.devnull).open() as nothing:
+        descriptors = nothing.fileno(), output.fileno(), output.fileno()
+        return Forker.for_environment(environ).fork([*map(str, args)], Path.cwd(), environ, descriptors)
 
 
 def asked(namesrv: str, *words: str) -> tuple[int, Any]:
@@ -111,7 +108,7 @@ class OwnBroker:
             **PATIENT,
             **(conf or {}),
         }
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Forked | None = None
         self._printed_before = 0
 
     def start(self) -> None:

@@ -17,6 +17,7 @@ import pytest
 from group_load import QUEUES, TOPIC, Load, ends, stored
 from own import OwnBroker, name_server, spawn
 
+from forked_commands import Forked
 from tianzhou import sync
 from tianzhou.model import ConsumeFromWhere, Message, MessageExt, SendStatus
 from waiting import until
@@ -94,7 +95,7 @@ def _in_sync(master: OwnBroker) -> bool:
     return bool(frames.call(master.address, HA_STATUS).json()["inSyncSlaveNums"])
 
 
-def restart(broker: OwnBroker, *options: str) -> subprocess.Popen[bytes]:
+def restart(broker: OwnBroker, *options: str) -> Forked:
     """Start a stopped broker as its log line says, with the configuration file that it has."""
     return spawn(broker.home / "console.log", "broker", "-c", broker.home / "broker.conf", *options)
 
