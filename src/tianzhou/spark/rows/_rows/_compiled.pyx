@@ -3,8 +3,8 @@
 
 What `tianzhou.spark.rows.columns` makes of the same bytes with NumPy and Arrow is what this makes, or nothing: with the first
 record that is not plain `fill` gives up, and the batch is made there. Not plain are inner batches, packed bodies,
-IPv6 addresses, times outside the years 1 to 9999, producers' times too far ahead of the brokers', properties that are no UTF-8 or have a name twice, damaged records,
-and records that are not what their queue says.
+IPv6 addresses, times outside the years 1 to 9999, producers' times too far ahead of the brokers', properties that
+are no UTF-8 or have a name twice, damaged records, and records that are not what their queue says.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
