@@ -16,7 +16,7 @@ class ChainedCoroutine(Coroutine[Any, Any, T]):
 
     Args:
         outer: coroutine that awaits `inner`.
-        inner: what `outer` awaits. An awaitable that is no coroutine is left alone.
+        inner: the awaitable that `outer` awaits. An awaitable that is no coroutine is left alone.
     """
 
     __slots__ = ("__qualname__", "_inner", "_outer")

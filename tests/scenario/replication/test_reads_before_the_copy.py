@@ -1,4 +1,4 @@
-"""What consumers at a master read before its slave has the message: nothing with zero loss, the message without."""
+"""Reads at a master before its slave has the message: with zero loss consumers wait, else they read the message."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HELD = {"sys_flag": 6, "suspend_timeout_millis": 15_000}
 
 
 class SlowSlave:
-    """A slave that speaks the HA protocol and reports only when the test says so."""
+    """A slave of the HA protocol that reports its log offset when the test calls `report`."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -38,13 +38,13 @@ class SlowSlave:
         self._copied = 0
 
     async def take(self, end: int) -> None:
-        """Read the log up to an offset, and report nothing."""
+        """Read the log up to an offset without a report."""
         while self._copied < end:
             head = await self._reader.readexactly(HEAD)
             self._copied += len(await self._reader.readexactly(int.from_bytes(head[8:])))
 
     async def report(self) -> None:
-        """Report what was read."""
+        """Report the log offset that `take` has reached."""
         self._writer.write(encode_report(self._copied))
         await self._writer.drain()
 

@@ -1,4 +1,4 @@
-"""What a master and its slaves tell each other beside RocketMQ's protocol: halted slaves, and `durability`. Pure.
+"""Reports between a master and its slaves beside RocketMQ's protocol: halted slaves, and `durability`. Pure.
 
 A slave that has halted reports the reason in a request of RocketMQ's (906), whose other fields Apache's brokers ignore.
 A master names its `durability` in its answers with tables.

@@ -119,7 +119,7 @@ def _named(names: Column, text: str) -> Column:
 
 
 def _unlike(field: t.StructField) -> Column:
-    """What to say of a column whose value is not what the change has; null when it is."""
+    """Return the fault of a column whose value differs from the text of the change; null when both are equal."""
     raw, value = f.col("texts")[field.name], f.col("values")[field.name]
     same = f.coalesce(_same(raw, value, field.dataType), f.lit(False))
     shown = f.concat(
@@ -130,7 +130,7 @@ def _unlike(field: t.StructField) -> Column:
 
 
 def _same(raw: Column, value: Column, kind: t.DataType) -> Column:
-    """Whether a value is what its text says."""
+    """Whether a value equals its text in the change."""
     text = value.cast("string")
     if isinstance(kind, t.BinaryType):
         return f.regexp_replace(f.base64(value), r"\s", "") == raw
