@@ -14,6 +14,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
 
 from tianzhou.errors import ConfigError
 from tianzhou.pipelines.binlog.columns import quoted
@@ -40,7 +41,7 @@ def newest(rows: DataFrame) -> DataFrame:
     )
 
 
-def changes_of(rows: DataFrame, table: str, schema: str) -> DataFrame:
+def changes_of(rows: DataFrame, table: str, schema: StructType) -> DataFrame:
     """Return messages as rows of the table, with `_key`, `_position`, `_deleted` and `_truncates` beside them."""
     return typed_rows(rows, table, schema)
 
@@ -140,22 +141,22 @@ def merge(
     """
     spark = topics.spark
     try:
-        names = spark.createDataFrame([], schema).columns
+        columns = spark.createDataFrame([], schema).schema
     except Exception as error:
         raise ConfigError(f"--schema {schema!r}: expected columns and types, as in 'id INT, name STRING'") from error
     open_table(parse_lake({"path": to}))  # an error here names the package to install
     from tianzhou.spark.lake.merging import MAINTENANCE_BATCHES, MergedDelta
 
-    if ticked := [name for name in names if "`" in name]:
+    if ticked := [name for name in columns.names if "`" in name]:
         raise ConfigError(f"--schema: column {ticked[0]}: the MERGE of a Delta table takes no backtick in a name")
     folder = Path(to)
     folder.mkdir(parents=True, exist_ok=True)
     checkpoint = folder / "_checkpoint"
     stream = topics.stream(source, startingOffsets="earliest", maxOffsetsPerTrigger=most)
-    target = MergedDelta(to, arrow_schema(changes_of(stream, table, schema).drop("_truncates").schema))
+    target = MergedDelta(to, arrow_schema(changes_of(stream, table, columns).drop("_truncates").schema))
 
     def next_batch(rows: DataFrame, batch: int) -> None:
-        found = changes_of(rows, table, schema).persist()
+        found = changes_of(rows, table, columns).persist()
         query = json.loads((checkpoint / "metadata").read_text(encoding="utf-8"))["id"]
         now = dt.datetime.now(dt.UTC)
         try:

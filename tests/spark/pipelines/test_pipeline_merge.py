@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 from quick_start import QUERY_LIMIT_S, environment
 
 from tianzhou.errors import ConfigError
@@ -64,6 +65,12 @@ def test_a_folder_without_a_table_is_named(spark, tmp_path):
         merged(spark, str(tmp_path))
 
 
+def test_a_merge_leaves_the_callers_session_active(spark, table):
+    table(change(1, 1, "a"))
+    spark.conf.set("tianzhou.seen", "yes")
+    assert SparkSession.active().conf.get("tianzhou.seen", "no") == "yes"
+
+
 def raw_change(position: int, row: dict | None, *, op: str = "update", key: str | None = "1") -> str:
     text = None if row is None else json.dumps(row)
     return json.dumps({"op": op, "table": "shop.items", "key": key, "row": text, "position": f"{position:09d}"})
@@ -90,7 +97,7 @@ def test_a_schema_that_would_lose_something_is_refused(spark, schema, row, reaso
     messages = spark.createDataFrame([(raw_change(5, row).encode(),)], "body BINARY")
     expected = pytest.raises(ChangeRefused, match=f"^shop.items: the change at 000000005 of the row 1 {reason}")
     with expected, naming_faults():
-        typed_rows(messages, "shop.items", schema).collect()
+        typed_rows(messages, "shop.items", spark.createDataFrame([], schema).schema).collect()
 
 
 def test_a_schema_that_would_lose_something_ends_the_merge(server, topic, cli, tmp_path):

@@ -29,7 +29,7 @@ class ChangeRefused(TianzhouError):
     """A change does not fit the table; names table, position, key and reason."""
 
 
-def typed_rows(rows: DataFrame, table: str, schema: str | t.StructType, *, whole: bool = True) -> DataFrame:
+def typed_rows(rows: DataFrame, table: str, schema: t.StructType, *, whole: bool = True) -> DataFrame:
     """Return the changes of a table as its rows, with `_key`, `_position`, `_deleted` and `_op` beside them.
 
     Args:
@@ -38,15 +38,14 @@ def typed_rows(rows: DataFrame, table: str, schema: str | t.StructType, *, whole
         schema: the columns.
         whole: whether the columns must be all that a change has.
     """
-    columns = _struct(rows, schema)
     change = f.from_json(f.col("body").cast("string"), CHANGE)
     parsed = rows.select(change.alias("change"), f.col("body").cast("string").alias("body")).select(
         "body",
         "change.*",
-        f.from_json("change.row", columns).alias("values"),
+        f.from_json("change.row", schema).alias("values"),
         f.from_json("change.row", "MAP<STRING, STRING>").alias("texts"),
     )
-    fault = f.coalesce(_no_change(), f.when(f.col("table") == table, _misfit(columns, whole=whole)))
+    fault = f.coalesce(_no_change(), f.when(f.col("table") == table, _misfit(schema, whole=whole)))
     checked = f.when(fault.isNotNull(), f.raise_error(fault)).otherwise(f.col("table"))
     return parsed.where(checked == table).select(
         f.when(f.col("op") == TRUNCATE, f.lit("")).otherwise(f.col("key")).alias("_key"),
@@ -71,12 +70,6 @@ def naming_faults() -> Iterator[None]:
         if found is None:
             raise
         raise ChangeRefused(" ".join(found[1].split())) from None
-
-
-def _struct(rows: DataFrame, schema: str | t.StructType) -> t.StructType:
-    if isinstance(schema, t.StructType):
-        return schema
-    return rows.sparkSession.createDataFrame([], schema).schema
 
 
 def _no_change() -> Column:
