@@ -22,7 +22,7 @@ Line = dict[str, Any]
 START_TIMEOUT = 120
 PRODUCE_TIMEOUT = 300
 STOP_TIMEOUT = 90
-COUNT = 500
+COUNT = 250
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,15 @@ from quick_start import QUERY_LIMIT_S
 
 FORMATS = ["delta", "iceberg"]
 ROUNDS = {
-    "delta": ("task", "before", "after") * 2,
+    "delta": ("task", "before", "after"),
     "iceberg": ("before", "after"),
 }
 """Where each run of a query fails: in a task, before its commit, after its commit."""
+
+DELTA_IN_EACH_RUN = pytest.mark.parametrize(
+    "lake", ["delta", pytest.param("iceberg", marks=pytest.mark.slow)], indirect=True
+)
+"""Iceberg has the same checks without Spark in each run (`tests/unit/spark/lake`), and these in the slow suite."""
 
 
 @pytest.fixture(params=FORMATS)
@@ -124,6 +129,7 @@ def test_exactly_once_whatever_fails(spark, server, source, topic, lake, tasks_a
     assert found == list(range(sent))
 
 
+@DELTA_IN_EACH_RUN
 def test_small_files_are_merged_under_way(spark, server, source, topic, lake, tmp_path):
     from tianzhou.spark.lake.formats import open_table
     from tianzhou.spark.lake.options import parse_lake
@@ -143,6 +149,7 @@ def test_small_files_are_merged_under_way(spark, server, source, topic, lake, tm
     assert read(spark, lake).count() == 400
 
 
+@DELTA_IN_EACH_RUN
 def test_rows_are_divided_among_partitions(spark, lake):
     rows = spark.range(100).selectExpr("id", "CAST(id % 3 AS INT) AS queueId", "timestamp_seconds(id * 3600) AS at")
     by = "day(at), queueId" if lake["tableFormat"] == "iceberg" else "queueId"
@@ -152,6 +159,7 @@ def test_rows_are_divided_among_partitions(spark, lake):
     assert sorted(map(tuple, found.select(rows.columns).collect())) == sorted(map(tuple, rows.collect()))
 
 
+@DELTA_IN_EACH_RUN
 def test_files_of_other_partitions_are_not_opened(spark, lake, tmp_path):
     queue = "CAST(IF(id % 4 = 3, NULL, id % 4) AS INT)"
     rows = spark.range(40).selectExpr("id", f"{queue} AS queueId", f"DATE'2026-01-30' + {queue} AS day")
@@ -245,6 +253,7 @@ def test_a_stream_takes_no_batch_of_its_own(spark, tmp_path):
         ).trigger(availableNow=True).start().awaitTermination(QUERY_LIMIT_S)
 
 
+@DELTA_IN_EACH_RUN
 def test_partitions_as_spark_has_them(spark, lake, tmp_path):
     rows = spark.range(20).selectExpr("id", "CAST(id % 3 AS INT) AS queueId")
     rows.write.format("tianzhou_lake").options(**lake).partitionBy("queueId").mode("append").save()

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import frames
+import pytest
 from frames import masters
 from own import OwnBroker, name_server
 from steady import FIRST, GO, JAVA, Groups, Ours, need, program, sent
@@ -84,6 +85,7 @@ def configure(broker: OwnBroker, topic: str, write: int, read: int, perm: int = 
     assert frames.call(broker.address, frames.UPDATE_AND_CREATE_TOPIC, fields).code == 0
 
 
+@pytest.mark.slow
 def test_queues_come_and_go_under_load(tmp_path: Path) -> None:
     """Grow, shrink (writing first, then reading), forbid writing, forbid reading: no message is lost or refused."""
     need(JAVA, GO)

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import frames
+import pytest
 from own import OwnBroker, name_server
 from steady import JAVA, OLD_JAVA, Groups, Ours, need, program, sent
 from strangers import Program
@@ -17,6 +18,7 @@ QUEUES = 4
 ENOUGH = 100
 
 
+@pytest.mark.slow
 def test_the_master_of_a_pair_is_killed_and_comes_back(tmp_path: Path) -> None:
     need(JAVA, OLD_JAVA)
     with ExitStack() as stack:

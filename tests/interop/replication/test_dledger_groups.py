@@ -16,11 +16,11 @@ CUT_OFF_S = 15.0
 """Seconds within which a group of both kinds registers a new leader when its leader is cut off."""
 
 MIXTURES = {
-    "ours": (OURS, OURS, OURS),
     f"two-of-ours-{SERVERS[0]}": (OURS, OURS, SERVERS[0]),
     f"one-of-ours-{SERVERS[1]}": (OURS, SERVERS[1], SERVERS[1]),
 }
 SLOW_MIXTURES = {
+    "ours": (OURS, OURS, OURS),
     f"two-of-ours-{SERVERS[1]}": (OURS, OURS, SERVERS[1]),
     f"one-of-ours-{SERVERS[0]}": (OURS, SERVERS[0], SERVERS[0]),
 }

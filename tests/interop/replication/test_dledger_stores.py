@@ -175,8 +175,15 @@ def units(folder: Path) -> bytes:
         return opened.read(UNIT_SIZE * 2000)
 
 
-@pytest.mark.parametrize("stop", ["stopped", "killed"])
-@pytest.mark.parametrize("version", SERVERS)
+@pytest.mark.parametrize(
+    ("version", "stop"),
+    [
+        (SERVERS[0], "killed"),
+        pytest.param(SERVERS[0], "stopped", marks=pytest.mark.slow),
+        pytest.param(SERVERS[1], "stopped", marks=pytest.mark.slow),
+        pytest.param(SERVERS[1], "killed", marks=pytest.mark.slow),
+    ],
+)
 def test_what_apache_wrote_is_continued_and_given_back(
     version: str, stop: str, namesrv: ApacheNamesrv, tmp_path: Path
 ) -> None:
@@ -215,7 +222,7 @@ def test_what_apache_wrote_is_continued_and_given_back(
             check(store, final)
 
 
-@pytest.mark.parametrize("version", SERVERS)
+@pytest.mark.parametrize("version", [pytest.param(SERVERS[0], marks=pytest.mark.slow), SERVERS[1]])
 def test_what_ours_wrote_apache_serves(version: str, namesrv: ApacheNamesrv, tmp_path: Path) -> None:
     folder = tmp_path / "store"
     with ours(folder) as store:

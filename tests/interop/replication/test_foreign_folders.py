@@ -113,6 +113,7 @@ def test_a_member_with_the_folder_of_another_group_follows_no_further_and_says_w
         until(lambda: info(running, victim)["dLegerGroupId"] == identity, "it has the identity", within_s=30)
 
 
+@pytest.mark.slow
 def test_a_member_with_the_folder_of_an_earlier_life_of_its_group_follows_no_further(tmp_path: Path) -> None:
     """All members are restored from a backup and go on; one of them gets the folder back that it had before."""
     with filled(tmp_path / "own", "both", 50) as (running, both):

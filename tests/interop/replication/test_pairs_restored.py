@@ -174,6 +174,7 @@ class Ledger:
             self.counts[message.body] += 1
 
 
+@pytest.mark.slow
 def test_a_late_slave_repeats_no_messages_while_its_master_is_dead(tmp_path: Path) -> None:
     with ExitStack() as stack:
         namesrv = stack.enter_context(name_server(tmp_path))

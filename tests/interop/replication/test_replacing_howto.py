@@ -28,6 +28,7 @@ def typist_at(folder: Path, namesrv: str, stack: ExitStack) -> Typist:
     return typist
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_alone_is_replaced_on_its_files(tmp_path: Path) -> None:
     alone, *_ = blocks_of(PAGE)
     store = tmp_path / "apache" / "store"

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from frames import call
 from groups import NAME, OURS, Group, group
 from own import SOURCE
@@ -108,6 +109,7 @@ def test_changes_answered_ok_survive_the_death_of_each_leader_and_lost_folders(t
             until(tables.all_agree, f"round {number}: all members have the tables", within_s=60)
 
 
+@pytest.mark.slow
 def test_drain_holds_over_a_change_of_the_leader(tmp_path: Path) -> None:
     def command(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -99,8 +99,8 @@ async def load(namesrv: str, ledger: Ledger, name: str, count: int, kill: Callab
     ("writer", "reader"),
     [
         ("tianzhou", "apache"),
-        ("apache", "tianzhou"),
-        ("tianzhou", "apache-4.9.7"),
+        pytest.param("apache", "tianzhou", marks=pytest.mark.slow),
+        pytest.param("tianzhou", "apache-4.9.7", marks=pytest.mark.slow),
         ("apache-4.9.7", "tianzhou"),
     ],
 )

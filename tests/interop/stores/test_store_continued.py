@@ -113,6 +113,7 @@ def test_a_golden_store_is_continued_and_given_back(name: str, namesrv: ApacheNa
         theirs.kill()
 
 
+@pytest.mark.slow
 def test_timers_of_apaches_are_due_after_ours_had_the_store(namesrv: ApacheNamesrv, tmp_path: Path) -> None:
     """A wheel forgets what is older than seven days, so that the golden one cannot be asked; this one is new."""
     manifest = manifest_of("timer")

@@ -34,7 +34,7 @@ CONSUME_TIMEOUT = 120
 @pytest.mark.parametrize(
     ("writer", "reader"),
     [
-        ("tianzhou", "apache"),
+        pytest.param("tianzhou", "apache", marks=pytest.mark.slow),
         ("apache", "tianzhou"),
         # These two say the same of the older version, whose hand-over `test_store_kinds.py` shows every time.
         pytest.param("tianzhou", "apache-4.9.7", marks=pytest.mark.slow),

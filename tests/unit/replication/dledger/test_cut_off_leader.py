@@ -7,11 +7,13 @@ from random import Random
 import pytest
 from loaded_group import LoadedGroup
 
+from seeds import seeds
+
 MOST_MS = 12_000
 """Maximum ms to a new leader: six seconds to miss the leader, at most three for a round of votes, and an election."""
 
 
-@pytest.mark.parametrize("seed", range(30, 50))
+@pytest.mark.parametrize("seed", seeds(6, 34, 30))
 def test_the_two_others_have_a_leader_soon_whosever_log_is_longer(seed: int) -> None:
     rng = Random(seed)
     group = LoadedGroup(rng)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from group_story import KINDS, Story, story
 
-SEEDS = int(os.environ.get("DLEDGER_SEEDS", "4")) * len(KINDS)
+from seeds import seeds
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", seeds(2 * len(KINDS), 10 * len(KINDS)))
 def test_nothing_that_was_acknowledged_is_lost_whatever_happens(seed: int) -> None:
     # What may not happen raises `Broken`; that enough happens is looked at below.
     story(seed).run()
