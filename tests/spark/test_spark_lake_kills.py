@@ -61,4 +61,4 @@ def test_a_killed_driver_loses_and_doubles_nothing(server, topic, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_many_killed_drivers_lose_and_double_nothing(kind, server, topic, tmp_path):
-    rounds(kind, PLACES * 3, server, topic, tmp_path)
+    rounds(kind, (PLACES * 7)[:20], server, topic, tmp_path)
