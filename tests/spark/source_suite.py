@@ -152,18 +152,11 @@ class Stream:
 
 Check = Callable[[Any, Peer, Path], None]
 CHECKS: list[Check] = []
-OF_SPARK: list[Check] = []
-"""Checks whose outcome depends on Spark and the source only, not on the server."""
 
 
 def check(function: Check) -> Check:
     CHECKS.append(function)
     return function
-
-
-def of_spark(function: Check) -> Check:
-    OF_SPARK.append(function)
-    return check(function)
 
 
 # --- batches
@@ -252,7 +245,7 @@ def tags_and_sql_select_at_the_broker(spark: Any, peer: Peer, folder: Path) -> N
     assert read(sql="missing IS NOT NULL") == []
 
 
-@of_spark
+@check
 def conditions_of_the_query_narrow_what_is_read(spark: Any, peer: Peer, folder: Path) -> None:
     topic = peer.create(2)
     for queue in (0, 1):
@@ -291,7 +284,7 @@ def conditions_of_the_query_narrow_what_is_read(spark: Any, peer: Peer, folder: 
 # --- streams
 
 
-@of_spark
+@check
 def streams_go_on_where_they_were_and_repeat_what_failed(spark: Any, peer: Peer, folder: Path) -> None:
     topic = peer.create(2)
     for queue in (0, 1):
@@ -310,7 +303,7 @@ def streams_go_on_where_they_were_and_repeat_what_failed(spark: Any, peer: Peer,
     assert len(stream.rows) == 110
 
 
-@of_spark
+@check
 def a_first_batch_from_the_latest_offset_that_fails_loses_nothing(spark: Any, peer: Peer, folder: Path) -> None:
     topic = peer.create(1)
     peer.send(topic, 5)
@@ -407,7 +400,7 @@ def progress_tells_the_lag_and_the_group_what_was_done(spark: Any, peer: Peer, f
         assert consumer.committed(queue) == 8  # Spark tells a source of a batch only when the next one begins
 
 
-@of_spark
+@check
 def little_is_waited_for_to_become_more(spark: Any, peer: Peer, folder: Path) -> None:
     topic = peer.create(1)
     options = peer.options(subscribe=topic, startingOffsets="earliest", minOffsetsPerTrigger=10)

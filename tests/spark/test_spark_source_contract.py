@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 from apache import ApacheBroker, ApacheNamesrv
-from source_suite import CHECKS, OF_SPARK, Check, Peer
+from source_suite import (
+    CHECKS,
+    Check,
+    Peer,
+    every_message_of_what_is_chosen_comes_once,
+    fewer_queues_are_a_loss_only_of_what_was_unread,
+)
 from toolchain import ToolchainMissingError
 
 
@@ -42,7 +48,8 @@ def test_the_source_with_our_server(check: Check, spark, own: Peer, tmp_path: Pa
     check(spark, own, tmp_path)
 
 
-WITH_APACHE = [pytest.param(check, marks=pytest.mark.slow) if check in OF_SPARK else check for check in CHECKS]
+IN_EACH_RUN = (every_message_of_what_is_chosen_comes_once, fewer_queues_are_a_loss_only_of_what_was_unread)
+WITH_APACHE = [check if check in IN_EACH_RUN else pytest.param(check, marks=pytest.mark.slow) for check in CHECKS]
 
 
 @pytest.mark.interop

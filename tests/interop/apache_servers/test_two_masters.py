@@ -140,6 +140,7 @@ def test_queues_come_and_go_under_load(tmp_path: Path) -> None:
             assert not [line for line in one.lines if line["event"] == "failed"], name
 
 
+@pytest.mark.slow
 def test_orderly_members_own_every_queue_again_soon_after_one_left(tmp_path: Path) -> None:
     need(JAVA)
     topic = group = "two_ordered"

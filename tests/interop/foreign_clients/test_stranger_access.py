@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 from credentials import CONF, COUNT, NAMES, SENDS, Run, done, names_in_use, of_all, run_refused, run_right, taken, topic
-from guarded import ACCOUNTS, KINDS, REFUSED, USERS, Guarded, guarded
+from guarded import ACCOUNTS, REFUSED, USERS, Guarded, guarded
 from strangers import Line
 from toolchain import ToolchainMissingError
 from ways import CPP, GO, JAVA, NODE
@@ -41,7 +41,7 @@ class Ran:
     wrong: dict[str, Run]
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=[pytest.param(ACCOUNTS, marks=pytest.mark.slow), USERS])
 def ran(request: pytest.FixtureRequest, server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
     """The run of a kind."""
     kind: str = request.param

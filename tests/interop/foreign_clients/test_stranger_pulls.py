@@ -73,6 +73,7 @@ def test_tags_select_what_is_polled(servers: Servers) -> None:
         assert Counter(line["i"] for line in got(polling.lines)) == Counter(range(0, COUNT, 2))
 
 
+@pytest.mark.slow
 def test_a_group_that_pulls_goes_on_where_it_was(servers: Servers) -> None:
     """What it pulls before it knows its queues may come once more, as its progress is not stored then."""
     topic = topic_for(GO, servers, "pull")

@@ -65,6 +65,7 @@ def check_reset(servers: Servers, noun: str, reset: Callable[[str], None]) -> No
             assert Counter(line["i"] for line in got(taking.lines)) == Counter([*range(COUNT)] * 2), name
 
 
+@pytest.mark.slow
 def test_members_begin_again_where_the_broker_resets(servers: Servers) -> None:
     def reset(topic: str) -> None:
         fields: dict[str, object] = {"topic": topic, "group": f"{topic}_g", "timestamp": 0, "isForce": "true"}

@@ -17,9 +17,9 @@ CUT_OFF_S = 15.0
 
 MIXTURES = {
     f"two-of-ours-{SERVERS[0]}": (OURS, OURS, SERVERS[0]),
-    f"one-of-ours-{SERVERS[1]}": (OURS, SERVERS[1], SERVERS[1]),
 }
 SLOW_MIXTURES = {
+    f"one-of-ours-{SERVERS[1]}": (OURS, SERVERS[1], SERVERS[1]),
     "ours": (OURS, OURS, OURS),
     f"two-of-ours-{SERVERS[1]}": (OURS, OURS, SERVERS[1]),
     f"one-of-ours-{SERVERS[0]}": (OURS, SERVERS[0], SERVERS[0]),

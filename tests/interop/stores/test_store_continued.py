@@ -31,7 +31,7 @@ from waiting import until
 pytestmark = pytest.mark.at_once
 
 GOLDEN = Path(__file__).parents[1].parent / "golden" / "store"
-ALWAYS = ("basic-clean-4", "basic-killed-4", "basic-killed-5", "bcq", "timer")
+ALWAYS = ("basic-killed-4", "basic-killed-5", "timer")
 """Run every time; the others tell the same of more kinds and are marked slow."""
 BUSY = {"transaction", "timer", "pop"}
 """Where Apache's broker adds to the queues by itself: check-backs, timers, revivals."""

@@ -61,7 +61,7 @@ def namesrv() -> Iterator[ApacheNamesrv]:
         ("5.3.3", "ours apache ours", "killed"),
         ("4.9.7", "apache ours apache", "stopped"),
         ("4.9.7", "ours apache ours", "killed"),
-        # A clean stop of 5.3.3 takes long; every run shows one of each direction in `test_store_handover.py`.
+        # A clean stop of 5.3.3 takes long.
         pytest.param("5.3.3", "apache ours apache", "stopped", marks=pytest.mark.slow),
         pytest.param("5.3.3", "ours apache ours", "stopped", marks=pytest.mark.slow),
         pytest.param("4.9.7", "apache ours apache", "killed", marks=pytest.mark.slow),

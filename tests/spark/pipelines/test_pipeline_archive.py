@@ -86,6 +86,7 @@ def table(spark, to: Path):
     return found.schema, sorted(rows, key=lambda row: (row["topic"], row["queueId"], row["queueOffset"]))
 
 
+@pytest.mark.slow
 def test_either_way_goes_on_with_what_the_other_has_done(spark, server, topic, pipeline, tmp_path):
     """Over lists of all files, one that Spark writes and one that it reads; the table is what Spark alone makes."""
     other = server.create(f"%RETRY%{topic}", 1)
