@@ -19,9 +19,9 @@ from tianzhou.testing.simulation.run import run
 from tianzhou.testing.simulation.scenarios import SCENARIOS
 
 SOURCES = Path(__file__).resolve().parents[3] / "src"
-CHUNK = 10
+CHUNK = 5
 """Seeds of one test: few enough for two workers to share them well."""
-SHARES = {"standalone": 20, "bit-rot": 10, "master-slave": 40, "two-masters": 20, "dledger": 10, "folders": 10}
+SHARES = {"standalone": 15, "bit-rot": 5, "master-slave": 20, "two-masters": 15, "dledger": 5, "folders": 5}
 SLOW_CHUNK = 100
 SLOW_SHARES = {
     "standalone": 2_000, "bit-rot": 1_000, "master-slave": 3_000, "two-masters": 2_000, "dledger": 2_000,

@@ -193,7 +193,9 @@ async def sent(producer: Producer) -> bool:
 
 
 @pytest.mark.parametrize("kind", hostile.FRAMES)
-@pytest.mark.parametrize("what", ["route", "members", "send", "pull", "commit"])
+@pytest.mark.parametrize(
+    "what", ["members", "pull", *(pytest.param(what, marks=pytest.mark.slow) for what in ("route", "send", "commit"))]
+)
 def test_frames_that_are_no_answers(what: str, kind: str, errors: Errors) -> None:
     lived_through(CODES[what], {kind: hostile.frames(kind)}, errors)
 
