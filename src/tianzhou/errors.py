@@ -193,6 +193,12 @@ class TopicUnavailable(ClientError):
     """The topic has no queue that can be sent to now: it does not exist, or its brokers are gone."""
 
 
+class NoWritableQueue(TopicUnavailable):
+    """The topic exists, and none of its queues can be written now: its brokers have no master, or are read-only."""
+
+    retriable = True
+
+
 class ReplyError(ClientError):
     """A delivered message cannot be replied to: nobody waits for a reply (RocketMQ's client code 10007)."""
 

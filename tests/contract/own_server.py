@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +32,7 @@ class OwnServer:
         namesrv_port: port of the name server; 0 takes a free port.
         tls: TLS settings of all servers.
         slave: whether a slave follows the broker.
+        store_options: fields of the store's settings.
         broker_options: fields of the broker's settings.
 
     Attributes:
@@ -46,11 +47,13 @@ class OwnServer:
         namesrv_port: int = 0,
         tls: TlsSettings | None = None,
         slave: bool = False,
+        store_options: Mapping[str, object] | None = None,
         **broker_options: object,
     ) -> None:
         self.address = ""
         self._folder, self._clock, self._tls = folder, clock, tls
         self._namesrv_port, self._with_slave, self._broker_options = namesrv_port, slave, broker_options
+        self._store_options = dict(store_options or {})
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -92,12 +95,12 @@ class OwnServer:
         store_settings = replace(
             StoreSettings(),
             store_path_root_dir=str(self._folder / ("store" if broker_id == 0 else "slave")),
-            broker_role=role,
             mapped_file_size_commit_log=1 << 24,
             mapped_file_size_consume_queue=20_000,
             max_hash_slot_num=1_000,
             max_index_num=4_000,
             message_delay_level=DELAY_LEVELS,
+            **{"broker_role": role} | self._store_options,
         )
         broker = await stack.enter_async_context(
             Broker(broker_settings, store_settings, clock=self._clock, tls=self._tls)

@@ -129,6 +129,67 @@ async def test_only_silence_is_kept_and_what_cannot_be_kept_says_so(cluster, bro
         assert producer.outbox is None
 
 
+@pytest.mark.parametrize(
+    ("code", "remark"),
+    [
+        (1, "in-sync replicas not enough"), (2, "busy"), (14, "disk full"), (215, "flow control"),
+        (16, "the broker[127.0.0.1] sending message is forbidden"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("durable", [False, True])
+async def test_a_cluster_that_refuses_for_now_gets_the_messages_later_in_order(
+    code, remark, durable, cluster, broker, tmp_path
+) -> None:
+    broker.answers[310] = broker.answers[320] = lambda command: command.reply(code, remark)
+    options = {"durable": True, "durable_timeout_ms": 400} if durable else {"send_msg_timeout_ms": 400}
+    async with Producer("P", cluster.address, outbox=tmp_path, retry_times_when_send_failed=1, **options) as producer:
+        for text in (b"a", b"b", b"c"):
+            assert (await producer.send(Message("T", text))).status is KEPT
+        # As many refusals as set a message aside that the broker finds illegal.
+        await until_async(lambda: len(broker.asked(310)) + len(broker.asked(320)) > 4, "it is sent again")
+        assert (producer.outbox.pending, producer.outbox.refused) == (3, 0)
+        accepted: list[bytes] = []
+
+        def accept(command):
+            is_batch = command.code == 320
+            accepted.extend([bytes(text) for _, text, _ in decode_batch(command.body)] if is_batch else [command.body])
+            return broker._on_310(command)
+
+        broker.answers[310] = broker.answers[320] = accept
+        await until_async(lambda: producer.outbox.pending == 0, "the broker accepts it", within_s=30)
+        assert accepted == [b"a", b"b", b"c"]
+
+
+async def test_a_zero_loss_broker_without_its_slave_gets_the_messages_when_it_needs_none(tmp_path) -> None:
+    two = {"total_replicas": 2, "in_sync_replicas": 2, "min_in_sync_replicas": 2, "broker_role": "SYNC_MASTER"}
+    async with (
+        own_server(tmp_path / "server", store_options=two) as namesrv,
+        Producer("P", namesrv, outbox=tmp_path / "outbox", send_msg_timeout_ms=1_000) as producer,
+        Admin(namesrv) as admin,
+    ):
+        results = [await producer.send(Message("T", b"%d" % n, sharding_key="k")) for n in range(3)]
+        assert {result.status for result in results} == {KEPT}
+        (broker,) = (await admin.cluster.info()).broker_addr_table.values()
+        await admin.cluster.update_broker_config(
+            broker.broker_addrs[0], {"minInSyncReplicas": "1", "inSyncReplicas": "1"}
+        )
+        await until_async(lambda: producer.outbox.pending == 0, "the broker accepts them", within_s=30)
+        assert [one.body for one in await read_all(namesrv, "T", 3)] == [b"0", b"1", b"2"]
+
+
+async def test_a_topic_that_is_closed_for_a_while_gets_the_messages_later(tmp_path) -> None:
+    async with (
+        own_server(tmp_path / "server") as namesrv,
+        Producer("P", namesrv, outbox=tmp_path / "outbox", send_msg_timeout_ms=1_000) as producer,
+        Admin(namesrv) as admin,
+    ):
+        await admin.topics.create("T", read_queue_nums=1, write_queue_nums=1, perm=4)
+        assert (await producer.send(Message("T", b"x"))).status is KEPT
+        await admin.topics.create("T", read_queue_nums=1, write_queue_nums=1, perm=6)
+        await until_async(lambda: producer.outbox.pending == 0, "the topic can be written", within_s=60)
+        assert [one.body for one in await read_all(namesrv, "T", 1)] == [b"x"]
+
+
 async def test_what_brokers_refuse_is_set_aside_and_holds_nobody_up(cluster, broker, tmp_path) -> None:
     port = server_ports()
     async with Producer("P", f"127.0.0.1:{port}", outbox=tmp_path) as producer:

@@ -29,7 +29,7 @@ from tianzhou.client.namespaces.namespaces import unwrap
 from tianzhou.client.option_keywords import ClientKeywords
 from tianzhou.client.options import ClientOptions, check_option_names
 from tianzhou.clock import Clock, SystemClock
-from tianzhou.errors import ClientError, LimitExceeded, ProtocolError, TianzhouError, TopicUnavailable
+from tianzhou.errors import ClientError, LimitExceeded, NoWritableQueue, ProtocolError, TianzhouError
 from tianzhou.model import HeartbeatData, MessageQueue, TopicRoute
 from tianzhou.remoting.client import Exchange, RemotingClient, RpcHook
 from tianzhou.remoting.connection import Connection
@@ -317,11 +317,11 @@ class ClientInstance:
         """Address of a broker's master, asking for the topic's route again when it is unknown.
 
         Raises:
-            TopicUnavailable: the broker has no master now.
+            NoWritableQueue: the broker has no master now.
         """
         address = await self._known(topic, lambda: self.routes.master(broker_name))
         if address is None:
-            raise TopicUnavailable(f"broker {broker_name} of topic {topic} has no master now; is it running?")
+            raise NoWritableQueue(f"broker {broker_name} of topic {topic} has no master now; is it running?")
         return self.send_address(address)
 
     def send_address(self, address: str) -> str:

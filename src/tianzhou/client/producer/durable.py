@@ -13,9 +13,10 @@ from contextlib import suppress
 from typing import Final
 
 from tianzhou.client.producer.publish_plan import PublishPlan, PublishPlans
+from tianzhou.client.producer.send_failures import FailureKind, failure_kind, is_missing_topic
 from tianzhou.client.producer.send_request import Layer, SendRequest
-from tianzhou.client.retry import SendRetries
-from tianzhou.errors import ClientError, NotDurable, TianzhouError, TopicUnavailable
+from tianzhou.client.retry import RETRY_ON_OTHER_BROKER, SendRetries
+from tianzhou.errors import BrokerError, ClientError, NotDurable, TianzhouError
 from tianzhou.model import SendResult, SendStatus
 
 _log = logging.getLogger(__name__)
@@ -130,7 +131,10 @@ def until_durable(
     """
 
     def worth_while(error: TianzhouError, topic: str) -> bool:
-        return policy.should_retry(error) or (isinstance(error, TopicUnavailable) and topic in plans.table)
+        if isinstance(error, BrokerError) and error.code in policy.codes - RETRY_ON_OTHER_BROKER:
+            return True
+        # A topic that was sent to before lacks its route while all its brokers are down.
+        return failure_kind(error) is not FailureKind.PERMANENT or (is_missing_topic(error) and topic in plans.table)
 
     send_to_masters = while_master(send, plans, refresh)
 

@@ -1,4 +1,4 @@
-"""The layer that keeps messages in the outbox when no broker answers, and behind others that wait there."""
+"""The layer that stores messages in the outbox when a send fails for now, and behind others that wait there."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def with_outbox(
         prepared = request.prepared
         if prepared.code == REPLY or prepared.kind is MessageKind.TRANSACTION_HALF:
             return await send(request)
-        silence: TianzhouError | None = None
+        failure: TianzhouError | None = None
         if not outbox.pending:
             try:
                 return await send(request)
             except TianzhouError as error:
-                if not await outbox.is_silence(error):
+                if not await outbox.accepts(error):
                     raise
-                silence = error
+                failure = error
         check_sendable(prepared.topic)
         queue = request.queue
         if queue is None and request.selector is not None:
@@ -52,9 +52,9 @@ def with_outbox(
                 raise ClientError(
                     f"no broker answers, so the queues of topic {prepared.topic} are not known and a selector cannot "
                     "choose; give the message a sharding_key instead"
-                ) from silence
+                ) from failure
             queue = choose_queue(plan.queues, prepared.messages[0], request.selector, request.selector_arg)
-        await outbox.keep(builder.outbox_entries(prepared, queue))
+        await outbox.keep(builder.outbox_entries(prepared, queue), failure)
         topic = prepared.messages[0].topic
         return SendResult(SendStatus.KEPT_IN_OUTBOX, prepared.unique_keys, "", queue or MessageQueue(topic, "", -1), -1)
 

@@ -11,7 +11,7 @@ from tianzhou.client.namespaces.namespaces import unwrap, wrap
 from tianzhou.client.producer.options import ProducerOptions
 from tianzhou.client.producer.selector import RoundRobin
 from tianzhou.client.validation import check_sendable
-from tianzhou.errors import TopicUnavailable
+from tianzhou.errors import NoWritableQueue, TopicUnavailable
 from tianzhou.model import MessageQueue, TopicRoute
 from tianzhou.wire.templates import SendTemplate
 
@@ -86,7 +86,8 @@ class PublishPlans:
 
         Raises:
             ClientError: the owner cannot send.
-            TopicUnavailable: it has no queue that can be written, or does not exist and cannot be made by sending.
+            NoWritableQueue: the topic has no queue that can be written now.
+            TopicUnavailable: the topic does not exist, and no broker creates it.
         """
         self._check_usable()
         plan = self.table.get(topic)
@@ -109,7 +110,7 @@ class PublishPlans:
         queues = publish_queues(users_topic, route)
         if not queues:
             routes.forget(topic)  # so that the next send asks again
-            raise TopicUnavailable(
+            raise NoWritableQueue(
                 f"topic {topic} has no queue that can be written now; check its permission and that its brokers have "
                 "a master"
             )

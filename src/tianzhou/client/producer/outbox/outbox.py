@@ -1,4 +1,4 @@
-"""Messages that no broker takes now, stored on disk and sent when one does again.
+"""Messages that no broker accepts now, stored on disk and sent when a broker accepts them again.
 
 What a producer with an outbox promises: a message whose `send` returned is at a broker, or in a local file from which
 it is sent later, in the order of the sends, at least once and always with the same unique key; even when the process
@@ -18,15 +18,11 @@ import msgspec
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.producer.outbox.outbox_entry import OutboxEntry, OutboxStatus, together
 from tianzhou.client.producer.outbox.outbox_file import Frame, OutboxFile
+from tianzhou.client.producer.send_failures import FailureKind, failure_kind, is_missing_topic
 from tianzhou.errors import (
     BrokerError,
     ClientError,
-    NotDurable,
-    ProtocolError,
-    RemotingError,
     TianzhouError,
-    TooManyRequests,
-    TopicUnavailable,
 )
 from tianzhou.file_modes import MODES
 from tianzhou.model import SendResult, names
@@ -42,8 +38,7 @@ MOST_REFUSALS = 16
 REFUSED_FILE = "refused.jsonl"
 LAST_SEND_S = 3.0
 _HOPELESS = frozenset({ResponseCode.MESSAGE_ILLEGAL})
-_NOT_NOW = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.FLOW_CONTROL})
-"""Answers that say nothing about the message: it is tried again for as long as it takes."""
+"""Codes after which the first message is set aside at once."""
 
 
 class Outbox:
@@ -139,8 +134,12 @@ class Outbox:
 
     # --- keeping ---------------------------------------------------------------------------------------------
 
-    async def keep(self, messages: Sequence[OutboxEntry]) -> None:
-        """Keep messages; when this returns they are safe.
+    async def keep(self, messages: Sequence[OutboxEntry], failure: TianzhouError | None = None) -> None:
+        """Store messages. They are on the disk when this returns.
+
+        Args:
+            messages: the messages, in the order of their sends.
+            failure: the error of their send; None for messages that follow others into the outbox.
 
         Raises:
             OutboxFull: there is no room.
@@ -152,7 +151,10 @@ class Outbox:
         file.append([self._encode(message) for message in messages])
         if was_empty:
             self._oldest_ms = messages[0].born_ms
-            _log.warning("no broker answers: messages are stored in outbox %s until one does", self._folder)
+            _log.warning(
+                "messages are stored in outbox %s until a broker accepts them; the first send failed: %s",
+                self._folder, failure or "others waited before it",
+            )  # fmt: skip
         self._filled.set()
         if self._next_write is None:
             self._next_write = asyncio.get_running_loop().create_task(self._write(file))
@@ -163,25 +165,26 @@ class Outbox:
             self._next_write = None  # who comes from now on needs the next one
             await asyncio.to_thread(file.write, file.take())
 
-    async def is_silence(self, error: TianzhouError) -> bool:
-        """Whether an error means that no broker takes messages safely, rather than that one refuses this one."""
-        if isinstance(error, NotDurable):
+    async def accepts(self, error: TianzhouError) -> bool:
+        """Whether the outbox stores messages whose send failed with this error, because a later send may succeed.
+
+        Args:
+            error: the error after all attempts.
+        """
+        return failure_kind(error) is not FailureKind.PERMANENT or await self._no_broker_runs(error)
+
+    async def _no_broker_runs(self, error: TianzhouError) -> bool:
+        """Whether a topic has no route because no broker is registered: name servers forget topics with brokers."""
+        if not is_missing_topic(error):
+            return False
+        try:
+            reply = await self._instance.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
+            if reply.code != ResponseCode.SUCCESS:
+                return False
+            cluster = CLUSTER_INFO.loads(reply.body)
+        except TianzhouError:
             return True
-        if isinstance(error, BrokerError):
-            return error.code == ResponseCode.GO_AWAY
-        if isinstance(error, RemotingError):
-            return not isinstance(error, (TooManyRequests, ProtocolError))
-        if isinstance(error, TopicUnavailable):
-            # Name servers forget the topics of brokers that are gone; does any broker run?
-            try:
-                reply = await self._instance.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
-                if reply.code != ResponseCode.SUCCESS:
-                    return False
-                cluster = CLUSTER_INFO.loads(reply.body)
-            except TianzhouError:
-                return True
-            return not any(broker.broker_addrs for broker in cluster.broker_addr_table.values())
-        return False
+        return not any(broker.broker_addrs for broker in cluster.broker_addr_table.values())
 
     # --- sending ---------------------------------------------------------------------------------------------
 
@@ -225,7 +228,7 @@ class Outbox:
         try:
             await self._send(entries[:count])
         except TianzhouError as error:
-            if await self.is_silence(error):
+            if failure_kind(error) is FailureKind.TEMPORARY or await self._no_broker_runs(error):
                 raise
             return await self._refuse(file, frames, entries, count, error)
         self._sent += count
@@ -241,7 +244,7 @@ class Outbox:
         if count > 1:
             return True  # which of them it is will be seen when each goes alone
         code = error.code if isinstance(error, BrokerError) else None
-        if code in _NOT_NOW or (code not in _HOPELESS and self._refusals < MOST_REFUSALS):
+        if code not in _HOPELESS and self._refusals < MOST_REFUSALS:
             _log.info("outbox %s: the first message was refused and is tried again: %s", self._folder, error)
             return False
         _log.error("outbox %s: message %s is set aside: %s", self._folder, entries[0].properties[names.UNIQ_KEY], error)
