@@ -47,13 +47,13 @@ class OwnServer:
         namesrv_port: int = 0,
         tls: TlsSettings | None = None,
         slave: bool = False,
-        store_options: Mapping[str, object] | None = None,
+        store_options: Mapping[str, Any] | None = None,
         **broker_options: object,
     ) -> None:
         self.address = ""
         self._folder, self._clock, self._tls = folder, clock, tls
         self._namesrv_port, self._with_slave, self._broker_options = namesrv_port, slave, broker_options
-        self._store_options = dict(store_options or {})
+        self._store_options: dict[str, Any] = dict(store_options or {})
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
