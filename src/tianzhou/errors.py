@@ -10,7 +10,7 @@ Expected outcomes (flush timeouts, "no new message") are statuses in `tianzhou.m
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import ClassVar
 
@@ -238,6 +238,21 @@ class NotDurable(TianzhouError):
     def __init__(self, message: str, *, status: str = "", msg_id: str = "") -> None:
         self.status = status
         self.msg_id = msg_id
+        super().__init__(message)
+
+
+class BatchPartlySent(TianzhouError):
+    """A batch of `send_batch(…, split=True)` failed after others were sent; `__cause__` is its error.
+
+    Args:
+        message: number of the failed batch, and number of messages that are sent.
+        results: results of the messages that are sent, in order. The first of the other messages follows them.
+    """
+
+    retriable = True
+
+    def __init__(self, message: str, *, results: Sequence[object] = ()) -> None:
+        self.results = list(results)
         super().__init__(message)
 
 

@@ -19,6 +19,7 @@ from tianzhou import (
     Producer,
     PullConsumer,
     PushConsumer,
+    SendResult,
     SendStatus,
     TransactionProducer,
     TransactionState,
@@ -26,7 +27,7 @@ from tianzhou import (
 )
 from tianzhou.admin import Admin
 from tianzhou.client import SqliteIds, create_reply_message, idempotent
-from tianzhou.errors import BrokerError, ClientError, ReplyError, ReplyTimeout
+from tianzhou.errors import BrokerError, ClientError, ReplyError, ReplyTimeout, TianzhouError
 from waiting import until_async
 
 TRANSACTION_SETTINGS = {"transactionCheckInterval": "1000", "transactionTimeOut": "1000"}
@@ -334,6 +335,34 @@ async def a_namespace_keeps_names_apart(namesrv: str, folder: Path) -> None:
     assert sorted(m.body for m in found) == [b"batch", b"chosen", b"inside"]
     assert {m.properties["INSTANCE_ID"] for m in found} == {space}
     assert await read_all(namesrv, topic, 0) == []
+
+
+@check
+async def batches_above_the_limit_are_split_in_order(namesrv: str, folder: Path) -> None:
+    topic = await make_topic(namesrv, 4)
+    messages = [Message(topic, b"%03d" % number + b"x" * 997, keys=f"k{number}") for number in range(40)]
+    async with Producer(fresh("P"), namesrv) as producer:
+        results = await producer.send_batch(messages, split=True, max_bytes=10_000)
+        with pytest.raises(ClientError, match=r"max_message_size\); split it, as send_batch\(…, split=True\) does"):
+            await producer.send_batch([Message(topic, b"x" * (3 << 20))] * 2)
+        with pytest.raises(ClientError, match="max_bytes=5 has an effect with split=True only"):
+            await producer.send_batch(messages, max_bytes=5)
+        with pytest.raises(TianzhouError, match="max_bytes is 5000000; it has to be 1 to 4194304"):
+            await producer.send_batch(messages, split=True, max_bytes=5_000_000)
+        blocking = await asyncio.to_thread(_split_by_a_blocking_producer, namesrv, topic)
+    assert len({result.queue for result in results}) == 1
+    assert [result.queue_offset for result in results] == list(range(40))
+    assert {result.status for result in results} == {SendStatus.SEND_OK}
+    assert len(blocking) == 3
+    found = {message.msg_id: message for message in await read_all(namesrv, topic, 43)}
+    for message, result in zip(messages, results, strict=True):
+        stored = found[result.msg_id]
+        assert (stored.body, stored.keys, stored.queue_offset) == (message.body, message.keys, result.queue_offset)
+
+
+def _split_by_a_blocking_producer(namesrv: str, topic: str) -> list[SendResult]:
+    with sync.Producer(fresh("P"), namesrv) as producer:
+        return producer.send_batch([Message(topic, b"y" * 600)] * 3, split=True, max_bytes=1000)
 
 
 @check

@@ -12,7 +12,7 @@ from client_probe import ClientProbe
 from tianzhou import Message, Producer, SendStatus, TransactionProducer, TransactionState
 from tianzhou.client import ClientInstance
 from tianzhou.client.cluster.address_server import lookup_url
-from tianzhou.errors import BrokerError, ClientError, ConfigError, ConnectFailed, RequestTimeout
+from tianzhou.errors import BatchPartlySent, BrokerError, ClientError, ConfigError, ConnectFailed, RequestTimeout
 from tianzhou.records.codec import encode_record
 from tianzhou.wire.bodies.heartbeat import HEARTBEAT
 from tianzhou.wire.command import Command
@@ -38,6 +38,29 @@ def stored(status: int = 0, transaction_id: str | None = "TX"):
 
 def producer_of(cluster, **options) -> TransactionProducer:
     return TransactionProducer("P", cluster.address, **{"check": lambda message: None} | options)
+
+
+# --- batches that are split ---------------------------------------------------------------------------------------
+
+
+async def test_a_split_batch_that_fails_on_its_way_has_the_results_of_those_before(cluster, broker) -> None:
+    answers = iter([0, 0, 13])
+
+    def answer(command: Command) -> Command:
+        code = next(answers)
+        return stored()(command) if code == 0 else command.reply(code, "too large")
+
+    broker.answers[320] = answer
+    async with Producer("P", cluster.address) as producer:
+        with pytest.raises(
+            BatchPartlySent, match=r"batch 3 of 4 to topic T failed, and the 2 messages.*too large"
+        ) as one:
+            await producer.send_batch([Message("T", b"x" * 600)] * 4, split=True, max_bytes=1_000)
+        assert [result.queue_offset for result in one.value.results] == [77, 77]
+        assert isinstance(one.value.__cause__, BrokerError)
+        broker.answers[320] = lambda command: command.reply(13, "too large")
+        with pytest.raises(BrokerError, match="too large"):
+            await producer.send_batch([Message("T", b"x")], split=True)
 
 
 # --- sends that are cancelled ----------------------------------------------------------------------------------------

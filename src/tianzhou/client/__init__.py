@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tianzhou.client.consumer.push.push_consumer import PushConsumer
     from tianzhou.client.consumer.push.retry_policy import RetryPolicy
     from tianzhou.client.instance import ClientInstance
+    from tianzhou.client.producer.batch_splitting import split_batches
     from tianzhou.client.producer.producer import Producer
     from tianzhou.client.producer.selector import select_at_random, select_by_hash
     from tianzhou.client.producer.transactions import TransactionProducer
@@ -68,6 +69,7 @@ __all__ = [
     "in_processes",
     "select_at_random",
     "select_by_hash",
+    "split_batches",
 ]
 
 __getattr__, __dir__ = lazy_exports(
@@ -87,6 +89,7 @@ __getattr__, __dir__ = lazy_exports(
         "consumer.push.push_consumer": "PushConsumer",
         "consumer.push.retry_policy": "RetryPolicy",
         "instance": "ClientInstance",
+        "producer.batch_splitting": "split_batches",
         "producer.producer": "Producer",
         "producer.selector": "select_at_random select_by_hash",
         "producer.transactions": "TransactionProducer",

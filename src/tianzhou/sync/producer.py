@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Literal, Self, Unpack, overload
 
 from tianzhou import client
 from tianzhou.client.instance import ClientInstance
@@ -161,25 +161,70 @@ class Producer(Blocking):
             )
         )
 
+    @overload
     def send_batch(
-        self, messages: Iterable[Message], queue: MessageQueue | None = None, timeout_ms: float | None = None
-    ) -> SendResult:
+        self,
+        messages: Iterable[Message],
+        queue: MessageQueue | None = None,
+        timeout_ms: float | None = None,
+        *,
+        split: Literal[False] = False,
+        max_bytes: int | None = None,
+    ) -> SendResult: ...
+    @overload
+    def send_batch(
+        self,
+        messages: Iterable[Message],
+        queue: MessageQueue | None = None,
+        timeout_ms: float | None = None,
+        *,
+        split: Literal[True],
+        max_bytes: int | None = None,
+    ) -> list[SendResult]: ...
+    @overload
+    def send_batch(
+        self,
+        messages: Iterable[Message],
+        queue: MessageQueue | None = None,
+        timeout_ms: float | None = None,
+        *,
+        split: bool,
+        max_bytes: int | None = None,
+    ) -> SendResult | list[SendResult]: ...
+
+    def send_batch(
+        self,
+        messages: Iterable[Message],
+        queue: MessageQueue | None = None,
+        timeout_ms: float | None = None,
+        *,
+        split: bool = False,
+        max_bytes: int | None = None,
+    ) -> SendResult | list[SendResult]:
         """Send messages of one topic as one request; they get consecutive offsets of one queue.
 
+        With `split` any number of messages are sent, as several requests one after the other, all to one queue.
+        `tianzhou.client.split_batches` divides messages without sending them.
+
         Args:
-            messages: the messages; together within `max_message_size`, none delayed.
-            queue: the queue they have to go to.
-            timeout_ms: limit of all attempts together; by default `send_msg_timeout_ms`.
+            messages: the messages, none of them delayed; without `split` together within `max_message_size`.
+            queue: the queue they have to go to. By default the topic's queues take turns.
+            timeout_ms: limit of all attempts of one request; by default `send_msg_timeout_ms`.
+            split: whether the messages are divided into batches below `max_bytes`.
+            max_bytes: with `split`, maximum number of bytes of a batch; by default `max_message_size`. RocketMQ's
+                documents recommend 1 MiB.
 
         Returns:
-            One result: ids joined by commas, and the first message's offset.
+            One result: ids joined by commas, and the first message's offset. With `split` one result for each message.
 
         Raises:
             ClientError: they cannot travel together, or one of them cannot be sent; nothing was sent.
+            BatchPartlySent: with `split`, a batch after the first one failed; the error has the results of the batches
+                before it.
             BrokerError: a broker refused them.
             RemotingError: no broker answered in time; they may be stored all the same.
         """
-        return self._run(self._async.send_batch(messages, queue, timeout_ms))
+        return self._run(self._async.send_batch(messages, queue, timeout_ms, split=split, max_bytes=max_bytes))
 
     def send_oneway(
         self,

@@ -14,6 +14,16 @@ _LENGTH: Final = Struct(">h")
 _OVERHEAD: Final = _HEAD.size + _LENGTH.size
 
 
+def entry_size(body_size: int, properties_size: int) -> int:
+    """Return the number of bytes of an entry.
+
+    Args:
+        body_size: bytes of the message's body.
+        properties_size: bytes of its property string.
+    """
+    return _OVERHEAD + body_size + properties_size
+
+
 def encode_batch(entries: Iterable[tuple[int, Octets, Octets]]) -> bytes:
     """A batch body of (flag, body, property string) entries; magic and CRC are 0, as Java writes them."""
     parts: list[Octets] = []

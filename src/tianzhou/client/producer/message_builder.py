@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from tianzhou.client.hooks import MessageKind, stamps
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.namespaces.namespaces import wrap
+from tianzhou.client.producer.batch_splitting import batch_counts
 from tianzhou.client.producer.message_properties import message_properties, retry_properties
 from tianzhou.client.producer.options import ProducerOptions
 from tianzhou.client.producer.outbox.outbox_entry import OutboxEntry
 from tianzhou.client.producer.send_request import BATCH, REPLY, SINGLE, PreparedMessage
-from tianzhou.client.validation import COMPRESSION_KINDS, check_attributes, check_batch, check_body, check_is_message
+from tianzhou.client.validation import (
+    COMPRESSION_KINDS,
+    check_attributes,
+    check_batch,
+    check_body,
+    check_is_message,
+    check_number,
+)
 from tianzhou.errors import ClientError
 from tianzhou.model import Message, MessageExt, MessageQueue, names
-from tianzhou.wire.batch import encode_batch
+from tianzhou.wire.batch import encode_batch, entry_size
 from tianzhou.wire.compression import pack_body
 from tianzhou.wire.properties import check_properties_size, encode_properties
 from tianzhou.wire.staging import StagedMessage
@@ -22,6 +31,27 @@ from tianzhou.wire.templates import properties_json
 
 TRANSACTION_PREPARED = 0x4
 """Bit of sysFlag (wire.md §4.4)."""
+
+
+class _BatchMember(NamedTuple):
+    """A message of a batch.
+
+    Attributes:
+        message: as its sender made it.
+        unique_key: its unique key.
+        stamped: properties from stamp hooks.
+        properties: its property string (wire.md §4.3).
+    """
+
+    message: Message
+    unique_key: str
+    stamped: dict[str, str]
+    properties: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes of its entry in the batch's body."""
+        return entry_size(len(self.message.body), len(self.properties))
 
 
 class MessageBuilder:
@@ -90,40 +120,64 @@ class MessageBuilder:
         )
 
     def batch(self, messages: Sequence[Message]) -> PreparedMessage:
-        """Messages that travel as one.
+        """Prepare messages that travel as one batch.
 
         Raises:
             ClientError: they cannot travel together, or one of them cannot be sent.
         """
         check_batch(messages, self._max_message_size)
         now_ms = self._now_ms()
-        unique_keys = []
-        entries = []
-        stamped = []
-        for message in messages:
-            unique_key = self._ids.next(now_ms)
-            unique_keys.append(unique_key)
-            stamped.append(stamps(self._stamp_hooks, message, unique_key))
-            encoded = encode_properties(message_properties(message, unique_key, self._namespace) | stamped[-1])
-            check_properties_size(len(encoded))
-            entries.append((message.flag, message.body, encoded))
-        body = encode_batch(entries)
-        if len(body) > self._max_message_size:
+        members = [self._member(message, now_ms) for message in messages]
+        size = sum(member.size for member in members)
+        if size > self._max_message_size:
             raise ClientError(
-                f"the batch of {len(messages)} messages has {len(body)} bytes, the limit is {self._max_message_size} "
-                "(max_message_size); split it"
+                f"the batch of {len(messages)} messages has {size} bytes, the limit is {self._max_message_size} "
+                "(max_message_size); split it, as send_batch(…, split=True) does"
             )
+        return self._batch_of(members, now_ms)
+
+    def batches(self, messages: Sequence[Message], limit: int | None) -> list[PreparedMessage]:
+        """Prepare messages that travel as several batches, in order.
+
+        Args:
+            messages: messages of one topic.
+            limit: maximum number of bytes of a batch; None for `max_message_size`.
+
+        Raises:
+            ClientError: the limit is out of range, the messages are of several kinds, or one of them cannot be sent.
+        """
+        if limit is None:
+            limit = self._max_message_size
+        check_number("max_bytes", limit, 1, self._max_message_size)
+        check_batch(messages, self._max_message_size)
+        now_ms = self._now_ms()
+        members = [self._member(message, now_ms) for message in messages]
+        begin, batches = 0, []
+        for count in batch_counts([member.size for member in members], limit):
+            batches.append(self._batch_of(members[begin : begin + count], now_ms))
+            begin += count
+        return batches
+
+    def _member(self, message: Message, now_ms: int) -> _BatchMember:
+        unique_key = self._ids.next(now_ms)
+        stamped = stamps(self._stamp_hooks, message, unique_key)
+        encoded = encode_properties(message_properties(message, unique_key, self._namespace) | stamped)
+        check_properties_size(len(encoded))
+        return _BatchMember(message, unique_key, stamped, encoded)
+
+    def _batch_of(self, members: Sequence[_BatchMember], now_ms: int) -> PreparedMessage:
+        messages = [member.message for member in members]
         return PreparedMessage(
             wrap(self._namespace, messages[0].topic),
             BATCH,
-            ",".join(unique_keys),
+            ",".join([member.unique_key for member in members]),
             now_ms,
             0,
             0,
             "" if messages[0].wait_store_ok else properties_json({names.WAIT: "false"}),
-            body,
+            encode_batch([(member.message.flag, member.message.body, member.properties) for member in members]),
             messages=messages,
-            stamped=stamped,
+            stamped=[member.stamped for member in members],
         )
 
     def staged(self, message: Message, queue_id: int) -> StagedMessage:

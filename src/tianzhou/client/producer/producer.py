@@ -10,19 +10,20 @@ from __future__ import annotations
 import asyncio
 import uuid
 from asyncio import CancelledError
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, overload
 
 from tianzhou._hot import Sent
 from tianzhou._hot.client_sends import unique_key_json
 from tianzhou.client.bodies import encode_message
 from tianzhou.client.cluster.requests import create_reply_message
+from tianzhou.client.producer.batch_splitting import results_of_messages
 from tianzhou.client.producer.delivery import FailedAttempt
 from tianzhou.client.producer.producer_base import BaseProducer
 from tianzhou.client.producer.selector import QueueSelector, choose_queue
 from tianzhou.client.producer.send_request import SINGLE, PreparedMessage, SendRequest
 from tianzhou.client.validation import check_is_message
-from tianzhou.errors import ClientError, ReplyTimeout, TianzhouError
+from tianzhou.errors import BatchPartlySent, ClientError, ReplyTimeout, TianzhouError
 from tianzhou.model import Message, MessageExt, MessageQueue, SendResult, names
 
 
@@ -154,29 +155,102 @@ class Producer(BaseProducer):
         )
         return await self.send(message, queue, timeout_ms=timeout_ms)
 
+    @overload
     async def send_batch(
-        self, messages: Iterable[Message], queue: MessageQueue | None = None, timeout_ms: float | None = None
-    ) -> SendResult:
+        self,
+        messages: Iterable[Message],
+        queue: MessageQueue | None = None,
+        timeout_ms: float | None = None,
+        *,
+        split: Literal[False] = False,
+        max_bytes: int | None = None,
+    ) -> SendResult: ...
+
+    @overload
+    async def send_batch(
+        self,
+        messages: Iterable[Message],
+        queue: MessageQueue | None = None,
+        timeout_ms: float | None = None,
+        *,
+        split: Literal[True],
+        max_bytes: int | None = None,
+    ) -> list[SendResult]: ...
+
+    @overload
+    async def send_batch(
+        self,
+        messages: Iterable[Message],
+        queue: MessageQueue | None = None,
+        timeout_ms: float | None = None,
+        *,
+        split: bool,
+        max_bytes: int | None = None,
+    ) -> SendResult | list[SendResult]: ...
+
+    async def send_batch(
+        self,
+        messages: Iterable[Message],
+        queue: MessageQueue | None = None,
+        timeout_ms: float | None = None,
+        *,
+        split: bool = False,
+        max_bytes: int | None = None,
+    ) -> SendResult | list[SendResult]:
         """Send messages of one topic as one request; they get consecutive offsets of one queue.
 
+        With `split` any number of messages are sent, as several requests one after the other, all to one queue.
+        `tianzhou.client.split_batches` divides messages without sending them.
+
         Args:
-            messages: the messages; together within `max_message_size`, none delayed.
-            queue: the queue they have to go to.
-            timeout_ms: limit of all attempts together; by default `send_msg_timeout_ms`.
+            messages: the messages, none of them delayed; without `split` together within `max_message_size`.
+            queue: the queue they have to go to. By default the topic's queues take turns.
+            timeout_ms: limit of all attempts of one request; by default `send_msg_timeout_ms`.
+            split: whether the messages are divided into batches below `max_bytes`.
+            max_bytes: with `split`, maximum number of bytes of a batch; by default `max_message_size`. RocketMQ's
+                documents recommend 1 MiB.
 
         Returns:
-            One result: ids joined by commas, and the first message's offset.
+            One result: ids joined by commas, and the first message's offset. With `split` one result for each message.
 
         Raises:
             ClientError: they cannot travel together, or one of them cannot be sent; nothing was sent.
+            BatchPartlySent: with `split`, a batch after the first one failed; the error has the results of the batches
+                before it.
             BrokerError: a broker refused them.
             RemotingError: no broker answered in time; they may be stored all the same.
         """
         if isinstance(messages, Message):
             raise ClientError("send_batch takes several messages and got one; send it with send, or give a list of it")
-        prepared = self._builder.batch(list(messages))
         limit_ms = self._timeout_ms if timeout_ms is None else timeout_ms
+        if split:
+            return await self._send_batches(self._builder.batches(list(messages), max_bytes), queue, limit_ms)
+        if max_bytes is not None:
+            raise ClientError(
+                f"max_bytes={max_bytes} has an effect with split=True only; add split=True, or leave it out"
+            )
+        prepared = self._builder.batch(list(messages))
         return await self._stack.send(SendRequest(prepared, limit_ms, queue))
+
+    async def _send_batches(
+        self, batches: Sequence[PreparedMessage], queue: MessageQueue | None, limit_ms: float
+    ) -> list[SendResult]:
+        results: list[SendResult] = []
+        for number, prepared in enumerate(batches):
+            try:
+                result = await self._stack.send(SendRequest(prepared, limit_ms, queue))
+            except TianzhouError as error:
+                if not number:
+                    raise
+                raise BatchPartlySent(
+                    f"batch {number + 1} of {len(batches)} to topic {prepared.topic} failed, and the {len(results)} "
+                    f"messages of the batches before it are sent; send the others again: {error}",
+                    results=results,
+                ) from error
+            results += results_of_messages(result, len(prepared.messages))
+            if queue is None and result.queue.broker_name:
+                queue = result.queue  # the order of all messages is that of one queue
+        return results
 
     async def send_oneway(
         self,
