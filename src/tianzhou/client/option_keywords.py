@@ -91,6 +91,7 @@ class ConsumerKeywords(ClientKeywords, total=False):
     message_model: MessageModel
     consume_from_where: ConsumeFromWhere | None
     consume_timestamp_ms: int | None
+    consume_timestamp: str | None
     allocate_message_queue_strategy: AllocateStrategy | None
     pull_batch_size: int
     local_offset_dir: Path | str | None

@@ -4,16 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from tianzhou.client.consumer.allocation import AllocateStrategy, Averagely, check_strategy
 from tianzhou.client.hooks import ConsumeHook, FilterHook, SharesChanged
 from tianzhou.client.tracing.options import TraceOptions
 from tianzhou.client.validation import check_choice, check_number
+from tianzhou.errors import ConfigError
 from tianzhou.model import ConsumeFromWhere, MessageModel
 
 DEFAULT_HISTORY_MS = 30 * 60_000
 """Milliseconds before the creation of the consumer at which CONSUME_FROM_TIMESTAMP begins without a time."""
+CONSUME_TIMESTAMP_DIGITS = 14
+
+
+def local_time_ms(text: str) -> int:
+    """Return the time of RocketMQ's `consumeTimestamp`, milliseconds since the epoch (client.md §8).
+
+    Args:
+        text: year, month, day, hour, minute and second, fourteen digits, in the local time of this machine.
+
+    Raises:
+        ConfigError: it is no such text.
+    """
+    try:
+        if len(text) != CONSUME_TIMESTAMP_DIGITS or not (text.isascii() and text.isdecimal()):
+            raise ValueError("fourteen digits are expected")
+        return int(datetime.strptime(text, "%Y%m%d%H%M%S").astimezone().timestamp() * 1000)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ConfigError(
+            f"consume_timestamp={text!r}: {error}; give year to second, such as '20210701080000', or milliseconds as "
+            "consume_timestamp_ms"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +49,8 @@ class ConsumerOptions(TraceOptions):
             the end of the queue, unless the broker answers 0 because the queue's first message is still in its memory.
         consume_timestamp_ms: the time for CONSUME_FROM_TIMESTAMP, milliseconds since the epoch; by default 30 minutes
             before the creation of the consumer.
+        consume_timestamp: the same time in the form of RocketMQ's `setConsumeTimestamp`, `20210701080000`, in the local
+            time of this machine.
         allocate_message_queue_strategy: how members share the queues, by default `Averagely()`; all have to use the
             same.
         pull_batch_size: most messages of a pull.
@@ -42,6 +67,7 @@ class ConsumerOptions(TraceOptions):
     message_model: MessageModel = MessageModel.CLUSTERING
     consume_from_where: ConsumeFromWhere | None = None
     consume_timestamp_ms: int | None = None
+    consume_timestamp: str | None = None
     allocate_message_queue_strategy: AllocateStrategy | None = None
     pull_batch_size: int = 32
     local_offset_dir: Path | str | None = None
@@ -55,6 +81,14 @@ class ConsumerOptions(TraceOptions):
         check_choice("message_model", self.message_model, MessageModel)
         if self.consume_from_where is not None:
             check_choice("consume_from_where", self.consume_from_where, ConsumeFromWhere)
+        if self.consume_timestamp is not None:
+            if self.consume_timestamp_ms is not None:
+                raise ConfigError(
+                    f"consume_timestamp={self.consume_timestamp!r} is given, and so is "
+                    f"consume_timestamp_ms={self.consume_timestamp_ms}; leave one of them out"
+                )
+            object.__setattr__(self, "consume_timestamp_ms", local_time_ms(self.consume_timestamp))
+            object.__setattr__(self, "consume_timestamp", None)  # so that a copy of the options has one of them
         check_number("pull_batch_size", self.pull_batch_size, 1, 1_024)
         check_strategy(self.strategy)
         for hooks in ("filter_hooks", "consume_hooks"):
