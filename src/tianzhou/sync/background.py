@@ -100,7 +100,7 @@ class Background:
             ClientError: the caller is the loop's own thread, which would wait for itself (use the async classes there);
                 or the loop has ended, or ends before the work is done.
         """
-        if threading.current_thread() is self._thread:
+        if self.is_own_thread():
             work.close()
             raise ClientError("a blocking call inside an event loop would wait for itself; use tianzhou.client there")
         with self._lock:
@@ -119,6 +119,25 @@ class Background:
         if error is not None:
             raise error
         return cast("T", result)
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin the work on the loop, and return a future of its result. Any thread may call this.
+
+        Raises:
+            ClientError: the loop has ended.
+        """
+        with self._lock:
+            if self._ended_by:
+                work.close()
+                raise self._error()
+            future = asyncio.run_coroutine_threadsafe(work, self.loop)
+            self._pending.add(future)
+        future.add_done_callback(self._pending.discard)
+        return future
+
+    def is_own_thread(self) -> bool:
+        """Whether the caller runs in the loop's thread."""
+        return threading.current_thread() is self._thread
 
     def stop(self) -> None:
         """End loop and thread."""
@@ -189,15 +208,26 @@ class Blocking:
     def __init__(self, asynchronous: Any) -> None:
         self._background = background()
         self._async = asynchronous
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Make what a subclass needs besides; constructors of generated subclasses call `Blocking.__init__` alone."""
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        self._check_process(work)
+        return self._background.run(work)
+
+    def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        self._check_process(work)
+        return self._background.submit(work)
+
+    def _check_process(self, work: Coroutine[Any, Any, Any]) -> None:
         if self._background.pid != os.getpid():
             work.close()
             raise ClientError(
                 f"this {type(self).__name__} was made in process {self._background.pid} and does not work in its fork "
                 f"{os.getpid()}; make one after the fork"
             )
-        return self._background.run(work)
 
     def _call(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Call a plain function in the loop's thread, where the objects it touches live."""

@@ -13,10 +13,11 @@ from tianzhou.client.option_keywords import ProducerKeywords
 from tianzhou.client.producer.outbox.outbox_entry import OutboxStatus
 from tianzhou.client.producer.selector import QueueSelector
 from tianzhou.model import Message, MessageExt, MessageQueue, SendResult
+from tianzhou.sync.async_sends import AsyncSends
 from tianzhou.sync.background import Blocking
 
 
-class Producer(Blocking):
+class Producer(AsyncSends):
     """Sends messages to topics; a context manager.
 
     Any number of threads may send at the same time: what they send in one turn of the loop shares a write. Its options

@@ -3,13 +3,14 @@
 import asyncio
 import os
 import threading
+from concurrent.futures import Future
 from contextlib import contextmanager
 
 import pytest
 from own_server import own_server
 
 from tianzhou import ConsumeFromWhere, Message, sync
-from tianzhou.errors import ClientError, ConnectFailed
+from tianzhou.errors import ClientError, ConnectFailed, TooManyRequests
 from tianzhou.sync.background import background
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
@@ -55,6 +56,69 @@ def test_send_iterate_poll_and_look(namesrv):
                 polled += reader.poll()
             assert sum(reader.max_offset(queue) for queue in queues) == 60
             assert [reader.position(queue) for queue in queues] == [reader.max_offset(queue) for queue in queues]
+
+
+def test_sends_that_return_at_once(namesrv):
+    with sync.Producer("P", namesrv) as producer, sync.Admin(namesrv) as admin:
+        admin.topics.create("S9", read_queue_nums=2, write_queue_nums=2)
+        called, done = [], threading.Semaphore(0)
+
+        def note(result, error):
+            called.append((result, error))
+            done.release()
+
+        futures = []
+
+        def send(first):
+            futures.extend(
+                producer.send_async(Message("S9", b"%d" % number), callback=note) for number in range(first, first + 50)
+            )
+
+        threads = [threading.Thread(target=send, args=(first,)) for first in (0, 50)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        results = [future.result(20) for future in futures]
+        for _ in range(100):
+            assert done.acquire(timeout=20)
+        assert {result.msg_id for result in results} == {result.msg_id for result, _ in called}
+        assert {error for _, error in called} == {None}
+        assert admin.topics.describe("S9").message_count == 100
+        refused = producer.send_async(Message("S9", b""), callback=note)
+        with pytest.raises(ClientError, match="at least one byte"):
+            refused.result(20)
+        assert done.acquire(timeout=20)
+        assert isinstance(called[-1][1], ClientError)
+
+
+def test_a_callback_may_send_and_an_error_of_it_harms_no_other_send(namesrv):
+    with sync.Producer("P", namesrv) as producer:
+        chained = Future()
+
+        def fail(result, error):
+            raise ValueError("not today")
+
+        def again(result, error):
+            producer.send_async(Message("S10", b"second")).add_done_callback(chained.set_result)
+
+        producer.send_async(Message("S10", b"first"), callback=fail).result(20)
+        producer.send_async(Message("S10", b"first"), callback=again).result(20)
+        assert chained.result(20).result(20).queue_offset >= 0
+
+
+def test_threads_wait_while_too_much_is_in_flight(namesrv):
+    limits = {"back_pressure_for_async_send_num": 10, "back_pressure_for_async_send_size": 1 << 20}
+    with sync.Producer("P", namesrv, **limits) as producer:
+        producer.send(Message("S11", b"warm"))
+        gate = threading.Event()
+        background().loop.call_soon_threadsafe(gate.wait, 20)  # no send completes meanwhile
+        held = [producer.send_async(Message("S11", b"x")) for _ in range(10)]
+        with pytest.raises(TooManyRequests, match=r"10 messages of 10 bytes are in flight.*async_send_num 10"):
+            producer.send_async(Message("S11", b"x"), timeout_ms=50)
+        gate.set()
+        assert all(future.result(20) for future in held)
+        assert producer.send_async(Message("S11", b"x")).result(20)
 
 
 def test_handlers_may_block_and_send(namesrv):

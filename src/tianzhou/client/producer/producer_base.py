@@ -73,6 +73,9 @@ class BaseProducer(GroupClient, Startable):
         self._is_bare = self._stack.is_bare
         self._transport = self._stack.transport
         self._timeout_ms = options.limit_ms
+        self._async_send_limits = (
+            options.back_pressure_for_async_send_num, options.back_pressure_for_async_send_size,
+        )  # fmt: skip
         self._remoting = self._instance.remoting
         self._now_ms = self._instance.clock.now_ms
         self._monotonic = self._instance.clock.monotonic
@@ -90,6 +93,16 @@ class BaseProducer(GroupClient, Startable):
             options.max_message_size,
         )
         self._begin = self._quick.begin
+
+    @property
+    def async_send_limits(self) -> tuple[int, int]:
+        """Maximum number of messages, and of bytes of their bodies, that blocking producers have in flight."""
+        return self._async_send_limits
+
+    @property
+    def send_limit_ms(self) -> int:
+        """Limit of one send with all its attempts, unless the send has one of its own."""
+        return self._timeout_ms
 
     async def start(self) -> None:
         """Get ready to send.
