@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -10,8 +11,10 @@ import pytest
 from tianzhou import sync
 from tianzhou.admin import Resent, TrackType
 from tianzhou.client.tracing.trace_reading import TraceKind
-from tianzhou.model import Message, TransactionState
+from tianzhou.model import ConsumeFromWhere, Message, MessageExt, TransactionState
 from waiting import until
+
+FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
 
 def test_messages_are_found_by_time_the_newest_first(tianzhou_cluster: Any) -> None:
@@ -95,11 +98,19 @@ def test_dead_letters_are_counted_listed_and_sent_again(tianzhou_cluster: Any) -
         steps: list[Resent] = []
         assert admin.dead_letters.resend(letters, progress=steps.append) == Resent(2)
         assert steps == [Resent(1), Resent(2)]
-        again = until(lambda: [one for one in admin.messages.by_time("orders") if "origin_id" in one.properties][1:])
-        assert again[0].properties["colour"] == "red"
-        assert {one.msg_id for one in admin.messages.by_time("orders")}.isdisjoint(
-            {letter.msg_id for letter in letters} & {again[0].msg_id}
-        )
+        got: dict[str, list[MessageExt]] = {"billing": [], "audit": []}
+        with ExitStack() as stack:
+            for group, messages in got.items():
+                member = sync.PushConsumer(group, namesrv, consume_from_where=FIRST)
+                member.subscribe("orders", handler=messages.append)
+                stack.enter_context(member)
+            until(lambda: len(got["billing"]) == 2 and len(got["audit"]) == 3, within_s=20)
+        assert {one.topic for one in got["billing"]} == {"orders"}
+        assert {one.reconsume_times for one in got["billing"]} == {0}
+        assert {one.properties["colour"] for one in got["billing"]} == {"red"}
+        assert {one.properties["origin_id"] for one in got["billing"]} == {letter.msg_id for letter in letters}
+        assert not [one for one in got["audit"] if "origin_id" in one.properties]
+        assert not [one for one in admin.messages.by_time("orders") if "origin_id" in one.properties]
         failed = admin.dead_letters.resend(letters, to="no such topic!")
         assert (failed.sent, failed.failed) == (0, 2)
         assert "no such topic!" in failed.error

@@ -250,7 +250,11 @@ def check_attributes(message: Message) -> None:
     if message.properties:
         if not isinstance(message.properties, Mapping):
             raise ClientError(f"properties are a dict of str to str, got {type(message.properties).__name__}")
-        check_properties(message.properties.items())
+        properties = message.properties.items()
+        if names.RETRY_TOPIC in message.properties and str(message.topic).startswith(names.RETRY_PREFIX):
+            # Members take it for the message's topic (client.md §13.4).
+            properties = {name: value for name, value in properties if name != names.RETRY_TOPIC}.items()
+        check_properties(properties)
     if not isinstance(message.delay_level, int):
         raise ClientError(f"delay_level is {message.delay_level!r}; it is a number, 1 to 18 by default, 0 for no delay")
     if message.tags:

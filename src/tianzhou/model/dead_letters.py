@@ -27,31 +27,40 @@ def origin_topic(properties: Mapping[str, str]) -> str:
     return next((properties[name] for name in TOPIC_PROPERTIES if properties.get(name)), "")
 
 
+def retry_topic_of(topic: str) -> str:
+    """Return the retry topic of a group from the name of its dead-letter topic; empty for any other topic."""
+    return names.retry_topic(topic.removeprefix(names.DLQ_PREFIX)) if topic.startswith(names.DLQ_PREFIX) else ""
+
+
 def origin_id(message: MessageExt) -> str:
     """The id of a dead letter from before it was retried, else its own."""
     return next((message.properties[name] for name in ID_PROPERTIES if message.properties.get(name)), message.msg_id)
 
 
 def resent(message: MessageExt, to: str | None = None, kind: str = KIND) -> Message:
-    """The new message that a stored one is sent again as.
+    """Return the new message that a stored message is sent again as.
 
-    Body, keys, tag, sharding key and the sender's properties are as they were. What the system added is left out: the
-    count of retries, a delay that has passed, the unique key, so that it gets a new id. Where it comes from is in
-    properties that begin with `origin_`, those of an earlier time give way.
+    Body, keys, tag, sharding key and the sender's properties are as they were. Properties of the system are left out:
+    the count of retries, a delay that has passed, the unique key, so that the message gets a new id. Properties that
+    begin with `origin_` have the place of the stored message and replace those of an earlier time.
 
     Args:
-        message: the stored one.
-        to: the topic; None for that of before.
-        kind: for `origin_kind`.
+        message: the stored message.
+        to: the topic; None for the retry topic of the dead letter's group, whose members alone get it.
+        kind: value of `origin_kind`.
 
     Raises:
-        ClientError: no topic is given, and the message does not say where it was.
+        ClientError: no topic is given, and the message is no dead letter or does not have its first topic.
     """
-    topic = to or origin_topic(message.properties)
-    if not topic:
-        raise ClientError(
-            f"dead letter {message.msg_id} does not say which topic it was sent to; say where it is to go"
-        )
+    retry: dict[str, str] = {}
+    if to is None:
+        to = retry_topic_of(message.topic)
+        retry = {names.RETRY_TOPIC: origin_topic(message.properties)}
+        if not to or not retry[names.RETRY_TOPIC]:
+            raise ClientError(
+                f"message {message.msg_id} of {message.topic} does not have the topic that it was first sent to; name "
+                "the topic that it shall go to"
+            )
     own = {name: value for name, value in message.user_properties.items() if not name.startswith(ORIGIN_PREFIX)}
     place = f"{message.broker_name}:{message.queue_id}@{message.queue_offset}"
     origin = {
@@ -61,11 +70,11 @@ def resent(message: MessageExt, to: str | None = None, kind: str = KIND) -> Mess
         ORIGIN_PLACE: place,
     }
     return Message(
-        topic,
+        to,
         message.body,
         tags=message.tags,
         keys=message.keys,
         flag=message.flag,
-        properties=own | origin,
+        properties=own | origin | retry,
         sharding_key=message.properties.get(names.SHARDING_KEY),
     )

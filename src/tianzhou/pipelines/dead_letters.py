@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 
 from tianzhou.errors import ClientError
 from tianzhou.model.dead_letters import ID_PROPERTIES, KIND, REASONS, TOPIC_PROPERTIES
-from tianzhou.model.names import dead_letter_topic
+from tianzhou.model.names import DLQ_PREFIX, RETRY_PREFIX, dead_letter_topic
 from tianzhou.pipelines.topics import WHOLE, Topics, sent_again, text_body
 
 
@@ -83,8 +83,22 @@ def chosen(letters: DataFrame, *, ids: Sequence[str] = (), where: str | None = N
 
 
 def resend(topics: Topics, letters: DataFrame, to: str | None = None) -> None:
-    """Send dead letters to the topics they were first sent to, or all to one.
+    """Send dead letters to the members of the group that they are of, or to a topic.
 
     They stay where they are as dead letters: sending them twice is two messages each.
+
+    Args:
+        topics: the cluster.
+        letters: dead letters of one group.
+        to: the topic, all of whose groups get them; None for the group's retry topic.
     """
-    topics.send(sent_again(letters, KIND, f.col("originTopic") if to is None else f.lit(to)))
+    if to is not None:
+        topics.send(sent_again(letters, KIND, f.lit(to)))
+        return
+    retry_topic = f.concat(f.lit(RETRY_PREFIX), f.substr("topic", f.lit(len(DLQ_PREFIX) + 1)))
+    missing = f.concat(
+        f.lit("dead letter "),
+        "msgId",
+        f.lit(" does not have the topic that it was first sent to; name one by --to-topic"),
+    )
+    topics.send(sent_again(letters, KIND, retry_topic, retry_of=f.coalesce("originTopic", f.raise_error(missing))))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tianzhou.errors import ClientError
 from tianzhou.model import MessageExt
-from tianzhou.model.dead_letters import KIND, TOPIC_PROPERTIES, origin_id, resent
+from tianzhou.model.dead_letters import KIND, TOPIC_PROPERTIES, origin_id, resent, retry_topic_of
 from tianzhou.model.names import KEYS, TAGS
 from tianzhou.pipelines.few_messages import COLUMNS, Span, pages, row_of, send_in_order, with_bodies
 from tianzhou.spark.rows.rules import FAIL
@@ -184,7 +184,7 @@ async def chosen(
         reasons: see `letter_of`.
         ids: ids of dead letters or of the messages they were; empty for no choice by id.
         where: whether a letter's columns are those wanted.
-        to: the topic they go to; None for those they were first sent to.
+        to: the topic they go to; None for the retry topic of the group that they are of.
         progress: see `Progress`.
         corrupt_bodies: see `with_bodies`; with SKIP letters without a body are not chosen.
 
@@ -201,7 +201,13 @@ async def chosen(
                 continue
             for one in named:
                 missing.pop(one, None)
-            shown = (message.msg_id, to or letter.topic, message.properties.get(KEYS), message.tags, letter.reason)
+            shown = (
+                message.msg_id,
+                to or retry_topic_of(message.topic),
+                message.properties.get(KEYS),
+                message.tags,
+                letter.reason,
+            )
             found.append(Choice(_place(message), message.store_timestamp, shown))
         read += page.passed
         progress(read, 0)
@@ -225,11 +231,11 @@ async def resend(
         producer: sends them.
         spans: what they were chosen from.
         choices: of `chosen`.
-        to: the topic they go to; None for those they were first sent to.
+        to: the topic they go to; None for the retry topic of the group that they are of.
         progress: see `Progress`.
 
     Raises:
-        ClientError: one does not say where it was, and `to` is None; nothing of its page was sent.
+        ClientError: one does not have its first topic, and `to` is None; nothing of its page was sent.
         TianzhouError: one was not sent; those before it were.
     """
     places, read, sent = {choice.place for choice in choices}, 0, 0

@@ -10,7 +10,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tianzhou.model.dead_letters import ORIGIN_ID, ORIGIN_KIND, ORIGIN_PLACE, ORIGIN_PREFIX, ORIGIN_TOPIC
-from tianzhou.model.names import RESERVED, SHARDING_KEY
+from tianzhou.model.names import RESERVED, RETRY_TOPIC, SHARDING_KEY
 from tianzhou.model.timestamps import RAW_TIMES
 from tianzhou.pipelines.queries import SENT
 from tianzhou.spark.sink.options import EXACTLY_ONCE
@@ -139,11 +139,17 @@ def user_properties() -> Column:
     )
 
 
-def sent_again(rows: DataFrame, kind: str, topic: Column) -> DataFrame:
-    """Messages as rows of the sink: body, keys, tag, sharding key and the sender's properties as they were.
+def sent_again(rows: DataFrame, kind: str, topic: Column, retry_of: Column | None = None) -> DataFrame:
+    """Return messages as rows of the sink: body, keys, tag, sharding key and the sender's properties as they were.
 
-    Where each comes from is in the properties `origin_kind` (the argument), `origin_topic`, `origin_id` and
-    `origin_place`, which is `broker:queue@offset`. A delay has passed and is left out.
+    The properties `origin_kind` (the argument), `origin_topic`, `origin_id` and `origin_place` (`broker:queue@offset`)
+    have the place of each message. A delay has passed and is left out.
+
+    Args:
+        rows: messages with all columns of the source.
+        kind: value of `origin_kind`.
+        topic: the topic they go to.
+        retry_of: the topic that members of a group take for the message's topic, when `topic` is their retry topic.
     """
     place = f.format_string("%s:%d@%d", "brokerName", "queueId", "queueOffset")
     origin = f.create_map(
@@ -151,6 +157,7 @@ def sent_again(rows: DataFrame, kind: str, topic: Column) -> DataFrame:
         *(f.lit(ORIGIN_TOPIC), f.col("topic")),
         *(f.lit(ORIGIN_ID), f.col("msgId")),
         *(f.lit(ORIGIN_PLACE), place),
+        *(() if retry_of is None else (f.lit(RETRY_TOPIC), retry_of)),
     )
     own = f.map_filter(user_properties(), lambda name, _: ~name.startswith(ORIGIN_PREFIX))
     return rows.select(

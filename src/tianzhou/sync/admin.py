@@ -745,13 +745,14 @@ class DeadLetters(Blocking):
     ) -> Resent:
         """Send dead letters again as new messages (`tianzhou.model.dead_letters.resent`).
 
-        They stay where they are: sending them twice is two messages each. One that fails does not hold the others up.
-        To stop in between, cancel the call; what was sent is sent.
+        The dead letters stay where they are: sending them twice is two messages each. A letter that fails does not
+        hold the others up. Cancel the call to stop; messages that are sent stay sent.
 
         Args:
-            letters: of `list`.
-            to: the topic they go to; None for those they were first sent to.
-            progress: called after each.
+            letters: dead letters, as `list` returns them.
+            to: the topic they go to, all of whose groups get them; None for the group that they are of alone, as first
+                deliveries with all its retries.
+            progress: is called after each letter.
         """
         return self._run(self._async.resend(letters, to=to, progress=progress))
 

@@ -123,7 +123,7 @@ def test_dead_letters_of_a_namespace_are_counted_and_sent_again(guarded: Guarded
     code, out, err = run(*letters, "-o", "json")
     assert code == 0, err
     assert [(one["reason"], one["letters"]) for one in json.loads(out)["causes"]] == [("Timeout", 4)]
-    code, _, err = run(*letters, "--all", "--to", "paid", "--apply")
+    code, _, err = run(*letters, "--all", "--to-topic", "paid", "--apply")
     assert (code, len(guarded.bodies("tenant%paid"))) == (0, 4), err
 
 

@@ -63,7 +63,7 @@ def test_letters_are_counted_and_sent_again(cluster: Cluster, run: Run) -> None:
     found = json.loads(out)
     assert [(one["reason"], one["letters"]) for one in found["causes"]] == [("Timeout", 30), ("ValueError", 1)]
     assert [one["body"] for one in found["samples"]] == ["29", "28", "99"]
-    where = ("dlq", "billing", "--where", "reason = 'Timeout' AND keys IN ('k3', 'k4')", "--to", "once-more")
+    where = ("dlq", "billing", "--where", "reason = 'Timeout' AND keys IN ('k3', 'k4')", "--to-topic", "once-more")
     code, _, err = run(*where)
     assert (code, bodies(cluster, "once-more")) == (0, []), err
     assert "2 messages would be sent again; --apply does it" in err
@@ -71,7 +71,7 @@ def test_letters_are_counted_and_sent_again(cluster: Cluster, run: Run) -> None:
     assert (code, bodies(cluster, "once-more")) == (0, [3, 4]), err
     code, _, err = run("dlq", "billing", "--all", "--apply")
     assert code == 1
-    assert "does not say which topic it was sent to" in err
+    assert "does not have the topic that it was first sent to" in err
     code, _, err = run("dlq", "billing", "--id", "ABC")
     assert code == 1
     assert "no dead letter has the id ABC" in err

@@ -73,7 +73,9 @@ def test_dead_letters_are_counted_shown_and_sent_again(server, topic, group, pip
 
     done = pipeline("dlq", group, *where, "--apply")
     assert done["applied"]
-    again = [m for m in server.messages(topic) if m.properties.get("origin_kind") == "dead-letter"]
+    assert len(server.messages(topic)) == 9
+    again = [m for m in server.messages(f"%RETRY%{group}") if m.properties.get("origin_kind") == "dead-letter"]
+    assert {m.properties["RETRY_TOPIC"] for m in again} == {topic}
     assert sorted((m.keys, m.tags, m.body) for m in again) == [(f"k{n}", "paid", b"%d" % n) for n in range(3)]
     assert {m.properties["origin_topic"] for m in again} == {f"%DLQ%{group}"}
     assert {m.properties["reason"] for m in again} == {"Timeout"}
@@ -81,7 +83,7 @@ def test_dead_letters_are_counted_shown_and_sent_again(server, topic, group, pip
 
     other = server.create(f"{topic}-other")
     letter = next(s for s in found["samples"] if s["reason"] == "ValueError")
-    pipeline("dlq", group, "--id", letter["id"], "--to", other, "--apply", *way)
+    pipeline("dlq", group, "--id", letter["id"], "--to-topic", other, "--apply", *way)
     assert [m.body for m in server.messages(other)] == [b"bad"]
 
 

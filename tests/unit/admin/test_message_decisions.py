@@ -15,8 +15,9 @@ from tianzhou.admin.delays import due_of, progress
 from tianzhou.admin.queue_reading import Allowance, Tail, newest_first
 from tianzhou.admin.tracks import track_of
 from tianzhou.admin.transactions import decided_offsets, undecided
+from tianzhou.client.validation import check_attributes
 from tianzhou.errors import ClientError
-from tianzhou.model import ConsumeType, MessageExt, MessageModel, SubscriptionData, names
+from tianzhou.model import ConsumeType, Message, MessageExt, MessageModel, SubscriptionData, names
 from tianzhou.model.dead_letters import origin_id, origin_topic, resent
 from tianzhou.wire.bodies.clients import Connection, ConsumerConnection
 
@@ -70,21 +71,31 @@ def test_a_dead_letter_is_sent_again_as_it_was() -> None:
         MAX_RECONSUME_TIMES="16", RECONSUME_TIME="5", __SHARDINGKEY="s", colour="red", origin_id="older",
     )  # fmt: skip
     again = resent(letter)
-    assert (again.topic, again.body, again.tags, again.keys, again.flag) == ("T", b"x", "t", "k1 k2", 3)
+    assert (again.topic, again.body, again.tags, again.keys, again.flag) == ("%RETRY%G", b"x", "t", "k1 k2", 3)
     assert (again.delay_level, again.sharding_key) == (0, "s")
     assert again.properties == {
         "colour": "red", "origin_kind": "dead-letter", "origin_topic": "%DLQ%G", "origin_id": "U",
-        "origin_place": "b:1@7",
+        "origin_place": "b:1@7", "RETRY_TOPIC": "T",
     }  # fmt: skip
-    assert resent(letter, "U2", "replay").topic == "U2"
+    check_attributes(again)
+    to_a_topic = resent(letter, "U2", "replay")
+    assert (to_a_topic.topic, "RETRY_TOPIC" in to_a_topic.properties) == ("U2", False)
+
+
+def test_the_topic_of_before_is_taken_in_retry_topics_alone() -> None:
+    check_attributes(Message("%RETRY%G", b"x", properties={"RETRY_TOPIC": "T"}))
+    with pytest.raises(ClientError, match="property RETRY_TOPIC belongs to the system"):
+        check_attributes(Message("T", b"x", properties={"RETRY_TOPIC": "T"}))
 
 
 def test_what_a_dead_letter_was() -> None:
     apache = message(DLQ_ORIGIN_TOPIC="first", RETRY_TOPIC="second", DLQ_ORIGIN_MESSAGE_ID="A", ORIGIN_MESSAGE_ID="B")
     assert (origin_topic(apache.properties), origin_id(apache)) == ("first", "A")
     assert (origin_topic({"DLQ_ORIGIN_TOPIC": "", "RETRY_TOPIC": "second"}), origin_id(message())) == ("second", "ID7")
-    with pytest.raises(ClientError, match="ID7 does not say which topic"):
-        resent(message())
+    with pytest.raises(ClientError, match=r"message ID7 of .* does not have the topic that it was first sent to"):
+        resent(message(topic="%DLQ%G"))
+    with pytest.raises(ClientError, match="message ID7 of T does not have the topic"):
+        resent(message(topic="T", RETRY_TOPIC="T"))
 
 
 @given(st.dictionaries(st.sampled_from(sorted(names.RESERVED)) | st.text(min_size=1), st.text()))

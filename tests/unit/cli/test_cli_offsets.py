@@ -68,18 +68,25 @@ def test_offsets_are_shown_moved_in_one_queue_and_copied(ask: Run) -> None:
     assert offsets(ask, "billing-2") == [(0, 2), (1, 0)]
 
 
+def test_the_groups_that_get_letters_sent_to_a_topic_are_named_first(ask: Run) -> None:
+    code, _, err = ask("dlq", "resend", "billing", "--to-topic", "orders", "--dry-run")
+    assert code == 0
+    assert err.startswith("2 groups of topic orders will get each letter: billing, billing-2\n")
+
+
 def test_dead_letters_are_counted_listed_and_sent_again(ask: Run, cluster: Cluster) -> None:
     for words in ((), ("billing",)):
         assert json.loads(ask("dlq", "count", *words, "-o", "json")[1]) == [{"group": "billing", "dead_letters": 2}]
     assert json.loads(ask("dlq", "count", "billing-2", "-o", "json")[1]) == [{"group": "billing-2", "dead_letters": 0}]
     letters = json.loads(ask("dlq", "list", "billing", "-o", "json")[1])
     assert [one["body"] for one in letters] == ["letter 1", "letter 0"]
-    only = ("dlq", "resend", "billing", "--id", letters[1]["msg_id"], "--to", "elsewhere")
+    only = ("dlq", "resend", "billing", "--id", letters[1]["msg_id"], "--to-topic", "elsewhere")
     code, out, err = ask(*only, "--dry-run")
     assert (code, "letter 0" in out, "letter 1" in out) == (0, True, False)
-    assert err == "nothing was sent; 1 dead letter of group billing there\n"
+    receivers = "no group has consumed topic elsewhere yet\n"
+    assert err == f"{receivers}nothing was sent; 1 dead letter of group billing there\n"
     code, out, err = ask(*only, "--yes", "-o", "json")
-    assert (code, json.loads(out)["sent"], err) == (0, 1, "")
+    assert (code, json.loads(out)["sent"], err) == (0, 1, receivers)
     [again] = json.loads(ask("message", "query", "elsewhere", "-o", "json")[1])
     assert (again["body"], again["properties"]["origin_id"]) == ("letter 0", letters[1]["msg_id"])
     assert json.loads(ask("dlq", "count", "billing", "-o", "json")[1])[0]["dead_letters"] == 2
@@ -102,7 +109,7 @@ def test_dead_letters_are_counted_listed_and_sent_again(ask: Run, cluster: Clust
         ("dlq export biling", 1, "group biling is not known to any broker; did you mean billing?"),
         ("dlq export billing --format parquet", 2, "--format parquet: needs a file; add --to FILE"),
         ("dlq resend billing --id nonsense", 1, "no dead letter nonsense there"),
-        ("dlq resend billing --to nowhere --yes", 1, "topic nowhere does not exist"),
+        ("dlq resend billing --to-topic nowhere --yes", 1, "topic nowhere does not exist"),
         ("dlq resend billing", 2, "send 2 dead letters of group billing again? Nobody is there to confirm it"),
     ],
 )

@@ -53,6 +53,8 @@ app = typer.Typer(
 )
 SHOWN_FROM = 1_000
 """From so many dead letters on, a terminal shows how far sending them is."""
+SHOWN_GROUPS = 10
+"""Maximum number of groups of a topic that a line names."""
 GroupArgument = Annotated[str, typer.Argument(help="The consumer group that gave up.")]
 
 
@@ -179,16 +181,19 @@ def resend(
     since: SinceOption = None,
     until: UntilOption = None,
     limit: LimitOption = 10_000,
-    to: Annotated[str | None, typer.Option("--to", help="To this topic; default: where each came from.")] = None,
+    to: Annotated[
+        str | None,
+        typer.Option("--to-topic", help="To this topic, all of whose groups get it; default: the group alone."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be sent.")] = False,
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     tls: TlsOption = None,
     output: OutputOption = Output.text,
 ) -> None:
-    """Send dead letters of a group again, as new messages; ends with 1 when some are not sent.
+    """Send dead letters again to the group that gave them up, as new messages; ends with 1 when some are not sent.
 
-    They stay where they are: sending them twice is two messages each.
+    No other group of their topic gets them. They stay where they are: sending them twice is two messages each.
 
     Example: tianzhou dlq resend billing --since 2h --dry-run
     """
@@ -205,6 +210,8 @@ def resend(
         return [letter for letter in reversed(letters) if not ids or letter.msg_id in ids]
 
     letters = with_admin(namesrv, tls, found)
+    if to is not None and letters:
+        print_note(with_admin(namesrv, tls, lambda admin: _receivers(admin, to)))
     if dry_run or not letters:
         print_messages(letters, output)
         if output is Output.text:
@@ -228,6 +235,15 @@ def resend(
             print_note(f"{result.failed} not sent, the first of them because: {shown(result.error)}")
     if result.failed:
         raise typer.Exit(1)
+
+
+async def _receivers(admin: Admin, topic: str) -> str:
+    """A line with the groups that will get messages of a topic."""
+    groups = await admin.topics.groups(topic)
+    if not groups:
+        return f"no group has consumed topic {topic} yet"
+    first = ", ".join(groups[:SHOWN_GROUPS]) + (", …" if len(groups) > SHOWN_GROUPS else "")
+    return f"{counted(len(groups), 'group')} of topic {topic} will get each letter: {first}"
 
 
 async def _letters(admin: Admin, group: str, since: str | None, until: str | None, limit: int) -> list[MessageExt]:

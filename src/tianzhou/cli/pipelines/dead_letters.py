@@ -51,7 +51,12 @@ def dlq(
         str | None, typer.Option(help="Resend what fulfils a condition of SQL, \"reason = 'Timeout'\".")
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Resend everything.")] = False,
-    to: Annotated[str | None, typer.Option(help="Resend to this topic; default: each to its own.")] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to-topic", help="Resend to this topic, all of whose groups get it; default: to the group alone."
+        ),
+    ] = None,
     corrupt_bodies: CorruptBodiesOption = "fail",
     apply: Annotated[bool, typer.Option("--apply", help="Do it; else it is only shown what would be sent.")] = False,
     on_sparks: SparkOption = False,
@@ -68,7 +73,7 @@ def dlq(
     if every and (ids or where):
         raise ConfigError("--all chooses everything; leave out --id and --where")
     if (apply or to) and not resending:
-        raise ConfigError("--apply and --to send again, and nothing is chosen; choose by --id, --where or --all")
+        raise ConfigError("--apply and --to-topic send again, and nothing is chosen; choose by --id, --where or --all")
     corrupt = corrupt_bodies_of(corrupt_bodies, sends_bodies=resending)
     _ensure_letters(group, cluster)
     if not (on_sparks or conf):
@@ -85,6 +90,7 @@ def dlq(
                 return
 
     def work(spark: SparkSession) -> None:
+        from tianzhou.model.names import retry_topic
         from tianzhou.pipelines import dead_letters as p
 
         topics = cluster.topics(spark, corrupt_bodies=corrupt)
@@ -95,10 +101,8 @@ def dlq(
         # What is sent is what was shown, whatever arrives meanwhile.
         picked = p.chosen(letters, ids=ids or (), where=where).cache()
         rows = [
-            (row["msgId"], to or row["originTopic"], row["keys"], row["tags"], row["reason"])
-            for row in picked.orderBy("storeTimestamp")
-            .select("msgId", "originTopic", "keys", "tags", "reason")
-            .collect()
+            (row["msgId"], to or retry_topic(group), row["keys"], row["tags"], row["reason"])
+            for row in picked.orderBy("storeTimestamp").select("msgId", "keys", "tags", "reason").collect()
         ]
         if apply and rows:
             p.resend(topics, picked, to)

@@ -79,15 +79,12 @@ TEXTS: Final = {
     "dead.export.all": ("Export all", "导出全部"),
     "dead.again": ("Send again", "重新发送"),
     "dead.again.words": (
-        (
-            "As new messages to the topics they came from. They stay here: sending twice is two messages."
-            " At most {most} at once."
-        ),
-        "将作为新消息发送到原主题。死信仍会保留，重复发送会产生重复消息。每次最多 {most} 条。",
+        ("As new messages to this group alone. They stay here: sending twice is two messages. At most {most} at once."),
+        "将作为新消息仅发送给该消费组。死信仍会保留，重复发送会产生重复消息。每次最多 {most} 条。",
     ),
     "dead.again.chosen": ("Send selected", "发送所选"),
     "dead.again.all": ("Send all", "发送全部"),
-    "dead.to": ("To another topic", "发送到其他主题"),
+    "dead.to": ("To a topic, all its groups", "发送到主题（其所有消费组）"),
     "dead.nothing": ("Nothing is selected.", "没有选择任何消息。"),
     "dead.part": ("These are the newest {count} of {total}.", "仅包含最新的 {count} 条，共 {total} 条。"),
     "dead.progress": ("{done} of {count}", "{done} / {count}"),
