@@ -86,6 +86,7 @@ class GroupReplication(Replication):
         self.log = TablesLog(tables, self._store, files, self._users, self._clock, period_s)
         if self._users is not None:
             self._users.follows = lambda: self.is_slave and bool(self._refused())
+            self._users.agrees = self._agrees
 
     @property
     def broker_id(self) -> int:
@@ -247,6 +248,10 @@ class GroupReplication(Replication):
     def around(self, wrap: Wrap) -> Wrap:
         """Return what the router wraps handlers with: answers to changes of tables wait for a majority."""
         return wrap if self.log is None else TableRequests(self.log, self._refused).around(wrap)
+
+    def _agrees(self) -> bool:
+        """Whether this member has the tables of the present leader, by a snapshot in the log of the leader's term."""
+        return self.near_master and self.log is not None and self.log.agreed_term == self.node.standing.term
 
     def _refused(self) -> str:
         """Return why this member takes no changes of tables; empty when it does."""

@@ -66,6 +66,8 @@ class TablesLog:
         member: the tables by key.
         complete: whether the tables are known to be whole.
         logged_term: term of the last change entry that this member has applied; -1 without one.
+        agreed_term: term of the leader whose whole tables this member has, and none of its own changes that no entry
+            has; -1 without one.
     """
 
     def __init__(
@@ -105,6 +107,7 @@ class TablesLog:
         self._snapshot_bytes = 0
         self.complete = False
         self.logged_term = -1
+        self.agreed_term = -1
 
     # a member's start
 
@@ -131,6 +134,8 @@ class TablesLog:
             has_note = self._note.index >= 0
             if begin >= 0 and has_note and self._note.index != begin - 1:
                 self.complete = False  # until a snapshot in the log says otherwise
+        else:
+            self.agreed_term = self._note.agreed_term
         if begin >= 0 and first <= last:
             for found in self._changes.scan(first, last):
                 if found is None:
@@ -177,6 +182,7 @@ class TablesLog:
             if mark.complete:
                 await self.member.delete_others(self._open)
                 self.complete = True
+                self.agreed_term = entry.term
             self._open = None
         self.logged_term = max(self.logged_term, entry.term)
         self._first_change = min(self._first_change, entry.index)
@@ -204,7 +210,7 @@ class TablesLog:
         if self._term >= 0:
             offsets.own = {key: set(queues) for key, queues in (offsets.unlogged or {}).items()}
         offsets.unlogged, offsets.forgotten = None, set()
-        self._term = -1
+        self._term = self.agreed_term = -1
         self._open = None
         self._snapshot_keys = None
 
@@ -418,7 +424,7 @@ class TablesLog:
         except StoreError:
             index = term = -1
         waiting = {key: dict(queues) for key, queues in self._tables.offsets.resets.items()}
-        return TablesNote(index, term, self.complete, dict(self.member.settings), waiting)
+        return TablesNote(index, term, self.complete, dict(self.member.settings), waiting, self.agreed_term)
 
 
 def _chunks(keys: Iterable[str], size: int) -> Iterator[list[str]]:

@@ -26,6 +26,7 @@ class TablesNote:
             the group's log.
         settings: settings that the members have in common.
         waiting: resets of offsets that wait for a pull, by `topic@group` and queue.
+        agreed_term: term of the leader whose whole tables the files have; -1 when they may have other changes.
     """
 
     index: int = -1
@@ -33,6 +34,7 @@ class TablesNote:
     complete: bool = False
     settings: dict[str, int] = field(default_factory=dict)
     waiting: dict[str, dict[int, int]] = field(default_factory=dict)
+    agreed_term: int = -1
 
 
 class NoteFile:
@@ -66,6 +68,7 @@ class NoteFile:
             "complete": note.complete,
             "settings": note.settings,
             "waiting": {key: {str(queue): at for queue, at in queues.items()} for key, queues in note.waiting.items()},
+            "agreedTerm": note.agreed_term,
         }
         self._file.persist(members)
 
@@ -76,4 +79,7 @@ def _note_of(value: dict[Any, Any]) -> TablesNote:
         for key, queues in (value.get("waiting") or {}).items()
     }
     settings = {key: int(one) for key, one in (value.get("settings") or {}).items()}
-    return TablesNote(int(value["index"]), int(value["term"]), bool(value.get("complete")), settings, waiting)
+    return TablesNote(
+        int(value["index"]), int(value["term"]), bool(value.get("complete")), settings, waiting,
+        int(value.get("agreedTerm", -1)),
+    )  # fmt: skip

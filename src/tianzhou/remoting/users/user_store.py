@@ -51,6 +51,8 @@ class UserStore:
         rules: decide by what is stored.
         table: what is stored.
         follows: whether another member of a group changes the users, and this one takes them over.
+        agrees: with `follows`, whether the users are those that the group's leader has, without changes that this
+            member made as a former leader and that no majority has.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class UserStore:
         self.table = UserTable()
         self._one_at_a_time = asyncio.Lock()
         self.follows: Callable[[], bool] = lambda: False
+        self.agrees: Callable[[], bool] = lambda: True
         self._changes: set[asyncio.Task[None]] = set()
 
     @property
@@ -118,7 +121,7 @@ class UserStore:
         error = BrokerError(ResponseCode.SYSTEM_ERROR, FOLLOWS)
         for _ in range(round(FOLLOWED_S / _LOOK_S)):
             try:
-                if work(self.table) == self.table:
+                if self.agrees() and work(self.table) == self.table:
                     return
             except BrokerError as refused:
                 error = refused

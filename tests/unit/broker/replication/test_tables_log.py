@@ -256,3 +256,18 @@ async def test_large_tables_are_logged_in_many_entries(tmp_path: Path) -> None:
         assert other.topics() == leader.topics()
         assert all_offsets(other) == all_offsets(leader)
         assert len(all_offsets(other)) == 50
+
+
+async def test_a_member_agrees_with_a_leader_whose_whole_tables_it_has(tmp_path: Path) -> None:
+    async with member(tmp_path) as one:
+        await one.lead(3)
+        await one.create("a")
+        one.follow()
+        # Its own changes may be in no entry.
+        assert one.log.agreed_term == -1
+    shutil.rmtree(tmp_path / "config")
+    async with member(tmp_path) as follower:
+        assert follower.log.agreed_term == 3
+        await follower.write_note()
+    async with member(tmp_path) as again:
+        assert again.log.agreed_term == 3

@@ -199,3 +199,13 @@ async def test_what_was_answered_survives_a_kill(tmp_path: Path) -> None:
     users = (await started(tmp_path)).table.users
     assert {f"u{number}" for number in answered} <= users.keys()
     assert len(users) <= len(answered) + 1
+
+
+async def test_a_follower_confirms_no_change_that_it_made_as_a_former_leader(tmp_path: Path) -> None:
+    store = await started(tmp_path)
+    await put_alice(store)
+    store.follows, store.agrees = lambda: True, lambda: False
+    with pytest.raises(BrokerError, match="this broker does not lead; send the request to the leader"):
+        await store.change(lambda table: table.update_user(UserInfo("alice", SECRET)))
+    store.agrees = lambda: True
+    await store.change(lambda table: table.update_user(UserInfo("alice", SECRET)))
