@@ -81,6 +81,8 @@ class GroupNode:
         number: of this node, 0.
         standing: what it is now.
         halted: why it follows no further, with the remedy; empty when it follows.
+        joined: whether its log has been that of a leader since its start, or it has led itself. Before, its folder may
+            be that of another group.
         why: why it does not lead any more, for the log.
         leads_ended: how often it has stopped leading or serving; what began before such an end is over, even when the
             node serves again in the same turn of the loop.
@@ -128,6 +130,7 @@ class GroupNode:
         self.number = int(self.id[1:])
         self.standing = Standing(Role.CANDIDATE, 0, None, serving=False)
         self.halted = self._entries.identity.halted
+        self.joined = False
         self.why = "the broker has just started"
         self.leads_ended = 0
         self.changed: Callable[[], None] | None = None
@@ -390,6 +393,7 @@ class GroupNode:
         if ready.append is not None:
             entries.append_raw(ready.append.entries)
         if ready.committed is not None:
+            self.joined = True
             entries.committed(ready.committed.index)
         if ready.standing is not None:
             self._stand(ready.standing)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -57,6 +57,30 @@ async def test_an_offset_that_is_committed_at_a_follower_reaches_the_leader(tmp_
         await ask(client, others[0].address, RequestCode.UPDATE_CONSUMER_OFFSET, **place, commit_offset=3)
         await until_async(lambda: leader.tables.offsets.committed("G", "T", 0) == 3, "handed over")
         await until_async(lambda: others[1].tables.offsets.committed("G", "T", 0) == 3, "taken over")
+
+
+async def test_a_member_that_has_heard_from_no_leader_since_its_start_answers_no_offsets_and_no_pulls(
+    tmp_path: Path,
+) -> None:
+    """Its folder may be that of another group, whose offsets would have consumers pass over messages."""
+    place = {"consumer_group": "G", "topic": "T", "queue_id": 0}
+    async with members(tmp_path) as (leader, others), RemotingClient() as client:
+        assert (await send(client, leader.address)).code == ResponseCode.SUCCESS
+        assert (await pull(client, leader.address)).code == ResponseCode.SUCCESS
+        await ask(client, leader.address, RequestCode.UPDATE_CONSUMER_OFFSET, **place, commit_offset=1)
+        follower = others[0]
+        await until_async(lambda: follower.tables.offsets.committed("G", "T", 0) == 1, "taken over")
+        reply = await ask(client, follower.address, RequestCode.QUERY_CONSUMER_OFFSET, **place)
+        assert (reply.code, reply.fields["offset"]) == (ResponseCode.SUCCESS, "1")
+        settings = follower.store.settings
+    name = settings.d_leger_self_id
+    store = {field.name: getattr(settings, field.name) for field in fields(settings)}
+    async with small_broker(tmp_path / name, store) as alone, RemotingClient() as client:
+        assert alone.tables.offsets.committed("G", "T", 0) == 1
+        reply = await ask(client, alone.address, RequestCode.QUERY_CONSUMER_OFFSET, **place)
+        assert reply.code == ResponseCode.SYSTEM_ERROR
+        assert "has not heard from a leader since its start" in (reply.remark or "")
+        assert (await pull(client, alone.address)).code == ResponseCode.SYSTEM_BUSY
 
 
 async def test_a_follower_does_not_send_a_group_back_that_is_ahead_of_it(tmp_path: Path) -> None:

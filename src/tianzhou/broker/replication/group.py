@@ -14,7 +14,7 @@ from tianzhou.broker.replication.member_tables import BROKER_PERMISSION
 from tianzhou.broker.replication.metadata_sync import MetadataSync
 from tianzhou.broker.replication.replication import LOOK_EVERY_S, AllWritten, Duties, Replication
 from tianzhou.broker.replication.table_answers import COMPLETE, SERVING, TERM
-from tianzhou.broker.replication.table_requests import TableRequests, Wrap
+from tianzhou.broker.replication.table_requests import TableRequests, Wrap, with_sure_offsets
 from tianzhou.broker.replication.tables_log import NOTE, TablesLog
 from tianzhou.broker.replication.tables_log import WORK as TABLES_IN_LOG
 from tianzhou.broker.settings import BrokerSettings
@@ -104,8 +104,19 @@ class GroupReplication(Replication):
 
     @property
     def refuses_pulls(self) -> bool:
-        """Whether this broker serves no pulls: its log is not that of the group, or slaves are not to be read."""
-        return bool(self.node.halted) or super().refuses_pulls
+        """Whether this broker serves no pulls: its log may not be that of the group, or slaves are not to be read."""
+        return bool(self._unsure()) or super().refuses_pulls
+
+    def _unsure(self) -> str:
+        """Return why the log and the tables of this member may not be those of the group; empty when they are."""
+        if self.node.halted:
+            return f"this member of the group {self.node.group} follows no further: {self.node.halted}"
+        if not self.node.joined:
+            return (
+                f"this member of the group {self.node.group} has not heard from a leader since its start, so its "
+                "offsets may be those of another folder; ask the leader"
+            )
+        return ""
 
     @property
     def corrects_offsets(self) -> bool:
@@ -246,7 +257,11 @@ class GroupReplication(Replication):
         await self.node.leave(_LEAVE_S)
 
     def around(self, wrap: Wrap) -> Wrap:
-        """Return what the router wraps handlers with: answers to changes of tables wait for a majority."""
+        """Return what the router wraps handlers with.
+
+        Answers to changes of tables wait for a majority. A member whose folder may be foreign answers no offsets.
+        """
+        wrap = with_sure_offsets(wrap, self._unsure)
         return wrap if self.log is None else TableRequests(self.log, self._refused).around(wrap)
 
     def _agrees(self) -> bool:

@@ -34,6 +34,31 @@ PUBLISHED: Final = _AT_LEADER | _USERS | {Code.UPDATE_BROKER_CONFIG}
 Wrap = Callable[[int, Any], Processor]
 
 
+def with_sure_offsets(wrap: Wrap, unsure: Callable[[], str]) -> Wrap:
+    """Return what wraps handlers as `wrap` does, and refuses queries of committed offsets at an unsure member.
+
+    A consumer that is given the offset of another group's folder passes over messages.
+
+    Args:
+        wrap: wraps the handler of a request code.
+        unsure: returns why the member's tables may not be those of its group; empty when they are.
+    """
+
+    def wrapped(code: int, handle: Any) -> Processor:
+        processor = wrap(code, handle)
+        if code != Code.QUERY_CONSUMER_OFFSET:
+            return processor
+
+        def serve(connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
+            if why := unsure():
+                raise BrokerError(ResponseCode.SYSTEM_ERROR, why)
+            return processor(connection, command)
+
+        return serve
+
+    return wrapped
+
+
 class _Log(Protocol):
     @property
     def leads(self) -> bool: ...
