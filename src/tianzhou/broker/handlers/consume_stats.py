@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from tianzhou.broker.handlers.handler import Handler, serves
 from tianzhou.errors import BrokerError
@@ -21,6 +22,19 @@ from tianzhou.wire.bodies.offsets import (
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header
+
+
+def unread_cut_queues(stored: Iterable[int], read_queues: int, is_unread: Callable[[int], bool]) -> list[int]:
+    """Return the queues that a topic was cut back from while they had messages that a group has not consumed.
+
+    No member can pull these messages until the topic has as many read queues again, so the lag counts them.
+
+    Args:
+        stored: numbers of the queues that the store has.
+        read_queues: read queues of the topic.
+        is_unread: whether a queue has messages that the group has not consumed.
+    """
+    return [queue_id for queue_id in stored if queue_id >= read_queues and is_unread(queue_id)]
 
 
 class ConsumeStatsHandler(Handler):
@@ -77,7 +91,8 @@ class ConsumeStatsHandler(Handler):
         stats.consume_tps += self._stats.get_rate(topic, group, self._clock.now_ms())
         offsets, store = self._tables.offsets, self._store
         find, times = store.find, store.lookups.time_steps
-        for queue_id in range(config.read_queue_nums):
+        cut = unread_cut_queues(store.queues(topic), config.read_queue_nums, partial(self._is_unread, group, topic))
+        for queue_id in (*range(config.read_queue_nums), *cut):
             consumed = max(offsets.committed(group, topic, queue_id) or 0, 0)
             pulled = max(offsets.pull_offset(group, topic, queue_id) or 0, consumed)
             last = await find(times(topic, queue_id, consumed - 1)) if consumed > 0 else 0
@@ -86,6 +101,13 @@ class ConsumeStatsHandler(Handler):
                 max(store.max_offset(topic, queue_id), 0), consumed, max(last, 0), pulled
             )
             await pace.rest()
+
+    def _is_unread(self, group: str, topic: str, queue_id: int) -> bool:
+        """Whether a queue has messages that the group has not consumed."""
+        consumed = max(
+            self._tables.offsets.committed(group, topic, queue_id) or 0, self._store.min_offset(topic, queue_id)
+        )
+        return consumed < self._store.max_offset(topic, queue_id)
 
     @serves(RequestCode.QUERY_CONSUME_TIME_SPAN)
     async def in_time(self, connection: Connection, command: Command) -> Reply:

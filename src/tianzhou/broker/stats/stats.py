@@ -12,7 +12,7 @@ from typing import Any
 
 from tianzhou.broker.stats.message_kinds import MessageKinds
 from tianzhou.broker.stats.put_latency import PutLatency
-from tianzhou.broker.stats.stats_windows import DAY_STEP_MS, HOUR_STEP_MS, MINUTE_STEP_MS, SETTLED, Windows
+from tianzhou.broker.stats.stats_windows import DAY_STEP_MS, HOUR_STEP_MS, MINUTE_STEP_MS, SETTLED, IdleTime, Windows
 from tianzhou.limits import FIGURES, Bounds
 from tianzhou.model import names
 from tianzhou.wire.bodies.tables import BrokerStats as StatsBody
@@ -25,6 +25,8 @@ FIGURES_PER_TURN = 200
 """Figures sampled per loop turn, which takes about a millisecond."""
 SCHEDULE_GROUP = "SCHEDULE_CONSUMER"
 """Group under which reads of delayed messages are counted."""
+LOOKING_GROUPS = frozenset({"TOOLS_CONSUMER", "__MONITOR_CONSUMER"})
+"""Groups with which tools and consoles read messages to show them. Nobody consumes a message by such a read."""
 CONNECT, IDLE, EXCEPTION, CLOSE = "CONNECT", "IDLE", "EXCEPTION", "CLOSE"
 """Keys of CHANNEL_ACTIVITY."""
 _OF_THE_BROKER = frozenset({"CHANNEL_ACTIVITY", "CONSUMER_REGISTER_TIME", "PRODUCER_REGISTER_TIME"})
@@ -39,22 +41,6 @@ LONGEST_KEY = 1_024
 
 Item = tuple[str, str, int, int]
 """Name and key of a figure, its value, and how often it was raised."""
-
-
-class IdleTime:
-    """How long counters have not changed, so that unused ones are not sampled."""
-
-    __slots__ = ("_seen", "_since_ms")
-
-    def __init__(self) -> None:
-        self._seen: tuple[object, ...] | None = None
-        self._since_ms = 0
-
-    def ms(self, now_ms: int, *values: object) -> int:
-        """Milliseconds since the values changed, as seen by calls of this method."""
-        if self._seen != values:
-            self._seen, self._since_ms = values, now_ms
-        return now_ms - self._since_ms
 
 
 class PutTraffic:
@@ -303,9 +289,12 @@ class BrokerStats:
 
     @property
     def user_get_count(self) -> int:
-        """Messages got since the start from topics that are not the system's."""
-        got = sum(traffic.count for (topic, _), traffic in self.gets.items() if not self.is_system(topic))
+        """Messages consumed since the start: not from the system's topics, and not by tools that only show them."""
+        got = sum(traffic.count for key, traffic in self.gets.items() if self._consumes(*key))
         return got + self._gone_user_gets
+
+    def _consumes(self, topic: str, group: str) -> bool:
+        return group not in LOOKING_GROUPS and not self.is_system(topic)
 
     def forget_topic(self, topic: str) -> None:
         """Drop the figures of a deleted topic, unless they are to stay; totals keep them."""
@@ -332,7 +321,7 @@ class BrokerStats:
         for key in keys:
             count = self.gets.pop(key).count
             self._gone_gets += count
-            self._gone_user_gets += 0 if self.is_system(key[0]) else count
+            self._gone_user_gets += count if self._consumes(*key) else 0
 
     def _forget(self, name: str) -> None:
         for place in [place for place in self.behind if name in place[:2]]:

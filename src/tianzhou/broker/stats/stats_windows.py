@@ -114,3 +114,19 @@ class Windows:
         if newest is not None:
             newest = (max(now_ms, newest[0]), *newest[1:])
         return StatsBody(self._minute.figures(), self._hour.figures(newest), self._day.figures(newest))
+
+
+class IdleTime:
+    """How long counters have not changed, so that unused ones are not sampled."""
+
+    __slots__ = ("_seen", "_since_ms")
+
+    def __init__(self) -> None:
+        self._seen: tuple[object, ...] | None = None
+        self._since_ms = 0
+
+    def ms(self, now_ms: int, *values: object) -> int:
+        """Milliseconds since the values changed, as seen by calls of this method."""
+        if self._seen != values:
+            self._seen, self._since_ms = values, now_ms
+        return now_ms - self._since_ms
