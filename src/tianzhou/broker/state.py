@@ -14,6 +14,7 @@ from tianzhou.broker.tables.consumer_offsets import ConsumerOffsets
 from tianzhou.broker.tables.groups import GroupTable
 from tianzhou.broker.tables.locks import QueueLocks
 from tianzhou.broker.tables.topics import TopicTable, system_topics
+from tianzhou.broker.tables.void_positions import VoidPositions
 from tianzhou.broker.transactions.transaction_metrics import TransactionMetrics
 from tianzhou.broker.transactions.transactions import TransactionLedger
 from tianzhou.filter import BloomFilter
@@ -37,6 +38,7 @@ class Tables:
     staging: StagingLedger = field(default_factory=StagingLedger)
     transaction_metrics: TransactionMetrics = field(default_factory=TransactionMetrics)
     broadcasts: BroadcastOffsets = field(default_factory=BroadcastOffsets)
+    void_positions: VoidPositions = field(default_factory=VoidPositions)
     bounds: Bounds = field(default_factory=Bounds)
 
     @property

@@ -11,7 +11,7 @@ from tianzhou.model import MessageQueue
 from tianzhou.wire.bodies.clients import RUNNING_INFO
 from tianzhou.wire.bodies.heartbeat import HEARTBEAT
 from tianzhou.wire.bodies.offsets import CONSUMER_OFFSETS, OFFSET_TABLE, ConsumerOffsets
-from tianzhou.wire.codes import V5_0_0, RequestCode
+from tianzhou.wire.codes import V5_0_0, RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header, write_header, write_reply
 from waiting import until_async
@@ -123,6 +123,29 @@ async def test_what_is_in_hand_comes_again_when_the_master_does_not_show_all_tha
         broker.deliver(record("T", 11))
         await until_async(lambda: seen.count(11) == 2, "it consumes it again")
     assert broker.offsets["T", 0] == 12
+
+
+@pytest.mark.parametrize(("deleted", "start"), [(True, 0), (False, 10)], ids=["deleted", "away for a moment"])
+async def test_a_member_begins_anew_only_when_the_offsets_went_with_the_topic(cluster, broker, deleted, start):
+    broker.offsets["T", 0] = 10
+    consumer, seen = noting(cluster)
+    missing = 1
+
+    def without_topic(command):
+        nonlocal missing
+        if read_header(command).topic != "T" or not missing:
+            return broker._on_11(command)
+        missing -= 1
+        if deleted:
+            del broker.offsets["T", 0]
+        return command.reply(ResponseCode.TOPIC_NOT_EXIST, "topic[T] not exist")
+
+    broker.answers[11] = without_topic
+    async with consumer:
+        await until_async(lambda: len([h for h in broker.pulls() if h.topic == "T"]) == 2, "it pulls again")
+        broker.deliver(record("T", start))
+        await until_async(lambda: seen == [start], "it consumes from there")
+    assert broker.offsets["T", 0] == start + 1
 
 
 async def test_a_pushed_reset_moves_the_consumer_and_drops_what_is_in_hand(cluster, broker):

@@ -79,6 +79,7 @@ class GroupHandler(Handler):
         group = header.group_name
         self._tables.groups.delete(group, self._clock.now_ms())
         self._tables.locks.forget_group(group)
+        self._tables.void_positions.forget_group(group)
         if header.clean_offset or header.remove_offset:
             self._tables.offsets.forget_group(group)
         self._stats.forget_group(group)

@@ -6,6 +6,8 @@ from collections.abc import Awaitable
 from typing import Any
 
 from tianzhou.broker.handlers.handler import Handler, serves
+from tianzhou.broker.messages.dictated_offsets import DictatedOffsets
+from tianzhou.broker.services import Services
 from tianzhou.errors import BrokerError, HeaderFieldError
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.turns import Slices
@@ -20,11 +22,18 @@ from tianzhou.wire.json_dialect import dumps
 class OffsetHandler(Handler):
     """Answers about offsets and takes commits."""
 
+    def __init__(self, services: Services) -> None:
+        super().__init__(services)
+        self._dictated = DictatedOffsets(services.tables)
+
     @serves(RequestCode.QUERY_CONSUMER_OFFSET)
     def query(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
         """A group's committed offset; 0 for a new group on a queue that still starts at 0."""
         header = read_header(command)
-        offset = self._tables.offsets.committed(header.consumer_group, header.topic, header.queue_id)
+        place = header.consumer_group, header.topic, header.queue_id
+        offset = self._tables.offsets.committed(*place)
+        if offset is None and self._tables.void_positions.waits(*place):
+            offset = 0
         if offset is None or offset < 0:
             return self._query_new(command, header)
         return command.reply(ResponseCode.SUCCESS, None, write_reply(command.code, offset=offset))
@@ -55,7 +64,7 @@ class OffsetHandler(Handler):
             raise BrokerError(ResponseCode.INVALID_PARAMETER, str(error)) from None
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         self._check_known(group, topic)
-        if self._tables.offsets.reset_waits(group, topic, queue_id):
+        if self._dictated.wait(group, topic, queue_id):
             return command.reply(ResponseCode.SUCCESS, "Offset has been previously reset")
         self._tables.offsets.commit(group, topic, queue_id, header.commit_offset, self._clock.now_ms())
         return command.reply(ResponseCode.SUCCESS)

@@ -9,6 +9,7 @@ from typing import Any
 from tianzhou._hot import pull_reply
 from tianzhou.broker.handlers.handler import Handler, serves
 from tianzhou.broker.large_bodies import read_expression
+from tianzhou.broker.messages.dictated_offsets import DictatedOffsets
 from tianzhou.broker.messages.long_poll import LongPoll
 from tianzhou.broker.messages.message_filter import (
     Selection,
@@ -19,7 +20,14 @@ from tianzhou.broker.messages.message_filter import (
     compile_property_filter,
     expression_problem,
 )  # fmt: skip
-from tianzhou.broker.messages.pull_codes import OUTSIDE, PullForbidden, pull_code, status_name, without_correction
+from tianzhou.broker.messages.pull_codes import (
+    OUTSIDE,
+    PullForbidden,
+    back_to_committed,
+    pull_code,
+    status_name,
+    without_correction,
+)  # fmt: skip
 from tianzhou.broker.messages.pull_request import PullRequest, reading_of, suggested_broker
 from tianzhou.broker.messages.pull_runs import PullRuns
 from tianzhou.broker.messages.timer_heap import TimerHeap
@@ -33,7 +41,6 @@ from tianzhou.errors import BrokerError, FilterSyntaxError
 from tianzhou.filter import COMPILED, SQL92, parse_tags
 from tianzhou.limits import CONNECTION_POLLS, FILTER_LENGTH, LONG_POLLS
 from tianzhou.model import ConsumeType, MessageModel, names
-from tianzhou.model.name_rules import CLIENT_ID
 from tianzhou.records.layout import AT, POSITION
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.turns import Turns
@@ -62,6 +69,7 @@ class PullHandler(Handler):
         self._woken = WokenPolls(services.store)
         self._turns = Turns()
         self._in_turn = False
+        self._dictated = DictatedOffsets(self._tables)
         self._tables.offsets.on_reset = self._wake
         self.runs = PullRuns(services, self._hold_run)
 
@@ -79,10 +87,10 @@ class PullHandler(Handler):
             fields = write_reply(RequestCode.PULL_MESSAGE, forbidden_type=refusal.kind)
             return command.reply(refusal.code, refusal.remark, fields)
         offsets = self._tables.offsets
-        if offsets.reset_waits(header.consumer_group, header.topic, header.queue_id):
-            return self._tell_reset(request)
+        if (dictated := self._dictated.take(connection, header)) is not None:
+            return self._tell_offset(request, dictated)
         if self._tables.settings.enable_broadcast_offset_store:
-            client_id = self._broadcaster(connection, header)
+            client_id = self._dictated.broadcaster(connection, header)
             if client_id is not None:
                 reply = self._note_broadcast(request, client_id)
                 if reply is not None:
@@ -145,17 +153,17 @@ class PullHandler(Handler):
 
     def _bounded(self, request: PullRequest, found: GetResult) -> GetResult:
         """Return what a read found, without a corrected offset where this broker may not correct one."""
-        corrects = self._replication.corrects_offsets
-        return found if corrects else without_correction(found, request.reading.offset)
+        header, offset = request.header, request.reading.offset
+        if not self._replication.corrects_offsets:
+            return without_correction(found, offset)
+        if found.status is not GetStatus.OFFSET_OVERFLOW_BADLY:
+            return found
+        committed = self._tables.offsets.committed(header.consumer_group, header.topic, header.queue_id)
+        return back_to_committed(found, committed)
 
     def _code(self, found: GetResult, offset: int) -> ResponseCode:
         unknown = found.status in OUTSIDE and not self._replication.corrects_offsets
         return ResponseCode.PULL_NOT_FOUND if unknown else pull_code(found.status, offset)
-
-    def _tell_reset(self, request: PullRequest) -> Reply:
-        header = request.header
-        offset = self._tables.offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
-        return self._tell_offset(request, offset or 0)
 
     def _tell_offset(self, request: PullRequest, offset: int) -> Reply:
         """Have the consumer go on at another offset than it requested."""
@@ -167,18 +175,6 @@ class PullHandler(Handler):
             max(self._store.max_offset(header.topic, header.queue_id), 0),
         )
         return self._answer(request, found, "OFFSET_RESET")
-
-    def _broadcaster(self, connection: Connection, header: Any) -> str | None:
-        """Id of the client that a pull is for, if it gets everything whatever the others of its group get."""
-        if header.request_source == BY_PROXY:
-            client_id: str | None = header.proxy_froward_client_id
-            CLIENT_ID.check(client_id or "")
-            return client_id
-        online = self._tables.clients.consumers.get(header.consumer_group)
-        if online is None or online.message_model is not MessageModel.BROADCASTING:
-            return None
-        client = online.clients.get(connection)
-        return None if client is None or online.consume_type is ConsumeType.CONSUME_ACTIVELY else client.client_id
 
     def _note_broadcast(self, request: PullRequest, client_id: str) -> Reply | Awaitable[Reply]:
         """Note how far a broadcast consumer is; an answer for one that has to learn where to begin."""
@@ -258,6 +254,7 @@ class PullHandler(Handler):
             raise PullForbidden(_FORBIDDEN_GROUP, f"subscription group no permission, {group_name}")
         topic = tables.topics.get(name)
         if topic is None:
+            self._dictated.topic_missing(header, self._store)
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!")
         if not topic.readable:
             raise PullForbidden(_FORBIDDEN_TOPIC, f"the topic[{name}] pulling message is forbidden")
@@ -422,8 +419,8 @@ class PullHandler(Handler):
     def look_last(self, pull: LongPoll) -> Reply:
         """Answer a held pull whose time is up, or whose group was given another offset."""
         request, found = pull.request, pull.found
-        if self._tables.offsets.reset_waits(*pull.place):
-            return self._tell_reset(request)
+        if (offset := self._dictated.take(pull.connection, request.header)) is not None:
+            return self._tell_offset(request, offset)
         current = self._is_current(request)
         if not current:
             self._select_again(request)

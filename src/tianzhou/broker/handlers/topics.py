@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from tianzhou.broker.handlers.handler import Handler, serves
 from tianzhou.broker.large_bodies import decoded
+from tianzhou.broker.messages.dictated_offsets import DictatedOffsets
 from tianzhou.broker.services import Services
 from tianzhou.broker.tables.topic_attributes import MESSAGE_TYPE, apply_changes, parse_changes
 from tianzhou.errors import BrokerError
@@ -35,6 +36,7 @@ class TopicHandler(Handler):
     def __init__(self, services: Services, settled: Callable[[], Awaitable[None]]) -> None:
         super().__init__(services)
         self._settled = settled
+        self._dictated = DictatedOffsets(self._tables)
 
     @serves(RequestCode.UPDATE_AND_CREATE_TOPIC)
     async def create(self, connection: Connection, command: Command) -> Reply:
@@ -117,11 +119,14 @@ class TopicHandler(Handler):
         if self._tables.settings.clear_retry_topic_when_delete_topic:
             deleted += self._pop_retry_topics(topic)
         gone = self._tables.topics.delete(deleted, self._clock.now_ms())
+        places = [place for name in deleted for place in self._dictated.topic_deleted(name)]
         for name in deleted:
             self._tables.offsets.forget_topic(name)
             self._tables.filters.forget_topic(name)
             self._stats.forget_topic(name)
             self._store.delete_topic(name)
+        for place in places:
+            self._tables.offsets.on_reset(*place)
         if gone:
             await self._settled()
         return command.reply(ResponseCode.SUCCESS)

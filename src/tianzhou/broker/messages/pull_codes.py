@@ -49,6 +49,21 @@ def without_correction(found: GetResult, offset: int) -> GetResult:
     return GetResult(found.status, offset, found.min_offset, found.max_offset)
 
 
+def back_to_committed(found: GetResult, committed: int | None) -> GetResult:
+    """Return the result of a read beyond the end of a queue, so that the consumer continues at its group's offset.
+
+    Such a consumer has read messages that the queue has lost. Messages may have come in their places since, and the end
+    of the queue is behind them.
+
+    Args:
+        found: the result, whose next offset is the end of the queue.
+        committed: offset that the group has committed; None for none.
+    """
+    if committed is None or not found.min_offset <= committed < found.next_offset:
+        return found
+    return GetResult(found.status, committed, found.min_offset, found.max_offset)
+
+
 class PullForbidden(BrokerError):
     """A pull that is refused with NO_PERMISSION.
 

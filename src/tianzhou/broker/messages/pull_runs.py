@@ -218,6 +218,8 @@ class PullRuns:
             return
         if selection.accept is not None or selection.accept_unit is not None:
             return
+        if self._tables.void_positions.waits(header.consumer_group, header.topic, header.queue_id):
+            return  # each member of a broadcast group has to begin by itself
         if len(self._sequences) >= MOST_SEQUENCES:
             self._sequences.clear()
         self._sequences[unknown] = Sequence(request)

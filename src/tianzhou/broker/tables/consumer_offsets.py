@@ -272,6 +272,14 @@ class ConsumerOffsets:
         for key in (*self._committed, *self._pulled):
             self._note(key)
 
+    def positions(self, topic: str) -> dict[str, set[int]]:
+        """Queues of a topic that each group has committed an offset for, or has pulled from since the start."""
+        found = {}
+        for group in self._groups_of.get(topic, ()):
+            key = f"{topic}{SEPARATOR}{group}"
+            found[group] = {*self._committed.get(key, ()), *self._pulled.get(key, ())}
+        return found
+
     def forget_topic(self, topic: str) -> None:
         """Drop all offsets of a deleted topic."""
         for group in list(self._groups_of.get(topic, ())):

@@ -20,13 +20,12 @@ from tianzhou.client.consumer.subscription import Begin, first_offset, original_
 from tianzhou.client.hooks import FilterContext, let_through
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.retry import PULL_ERROR_DELAY_MS, needs_heartbeat, pull_delay_ms
-from tianzhou.errors import TianzhouError
+from tianzhou.errors import BrokerError, TianzhouError
 from tianzhou.model import MessageExt, MessageQueue, PullStatus, SubscriptionData, names
+from tianzhou.wire.codes import ResponseCode
 
 _log = logging.getLogger(__name__)
 
-PULL_ANSWER_MS = 15_000
-"""Time a pull may take beyond that for which the broker holds it."""
 PULL_EXPIRY_S = 120
 LOCK_INTERVAL_S = 20.0
 BROKER_LOCK_LIFE_S = 60.0
@@ -353,7 +352,7 @@ class AssignedQueues:
         pq.carry(committable if commit else None, began_s)
         pulls = pq.pulls
         if pulls is None or pulls.subscription is not subscription:
-            pulls = pq.pulls = self._pulls(queue, subscription)
+            pulls = pq.pulls = self._options.pulls(self._group, queue, subscription)
         raw = await pulls.pull(self._instance.remoting, address, pq.next_offset, committable if commit else None)
         if pq.given_up:
             return
@@ -382,19 +381,6 @@ class AssignedQueues:
             await asyncio.sleep(rest_s)
         if raw.status is PullStatus.OFFSET_ILLEGAL and not pq.given_up:
             await self._correct(pq, raw)
-
-    def _pulls(self, queue: MessageQueue, subscription: SubscriptionData) -> pulling.QueuePulls:
-        options = self._options
-        return pulling.QueuePulls(
-            self._group,
-            queue,
-            subscription,
-            max_messages=options.pull_batch_size,
-            max_bytes=options.pull_batch_size_in_bytes,
-            suspend_ms=options.broker_suspend_max_time_ms,
-            timeout_ms=options.broker_suspend_max_time_ms + PULL_ANSWER_MS,
-            post_subscription=options.post_subscription_when_pull,
-        )
 
     def _messages_of(
         self, raw: pulling.RawPull, queue: MessageQueue, subscription: SubscriptionData
@@ -436,7 +422,27 @@ class AssignedQueues:
                 await self._instance.refresh_route(pq.queue.topic)
             except TianzhouError as failure:
                 _log.info("no route of topic %s now: %s", pq.queue.topic, failure)
+        if isinstance(error, BrokerError) and error.code == ResponseCode.TOPIC_NOT_EXIST:
+            await self._begin_if_deleted(pq)
         await asyncio.sleep(pull_delay_ms(error) / 1000)
+
+    async def _begin_if_deleted(self, pq: ProcessQueue) -> None:
+        """Begin a queue anew if its topic was deleted with the offsets of the group: other messages come next."""
+        if self._options.is_broadcast or not pq.next_offset:
+            return
+        try:
+            stored = await self._offsets.read(pq.queue)
+        except TianzhouError as error:
+            _log.info("whether topic %s was deleted is not known yet: %s", pq.queue.topic, error)
+            return
+        if stored or pq.given_up or not self._open or self.table.get(pq.queue) is not pq:
+            return
+        _log.warning(
+            "topic %s was deleted: group %s continues %s at offset 0 instead of %d when the topic is made again",
+            pq.queue.topic, self._group, pq.queue, pq.next_offset,
+        )  # fmt: skip
+        pq.dropped = True  # what is still in hand must not store an offset
+        self._start(pq.queue, 0, None, pq)
 
     # --- offsets ---------------------------------------------------------------------------------------------
 

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tianzhou.client.consumer.offset_tracker import PullLimits
 from tianzhou.client.consumer.options import ConsumerOptions
 from tianzhou.client.validation import check_number
 
+if TYPE_CHECKING:
+    from tianzhou.client.consumer.pulling import QueuePulls
+    from tianzhou.model import MessageQueue, SubscriptionData
+
 MIB = 1024 * 1024
 ANY_SPAN = 2**62
 BROKER_SUSPEND_MS = 15_000
+PULL_ANSWER_MS = 15_000
+"""Time a pull may take beyond that for which the broker holds it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +88,21 @@ class PushOptions(ConsumerOptions):
         """Limits for what waits of a queue."""
         span = ANY_SPAN if self.orderly else self.consume_concurrently_max_span
         return PullLimits(self.pull_threshold_for_queue, self.pull_threshold_size_for_queue_bytes, span)
+
+    def pulls(self, group: str, queue: MessageQueue, subscription: SubscriptionData) -> QueuePulls:
+        """Return the pulls of a queue for a group with a subscription."""
+        from tianzhou.client.consumer.pulling import QueuePulls
+
+        return QueuePulls(
+            group,
+            queue,
+            subscription,
+            max_messages=self.pull_batch_size,
+            max_bytes=self.pull_batch_size_in_bytes,
+            suspend_ms=self.broker_suspend_max_time_ms,
+            timeout_ms=self.broker_suspend_max_time_ms + PULL_ANSWER_MS,
+            post_subscription=self.post_subscription_when_pull,
+        )
 
     @property
     def locks(self) -> bool:
