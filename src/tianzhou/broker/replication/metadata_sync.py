@@ -18,7 +18,15 @@ from tianzhou.broker.replication.table_answers import ASKED, COMPLETE, START, TE
 from tianzhou.broker.state import Tables
 from tianzhou.broker.tables.consumer_offsets import SEPARATOR, split_key
 from tianzhou.clock import Clock
-from tianzhou.errors import BrokerError, ConnectionLost, RemotingError, StoreUnreadable, TianzhouError
+from tianzhou.errors import (
+    BrokerError,
+    ConnectionLost,
+    ProtocolError,
+    RemotingError,
+    StoreError,
+    StoreUnreadable,
+    TianzhouError,
+)
 from tianzhou.model import DataVersion, TopicConfig
 from tianzhou.records.checksum import Octets
 from tianzhou.remoting.client import RemotingClient
@@ -196,8 +204,7 @@ class MetadataSync:
                 self._begin(Source(master, reply.fields.get(START, ""), term))
                 self.leader_is_apache = TERM not in reply.fields
                 self._leader_is_complete = reply.fields.get(COMPLETE) == "true"
-                if (more := take(reply.body)) is not None:
-                    await more
+                await self._take_one(code, take, reply.body)
             except RemotingError:
                 raise
             except TianzhouError as error:
@@ -207,6 +214,19 @@ class MetadataSync:
             raise failure
         if self._log is not None and self._has_all_tables():
             self._log.complete = True
+
+    @staticmethod
+    async def _take_one(code: RequestCode, take: Callable[[Octets], Awaitable[None] | None], body: Octets) -> None:
+        """Take over one table.
+
+        Raises:
+            StoreError: the answer cannot be read; the tables behind it must not wait for this one.
+        """
+        try:
+            if (more := take(body)) is not None:
+                await more
+        except (ProtocolError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise StoreError(f"the answer to {code.name} cannot be read: {error!r}") from error
 
     def _has_all_tables(self) -> bool:
         """Whether the tables that were taken are all that the group has.

@@ -7,6 +7,7 @@ the work is done in slices.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -16,6 +17,7 @@ from typing import Final
 from tianzhou._hot import BY_HAND, QueueCursor, fill
 from tianzhou._hot.cursors import Pending
 from tianzhou._hot.records import UNIT
+from tianzhou.errors import StoreError
 from tianzhou.records.layout import PREPARED, ROLLBACK
 from tianzhou.store.flags import RunningFlag
 from tianzhou.store.index.index import Index
@@ -29,10 +31,21 @@ SLICE_SECONDS: Final = 0.002
 _STEP: Final = 32
 BACKLOG_LIMIT: Final = 65_536
 _RETRY_SECONDS: Final = 1.0
+MAX_TRIES: Final = 3
+"""Tries of a record that fails because of itself, before it is left out."""
+_OF_THE_NAME: Final = frozenset({errno.ENAMETOOLONG, errno.EILSEQ})
+"""Errors of the system that a folder's name causes."""
 _Pending = tuple[ConsumeQueue, int, int, int, int, int, int, str, str]
 
 
 def _nobody() -> None: ...
+
+
+def _passes(error: Exception) -> bool:
+    """Whether an error is one of the disk or of memory, and not one of the record."""
+    if isinstance(error, OSError):
+        return error.errno not in _OF_THE_NAME
+    return isinstance(error, MemoryError | StoreError)
 
 
 class Dispatcher:
@@ -53,6 +66,7 @@ class Dispatcher:
         index: where keys go now; None also while `IndexCatchUp` sees to it.
         turning: whether a slice is dispatched just now, so that `dispatched` will be called.
         dispatched: called after each slice, in the same turn of the loop: for who looks at what has come.
+        left_out: records that got no unit or no index entry, because they cannot have one.
     """
 
     def __init__(
@@ -73,6 +87,8 @@ class Dispatcher:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._failed = False
+        self._failing_at, self._failures = -1, 0
+        self.left_out = 0
         self._on_failure = on_failure
         self._on_recovered = on_recovered
 
@@ -172,15 +188,47 @@ class Dispatcher:
                 index.write_header()
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not go on in silence: nobody could consume
             at_index = not pending or pending[0][0].max_offset > pending[0][1]
+            if self._leaves_out(error, at_index):
+                self._recovered()
+                return bool(pending)
             self._fail(error, RunningFlag.INDEX_ERROR if at_index else RunningFlag.QUEUE_ERROR)
             return False
-        if self._failed:
-            self._failed = False
-            self._on_recovered()
+        self._recovered()
         if not pending:
             return False
         first = pending[0]
         return self.limit is None or first[2] + first[3] <= self.limit
+
+    def _recovered(self) -> None:
+        if self._failed:
+            self._failed = False
+            self._on_recovered()
+
+    def _leaves_out(self, error: Exception, at_index: bool) -> bool:
+        """Leave out the first record if it has failed as often as it may because of itself; whether it is left out.
+
+        The record stays in the log. A disk that refuses passes, so its errors are no reason to leave a record out.
+        """
+        pending: deque[_Pending] = self.pending  # type: ignore[assignment]
+        if not pending or _passes(error):
+            return False
+        if type(self.pending[0][4]) is bytes:
+            self._part()
+        queue, queue_offset, physical, size, _, stored, *_ = pending[0]
+        self._failures = self._failures + 1 if physical == self._failing_at else 1
+        self._failing_at = physical
+        if self._failures < MAX_TRIES:
+            return False
+        logger.error(
+            "the record at %d of the commit log (%s/%d, offset %d) gets no %s because of itself: %s; it stays in the "
+            "log, and the records behind it are dispatched",
+            physical, queue.topic, queue.queue_id, queue_offset, "index entry" if at_index else "unit in its queue",
+            error, exc_info=error,
+        )  # fmt: skip
+        self.left_out += 1
+        pending.popleft()
+        self.position, self.logics_timestamp = physical + size, stored
+        return True
 
     def _by_hand(self, most: int) -> int:
         """Dispatch a few records whatever they are, at least one; how many it were.

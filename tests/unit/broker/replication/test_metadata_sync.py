@@ -11,9 +11,10 @@ from typing import Any, cast
 import pytest
 
 from tianzhou.broker.replication.metadata_sync import WORK, MetadataSync
-from tianzhou.errors import ConnectFailed, RequestTimeout
+from tianzhou.errors import ConnectFailed, RequestTimeout, TianzhouError
 from tianzhou.testing.clock import VirtualClock, run
 from tianzhou.troubles import Troubles
+from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
 
 pytestmark = pytest.mark.runner.with_args(run)
@@ -81,3 +82,20 @@ async def test_what_a_former_master_answers_late_is_passed_over() -> None:
     slave = Slave(answers_late)
     await slave.sync.round()
     assert len(slave.asked) == 1
+
+
+async def test_a_table_that_cannot_be_read_holds_up_no_other() -> None:
+    asked = []
+
+    async def answers_nonsense(command: Command) -> Any:
+        asked.append(command.code)
+        return command.reply(0, fields={}, body=b"[no table")
+
+    with pytest.raises(TianzhouError, match="cannot be read"):
+        await Slave(answers_nonsense).sync.round()
+    assert asked == [
+        RequestCode.GET_ALL_TOPIC_CONFIG,
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        RequestCode.GET_ALL_CONSUMER_OFFSET,
+        RequestCode.GET_ALL_DELAY_OFFSET,
+    ]
