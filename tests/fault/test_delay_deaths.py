@@ -49,7 +49,7 @@ def images(
         acknowledged: set[str] = set()
         real = bench.store.append
 
-        def append(record: Any) -> Any:
+        def append(record: Any, **how: Any) -> Any:
             target = tmp_path / f"image-{len(found)}"
             if of_slave:
                 copy_as_slave(bench.store, target)
@@ -58,7 +58,7 @@ def images(
             else:
                 disk.image(target)
             found.append((target, bench.tables.delays.to_file(), bench.clock.now_ms(), set(acknowledged)))
-            return real(record)
+            return real(record, **how)
 
         bench.store.append = append
         delivering = bench.deliver_delayed()

@@ -120,7 +120,7 @@ def images(
     async def body(bench: Any) -> None:
         real = bench.store.append
 
-        def append(record: Any) -> Any:
+        def append(record: Any, **how: Any) -> Any:
             target = tmp_path / f"image-{len(found)}"
             if of_slave:
                 copy_as_slave(bench.store, target)
@@ -129,7 +129,7 @@ def images(
             else:
                 disk.image(target)
             found.append(Image(target, bench.clock.now_ms(), driver.done, driver.life))
-            return real(record)
+            return real(record, **how)
 
         bench.store.append = append
         await bench.parts.staging.load()

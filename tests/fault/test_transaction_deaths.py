@@ -62,9 +62,9 @@ class Camera:
         self._append = bench.store.append
         bench.store.append = self.append
 
-    def append(self, record: Any) -> Any:
+    def append(self, record: Any, **how: Any) -> Any:
         self.take()
-        return self._append(record)
+        return self._append(record, **how)
 
     def take(self) -> None:
         target = self._folder / f"image-{len(self.images)}"

@@ -50,6 +50,7 @@ PAIRS = [
     (admin.DeadLetters, blocking_admin.DeadLetters, set()),
     (admin.Transactions, blocking_admin.Transactions, set()),
     (admin.Delays, blocking_admin.Delays, set()),
+    (admin.Undeliverable, blocking_admin.Undeliverable, set()),
 ]
 SAME_MEANING = {
     "__aenter__": "__enter__",
@@ -62,7 +63,17 @@ SAME_MEANING = {
 # Made around an async object by another blocking class.
 INNER = {
     getattr(blocking_admin, name)
-    for name in ("Topics", "Groups", "Access", "Cluster", "Messages", "DeadLetters", "Transactions", "Delays")
+    for name in (
+        "Topics",
+        "Groups",
+        "Access",
+        "Cluster",
+        "Messages",
+        "DeadLetters",
+        "Transactions",
+        "Delays",
+        "Undeliverable",
+    )
 }
 INNER |= {blocking_reader.QueueReader}
 

@@ -31,6 +31,7 @@ from tianzhou.model.names import (
     SCHEDULE_TOPIC,
     STAGED_OP_TOPIC,
     STAGED_TOPIC,
+    UNDELIVERABLE_TOPIC,
     reply_topic,
     retry_topic,
 )
@@ -215,7 +216,15 @@ ROWS: Final[Mapping[int, Row]] = {
 # fmt: on
 
 OF_ALL_TOPICS: Final = frozenset(
-    {SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC, STAGED_TOPIC, STAGED_OP_TOPIC}
+    {
+        SCHEDULE_TOPIC,
+        HALF_TOPIC,
+        OP_HALF_TOPIC,
+        CHECK_MAX_TIME_TOPIC,
+        STAGED_TOPIC,
+        STAGED_OP_TOPIC,
+        UNDELIVERABLE_TOPIC,
+    }
 )
 """Topics of the system in which messages of all others wait. Who may read most topics, but not one, would find its
 messages there: besides the topic itself, reading needs an administrator, and the action All on the cluster."""

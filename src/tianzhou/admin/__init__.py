@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tianzhou.admin.topics import TopicDescription, Topics
     from tianzhou.admin.tracks import MessageTrack, TrackType
     from tianzhou.admin.transactions import HalfMessage, OpenTransactions, Transactions
+    from tianzhou.admin.undeliverable import Redelivery, Undeliverable, UndeliverableMessage
 
 __all__ = [
     "Access",
@@ -45,12 +46,15 @@ __all__ = [
     "OffsetChange",
     "OpenTransactions",
     "QueueLag",
+    "Redelivery",
     "Resent",
     "Servers",
     "TopicDescription",
     "Topics",
     "TrackType",
     "Transactions",
+    "Undeliverable",
+    "UndeliverableMessage",
 ]
 
 __getattr__, __dir__ = lazy_exports(
@@ -70,5 +74,6 @@ __getattr__, __dir__ = lazy_exports(
         "topics": "TopicDescription Topics",
         "tracks": "MessageTrack TrackType",
         "transactions": "HalfMessage OpenTransactions Transactions",
+        "undeliverable": "Redelivery Undeliverable UndeliverableMessage",
     },
 )

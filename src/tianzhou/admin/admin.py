@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tianzhou.admin.servers import Servers
     from tianzhou.admin.topics import Topics
     from tianzhou.admin.transactions import Transactions
+    from tianzhou.admin.undeliverable import Undeliverable
 
 
 class Admin(Startable):
@@ -104,6 +105,13 @@ class Admin(Startable):
         from tianzhou.admin.transactions import Transactions
 
         return Transactions(self._reach)
+
+    @cached_property
+    def undeliverable(self) -> Undeliverable:
+        """Messages that brokers have set aside because they cannot deliver them."""
+        from tianzhou.admin.undeliverable import Undeliverable
+
+        return Undeliverable(self._reach)
 
     @cached_property
     def delays(self) -> Delays:

@@ -1,6 +1,7 @@
-"""Faults of brokers that stop service or endanger copies, read from what the brokers say (docs/adr/0024). Pure.
+"""Faults of brokers that stop service, endanger copies or hold messages back, read from the brokers' figures. Pure.
 
-`tianzhou status` ends with 1 because of each of them, and `tianzhou doctor` has a finding for each.
+`tianzhou status` ends with 1 because of each of them, and `tianzhou doctor` has a finding for each (docs/adr/0024,
+docs/adr/0029).
 """
 
 from __future__ import annotations
@@ -32,6 +33,13 @@ COPIES_IN_SYNC: Final = "haCopiesInSync"
 OTHER_MASTER: Final = "otherMaster"
 """Runtime figure of a master: address of another living master of its name; empty when there is none."""
 
+UNDELIVERABLE: Final = "undeliverableMessages"
+"""Runtime figure of a master: number of messages that it has set aside as undeliverable; missing without any."""
+UNDELIVERABLE_TOPICS: Final = "undeliverableTopics"
+"""Runtime figure of a master: topics of these messages with their numbers, the most frequent first."""
+UNDELIVERABLE_REASON: Final = "undeliverableReason"
+"""Runtime figure of a master: why the newest of these messages cannot be delivered."""
+
 
 class Kind(enum.StrEnum):
     """Kind of a fault; its value is the name of the doctor's finding."""
@@ -43,6 +51,7 @@ class Kind(enum.StrEnum):
     MEMBER_HALTED = "member-follows-no-further"
     SLAVE_HALTED = "slave-refuses-log"
     IDENTITIES_DIFFER = "group-identities-differ"
+    UNDELIVERABLE = "messages-undeliverable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +156,11 @@ def _of_broker(one: BrokerStatus) -> Iterator[CopyFault]:
         yield fault(Kind.MEMBER_HALTED, f"the member follows no further: {why}", {HALTED: why})
     if why := runtime.get(SLAVE_HALTED, ""):
         yield fault(Kind.SLAVE_HALTED, f"the slave refuses the log of its master: {why}", {SLAVE_HALTED: why})
+    if count := _number(runtime.get(UNDELIVERABLE)):
+        topics, why = runtime.get(UNDELIVERABLE_TOPICS, ""), runtime.get(UNDELIVERABLE_REASON, "")
+        reason = f"{count} messages cannot be delivered and are set aside (topics: {topics}; the newest: {why})"
+        figures = {UNDELIVERABLE: count, UNDELIVERABLE_TOPICS: topics, UNDELIVERABLE_REASON: why}
+        yield fault(Kind.UNDELIVERABLE, f"{reason}; list them: tianzhou undelivered list", figures)
 
 
 def _number(text: str | None) -> int:

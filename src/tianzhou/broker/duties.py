@@ -7,10 +7,15 @@ import logging
 from collections.abc import Callable
 
 from tianzhou.broker.delays.delay_scheduler import DelayScheduler
+from tianzhou.broker.messages.retry_queues import widen_to_stored
 from tianzhou.broker.services import Services
 from tianzhou.broker.staging.staging_publisher import StagingPublisher
 from tianzhou.broker.transactions.transaction_checker import TransactionChecker
+from tianzhou.broker.undeliverable.keeper import UndeliverableKeeper
 from tianzhou.slices import in_turns
+
+SHOWN_TOPICS = 10
+"""Topics that one log line names."""
 
 _log = logging.getLogger(__name__)
 
@@ -28,6 +33,7 @@ class MasterDuties:
         self._services = services
         self._transactions = transactions
         self._staging = staging
+        self._undeliverable = UndeliverableKeeper(services)
         self._tasks: list[asyncio.Task[None]] = []
         self._begun = False
 
@@ -39,7 +45,9 @@ class MasterDuties:
         """
         self._begun = True
         await self._lower_offsets()
+        self._widen_retry_topics()
         await self._transactions.load()
+        await self._undeliverable.load()
         if opened is not None:
             opened()
         await self._staging.load()
@@ -60,6 +68,15 @@ class MasterDuties:
                 lowered,
             )
 
+    def _widen_retry_topics(self) -> None:
+        services = self._services
+        if changed := widen_to_stored(services.tables, services.store, services.clock.now_ms()):
+            _log.warning(
+                "%d retry topics had messages in queues that no member reads; they have more read queues now: %s",
+                len(changed),
+                ", ".join(changed[:SHOWN_TOPICS]),
+            )
+
     async def end(self) -> None:
         """Stop, and write down how far this broker came, unless the store takes no records any more."""
         if not self._begun:
@@ -68,5 +85,6 @@ class MasterDuties:
         tasks, self._tasks = self._tasks, []
         await self._services.supervisor.stop(*tasks)
         await self._staging.close()
+        self._undeliverable.close()
         if self._services.store.writable:
             await self._transactions.close()

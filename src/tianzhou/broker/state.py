@@ -17,6 +17,7 @@ from tianzhou.broker.tables.topics import TopicTable, system_topics
 from tianzhou.broker.tables.void_positions import VoidPositions
 from tianzhou.broker.transactions.transaction_metrics import TransactionMetrics
 from tianzhou.broker.transactions.transactions import TransactionLedger
+from tianzhou.broker.undeliverable.ledger import UndeliverableLedger
 from tianzhou.filter import BloomFilter
 from tianzhou.limits import Bounds, Refusals
 from tianzhou.store.settings import StoreSettings, parse_delay_levels
@@ -39,6 +40,7 @@ class Tables:
     transaction_metrics: TransactionMetrics = field(default_factory=TransactionMetrics)
     broadcasts: BroadcastOffsets = field(default_factory=BroadcastOffsets)
     void_positions: VoidPositions = field(default_factory=VoidPositions)
+    undeliverable: UndeliverableLedger = field(default_factory=UndeliverableLedger)
     bounds: Bounds = field(default_factory=Bounds)
 
     @property

@@ -63,6 +63,8 @@ STAGED_TOPIC = "rmq_sys_STAGED_TOPIC"
 """Messages that are not decided yet; Apache's broker takes every `rmq_sys_` topic for one of the system."""
 STAGED_OP_TOPIC = "rmq_sys_STAGED_OP_TOPIC"
 """Decisions about them."""
+UNDELIVERABLE_TOPIC = "rmq_sys_UNDELIVERABLE"
+"""Messages that a broker has set aside because it cannot deliver them (docs/adr/0029)."""
 STAGING_NAMESPACE = "TIANZHOU_STAGING"
 """Namespace of the KV entries that name the brokers which decide, and the group that may put them."""
 

@@ -109,10 +109,15 @@ class Appender:
         # Whether what is stored may differ from what is put: a CRC, the offsets in further queues.
         self._amends = settings.enabled_append_prop_crc or settings.enable_multi_dispatch
 
-    def append(self, record: NewRecord) -> PutResult:
+    def append(self, record: NewRecord, *, own: bool = False) -> PutResult:
         """Store one message; it is in the page cache on return (store.md §4.2).
 
         Whether the disk has it is for `settle` to find out. Dispatch follows in the next turn of the loop.
+
+        Args:
+            record: the message.
+            own: whether the broker makes it from what is stored here: `maxMessageSize` does not bound it, because the
+                limit may have been lowered since.
         """
         refusal = self._flags.refusal
         if refusal is not None:
@@ -129,8 +134,8 @@ class Appender:
                 return new
             queue = new
         if self._amends or record.sys_flag & INNER_BATCH or 0 in record.properties:
-            return self._append_amended(queue, record)
-        if len(record.body) > self._settings.max_message_size:
+            return self._append_amended(queue, record, own)
+        if len(record.body) > self._settings.max_message_size and not own:
             return refuse_message(record, self._settings.max_message_size)
         if len(record.properties) > MAX_PROPERTIES:
             return refuse_message(record, self._settings.max_message_size)
@@ -313,11 +318,11 @@ class Appender:
         queue = self._queue_for(record)
         return queue if isinstance(queue, PutResult) else self._put_records(queue, members)
 
-    def _append_amended(self, queue: ConsumeQueue, record: NewRecord) -> PutResult:
+    def _append_amended(self, queue: ConsumeQueue, record: NewRecord, own: bool) -> PutResult:
         """As `append`, for what the short way there does not do."""
         limit = self._settings.max_message_size
         count = 1
-        if len(record.body) > limit:
+        if len(record.body) > limit and not own:
             return refuse_message(record, limit)
         if record.sys_flag & INNER_BATCH:
             refused = refuse_inner_batch(record, batched=queue.batched)

@@ -19,6 +19,7 @@ from tianzhou.admin.queue_reading import MOST_BYTES
 from tianzhou.admin.topics import TopicDescription
 from tianzhou.admin.tracks import MessageTrack
 from tianzhou.admin.transactions import OpenTransactions
+from tianzhou.admin.undeliverable import Redelivery, UndeliverableMessage
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.option_keywords import ClientKeywords
 from tianzhou.client.tracing.trace_reading import TraceRecord
@@ -797,6 +798,36 @@ class Delays(Blocking):
         return self._run(self._async.levels())
 
 
+class Undeliverable(Blocking):
+    """Messages that brokers have set aside.
+
+    Args:
+        asynchronous: the async one.
+    """
+
+    _async: admin.Undeliverable
+
+    def __init__(self, asynchronous: admin.Undeliverable) -> None:
+        super().__init__(asynchronous)
+
+    def list(self, broker_name: str | None = None) -> list[UndeliverableMessage]:
+        """Return the messages that are set aside, broker by broker, the oldest first.
+
+        Args:
+            broker_name: one broker alone; None takes all.
+        """
+        return self._run(self._async.list(broker_name))
+
+    def resend(self, messages: Iterable[UndeliverableMessage], *, to: str | None = None) -> Redelivery:
+        """Have brokers deliver messages that they have set aside; a message that fails stays where it is.
+
+        Args:
+            messages: of `list`.
+            to: the topic to deliver to, which has to exist; None for the topic that each was to go to.
+        """
+        return self._run(self._async.resend(messages, to=to))
+
+
 class Access(Blocking):
     """Operations on users and policies.
 
@@ -1467,6 +1498,11 @@ class Admin(Blocking):
     def transactions(self) -> Transactions:
         """Half messages that are not decided."""
         return Transactions(self._async.transactions)
+
+    @cached_property
+    def undeliverable(self) -> Undeliverable:
+        """Messages that brokers have set aside because they cannot deliver them."""
+        return Undeliverable(self._async.undeliverable)
 
     @cached_property
     def delays(self) -> Delays:

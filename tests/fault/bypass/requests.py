@@ -97,7 +97,7 @@ _MORE = "INNER_MULTI_DISPATCH\x01secret\x02"
 _BATCH = encode_batch([(0, b"1", b""), (0, b"2", _MORE.encode())])
 _OF_ALL = (
     "RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC",
-    "rmq_sys_STAGED_TOPIC", "DefaultCluster_REPLY_TOPIC",
+    "rmq_sys_STAGED_TOPIC", "rmq_sys_UNDELIVERABLE", "DefaultCluster_REPLY_TOPIC",
 )  # fmt: skip
 _TWO_GROUPS = heartbeat_body("billing", "orders")[:-1] + b"," + heartbeat_body("audit", "orders")[1:]
 _OTHER_KIND = {"outcome": f"{REFUSED} or {UNKNOWN}", "note": "code 3 at servers with the other kind"}

@@ -223,6 +223,9 @@ FIRES: dict[str, dict[str, str]] = {
     "TianzhouMasterSilent": {f"tianzhou_master_silent_seconds{WITH}": "-1x60"},
     "TianzhouNoMaster": {f'tianzhou_namesrv_master{{{LABELS}, broker_cluster="c", broker_name="b"}}': "0x60"},
     "TianzhouHalfMessagesPileUp": {f"tianzhou_half_messages{WITH}": "20000x60"},
+    "TianzhouMessagesUndeliverable": {
+        f'tianzhou_undeliverable_messages{{{LABELS}, ledger="delay", topic="t"}}': "1x60",
+    },
     "TianzhouRefusesPeers": {f'tianzhou_refused_total{{{LABELS}, limit="maxTopics"}}': "0+1x60"},
     "TianzhouAccessRefused": {f'tianzhou_refused_total{{{LABELS}, limit="access"}}': "0+600x60"},
     "TianzhouTaskFails": {f'tianzhou_task_failing{{{LABELS}, task="registration"}}': "3x60"},

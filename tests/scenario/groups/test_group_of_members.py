@@ -14,9 +14,12 @@ from small_broker import ask, pull, run, send, small_broker
 from server_ports import server_ports
 from tianzhou.broker.replication.group import GroupReplication
 from tianzhou.broker.server import Broker
+from tianzhou.model.names import UNDELIVERABLE_TOPIC
+from tianzhou.records.codec import decode_record
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.fields import read_reply
+from tianzhou.wire.ids import offset_msg_id
 from tianzhou.wire.pulled import decode_messages
 from waiting import until_async
 
@@ -190,3 +193,32 @@ async def test_a_leader_that_was_late_for_a_moment_takes_messages_again(tmp_path
         assert not leader.store.writable
         await until_async(lambda: leader.store.writable, "it takes messages")
         assert (await send(client, leader.address)).code == ResponseCode.SUCCESS
+
+
+async def test_messages_that_a_leader_has_set_aside_are_known_to_the_next_one(tmp_path: Path) -> None:
+    async with members(tmp_path) as (leader, others), RemotingClient() as client:
+        delayed = "DELAY\x011\x02UNIQ_KEY\x01{}\x02"
+        for key, size in (("large", 5_000), ("small", 10)):
+            properties = delayed.format(key)
+            assert (await send(client, leader.address, b"x" * size, properties=properties)).code == ResponseCode.SUCCESS
+        leader.store_settings.max_message_size = 1_000
+        await until_async(lambda: leader.store.max_offset("T", 0) == 1, "the small one is delivered")
+        assert len(leader.tables.undeliverable) == 1
+        await until_async(
+            lambda: all(one.store.max_offset(UNDELIVERABLE_TOPIC, 0) == 1 for one in others), "all members have it"
+        )
+        assert [len(one.tables.undeliverable) for one in others] == [0, 0], "only a master counts"
+        await leader.replication.leave()
+        await until_async(lambda: any(not one.replication.is_slave for one in others), "another leader")
+        following = next(one for one in others if not one.replication.is_slave)
+        assert len(following.tables.undeliverable) == 1
+        reply = await ask(
+            client, following.address, RequestCode.PULL_MESSAGE, consumer_group="TOOLS_CONSUMER",
+            topic=UNDELIVERABLE_TOPIC, queue_id=0, queue_offset=0, max_msg_nums=1, sys_flag=4, commit_offset=0,
+            suspend_timeout_millis=0, subscription="*", sub_version=0,
+        )  # fmt: skip
+        record = decode_record(reply.body)
+        msg_id = offset_msg_id(record.store_host, record.store_port, record.physical_offset)
+        assert (await ask(client, following.address, 323, msg_id=msg_id)).code == ResponseCode.SUCCESS
+        await until_async(lambda: following.store.max_offset("T", 0) == 2, "it is delivered")
+        assert len(following.tables.undeliverable) == 0

@@ -17,7 +17,7 @@ from tianzhou.cli.output import Output
 from tianzhou.doctor.chinese import TEXTS, finding_in_chinese
 from tianzhou.doctor.illnesses import copies
 from tianzhou.doctor.observations import BrokerSeen, ClusterSeen, NameServerSeen
-from tianzhou.model import BrokerData, ClusterInfo
+from tianzhou.model import BrokerData, ClusterInfo, MessageQueue
 from tianzhou.testing import AsyncCluster
 
 MEMBER = {"dLegerTerm": "3", "dLegerLeaderId": "n0"}
@@ -170,3 +170,35 @@ def test_figures_of_strangers_do_not_break_the_look() -> None:
     assert copy_faults([status(haCopiesWanted="x", haCopiesInSync="-1")]) == []
     (one,) = copies.findings(seen([status(dLegerHalted="a\x1b[31mb")], []))
     assert "\x1b" not in one.message
+
+
+def test_messages_that_a_broker_cannot_deliver() -> None:
+    async def make(cluster: AsyncCluster) -> None:
+        await cluster.create_topic("orders", 1)
+        await cluster.send("orders", "x" * 3_000, delay_level=1)
+        await cluster.send("orders", "small", delay_level=1)
+        async with cluster.admin() as admin:
+            (address,) = (await admin.cluster.masters()).values()
+            assert "messages-undeliverable" not in await names(cluster, "broker")
+            await admin.cluster.update_broker_config(address, {"maxMessageSize": "1000"})
+            await cluster.advance(minutes=1)
+            found = await finding(cluster, "messages-undeliverable", "broker")
+            assert "orders 1" in found.message
+            assert "maxMessageSize is 1000" in found.message
+            assert "maxMessageSize is 1000" in finding_in_chinese(found).message
+            assert not show([], await admin.cluster.status(), Output.json), "status ends with 1"
+            (aside,) = await admin.undeliverable.list()
+            assert (aside.topic, aside.ledger, aside.body_bytes) == ("orders", "delay", 3_000)
+            failed = await admin.undeliverable.resend([aside])
+            assert (failed.delivered, [one for one, _ in failed.failed]) == ([], [aside.id])
+            await cluster.brokers["broker-a"].stop()
+            await cluster.brokers["broker-a"].start()
+            await admin.cluster.update_broker_config(address, {"maxMessageSize": "100000"})
+            assert await admin.undeliverable.list() == [aside]
+            assert (await admin.undeliverable.resend([aside])).delivered == [aside.id]
+            assert await admin.undeliverable.list() == []
+            assert "messages-undeliverable" not in await names(cluster, "broker")
+            (low, high) = await admin.messages.bounds(MessageQueue("orders", "broker-a", 0))
+            assert high - low == 2
+
+    ill(make)

@@ -8,17 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from tianzhou.broker.delays.delay import waiting_room
 from tianzhou.broker.messages.copies import copy_of
+from tianzhou.broker.messages.put_codes import remark_of
+from tianzhou.broker.messages.retry_queues import readable_queue
 from tianzhou.broker.services import Services
+from tianzhou.broker.undeliverable.keeper import UndeliverableKeeper
+from tianzhou.broker.undeliverable.ledger import Tries
+from tianzhou.broker.undeliverable.set_aside import REPEATS, message_of, placeless
 from tianzhou.errors import CorruptRecord, StoreError
-from tianzhou.model import names
+from tianzhou.model import TopicConfig, names
 from tianzhou.records.codec import Record, decode_record
+from tianzhou.repeats import Repeats
 from tianzhou.store.results import GetResult, GetStatus, NewRecord, PutStatus, ReadRequest
 from tianzhou.wire.properties import decode_properties
+from tianzhou.wire.undeliverable import Ledger, SetAsideMessage
 
 RETRY_S = 0.1
+MOST_RETRY_S = 1.0
+"""Maximum pause after tries that the store refused for a cause that passes."""
 LONGEST_SLEEP_S = 1.0
 """The wall clock may be set while a task sleeps, so it looks again this often."""
 FAILED_S = 10.0
@@ -43,6 +53,11 @@ class DelayScheduler:
         self._clock = services.clock
         self._stats = services.stats
         self._supervisor = services.supervisor
+        self._topics = services.tables.topics
+        self._keeper = UndeliverableKeeper(services)
+        self._tries = {level: Tries() for level in self._ledger.levels}
+        self._refused_s = dict.fromkeys(self._ledger.levels, RETRY_S)
+        self._complaints = Repeats()
 
     async def run(self) -> None:
         """Deliver until cancelled."""
@@ -93,56 +108,83 @@ class DelayScheduler:
                 ledger.advance(level, found.next_offset, self._clock.now_ms())
             return 0 if ledger.offset(level) != offset else RETRY_S
         for view in found.parts:
+            now = self._clock.now_ms()
             try:
                 record = decode_record(view)
             except CorruptRecord as error:
-                _log.error("delay level %d: skipping what is at offset %d: %s", level, offset, error)
-                ledger.advance(level, offset + 1, self._clock.now_ms())
+                kept = SetAsideMessage(raw=bytes(view))
+                if not self._keeper.set_aside(Ledger.DELAY, kept, -1, f"delay level {level}, offset {offset}: {error}"):
+                    return RETRY_S
+                ledger.advance(level, offset + 1, now)
                 return 0
-            now = self._clock.now_ms()
             wait_ms = ledger.due_ms(level, record.store_timestamp, now) - now
             if wait_ms > 0:
                 return min(wait_ms / 1000, LONGEST_SLEEP_S)
-            if not self._deliver(level, record):
-                return RETRY_S
+            pause = self._pass_on(level, record)
+            if pause:
+                return pause
             offset = record.queue_offset + 1
             ledger.advance(level, offset, now)
         # Others are served between two batches.
         await asyncio.sleep(0)
         return 0
 
-    def _deliver(self, level: int, record: Record) -> bool:
-        message = delivered(record)
-        if message is None:
-            _log.error(
-                "delay level %d: the message at offset %d names no place to deliver it to; skipped",
-                level,
-                record.queue_offset,
-            )
-            return True
-        result = self._store.append(message)
+    def _pass_on(self, level: int, record: Record) -> float:
+        """Deliver a due message, or set it aside when it cannot be delivered.
+
+        Returns:
+            Seconds until it is tried again; 0 when the level can go on.
+        """
+        try:
+            message = delivered(record, self._topics.get)
+            result = None if message is None else self._store.append(message)
+        except (OSError, MemoryError, StoreError):
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the messages behind this one must not wait for it
+            return self._failed(level, record, placeless(record), f"{type(error).__name__}: {error}", error)
+        if message is None or result is None:
+            return self._failed(level, record, placeless(record), "its properties name no topic and queue")
+        if result.status in REPEATS:
+            return self._failed(level, record, message_of(message), remark_of(result))
         if result.status is not PutStatus.PUT_OK:
-            _log.warning(
-                "delay level %d: the message at offset %d could not be delivered (%s %s); trying again",
-                level,
-                record.queue_offset,
-                result.status.name,
-                result.remark,
-            )
-            return False
+            if (held := self._complaints.due((level, result.status), self._clock.monotonic())) is not None:
+                _log.warning(
+                    "delay level %d: the store does not take the message at offset %d now (%s); it is tried again%s",
+                    level, record.queue_offset, remark_of(result), f", {held} such lines left out" if held else "",
+                )  # fmt: skip
+            pause = self._refused_s[level]
+            self._refused_s[level] = min(2 * pause, MOST_RETRY_S)
+            return pause
+        self._refused_s[level] = RETRY_S
         size = result.end_offset - result.physical_offset
         self._stats.delivered(level, message.topic, message.queue_id, size)
-        return True
+        return 0
+
+    def _failed(
+        self, level: int, record: Record, message: SetAsideMessage, reason: str, error: Exception | None = None
+    ) -> float:
+        """Note a failure that repeats because of the message; set the message aside after the last try."""
+        if not self._tries[level].failed(record.queue_offset):
+            return RETRY_S
+        if error is not None:
+            _log.error("delay level %d, offset %d", level, record.queue_offset, exc_info=error)
+        kept = self._keeper.set_aside(Ledger.DELAY, message, record.physical_offset, f"delay level {level}: {reason}")
+        return 0 if kept else MOST_RETRY_S
 
 
-def delivered(record: Record) -> NewRecord | None:
+def delivered(record: Record, topic_of: Callable[[str], TopicConfig | None]) -> NewRecord | None:
     """Message to deliver for a waiting record, None when it lacks its topic or queue.
 
-    The property text stays as it is: consumers see DELAY, REAL_TOPIC and REAL_QID, as with Apache.
+    The property text stays as it is: consumers see DELAY, REAL_TOPIC and REAL_QID, as with Apache. A message for a
+    queue that the topic has lost meanwhile goes to one that members read.
+
+    Args:
+        record: the record.
+        topic_of: gives the configuration of a topic.
     """
     properties = decode_properties(record.properties)
     topic, queue = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QID, "")
     if not topic or topic == names.HALF_TOPIC or not queue.isdigit():
         return None
-    half_offset = record.prepared_transaction_offset
-    return copy_of(record, topic, int(queue), properties, text=record.properties, half_offset=half_offset)
+    half_offset, queue_id = record.prepared_transaction_offset, readable_queue(topic_of(topic), int(queue))
+    return copy_of(record, topic, queue_id, properties, text=record.properties, half_offset=half_offset)

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from tianzhou.broker.handlers.handler import Handler, serves
 from tianzhou.broker.large_bodies import decoded
+from tianzhou.broker.messages.retry_queues import widen_retry_topics
 from tianzhou.broker.services import Services
 from tianzhou.broker.tables.groups import is_plain
 from tianzhou.errors import BrokerError
@@ -46,6 +47,7 @@ class GroupHandler(Handler):
         config = decoded(command, SUBSCRIPTION_GROUP.loads)
         self._check(config)
         self._tables.groups.put(config, self._clock.now_ms())
+        widen_retry_topics(self._tables, [config], self._clock.now_ms())
         await self._written()
         return command.reply(ResponseCode.SUCCESS)
 
@@ -60,6 +62,7 @@ class GroupHandler(Handler):
                 self._check(config)
                 await pace.rest()
             self._tables.groups.put_all(configs, self._clock.now_ms())
+            widen_retry_topics(self._tables, configs, self._clock.now_ms())
         await self._written()
         return command.reply(ResponseCode.SUCCESS)
 

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import shutil
-from typing import Any
+from collections import Counter
+from typing import Any, Final
 
 from tianzhou import __version__
+from tianzhou.admin.copy_faults import UNDELIVERABLE, UNDELIVERABLE_REASON, UNDELIVERABLE_TOPICS
 from tianzhou.broker.delays.delay import waiting_room
 from tianzhou.broker.handlers.handler import Handler, serves
 from tianzhou.broker.services import Services
+from tianzhou.broker.undeliverable.keeper import UndeliverableKeeper
 from tianzhou.errors import BrokerError
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.wire.bodies.tables import BROKER_STATS, KV_TABLE
 from tianzhou.wire.codes import VERSION, RequestCode, ResponseCode, version_name
 from tianzhou.wire.command import Command
+
+SHOWN_TOPICS: Final = 10
+"""Topics of undeliverable messages that are named."""
 
 
 class RuntimeInfoHandler(Handler):
@@ -24,6 +30,7 @@ class RuntimeInfoHandler(Handler):
         super().__init__(services)
         self._troubles = services.supervisor.troubles
         self._replication = services.replication
+        self._keeper = UndeliverableKeeper(services)
 
     @serves(RequestCode.VIEW_BROKER_STATS_DATA)
     def item(self, connection: Connection, command: Command) -> Reply:
@@ -52,6 +59,7 @@ class RuntimeInfoHandler(Handler):
             "brokerActive": "true",
             "damagedLogStretches": store.damage.stretches,
             "damagedLogStretchesPutRight": store.damage.put_right,
+            **self._undeliverable(),
             "brokerVersion": VERSION,
             "brokerVersionDesc": version_name(VERSION),
             "tianzhouVersion": __version__,
@@ -113,6 +121,17 @@ class RuntimeInfoHandler(Handler):
             if end or delays.offset(level):
                 figures[f"scheduleMessageOffset_{level}"] = f"{delays.offset(level)},{end}"
         return {key: str(value) for key, value in figures.items()}
+
+    def _undeliverable(self) -> dict[str, Any]:
+        ledger = self._tables.undeliverable
+        count = self._keeper.waiting()
+        if not count:
+            return {}
+        topics = Counter[str]()
+        for named, number in ledger.counts.items():
+            topics[named.topic or "(none)"] += number
+        listed = ", ".join(f"{topic} {number}" for topic, number in topics.most_common(SHOWN_TOPICS))
+        return {UNDELIVERABLE: count, UNDELIVERABLE_TOPICS: listed, UNDELIVERABLE_REASON: ledger.reason}
 
     def _disk(self) -> dict[str, Any]:
         # The directory comes with the first message; until then its disk is that of the nearest one above it.

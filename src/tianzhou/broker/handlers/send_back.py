@@ -11,17 +11,21 @@ from tianzhou.broker.messages.copies import copy_of
 from tianzhou.broker.messages.put_codes import remark_of
 from tianzhou.broker.messages.retry import DeadLetter, after_send_back, limit_of
 from tianzhou.broker.services import Services
+from tianzhou.broker.undeliverable.keeper import UndeliverableKeeper
+from tianzhou.broker.undeliverable.set_aside import REPEATS, message_of
 from tianzhou.errors import BrokerError, CorruptRecord
 from tianzhou.model import names
 from tianzhou.model.name_rules import TOPIC
 from tianzhou.records.codec import Record, decode_record
 from tianzhou.remoting.connection import Connection, Reply
-from tianzhou.store.results import NewRecord, PutStatus
+from tianzhou.store.queues.admission import refuse_place
+from tianzhou.store.results import NewRecord, PutResult, PutStatus
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header
 from tianzhou.wire.ids import offset_msg_id
 from tianzhou.wire.properties import decode_properties
+from tianzhou.wire.undeliverable import Ledger
 
 
 class SendBackHandler(Handler):
@@ -31,6 +35,7 @@ class SendBackHandler(Handler):
         super().__init__(services)
         self._rng = services.rng
         self._access = services.access
+        self._keeper = UndeliverableKeeper(services)
 
     @serves(RequestCode.CONSUMER_SEND_MSG_BACK)
     async def send_back(self, connection: Connection, command: Command) -> Reply:
@@ -65,10 +70,15 @@ class SendBackHandler(Handler):
             target, queue_id, level = names.dead_letter_topic(header.group), 0, 0
             self._tables.topics.ensure(target, 1, now)
         else:
-            target, queue_id = topic.topic_name, self._rng.randrange(group.retry_queue_nums)
+            # A member reads the topic's read queues alone, however many the group is to have.
+            queues = min(group.retry_queue_nums, topic.read_queue_nums) or group.retry_queue_nums
+            target, queue_id = topic.topic_name, self._rng.randrange(queues)
             level = self._tables.delays.capped(decision.level)
         copy = self._copy(record, header, target, queue_id, level)
-        result = self._store.append(copy)
+        # A message that no retry topic can take would wait for its delay in vain.
+        result = refuse_place(NewRecord(target, queue_id, b"", b"")) or self._store.append(copy)
+        if result.status in REPEATS:
+            return self._set_aside(command, record, self._copy(record, header, target, queue_id, 0), result)
         if result.status is not PutStatus.PUT_OK:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, remark_of(result))
         # A producer may have written anything there.
@@ -83,6 +93,13 @@ class SendBackHandler(Handler):
             owner=command.fields.get("Owner", "null"),
         )
         return command.reply(ResponseCode.SUCCESS)
+
+    def _set_aside(self, command: Command, record: Record, copy: NewRecord, refused: PutResult) -> Reply:
+        """Keep a message that can be neither retried nor stored as a dead letter, so that its group goes on."""
+        reason = remark_of(refused)
+        if not self._keeper.set_aside(Ledger.RETRY, message_of(copy), record.physical_offset, reason):
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, reason)
+        return command.reply(ResponseCode.SUCCESS, f"set aside: {reason}")
 
     def _may_read(self, connection: Connection, command: Command, topic: str) -> bool:
         return self._access is None or self._access.may_read(connection, command, topic)

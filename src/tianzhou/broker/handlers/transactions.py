@@ -12,6 +12,8 @@ from tianzhou.broker.services import Services
 from tianzhou.broker.transactions import transaction_records as records
 from tianzhou.broker.transactions.transaction_checker import TransactionChecker
 from tianzhou.broker.transactions.transactions import Half, Outcome
+from tianzhou.broker.undeliverable.keeper import UndeliverableKeeper
+from tianzhou.broker.undeliverable.set_aside import REPEATS, message_of
 from tianzhou.errors import BrokerError, CorruptRecord, ProtocolError
 from tianzhou.limits import HALF_MESSAGES
 from tianzhou.model import names
@@ -24,6 +26,7 @@ from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header
 from tianzhou.wire.ids import parse_offset_msg_id
 from tianzhou.wire.properties import decode_properties
+from tianzhou.wire.undeliverable import Ledger
 
 _NOT_FOUND = "Find prepared transaction message failed"
 _OUTCOMES = {COMMIT: Outcome.COMMITTED, ROLLBACK: Outcome.ROLLED_BACK}
@@ -43,6 +46,7 @@ class TransactionHandler(Handler):
         self._ledger = self._tables.transactions
         self._checker = checker
         self._access = services.access
+        self._keeper = UndeliverableKeeper(services)
 
     @serves(RequestCode.END_TRANSACTION)
     def end(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
@@ -134,6 +138,12 @@ class TransactionHandler(Handler):
         result = self._store.append(message)
         if not is_stored(result.status):
             self._stats.failed += 1
+            if result.status in REPEATS and self._keeper.set_aside(
+                Ledger.TRANSACTION, message_of(message), record.physical_offset, remark_of(result)
+            ):
+                # It is committed, and no check would change what is wrong with the message.
+                self._checker.ended(half, Outcome.COMMITTED)
+                raise BrokerError(code_of(result.status), f"committed and set aside: {remark_of(result)}")
             raise BrokerError(code_of(result.status), remark_of(result))
         # First of all: whatever else goes wrong from here on, the message must not be committed again.
         self._checker.ended(half, Outcome.COMMITTED)
@@ -143,22 +153,26 @@ class TransactionHandler(Handler):
 
     @serves(RequestCode.RESUME_CHECK_HALF_MESSAGE)
     def resume(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
-        """Make an abandoned message a half message again, to be checked from the beginning."""
+        """Make an abandoned message a half message again, or deliver a message that was set aside."""
         header = read_header(command)
         refuse_as_slave(self._replication, "half messages are resumed")
         try:
             _, _, place = parse_offset_msg_id(header.msg_id or "")
         except (ProtocolError, ValueError) as error:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"msgId {header.msg_id!r}: {error}") from None
-        return self._store.take(self._resume(command, place))
+        return self._store.take(self._resume(command, place, header.topic or ""))
 
-    def _resume(self, command: Command, place: int) -> Steps[Reply]:
+    def _resume(self, command: Command, place: int, topic: str) -> Steps[Reply]:
+        aside = yield from self._load(place, names.UNDELIVERABLE_TOPIC)
+        if aside is not None:
+            yield from self._keeper.resend(aside, "" if topic == names.UNDELIVERABLE_TOPIC else topic)
+            return command.reply(ResponseCode.SUCCESS)
         record = yield from self._load(place, records.GIVEN_UP_TOPIC)
         if record is None:
             raise BrokerError(
                 ResponseCode.SYSTEM_ERROR,
-                f"no message of {records.GIVEN_UP_TOPIC} is at commit-log offset {place}; give the offset message id"
-                " of one",
+                f"no message of {records.GIVEN_UP_TOPIC} or {names.UNDELIVERABLE_TOPIC} is at commit-log offset"
+                f" {place}; give the offset message id of one",
             )
         self._tables.bounds.check(HALF_MESSAGES, len(self._ledger) + 1)
         again = records.resumed(record)
@@ -169,7 +183,7 @@ class TransactionHandler(Handler):
                 ResponseCode.ILLEGAL_OPERATION,
                 f"message {identity.unique_key} is waiting for a decision already, or was committed since",
             )
-        result = self._store.append(again)
+        result = self._store.append(again, own=True)
         if not is_stored(result.status):
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the half message cannot be stored: {remark_of(result)}")
         half = records.half_of(record)

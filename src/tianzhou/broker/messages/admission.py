@@ -15,7 +15,8 @@ from tianzhou.model import SubscriptionGroupConfig, TopicConfig, names
 from tianzhou.model.name_rules import LONGEST_GROUP, topic_name_problem
 from tianzhou.wire.codes import ResponseCode
 
-_STAGING = (names.STAGED_TOPIC, names.STAGED_OP_TOPIC)
+_OWN = (names.STAGED_TOPIC, names.STAGED_OP_TOPIC, names.UNDELIVERABLE_TOPIC)
+"""Topics that only the broker itself writes to."""
 UNIT_TOPIC = 0x1
 UNIT_SUBSCRIPTION = 0x2
 """Bits of a topic's flag (store.md §15.2)."""
@@ -134,7 +135,7 @@ class Admission:
         problem = topic_name_problem(topic)
         if problem is not None and not self._is_long_retry_topic(topic):
             raise BrokerError(ResponseCode.INVALID_PARAMETER, problem)
-        if topic in NOT_SENDABLE or topic in _STAGING:
+        if topic in NOT_SENDABLE or topic in _OWN:
             raise BrokerError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
         if config is None:
             config = self._topics.create_by_send(

@@ -11,6 +11,7 @@ from tianzhou.broker.delays.delay import waiting_room
 from tianzhou.broker.metrics.traffic import flag
 from tianzhou.broker.services import Services
 from tianzhou.broker.tables.clients import Client
+from tianzhou.broker.undeliverable.keeper import UndeliverableKeeper
 from tianzhou.metrics.families import PER_STEP, Family, Kind, Steps, counter, gauge, gauges
 from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.remoting.load import server_steps
@@ -41,6 +42,7 @@ class BrokerState:
         most: int,
     ) -> None:
         self._services = services
+        self._keeper = UndeliverableKeeper(services)
         self._groups = groups
         self._waiting_sends, self._long_polls = waiting_sends, long_polls
         self._most = most
@@ -91,6 +93,17 @@ class BrokerState:
         yield half
         yield gauge("tianzhou_half_messages", "Half messages of all topics.", len(tables.transactions))
         yield gauge("tianzhou_staged_writers", "Writers of staged messages.", len(tables.staging))
+        aside = self._gauges(
+            "tianzhou_undeliverable_messages",
+            "Messages that are set aside because they cannot be delivered.",
+            "ledger",
+            "topic",
+        )
+        self._keeper.waiting()  # without those that have expired
+        for named, count in list(tables.undeliverable.counts.items()):
+            aside.add(count, *named)
+        yield aside
+        yield counter("tianzhou_undeliverable_total", "Messages that were set aside.", tables.undeliverable.total)
         waiting = self._gauges("tianzhou_delayed_messages", "Messages that wait for their delay.", "level")
         for level in tables.delays.levels:
             left = store.max_offset(*waiting_room(level)) - tables.delays.offset(level)

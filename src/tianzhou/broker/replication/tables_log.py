@@ -23,8 +23,9 @@ from tianzhou.broker.replication.table_entries import (
 from tianzhou.broker.replication.tables_note import NoteFile, TablesNote
 from tianzhou.broker.state import Tables
 from tianzhou.broker.tables.consumer_offsets import split_key
+from tianzhou.broker.undeliverable.ledger import Tries
 from tianzhou.clock import Clock
-from tianzhou.errors import BrokerError, ProtocolError, StoreError, TianzhouError
+from tianzhou.errors import BrokerError, ConfigError, ProtocolError, StoreError
 from tianzhou.remoting.users.user_store import UserStore
 from tianzhou.store.entries.change_entries import ChangeEntry
 from tianzhou.store.store import MessageStore
@@ -160,14 +161,21 @@ class TablesLog:
 
     async def _apply_found(self) -> None:
         while (found := self._changes.next()) is not None:
+            tries = Tries()
             while True:
                 try:
                     await self._apply(found)
-                except (OSError, TianzhouError) as error:
+                except (OSError, StoreError, ConfigError) as error:  # the disk refuses a file
                     _log.error("entry %d with changes of tables is not applied: %s; trying again", found.index, error)
-                    await asyncio.sleep(1.0)
+                except Exception as error:  # noqa: BLE001 - the changes behind this one must not wait for ever
+                    # The next snapshot brings what this one lacks.
+                    if tries.failed(found.index):
+                        _log.exception("entry %d with changes of tables cannot be applied; it is left out", found.index)
+                        break
+                    _log.error("entry %d with changes of tables is not applied: %s; trying again", found.index, error)
                 else:
                     break
+                await asyncio.sleep(1.0)
 
     async def _apply(self, entry: ChangeEntry) -> None:
         try:

@@ -27,7 +27,9 @@ from tianzhou.broker.staging.log_entries import (
 from tianzhou.broker.staging.recovery import find_published, read_history, read_units, still_there
 from tianzhou.broker.staging.staging import Publication, StagedUnit, Unit, Writer
 from tianzhou.broker.staging.staging_peers import StagingPeers
-from tianzhou.errors import BrokerError, TianzhouError
+from tianzhou.broker.undeliverable.keeper import UndeliverableKeeper
+from tianzhou.broker.undeliverable.set_aside import REPEATS, message_of
+from tianzhou.errors import BrokerError, ProtocolError, TianzhouError
 from tianzhou.model import names
 from tianzhou.records.codec import Record, decode_record
 from tianzhou.remoting.client import RemotingClient
@@ -36,6 +38,7 @@ from tianzhou.wire.bodies.staging import AttemptList, BatchDecision
 from tianzhou.wire.codes import ResponseCode
 from tianzhou.wire.properties import encode_properties
 from tianzhou.wire.staging import StagedMessage, decode_unit
+from tianzhou.wire.undeliverable import Ledger, SetAsideMessage
 
 TICK_S = 1.0
 SLICE = 256
@@ -69,6 +72,7 @@ class StagingPublisher:
         self._stats = services.stats
         self._clock = services.clock
         self._host = services.host
+        self._keeper = UndeliverableKeeper(services)
         self._peers = StagingPeers(client, services.tables.settings)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._snapshot_place = -1
@@ -120,7 +124,7 @@ class StagingPublisher:
         Raises:
             BrokerError: the store does not take it.
         """
-        result = self._append(record)
+        result = self._append(record, own=False)
         place = Unit(unit.unit.number, result.queue_offset, result.physical_offset)
         unit.unit, unit.stored_ms = place, result.store_timestamp
         self._ledger.staged(unit)
@@ -317,13 +321,23 @@ class StagingPublisher:
         await self._store.secure(writer.decided_end)
         while publication.unit < len(publication.units):
             unit = await self._load(publication.units[publication.unit])
-            messages = decode_unit(unit.body)
+            messages = self._messages(unit)
             while publication.message < len(messages):
                 self._publish_some(publication, unit, messages)
                 await asyncio.sleep(0)
             publication.unit, publication.message = publication.unit + 1, 0
         await self._store.secure(self._store.end_offset)
         self._note(Published(name, publication.decision.batch))
+
+    def _messages(self, unit: Record) -> Sequence[StagedMessage]:
+        """Return the messages of a unit; none of one that cannot be read, which is set aside as a whole."""
+        try:
+            return decode_unit(unit.body)
+        except ProtocolError as error:
+            kept = SetAsideMessage(raw=bytes(unit.body), half_offset=unit.physical_offset)
+            if not self._keeper.set_aside(Ledger.STAGED, kept, unit.physical_offset, f"a staged unit: {error}"):
+                raise BrokerError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+            return ()
 
     async def _load(self, unit: Unit) -> Record:
         view = await self._store.find(self._store.lookups.record_steps(unit.place))
@@ -342,10 +356,21 @@ class StagingPublisher:
                 topic = self._tables.topics.ensure(message.topic, queues, self._clock.now_ms(), bounded=False)
             record = records.visible(message, unit, tail, self._tables.delays.capped, multi_tag_flag(topic))
             if record.uniq_key not in publication.found:
-                result = self._append(record)
-                size = result.end_offset - result.physical_offset
-                self._stats.put(record.topic).add(record.queue_id, 1, size)
+                self._make_visible(record, unit)
             publication.message += 1
+
+    def _make_visible(self, record: NewRecord, unit: Record) -> None:
+        """Store a message of a decided batch, or set it aside: the rest of the batch and the next ones wait for it."""
+        result = self._store.append(record)
+        if result.status in REPEATS:
+            reason = remark_of(result)
+            if not self._keeper.set_aside(Ledger.STAGED, message_of(record), unit.physical_offset, reason):
+                raise BrokerError(code_of(result.status), reason)
+            return
+        if result.status is not PutStatus.PUT_OK:
+            raise BrokerError(code_of(result.status), remark_of(result))
+        size = result.end_offset - result.physical_offset
+        self._stats.put(record.topic).add(record.queue_id, 1, size)
 
     # notes
 
@@ -396,8 +421,8 @@ class StagingPublisher:
         self._snapshot_place, self._notes, self._units = places[-1], 0, 0
         self._units_to_read = max(UNITS_TO_READ, snapshot.units // 4)
 
-    def _append(self, record: NewRecord) -> PutResult:
-        result = self._store.append(record)
+    def _append(self, record: NewRecord, *, own: bool = True) -> PutResult:
+        result = self._store.append(record, own=own)
         if result.status is not PutStatus.PUT_OK:
             raise BrokerError(code_of(result.status), remark_of(result))
         return result

@@ -309,6 +309,25 @@ class TopicTable:
             self.put(found, now_ms)
         return found
 
+    def widen(self, topic: str, queues: int, now_ms: int) -> bool:
+        """Give a topic at least this many queues to read and to write; whether it had fewer.
+
+        A topic that may not be written keeps its number of write queues, and a topic that is not there is not made.
+
+        Args:
+            topic: its name.
+            queues: the least number of read queues and of write queues.
+            now_ms: stamp of the change.
+
+        Raises:
+            LimitExceeded: there would be too many queues.
+        """
+        found = self._topics.get(topic)
+        if found is None or found.read_queue_nums >= queues:
+            return False
+        write_queues = max(found.write_queue_nums, queues) if found.writable else found.write_queue_nums
+        return self.put(replace(found, read_queue_nums=queues, write_queue_nums=write_queues), now_ms)
+
     def touch(self, now_ms: int) -> None:
         """Make a new version although no topic changed, because what is registered about them did."""
         self._changed([], now_ms)

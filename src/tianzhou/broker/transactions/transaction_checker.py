@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Coroutine, Hashable, Sequence
 from itertools import islice
 
@@ -12,6 +13,8 @@ from tianzhou.broker.stats.message_kinds import COMMITTED, ROLLED_BACK
 from tianzhou.broker.tables.clients import Client
 from tianzhou.broker.transactions import transaction_records as records
 from tianzhou.broker.transactions.transactions import LAG_LIMIT, Half, Identity, Outcome, Verdict, verdict
+from tianzhou.broker.undeliverable.keeper import UndeliverableKeeper
+from tianzhou.broker.undeliverable.set_aside import REPEATS, placeless
 from tianzhou.errors import ConnectionLost, CorruptRecord, StoreError, StoreUnreadable
 from tianzhou.model import names
 from tianzhou.records.codec import Record, decode_record
@@ -25,6 +28,7 @@ from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header
 from tianzhou.wire.ids import offset_msg_id
 from tianzhou.wire.properties import decode_properties
+from tianzhou.wire.undeliverable import Ledger
 
 TICK_S = 1.0
 ROUND_LIMIT_S = 60.0
@@ -64,6 +68,8 @@ class TransactionChecker:
         self._marking = NextTurn(self._write_marks)  # roll-backs of one turn share a message
         # Positions that wait for a flush: end of the log they depend on, half queue, op queue.
         self._unflushed: tuple[int, int, int] | None = None
+        self._keeper = UndeliverableKeeper(services)
+        self._placeless: deque[Record] = deque()
 
     # the start and the end
 
@@ -73,6 +79,7 @@ class TransactionChecker:
         offsets, store = self._tables.offsets, self._store
         self._ledger.clear()
         self._unflushed = None
+        self._placeless.clear()
         places = []
         for topic in (names.HALF_TOPIC, names.OP_HALF_TOPIC):
             low, high = max(store.min_offset(topic, 0), 0), store.max_offset(topic, 0)
@@ -85,10 +92,10 @@ class TransactionChecker:
         halves = []
         for record in await self._read(names.HALF_TOPIC, places[0]):
             half = records.half_of(record)
-            if half is None:
-                _log.error("the half message at offset %d does not say where it goes; left out", record.queue_offset)
-            else:
+            if half is not None:
                 halves.append(half)
+            elif record.queue_offset not in marked:
+                self._placeless.append(record)
         self._ledger.restore(halves, marked, *places)
         forgotten = [half for half in self._ledger.waiting() if await self._is_committed(half)]
         for half in forgotten:
@@ -182,7 +189,7 @@ class TransactionChecker:
                     break
                 count += 1
             now = self._clock.now_ms()
-            result = self._store.append(records.mark(ledger.unwritten[:count], now, *self._host))
+            result = self._store.append(records.mark(ledger.unwritten[:count], now, *self._host), own=True)
             if result.status is not PutStatus.PUT_OK:
                 _log.warning("transactions: marks cannot be written (%s); trying again", result.remark)
                 return
@@ -203,6 +210,7 @@ class TransactionChecker:
             now = self._clock.monotonic()
             # Half messages would wait for ever without checks; a failed round is tried again.
             with self._supervisor.trial("checking transactions"):
+                self._set_placeless_aside()
                 if now - self._written_at >= settings.transaction_op_batch_interval / 1000:
                     self._write_marks()
                 if now >= next_round:
@@ -284,7 +292,7 @@ class TransactionChecker:
 
     def _give_up(self, half: Half, record: Record) -> None:
         self._tables.topics.ensure(records.GIVEN_UP_TOPIC, 1, self._clock.now_ms(), bounded=False)
-        result = self._store.append(records.given_up(record))
+        result = self._store.append(records.given_up(record), own=True)
         if result.status is not PutStatus.PUT_OK:
             _log.warning("transactions: a message nobody decided cannot be put aside (%s)", result.remark)
             return
@@ -295,9 +303,23 @@ class TransactionChecker:
         self._ledger.mark(self._ledger.gave_up(half))
         self._schedule_marks(at_once=False)
 
+    def _set_placeless_aside(self) -> None:
+        """Set half messages aside that name no topic and queue; nobody can commit them."""
+        while self._placeless:
+            record, reason = self._placeless[0], "the half message names no topic and queue"
+            if not self._keeper.set_aside(Ledger.TRANSACTION, placeless(record), record.physical_offset, reason):
+                return
+            self._placeless.popleft()
+            self._ledger.mark([record.queue_offset])
+            self._schedule_marks(at_once=True)
+
     def _rewrite(self, half: Half, record: Record, *, checked: bool) -> bool:
         copy = records.copied(record, half, checked=checked)
-        result = self._store.append(copy)
+        result = self._store.append(copy, own=True)
+        if result.status in REPEATS:
+            # A check has no room in the properties, for one; nobody will ever be asked.
+            self._give_up(half, record)
+            return False
         if result.status is not PutStatus.PUT_OK:
             _log.warning("transactions: a half message cannot be written again (%s)", result.remark)
             return False

@@ -75,6 +75,13 @@ TEXTS: Final = {
             "要保留主节点的日志，请清空从节点的存储目录后重新启动。"
         ),
     ),
+    "messages-undeliverable": (
+        "{broker} 有 {count} 条消息无法投递，已被搁置（主题：{topics}）。最近一条的原因：{reason}。",
+        (
+            "用 `tianzhou undelivered list` 列出这些消息。消除所述原因后用 `tianzhou undelivered resend` 投递，"
+            "或用 --to 投递到其他主题。"
+        ),
+    ),
     "group-identities-differ": (
         "DLedger 组 {broker} 的成员属于不同的组：{members}。",
         (

@@ -12,10 +12,13 @@ from tianzhou.admin.copy_faults import (
     HALTED,
     OTHER_MASTER,
     SLAVE_HALTED,
+    UNDELIVERABLE_REASON,
+    UNDELIVERABLE_TOPICS,
     CopyFault,
     Kind,
     copy_faults,
 )
+from tianzhou.admin.copy_faults import UNDELIVERABLE as UNDELIVERABLE_FIGURE
 from tianzhou.doctor.findings import Finding, Illness, Severity
 from tianzhou.doctor.observations import ClusterSeen, NameServerSeen
 from tianzhou.escaping import shown
@@ -57,8 +60,15 @@ DURABILITY_DIFFERS = Illness(
     "Write the same line durability=… into the file of each of them and restart them one by one: "
     "docs/howto/zero-loss.md",
 )
+UNDELIVERABLE = Illness(
+    "messages-undeliverable",
+    Severity.error,
+    "{broker} has set {count} messages aside because it cannot deliver them (topics: {topics}). The newest: {reason}.",
+    "List them with `tianzhou undelivered list`. Remove the cause that is named and deliver them with `tianzhou "
+    "undelivered resend`, or deliver them to another topic with --to.",
+)
 
-ILLNESSES: Final = (MEMBER_HALTED, REFUSES_LOG, IDENTITIES_DIFFER, TWO_MASTERS, DURABILITY_DIFFERS)
+ILLNESSES: Final = (MEMBER_HALTED, REFUSES_LOG, IDENTITIES_DIFFER, TWO_MASTERS, DURABILITY_DIFFERS, UNDELIVERABLE)
 
 
 def findings(seen: ClusterSeen) -> Iterator[Finding]:
@@ -89,6 +99,15 @@ def _of_fault(fault: CopyFault) -> Iterator[Finding]:
     elif fault.kind is Kind.SLAVE_HALTED:
         reason = _said(fault, SLAVE_HALTED)
         yield REFUSES_LOG.found(subject, fault.evidence, broker=subject, reason=reason)
+    elif fault.kind is Kind.UNDELIVERABLE:
+        yield UNDELIVERABLE.found(
+            subject,
+            fault.evidence,
+            broker=subject,
+            count=fault.evidence[UNDELIVERABLE_FIGURE],
+            topics=_said(fault, UNDELIVERABLE_TOPICS),
+            reason=_said(fault, UNDELIVERABLE_REASON),
+        )
     elif fault.kind is Kind.IDENTITIES_DIFFER:
         found = fault.evidence[GROUP_ID]
         assert isinstance(found, dict)

@@ -32,6 +32,7 @@ from staging_talk import (
 from broker_probe import BrokerProbe
 from store_reads import read_now
 from tianzhou.broker.staging.log_entries import Decided, Refused
+from tianzhou.model.names import UNDELIVERABLE_TOPIC
 from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.wire.bodies.staging import (
     ATTEMPTS,
@@ -306,3 +307,19 @@ async def test_one_broker_decides_for_a_writer(peer: Peer) -> None:
     for code in (DECIDE, PUBLISH, SETTLE, DISCARD):
         reply = await peer.ask(code, b"{]")
         assert (reply.code, "the body cannot be read" in reply.remark) == (29, True)
+
+
+async def test_a_decided_message_that_cannot_be_stored_holds_up_neither_its_batch_nor_the_next(
+    bench: Bench, peer: Peer
+) -> None:
+    await stage(peer, "a", [message("1"), message("large", body=b"x" * 5_000), message("2")])
+    bench.store_settings.max_message_size = 1_000
+    await commit(peer, decision(a=1))
+    await stage(peer, "b", [message("3")], batch=1)
+    await commit(peer, decision(1, b=1))
+    assert keys(bench) == ["1", "2", "3"]
+    (aside,) = bench.records(UNDELIVERABLE_TOPIC)
+    (unit, _) = bench.records(UNITS)
+    assert aside.prepared_transaction_offset == unit.physical_offset
+    assert decode_properties(aside.properties)["UNIQ_KEY"] == "large"
+    assert (await peer.figures())["undeliverableMessages"] == "1"

@@ -175,9 +175,9 @@ async def test_a_snapshot_that_cannot_be_written_is_not_tried_every_second(bench
     await settle(peer, "a")
     real = bench.store.append
 
-    def append(record: Any) -> Any:
+    def append(record: Any, **how: Any) -> Any:
         if b'"kind":"snapshot"' not in record.body:
-            return real(record)
+            return real(record, **how)
         tried.append(bench.clock.monotonic())
         return PutResult(PutStatus.MESSAGE_ILLEGAL, remark="too long")
 
@@ -200,11 +200,11 @@ async def test_publishing_goes_on_when_the_disk_has_room_again(bench: Bench, pee
     real = bench.store.append
     full = [False]
 
-    def append(record: Any) -> Any:
+    def append(record: Any, **how: Any) -> Any:
         if record.topic == "T" and record.uniq_key == "400" and not full[0]:
             full[0] = True
             bench.store.flags.put_up(flag, "disk full: no room")
-        return real(record)
+        return real(record, **how)
 
     from tianzhou.store.flags import RunningFlag
 

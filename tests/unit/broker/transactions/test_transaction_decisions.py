@@ -8,6 +8,7 @@ import pytest
 from broker_bench import Bench, OpenBench, Peer
 from transaction_talk import (
     COMMIT,
+    GIVEN_UP,
     HALF,
     OP,
     ROLLBACK,
@@ -21,9 +22,13 @@ from transaction_talk import (
 )
 
 from store_reads import read_now
+from tianzhou.model.names import UNDELIVERABLE_TOPIC
 from tianzhou.store.files.lookup_steps import at_once
+from tianzhou.store.results import NewRecord
 from tianzhou.wire.fields import read_reply
+from tianzhou.wire.ids import offset_msg_id
 from tianzhou.wire.properties import decode_properties
+from tianzhou.wire.undeliverable import kept_message
 
 
 async def test_a_half_message_is_not_to_be_seen(bench: Bench, peer: Peer) -> None:
@@ -173,3 +178,46 @@ async def test_compressed_bodies_keep_their_flags(bench: Bench, peer: Peer) -> N
     assert sent.offset == reply.queue_offset + 1
     await end(peer, sent, COMMIT, check=True)
     assert bench.records("T")[0].sys_flag == 0x309
+
+
+async def test_a_committed_message_that_cannot_be_stored_is_set_aside(bench: Bench, peer: Peer) -> None:
+    sent, next_one = await prepare(peer, "large", body=b"x" * 5_000), await prepare(peer, "small")
+    bench.store_settings.max_message_size = 1_000
+    refused = await end(peer, sent, COMMIT)
+    assert (refused.code, "committed and set aside" in (refused.remark or "")) == (13, True)
+    assert (await end(peer, next_one, COMMIT)).code == 0
+    assert bodies(bench, "T") == [b"b"]
+    assert len(bench.tables.transactions) == 0
+    assert (await end(peer, sent, COMMIT)).code == 0, "its transaction has ended"
+    (aside,) = bench.records(UNDELIVERABLE_TOPIC)
+    bench.store_settings.max_message_size = 10_000
+    msg_id = offset_msg_id(aside.store_host, aside.store_port, aside.physical_offset)
+    assert (await peer.ask(323, msg_id=msg_id)).code == 0
+    _, delivered = bench.records("T")
+    (half, _) = bench.records(HALF)
+    assert (delivered.body, delivered.properties, delivered.sys_flag) == (half.body, half.properties, 8)
+
+
+async def test_half_messages_above_a_lowered_limit_are_checked_and_given_up(broker: OpenBench) -> None:
+    async with broker(transaction_check_interval=1_000, transaction_time_out=1_000, transaction_check_max=2) as bench:
+        peer = bench.peer()
+        await peer.heartbeat("c1", producer="P")
+        await prepare(peer, "large", body=b"x" * 5_000)
+        bench.store_settings.max_message_size = 1_000
+        async with checking(bench):
+            await asyncio.sleep(10)
+        assert len(questions(peer)) == 2
+        assert bodies(bench, GIVEN_UP) == [b"x" * 5_000]
+        assert len(bench.tables.transactions) == 0
+
+
+async def test_half_messages_that_name_no_place_are_set_aside_once(bench: Bench, peer: Peer) -> None:
+    bench.store.append(NewRecord(HALF, 0, b"lost", b"UNIQ_KEY\x01L\x02"))
+    await prepare(peer, "U")
+    for _ in range(2):
+        await bench.parts.transactions.load()
+        async with checking(bench):
+            await asyncio.sleep(3)
+    (aside,) = bench.records(UNDELIVERABLE_TOPIC)
+    assert kept_message(bytes(aside.body)).body == b"lost"
+    assert len(bench.tables.transactions) == 1
