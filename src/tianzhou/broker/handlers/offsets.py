@@ -24,7 +24,7 @@ class OffsetHandler(Handler):
 
     def __init__(self, services: Services) -> None:
         super().__init__(services)
-        self._dictated = DictatedOffsets(services.tables)
+        self._dictated = DictatedOffsets(services.tables, services.replication)
 
     @serves(RequestCode.QUERY_CONSUMER_OFFSET)
     def query(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
@@ -32,7 +32,7 @@ class OffsetHandler(Handler):
         header = read_header(command)
         place = header.consumer_group, header.topic, header.queue_id
         offset = self._tables.offsets.committed(*place)
-        if offset is None and self._tables.void_positions.waits(*place):
+        if offset is None and self._dictated.is_remade(*place):
             offset = 0
         if offset is None or offset < 0:
             return self._query_new(command, header)

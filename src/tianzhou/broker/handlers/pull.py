@@ -69,7 +69,7 @@ class PullHandler(Handler):
         self._woken = WokenPolls(services.store)
         self._turns = Turns()
         self._in_turn = False
-        self._dictated = DictatedOffsets(self._tables)
+        self._dictated = DictatedOffsets(self._tables, self._replication)
         self._tables.offsets.on_reset = self._wake
         self.runs = PullRuns(services, self._hold_run)
 

@@ -36,7 +36,7 @@ class TopicHandler(Handler):
     def __init__(self, services: Services, settled: Callable[[], Awaitable[None]]) -> None:
         super().__init__(services)
         self._settled = settled
-        self._dictated = DictatedOffsets(self._tables)
+        self._dictated = DictatedOffsets(self._tables, self._replication)
 
     @serves(RequestCode.UPDATE_AND_CREATE_TOPIC)
     async def create(self, connection: Connection, command: Command) -> Reply:

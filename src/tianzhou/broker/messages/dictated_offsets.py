@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tianzhou.broker.replication.replication import Replication
 from tianzhou.broker.state import Tables
 from tianzhou.broker.tables.broadcast_offsets import BY_PROXY
 from tianzhou.model import ConsumeType, MessageModel
@@ -15,17 +16,25 @@ from tianzhou.store.store import MessageStore
 class DictatedOffsets:
     """Offsets that were reset at the broker, and the beginning of topics that were deleted and made again.
 
+    A slave knows topics later than its master, so only a master judges that a position is of a deleted topic.
+
     Args:
         tables: of the broker.
+        replication: knows the broker's role.
     """
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables, replication: Replication) -> None:
         self._tables = tables
+        self._replication = replication
         self._offsets, self._voids = tables.offsets, tables.void_positions
 
     def wait(self, group: str, topic: str, queue_id: int) -> bool:
         """Whether an offset waits for the group's next pull of a queue, so that commits of it do not count."""
-        return self._offsets.reset_waits(group, topic, queue_id) or self._voids.waits(group, topic, queue_id)
+        return self._offsets.reset_waits(group, topic, queue_id) or self.is_remade(group, topic, queue_id)
+
+    def is_remade(self, group: str, topic: str, queue_id: int) -> bool:
+        """Whether members of a group may still have positions of a topic that was deleted."""
+        return self._voids.waits(group, topic, queue_id) and not self._replication.is_slave
 
     def take(self, connection: Connection, header: Any) -> int | None:
         """Return the offset that a pull is answered with; None when its own offset counts.
@@ -37,7 +46,7 @@ class DictatedOffsets:
         place = header.consumer_group, header.topic, header.queue_id
         if self._offsets.reset_waits(*place):
             return self._offsets.take_reset(*place) or 0
-        if not self._voids.waits(*place):
+        if not self.is_remade(*place):
             return None
         broadcaster = self.broadcaster(connection, header)
         return 0 if self._voids.is_void(*place, header.queue_offset, broadcaster) else None
@@ -67,7 +76,7 @@ class DictatedOffsets:
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         if header.queue_offset <= 0 or group not in self._tables.clients.consumers or store.queues(topic):
             return
-        if self._tables.offsets.committed(group, topic, queue_id) is None:
+        if not self._replication.is_slave and self._tables.offsets.committed(group, topic, queue_id) is None:
             self._tables.void_positions.topic_deleted(topic, group, [queue_id])
 
     def topic_deleted(self, topic: str) -> list[tuple[str, str, int]]:

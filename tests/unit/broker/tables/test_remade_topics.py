@@ -9,7 +9,8 @@ from broker_bench import Bench, OpenBench, Peer
 
 from open_fixtures import open_for_test
 from tianzhou.broker.tables.void_positions import MOST_CORRECTIONS, VoidPositions
-from tianzhou.model import MessageModel
+from tianzhou.model import MessageModel, TopicConfig
+from tianzhou.store.results import NewRecord
 from tianzhou.wire.fields import read_reply
 
 MOVED, FOUND = 21, 0
@@ -141,3 +142,14 @@ def test_the_oldest_positions_are_dropped_first() -> None:
     assert [voids.waits("G", "T", queue_id) for queue_id in range(3)] == [False, True, True]
     voids.forget_group("G")
     assert not voids.waits("G", "T", 2)
+
+
+async def test_a_slave_that_does_not_know_a_topic_yet_moves_no_member(bench: Bench, peer: Peer) -> None:
+    bench.services.replication.is_slave = bench.settings.slave_read_enable = True
+    await peer.heartbeat("c1", "T")
+    assert (await peer.pull("T", 10)).code == 17
+    bench.tables.topics.put(TopicConfig("T", 1, 1), 1)
+    for _ in range(12):
+        bench.store.append(NewRecord("T", 0, b"copied", b""))
+    await asyncio.sleep(0)
+    assert (await peer.pull("T", 10)).code == FOUND
