@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable
 
+from tianzhou.broker.messages.retry import group_of_retry_topic
 from tianzhou.broker.state import Tables
 from tianzhou.errors import LimitExceeded
 from tianzhou.model import SubscriptionGroupConfig, TopicConfig, names
@@ -33,7 +34,7 @@ def widen_retry_topics(tables: Tables, groups: Iterable[SubscriptionGroupConfig]
 
 
 def widen_to_stored(tables: Tables, store: MessageStore, now_ms: int) -> list[str]:
-    """Give retry topics enough read queues for all their queues with messages; return the topics that were changed.
+    """Give retry topics read queues for all their unread messages; return the topics that were changed.
 
     Versions that picked a queue by `retryQueueNums` alone have left such messages behind.
 
@@ -46,23 +47,24 @@ def widen_to_stored(tables: Tables, store: MessageStore, now_ms: int) -> list[st
     for topic, config in list(tables.topics.all().items()):
         if not topic.startswith(names.RETRY_PREFIX):
             continue
-        filled = [number for number in store.queues(topic) if holds_messages(store, topic, number)]
+        group, offsets = group_of_retry_topic(topic), tables.offsets
+        unread = [
+            number
+            for number in store.queues(topic)
+            if max(store.min_offset(topic, number), offsets.committed(group, topic, number) or 0)
+            < store.max_offset(topic, number)
+        ]
         try:
-            if tables.topics.widen(topic, needed_queues(config, filled), now_ms):
+            if tables.topics.widen(topic, needed_queues(config, unread), now_ms):
                 changed.append(topic)
         except LimitExceeded as error:
             _log.error("queues of topic %s hold messages that no member can read: %s", topic, error)
     return changed
 
 
-def holds_messages(store: MessageStore, topic: str, queue_id: int) -> bool:
-    """Whether a queue holds messages that have not expired."""
-    return max(store.min_offset(topic, queue_id), 0) < store.max_offset(topic, queue_id)
-
-
-def needed_queues(config: TopicConfig, filled: Collection[int]) -> int:
-    """Return the number of read queues with which all filled queues can be read."""
-    return max(config.read_queue_nums, max(filled, default=-1) + 1)
+def needed_queues(config: TopicConfig, unread: Collection[int]) -> int:
+    """Return the number of read queues with which members can read all queues that have unread messages."""
+    return max(config.read_queue_nums, max(unread, default=-1) + 1)
 
 
 def readable_queue(config: TopicConfig | None, queue_id: int) -> int:

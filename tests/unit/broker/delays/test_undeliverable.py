@@ -238,6 +238,9 @@ async def test_retries_in_queues_beyond_those_that_are_read_are_found_at_a_start
     bench.tables.topics.put(TopicConfig("%RETRY%G", 1, 1), 1)
     bench.store.append(NewRecord("%RETRY%G", 3, b"failed", b""))
     await asyncio.sleep(0)
+    bench.tables.offsets.commit("G", "%RETRY%G", 3, 1, 1)
+    assert widen_to_stored(bench.tables, bench.store, 2) == [], "its members have read it"
+    bench.tables.offsets.commit("G", "%RETRY%G", 3, 0, 1)
     assert widen_to_stored(bench.tables, bench.store, 2) == ["%RETRY%G"]
     pulled = await peer.pull("%RETRY%G", queue_id=3)
     assert (pulled.code, b"failed" in bytes(pulled.body)) == (0, True)
