@@ -1,8 +1,10 @@
 """Policies of RocketMQ 5.3: entries of a user, and which of them decides about a resource (broker.md §22.2).
 
-The most specific entry decides: one that names the resource, else the longest prefix, else `Topic:*`, else `*`; of
-several that are equally specific, one that denies. RocketMQ 5.3.3 means the same, but sorts by an order that
-contradicts itself, so that which entry it takes may depend on the order in which they were made.
+Entries that name the resource or a prefix of it decide first, else `Topic:*`, else `*`; of several in one of these
+ranks, one that denies. RocketMQ 5.3.3 sorts the entries of the first rank by an order that contradicts itself: of a
+literal name and a prefix the later entry wins, the shorter prefix goes before the longer one, and for one resource
+Allow goes before Deny. These rules refuse every request that RocketMQ may refuse (docs/reference/access-matrix.md has
+the table).
 """
 
 from __future__ import annotations
@@ -165,23 +167,26 @@ class _Policy:
             else:
                 found = self._any[kind.value]
             found.append(_Matcher(entry))
-        self._lengths = {kind: sorted(by_length, reverse=True) for kind, by_length in self._prefixes.items()}
 
-    def _candidates(self, resource: Resource) -> Iterator[list[_Matcher]]:
-        """Matchers for a resource, those that are equally specific together, the most specific ones first."""
-        kind, name = resource.type.value, resource.name
-        yield self._literal.get((kind, name), [])
-        for length in self._lengths.get(kind, ()):
+    def _named(self, kind: str, name: str) -> Iterator[_Matcher]:
+        """Matchers that name a resource or a prefix of it."""
+        yield from self._literal.get((kind, name), ())
+        for length, prefixes in self._prefixes.get(kind, {}).items():
             if length <= len(name):
-                yield self._prefixes[kind][length].get(name[:length], [])
-        yield self._any.get(kind, [])
+                yield from prefixes.get(name[:length], ())
+
+    def _ranks(self, resource: Resource) -> Iterator[Iterable[_Matcher]]:
+        """Matchers for a resource, one rank after the other; a rank decides where one of its matchers matches."""
+        kind = resource.type.value
+        yield self._named(kind, resource.name)
+        yield self._any.get(kind, ())
         if kind != ResourceType.ANY.value:
-            yield self._any.get(ResourceType.ANY.value, [])
+            yield self._any.get(ResourceType.ANY.value, ())
 
     def decide(self, need: Need, ip: str) -> bool | None:
         """Whether a need is allowed; None when no entry matches."""
-        for equals in self._candidates(need.resource):
-            decisions = [matcher.denies for matcher in equals if matcher.matches(need.actions, ip)]
+        for rank in self._ranks(need.resource):
+            decisions = [matcher.denies for matcher in rank if matcher.matches(need.actions, ip)]
             if decisions:
                 return not any(decisions)
         return None

@@ -47,9 +47,12 @@ def ask(resource: str, actions: str, ip: str, *entries: Entry, default: tuple[En
         ([entry("Topic:ord*")], ""),
         ([entry("Topic:*", "Pub,Sub")], ""),
         ([entry("*")], ""),
-        ([entry("Topic:orders"), entry("Topic:ord*", "All", "Deny")], ""),
-        ([entry("Topic:ord*", "All", "Deny"), entry("Topic:orde*")], ""),
+        # RocketMQ's order contradicts itself here.
+        ([entry("Topic:orders"), entry("Topic:ord*", "All", "Deny")], DENIED),
+        ([entry("Topic:orders", "All", "Deny"), entry("Topic:ord*")], DENIED),
+        ([entry("Topic:ord*", "All", "Deny"), entry("Topic:orde*")], DENIED),
         ([entry("Topic:orde*", "All", "Deny"), entry("Topic:ord*")], DENIED),
+        ([entry("Topic:orders"), entry("Topic:*", "All", "Deny")], ""),
         ([entry("Topic:ord*"), entry("Topic:*", "All", "Deny")], ""),
         ([entry("*", "All", "Deny"), entry("Topic:*")], ""),
         ([entry("Topic:orders"), entry("Topic:orders", "Pub", "Deny")], DENIED),
@@ -62,7 +65,9 @@ def ask(resource: str, actions: str, ip: str, *entries: Entry, default: tuple[En
         ([entry("Topic:orders", "All", "Deny", "192.168.0.0/16"), entry("Topic:ord*")], ""),
     ],
 )
-def test_the_most_specific_entry_decides(entries: list[Entry], refusal: str) -> None:
+def test_the_first_rank_with_an_entry_decides_and_deny_goes_before_allow_in_it(
+    entries: list[Entry], refusal: str
+) -> None:
     assert ask("Topic:orders", "Pub", "10.1.2.3", *entries) == refusal
     assert ask("Topic:orders", "Pub", "10.1.2.3", *reversed(entries)) == refusal
 
@@ -102,11 +107,10 @@ ACTIONS = st.lists(st.sampled_from([Action.PUB, Action.SUB, Action.ALL]), min_si
 ENTRIES = st.lists(st.builds(Entry, PATTERNS, ACTIONS, st.just(()), st.sampled_from(Decision)), max_size=8)
 
 
-def rank(one: Entry) -> tuple[int, int, int, int]:
+def rank(one: Entry) -> tuple[bool, bool, bool]:
     return (
         one.resource.type is ResourceType.ANY,
-        one.resource.pattern,
-        -len(one.resource.name),
+        one.resource.pattern is Pattern.ANY,
         one.decision is Decision.ALLOW,
     )
 
