@@ -289,8 +289,15 @@ class RemotingClient:
             _call_hook(after, exchange)
         return exchange.reply
 
-    async def invoke_oneway(self, address: str, command: Command) -> None:
-        """Send a request that is never answered; connects first when there is no connection.
+    async def invoke_oneway(
+        self, address: str, command: Command, refused: Callable[[Command], object] | None = None
+    ) -> None:
+        """Send a request that awaits no answer; connect first when there is no connection.
+
+        Args:
+            address: `host:port`.
+            command: the request.
+            refused: see `Requester.invoke_oneway`.
 
         Raises:
             ConnectFailed: no connection could be made.
@@ -299,7 +306,7 @@ class RemotingClient:
         connection = self.connected(address)
         if connection is None:
             connection = await self.connect(address)
-        connection.invoke_oneway(self.prepare(address, command))
+        connection.invoke_oneway(self.prepare(address, command), refused)
 
     async def send_frame(self, address: str, frame: bytes) -> None:
         """`invoke_oneway` for a request the caller encoded; returns when the connection can take more.

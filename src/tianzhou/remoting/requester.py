@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 from tianzhou._hot import Awaited, ReadPath, take_results
 from tianzhou.errors import ConnectionLost
@@ -12,6 +13,8 @@ from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.wire.codes import FLAG_ONEWAY
 from tianzhou.wire.command import Command, encode
 
+MAX_REFUSAL_LISTENERS: Final = 256
+"""One-way requests of a connection whose refusal is still passed on."""
 _log = logging.getLogger(__name__)
 
 
@@ -22,7 +25,7 @@ class Requester(ReadPath):
         group: counts the requests that await a reply.
     """
 
-    __slots__ = ("_lone", "_out")
+    __slots__ = ("_lone", "_out", "_refusal_listeners")
 
     _group: ConnectionGroup[Any]
 
@@ -32,6 +35,7 @@ class Requester(ReadPath):
         self._awaited: dict[int, Awaited] = {}  # by opaque
         self._out: list[bytes] = []  # frames of this turn of the loop
         self._lone = False  # whether the last write was of one frame
+        self._refusal_listeners: dict[int, Callable[[Command], object]] = {}  # by opaque of one-way requests
 
     def send(self, data: Command | bytes) -> None:
         """Send a command or a complete frame."""
@@ -96,8 +100,13 @@ class Requester(ReadPath):
         if self._awaited.pop(opaque, None) is not None:
             self._group.opaques.in_flight -= 1
 
-    def invoke_oneway(self, command: Command) -> None:
-        """Send a request that is never answered.
+    def invoke_oneway(self, command: Command, refused: Callable[[Command], object] | None = None) -> None:
+        """Send a request that awaits no answer.
+
+        Args:
+            command: the request; its opaque is set here.
+            refused: called with the answer of a server that refuses the request and answers all the same. The
+                connection remembers it for the last `MAX_REFUSAL_LISTENERS` such requests.
 
         Raises:
             ConnectionLost: the connection is closed.
@@ -107,6 +116,11 @@ class Requester(ReadPath):
         flag = command.flag
         command.opaque = self._group.opaques.next()
         command.flag = flag | FLAG_ONEWAY
+        if refused is not None:
+            listeners = self._refusal_listeners
+            if len(listeners) >= MAX_REFUSAL_LISTENERS:
+                del listeners[next(iter(listeners))]
+            listeners[command.opaque] = refused
         try:
             self.send(encode(command))
         finally:
@@ -132,6 +146,10 @@ class Requester(ReadPath):
     def _replied(self, reply: Command) -> None:
         entry = self._awaited.pop(reply.opaque, None)
         if entry is None:
+            refused = self._refusal_listeners.pop(reply.opaque, None)
+            if refused is not None:
+                refused(reply)
+                return
             _log.debug("reply %d from %s came too late or belongs to no request", reply.opaque, self)
             return
         self._group.opaques.in_flight -= 1

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias, Unpack
 
 from tianzhou.client.cluster import rpc
@@ -29,7 +30,7 @@ from tianzhou.model import (
     names,
 )
 from tianzhou.remoting.callbacks import call_in_thread, failure_of
-from tianzhou.wire.codes import RequestCode
+from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.ids import parse_offset_msg_id
 
@@ -40,6 +41,21 @@ LocalTransaction: TypeAlias = Callable[[Message, Any], "TransactionState | Await
 
 Check: TypeAlias = Callable[[MessageExt], "TransactionState | Awaitable[TransactionState | None] | None"]
 """Says what became of the local transaction `message.transaction_id`."""
+
+
+def _log_refusal(context: EndTransactionContext, answer: Command) -> None:
+    """Log that a broker refuses the end of a transaction, so that the message is not delivered."""
+    if answer.code != ResponseCode.SUCCESS:
+        _log.error(
+            "broker %s refuses to end transaction %s of group %s as %s: [%d] %s; the message to %s is not delivered",
+            context.address,
+            context.msg_id,
+            context.group,
+            context.state.name,
+            answer.code,
+            answer.remark,
+            context.message.topic,
+        )
 
 
 class Half(NamedTuple):
@@ -184,7 +200,7 @@ class TransactionProducer(Producer):
             commitlog_offset = parse_offset_msg_id(result.offset_msg_id or result.msg_id)[2]
             request = self._end_request(context, result.queue_offset, commitlog_offset, broker_name, remark)
             afters = begin(self._hooks.end_transaction, context)
-            await self._remoting.invoke_oneway(address, request)
+            await self._remoting.invoke_oneway(address, request, partial(_log_refusal, context))
             end(afters, context)
         except TianzhouError as error:
             _log.warning("the end of transaction %s was not sent, the broker will ask: %s", result.msg_id, error)
@@ -228,7 +244,8 @@ class TransactionProducer(Producer):
         )
         afters = begin(self._hooks.end_transaction, context)
         try:
-            question.connection.invoke_oneway(self._remoting.prepare(question.address, request))
+            prepared = self._remoting.prepare(question.address, request)
+            question.connection.invoke_oneway(prepared, partial(_log_refusal, context))
         except TianzhouError as error:
             _log.warning("the state of transaction %s was not sent: %s", message.msg_id, error)
         end(afters, context)
