@@ -79,6 +79,15 @@ class Supervisor:
             times = self.troubles.totals[name]
             _log.error("%s: %s failed (%d in all); %s", self._owner, name, times, then, exc_info=error)
 
+    def note_failure(self, name: str, error: BaseException) -> None:
+        """Note a failure of work that is tried again and has logged its failure itself.
+
+        Args:
+            name: which work.
+            error: how it ended.
+        """
+        self.troubles.failed(name, error, self._clock.now_ms(), self._clock.monotonic())
+
     def well(self, name: str) -> None:
         """Note that work runs well."""
         if name in self.troubles and (trouble := self.troubles.over(name)) is not None:

@@ -172,7 +172,7 @@ REQUESTS: tuple[Asked, ...] = (
     ),
     Asked(370, fields={**_T, "producerGroup": GROUP, "recallHandle": "x"}, answer=16, says="recall failed"),
     Asked(12, fields={**_T, "key": "nokey", "maxNum": 5, "beginTimestamp": 0, "endTimestamp": 1 << 60}, answer=22),
-    Asked(33, fields={"offset": 1 << 40}, answer=1, says="can not find message"),
+    Asked(33, fields={**_T, "offset": 1 << 40}, answer=1, says="can not find message"),
     Asked(29, fields={**_QUEUE, "timestamp": 0}),
     Asked(30, fields=_QUEUE),
     Asked(31, fields=_QUEUE),

@@ -105,7 +105,7 @@ def test_a_file_that_makes_no_sense_any_more_keeps_nobody_from_starting(tmp_path
         (("--set", "cleanResourceInterval=0"), "cleanResourceInterval=0: must be at least 10"),
         (("--set", "listenPort=1"), "`tianzhou serve` decides that itself: give --namesrv-port and --broker-port"),
         (("--set", "storePathRootDir=x"), "everything is in the folder of --data"),
-        (("--set", "aclEnable=true"), "plain_acl.yml nor a .yml file below"),
+        (("--set", "aclEnable=true", "--set", "aclConfigPath=."), "this is no ordinary file"),
         (("--set", "authorizationEnabled=true"), "authorizationEnabled=true: needs authenticationEnabled=true"),
         (("--set", "tls.server.mode=sometimes"), "expected one of disabled, permissive, enforcing"),
         (("-c", "missing.conf"), "-c missing.conf: No such file or directory"),

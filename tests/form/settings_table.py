@@ -241,6 +241,8 @@ NAMESRV: dict[str, str] = {
     "returnOrderTopicConfigToBroker": "brokers get the list of ordered topics",
     "proxyProtocolTrusted": "Tianzhou's own: load balancers whose PROXY header says the address that access control and"
     " limits go by; addresses and networks joined by `;`, nobody by default",
+    "requireSignedLookups": "Tianzhou's own: with access control, routes and lists of topics and brokers are answered"
+    " to accounts alone; otherwise to every peer, as Apache's name servers do",
     "enableRemoteAdmin": "Tianzhou's own: requests that change things for all are taken from other machines, too; a"
     " broker with a higher state version may take the place of a living one",
     "scanNotActiveBrokerInterval": "ms between two looks for silent brokers",

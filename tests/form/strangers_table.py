@@ -159,7 +159,8 @@ FEATURES = (
         {ACCESS + f"test_{one}": None for one in (
             "what_is_sent_with_the_right_account_is_stored", "what_is_refused_comes_again_and_dies",
             "orderly_members_lock_their_queues", "pulls_find_everything_and_commit",
-            "transactions_end_at_once_and_on_a_check", "requests_are_answered", "traces_are_stored")}, {}),
+            "transactions_end_at_once_and_on_a_check", "an_account_that_its_address_lets_in_ends_transactions",
+            "requests_are_answered", "traces_are_stored")}, {}),
     Feature("access control: others are refused, in the client's words",
         {ACCESS + "test_who_may_not_send_is_told_in_the_clients_way": None,
          ACCESS + "test_who_may_not_consume_gets_nothing": None}, {}),

@@ -8,7 +8,7 @@ from access_requests import REQUESTS
 from tianzhou.access.needs import ROWS
 
 PRINT = (
-    "print it again: PYTHONPATH=src:tests:tests/contract python tests/form/access_matrix.py"
+    "print it again: PYTHONPATH=src:tests:tests/contract:tests/contract/access python tests/form/access_matrix.py"
     " > docs/reference/access-matrix.md"
 )
 LESS = (matrix.EVERYBODY, matrix.ANY_ACCOUNT, matrix.PERMITTED)

@@ -143,7 +143,7 @@ def prime(desk: Desk, request: Command, reply: Command) -> None:
 
 
 OF_BROKERS = (*map(key_of, fields(AuthSettings)), *map(key_of, fields(MetricsSettings)))
-OWN_KEYS = {"enableRemoteAdmin", "logLevels", "proxyProtocolTrusted", *LIMITS, *OF_BROKERS} - {
+OWN_KEYS = {"enableRemoteAdmin", "logLevels", "proxyProtocolTrusted", "requireSignedLookups", *LIMITS, *OF_BROKERS} - {
     "rocketmqHome",
     "serverChannelMaxIdleTimeSeconds",
 }

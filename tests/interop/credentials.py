@@ -16,7 +16,7 @@ from pathlib import Path
 
 import frames
 from frames import Account
-from guarded import ACCOUNTS, ADMIN, APPLICATION, OUTSIDER, READER, TRACES, USERS, Guarded
+from guarded import ACCOUNTS, ADMIN, APPLICATION, BY_ADDRESS, OUTSIDER, READER, TRACES, USERS, Guarded
 from strangers import STRANGERS, TLS, Line, Program
 from toolchain import ToolchainMissingError
 from ways import CPP, GO, JAVA, NODE
@@ -36,7 +36,7 @@ CONF: dict[str, object] = {
     "transactionCheckInterval": 1_000,
     "transactionOpBatchInterval": 300,
 }
-MADE = ("send", "push", "dead", "order", "tx", "ask", "trace", "one")
+MADE = ("send", "push", "dead", "order", "tx", "white", "ask", "trace", "one")
 TOPICS = (*MADE, "new")
 """What clients may use; the last is made by the first send to it."""
 REFUSED = ("wrong", "unsigned", "reader", "outsider")
@@ -165,9 +165,12 @@ def _java(name: str, servers: Guarded, run: Run) -> None:
             ("ask", "ask", 3), ("trace", "trace", 3), ("one", "new", 1),
         ):  # fmt: skip
             steps.begin(step, noun, count, APPLICATION)
+        white = ["white"] if servers.kind == ACCOUNTS else []
+        for id_ in white:
+            steps.begin("transact", "white", 3, BY_ADDRESS, id_)
         steps.begin("lite", "send", SENDS[name], APPLICATION)
         steps.begin("pull", "push", 0, APPLICATION)
-        run.lines |= steps.end("push", "orderly", "transact", "ask", "trace", "one", "lite", "pull")
+        run.lines |= steps.end("push", "orderly", "transact", "ask", "trace", "one", "lite", "pull", *white)
         traced = [one for line in run.lines["trace"] if line["event"] == "sent" for one in line["msgIds"]]
         await_traces(servers, traced, {"Pub"})
         await_traces(servers, run.unique_keys, {"SubBefore", "SubAfter"})
@@ -184,6 +187,11 @@ def _go(name: str, servers: Guarded, run: Run) -> None:
         tx = topic(name, "tx")
         transacting = start(name, servers, APPLICATION, "transact", servers.namesrv, tx, f"{tx}_p", 0, 4)
         stack.enter_context(transacting)
+        by_address = None
+        if servers.kind == ACCOUNTS:
+            white = topic(name, "white")
+            by_address = start(name, servers, BY_ADDRESS, "transact", servers.namesrv, white, f"{white}_p", 0, 4)
+            stack.enter_context(by_address)
         trace, send = topic(name, "trace"), topic(name, "send")
         tracing = start(name, servers, APPLICATION, "send", servers.namesrv, trace, f"{trace}_p", "traced", 3, 0)
         stack.enter_context(tracing)
@@ -197,6 +205,9 @@ def _go(name: str, servers: Guarded, run: Run) -> None:
         transacting.await_start()
         until(lambda: servers.stored(tx) == 2, "what is to be committed is", within_s=PATIENCE, every_s=0.1)
         run.lines["transact"] = transacting.finish()
+        if by_address is not None:
+            until(lambda: servers.stored(white) == 2, "the address is enough to commit", within_s=PATIENCE, every_s=0.1)
+            run.lines["white"] = by_address.finish()
         # What it sends back itself comes again much later.
         pulling.wait_for(
             lambda lines: {line["i"] for line in taken(lines)} == set(range(SENDS[name])), PATIENCE, "not all is pulled"

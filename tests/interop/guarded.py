@@ -29,6 +29,8 @@ READER = Account("only-reads", "reader-secret")
 """Who may consume them."""
 OUTSIDER = Account("outsider", "outsider-secret")
 """Who is known, and may nothing."""
+BY_ADDRESS = Account("by-address", "another-secret")
+"""An account of 4.x that its address alone lets in: its secret is another one in the file."""
 TRACES = "RMQ_SYS_TRACE_TOPIC"
 CREATE_USER, CREATE_ACL = 3001, 3006
 RUNTIME_INFO, MAX_OFFSET, QUERY_OFFSET = 28, 30, 14
@@ -54,8 +56,9 @@ class Guarded:
 
     Attributes:
         kind: Which of `KINDS`.
-        namesrv: A name server that checks, too. (Apache's of 4.9.7 cannot, and its of 5.3.3 does not here.)
-        open_namesrv: One that does not, as those of 4.x.
+        namesrv: A name server that checks look-ups, too (`requireSignedLookups`). (Apache's of 4.9.7 cannot, and its of
+            5.3.3 does not here.)
+        open_namesrv: One that answers routes and lists to every peer: ours by default, and all of Apache's.
         broker: The broker's address.
         logs: What our servers print; empty with Apache's.
     """
@@ -102,8 +105,9 @@ def _is_routed(namesrv: str, topic: str) -> bool:
 
 
 def plain_accounts(topics: Sequence[str], groups: Sequence[str]) -> str:
-    """A `plain_acl.yml` with the four accounts."""
+    """A `plain_acl.yml` with the five accounts."""
     lines = ["accounts:", f"- accessKey: {ADMIN.access_key}", f"  secretKey: {ADMIN.secret_key}", "  admin: true"]
+    lines += [f"- accessKey: {BY_ADDRESS.access_key}", "  secretKey: address-secret", "  whiteRemoteAddress: 127.0.0.*"]
     for account, permission in ((APPLICATION, "PUB|SUB"), (READER, "SUB"), (OUTSIDER, "")):
         lines += [f"- accessKey: {account.access_key}", f"  secretKey: {account.secret_key}", "  admin: false"]
         lines += ["  defaultTopicPerm: DENY", "  defaultGroupPerm: DENY"]
@@ -155,13 +159,13 @@ def _ours(
         file.write_text(accounts)
         file.chmod(0o600)
         entries = {**entries, "aclConfigPath": file}
-    checking = stack.enter_context(name_server(folder / "checking", entries, ADMIN))
-    unchecking = stack.enter_context(name_server(folder / "open"))
+    checking = stack.enter_context(name_server(folder / "checking", {**entries, "requireSignedLookups": "true"}, ADMIN))
+    unchecking = stack.enter_context(name_server(folder / "open", entries, ADMIN))
     broker = OwnBroker(unchecking, folder / "store", folder / "broker", {**entries, **conf})
     broker.conf["namesrvAddr"] = f"{checking};{unchecking}"
     stack.callback(broker.kill)  # nobody looks at its store
     broker.start()
-    logs = (folder / "checking" / "namesrv.log", broker.home / "console.log")
+    logs = (*(folder / name / "namesrv.log" for name in ("checking", "open")), broker.home / "console.log")
     return Guarded(kind, checking, unchecking, broker.address, logs)
 
 

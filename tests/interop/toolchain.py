@@ -35,6 +35,8 @@ SHORT_LIVED = (
     "-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote",
 )  # fmt: skip
 """Of every JVM here: half the work of a start. Nobody measures speed, and published classes need no verification."""
+ACCESS_ORACLES = {"4.9.7": "plain_access", "5.3.3": "policies"}
+"""Folders of the programs that decide about access, by the version of the servers that decide so."""
 KEY_READERS = ("bcpkix-", "bcprov-", "bcutil-")
 """Jars of Bouncy Castle, which only Netty uses here, in the place of Java's own reading of keys."""
 
@@ -114,6 +116,20 @@ def filter_oracle(version: str) -> str:
         _run([*command, *map(str, sources)], cwd=HERE)
 
     classes = cached(f"filter-{version}", _digest(sources, salt=jars), compile_into)
+    return f"{classes}{os.pathsep}{jars}"
+
+
+def access_oracle(version: str) -> str:
+    """Return the class path of the program that decides with the access control of that version of Apache's servers."""
+    javac = tool("javac")
+    jars = server_classpath(version)
+    sources = sorted((HERE / "java" / ACCESS_ORACLES[version]).glob("*.java"))
+
+    def compile_into(target: Path) -> None:
+        command = [javac, "-nowarn", "-encoding", "UTF-8", "-d", str(target), "-cp", jars]
+        _run([*command, *map(str, sources)], cwd=HERE)
+
+    classes = cached(f"access-{version}", _digest(sources, salt=jars), compile_into)
     return f"{classes}{os.pathsep}{jars}"
 
 

@@ -10,7 +10,7 @@ import asyncio
 import re
 import ssl
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import count
@@ -39,7 +39,7 @@ from authority import Authority, certified, trusting
 from small_broker import small_broker
 
 from server_ports import server_ports
-from tianzhou.access.needs import ACCOUNT, ROWS
+from tianzhou.access.needs import ACCOUNT, LOOKUPS, ROWS
 from tianzhou.admin import Admin
 from tianzhou.broker.router import NOT_ON_FAST_PORT
 from tianzhou.embedded import EmbeddedServer, EmbeddedSettings
@@ -62,7 +62,9 @@ def settings_of(kind: str) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def served(folder: Path, kind: str, credentials: Credentials) -> AsyncIterator[tuple[EmbeddedServer, Authority]]:
+async def served(
+    folder: Path, kind: str, credentials: Credentials, more: Mapping[str, str] | None = None
+) -> AsyncIterator[tuple[EmbeddedServer, Authority]]:
     """Both servers, with all accounts; plain, TLS, and TLS with a client's certificate on each port."""
     authority = Authority(folder)
     tls = replace(
@@ -77,7 +79,7 @@ async def served(folder: Path, kind: str, credentials: Credentials) -> AsyncIter
         file = data / "plain_acl.yml"
         file.write_text(credentials.accounts_file())
         file.chmod(0o600)
-    settings = EmbeddedSettings(data, namesrv_port=0, broker_port=0, values=settings_of(kind))
+    settings = EmbeddedSettings(data, namesrv_port=0, broker_port=0, values={**settings_of(kind), **(more or {})})
     async with EmbeddedServer(settings, tls=tls) as server:
         keys = {"access_key": ADMINISTRATOR, "secret_key": SECRET}
         async with Admin(server.namesrv_address, **keys) as admin:
@@ -134,9 +136,21 @@ async def outcomes(
 
 
 def wrong_cells(
-    found: dict[tuple[int, Who], tuple[int, str]], asked: tuple[Asked, ...], port: str, kind: str
+    found: dict[tuple[int, Who], tuple[int, str]],
+    asked: tuple[Asked, ...],
+    port: str,
+    kind: str,
+    lookups: frozenset[int] = LOOKUPS,
 ) -> list[str]:
-    """Cells that are not as the rows say."""
+    """Cells that are not as the rows say.
+
+    Args:
+        found: answers by request code and who asked.
+        asked: the requests.
+        port: which port was asked.
+        kind: of access control.
+        lookups: codes that a name server answers to every peer.
+    """
     server = BROKER if port == FAST else port
     wrong = []
     for request in asked:
@@ -147,7 +161,8 @@ def wrong_cells(
         for who in Who:
             code, remark = found[request.code, who]
             let_in = not is_refusal(code, remark)
-            if let_in != (who is Who.PERMITTED or (who is Who.STRANGER and for_all)):
+            open_to_all = port == NAMESRV and request.code in lookups
+            if let_in != (open_to_all or who is Who.PERMITTED or (who is Who.STRANGER and for_all)):
                 wrong.append(f"{request.code} {who}: {code} {remark}")
             elif who is Who.PERMITTED and not (request.is_answered(code, remark) if served else code == 3):
                 wrong.append(f"{request.code} answers {code}: {remark}")
@@ -177,6 +192,18 @@ async def test_who_is_let_in_is_what_the_rows_say_at_every_port_over_every_trans
                     if cells := wrong_cells(found, REQUESTS, name, kind):
                         wrong[f"{name}, {transport}"] = cells
         assert wrong == {}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_one_key_closes_a_name_server_to_peers_without_an_account(tmp_path: Path, kind: str) -> None:
+    credentials = Credentials(kind, REQUESTS)
+    asked = tuple(request for request in REQUESTS if request.code in LOOKUPS)
+    async with (
+        served(tmp_path, kind, credentials, {"requireSignedLookups": "true"}) as (server, _),
+        RemotingClient() as client,
+    ):
+        found = await outcomes(client, server.namesrv_address, asked, credentials)
+        assert wrong_cells(found, asked, NAMESRV, kind, frozenset()) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)

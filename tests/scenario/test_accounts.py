@@ -189,7 +189,8 @@ async def test_who_may_end_a_transaction_is_decided_by_the_topic_it_is_of(tmp_pa
         assert await end(ADMIN, topic=HALF_TOPIC) == (0, "")
 
 
-async def test_a_server_does_not_start_without_rules(tmp_path: Path) -> None:
+async def test_a_server_does_not_start_with_rules_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "plain_acl.yml").write_text("accounts: [{")
     settings = EmbeddedSettings(tmp_path, namesrv_port=0, broker_port=0, values={"aclEnable": "true"})
     with pytest.raises(ConfigError, match=r"plain_acl\.yml"):
         async with EmbeddedServer(settings):
@@ -198,6 +199,15 @@ async def test_a_server_does_not_start_without_rules(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="authorizationEnabled=true: needs authenticationEnabled=true"):
         async with EmbeddedServer(settings):
             pass
+
+
+async def test_a_server_without_rules_refuses_everybody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As Apache's; whoever writes the file later is let in by it."""
+    settings = EmbeddedSettings(tmp_path, namesrv_port=0, broker_port=0, values={"aclEnable": "true"})
+    async with EmbeddedServer(settings) as server:
+        assert "plain_acl.yml: no account" in caplog.text
+        assert "No acl config for administrator" in await refusal(server, "orders", **ADMIN)
+        assert "No accessKey is configured" in await refusal(server, "orders")
 
 
 async def test_a_certificate_is_an_account_and_a_signature_goes_before_it(tmp_path: Path) -> None:

@@ -13,7 +13,11 @@ from tianzhou.client import Producer
 from tianzhou.embedded import EmbeddedServer, EmbeddedSettings
 from tianzhou.errors import BrokerError, ClientError, TianzhouError
 from tianzhou.model import Message
+from tianzhou.remoting.client import RemotingClient
+from tianzhou.remoting.signing import signing
 from tianzhou.wire.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from tianzhou.wire.codes import RequestCode
+from tianzhou.wire.command import Command
 
 VALUES = {
     "authenticationEnabled": "true",
@@ -69,10 +73,67 @@ async def test_a_user_does_what_it_was_allowed_and_that_outlives_a_restart(tmp_p
                 await root.access.update_user("root")
 
 
+async def test_name_servers_tell_topics_to_every_peer_unless_one_key_says_otherwise(tmp_path: Path) -> None:
+    for number, (value, told) in enumerate((("false", True), ("true", False))):
+        values = {**VALUES, "requireSignedLookups": value}
+        settings = EmbeddedSettings(tmp_path / str(number), namesrv_port=0, broker_port=0, values=values)
+        (tmp_path / str(number)).mkdir()
+        async with EmbeddedServer(settings) as server, admin(server) as root, Admin(server.namesrv_address) as nobody:
+            await root.topics.create("orders")
+            if told:
+                assert "orders" in await nobody.topics.names()
+            else:
+                with pytest.raises(TianzhouError, match=r"username cannot be null\."):
+                    await nobody.topics.names()
+
+
+async def test_no_change_of_a_topic_is_half_done(tmp_path: Path) -> None:
+    """A user with Create and Delete on a topic makes it with its order, and deletes it everywhere; so do tools."""
+    async with served(tmp_path) as server, admin(server) as root:
+        await root.access.create_user("maker", "maker-secret")
+        await root.access.set_acl("maker", ["Topic:orders"], ["Create", "Delete"])
+        async with admin(server, "maker") as maker:
+            await maker.topics.create("orders", order=True)
+            assert await maker.cluster.get_kv("ORDER_TOPIC_CONFIG", "orders")
+            await maker.topics.delete("orders")
+        assert "orders" not in await root.topics.names()
+        assert not await root.cluster.get_kv("ORDER_TOPIC_CONFIG", "orders")
+
+
+async def test_who_may_only_update_resets_and_commits_offsets(tmp_path: Path) -> None:
+    """With the route closed to strangers, too: any action on a topic gives its route."""
+    values = {**VALUES, "requireSignedLookups": "true"}
+    settings = EmbeddedSettings(tmp_path, namesrv_port=0, broker_port=0, values=values)
+    async with EmbeddedServer(settings) as server, admin(server) as root:
+        await root.topics.create("orders", read_queue_nums=1, write_queue_nums=1)
+        async with Producer("shop", server.namesrv_address, access_key="root", secret_key="root-secret") as producer:
+            await producer.send(Message("orders", b"x"))
+        await root.groups.create("billing")
+        await root.access.create_user("keeper", "keeper-secret")
+        await root.access.set_acl("keeper", ["Topic:orders", "Group:billing"], ["Update"])
+        of_both = {"topic": "orders", "group": "billing", "consumerGroup": "billing"}
+        async with RemotingClient(hooks=[signing("keeper", "keeper-secret")]) as keeper:
+            for address, code, fields in (
+                (server.namesrv_address, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"}),
+                (
+                    server.broker_address,
+                    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+                    {**of_both, "timestamp": "0", "isForce": "true", "queueId": "0", "offset": "0"},
+                ),
+                (
+                    server.broker_address,
+                    RequestCode.UPDATE_CONSUMER_OFFSET,
+                    {**of_both, "queueId": "0", "commitOffset": "1"},
+                ),
+            ):
+                reply = await keeper.invoke(address, Command(code, fields=fields), 5000)
+                assert reply.code == 0, (code, reply.remark)
+
+
 async def test_who_has_no_password_is_let_in_nowhere(tmp_path: Path) -> None:
     async with served(tmp_path) as server:
         async with Admin(server.namesrv_address) as nobody:
-            for ask in (nobody.access.users, nobody.topics.names):
+            for ask in (nobody.access.users, lambda: nobody.topics.create("mine")):
                 with pytest.raises(TianzhouError, match=r"username cannot be null\."):
                     await ask()
         async with Admin(server.namesrv_address, access_key="root", secret_key="guess") as guesser:

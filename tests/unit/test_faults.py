@@ -196,6 +196,25 @@ accounts:
 """
 
 
+def test_a_file_of_accounts_warns_of_each_oddity_and_shows_no_secret():
+    text = """
+accounts:
+  - accessKey: rocketmq
+    secretKey: "12345678"
+    defaultTopicPerm: READ
+    topicPerms: ["a=WRITE"]
+    87654321x: true
+  - accessKey: rocketmq3
+    secretKey: [87654321]
+"""
+    warnings = parse_config(text, "acl.yml").warnings
+    for part in ("line 5: account 1: defaultTopicPerm: permission 'READ'", "line 6: account 1: topicPerms",
+                 "line 7: account 1: unknown key", "line 9: account 2 is left out: secretKey is no text"):  # fmt: skip
+        assert sum(part in warning for warning in warnings) == 1, part
+    assert len(warnings) == 4
+    assert not any("12345678" in warning or "87654321" in warning for warning in warnings)
+
+
 def test_a_file_of_accounts_names_each_fault_and_no_secret():
     texts = faults_of(parse_config, ACCOUNTS, "acl.yml")
     assert all(text.startswith("acl.yml") for text in texts)
@@ -204,12 +223,9 @@ def test_a_file_of_accounts_names_each_fault_and_no_secret():
         "each has to be a text",
         "admin",
         "secretKey has to be longer",
-        "'READ'",
-        "'WRITE'",
         "'b'",
-        "number 3",
-        "accessKey",
-        "secretKey has to be a text",
+        "account 3",
+        "accessKey has",
     ):
         assert sum(part in text for text in texts) == 1, part
     assert not any("12345678" in text or "87654321" in text for text in texts)

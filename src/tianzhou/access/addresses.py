@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from typing import Final, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from tianzhou.errors import ConfigError
 from tianzhou.escaping import shown
@@ -22,7 +22,7 @@ _FORMS: Final = (
     "expected an address, 10.0.0.*, 10.0.0.1-20, 10.0.0.{1,2}, the same of IPv6 such as fe80::1-20, a comma list of"
     " addresses, or *"
 )
-_RANGE: Final = re.compile(r"\s*([0-9a-fA-F]{1,4})\s*-\s*([0-9a-fA-F]{1,4})\s*")
+_RANGE: Final = re.compile(r"([0-9a-fA-F]{1,4})-+([0-9a-fA-F]{1,4})(-.*)?")
 
 _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -32,6 +32,22 @@ class AddressPattern(Protocol):
 
     def matches(self, ip: str) -> bool:
         """Whether an address, without port, is in it; text that is no address never is, except in "any"."""
+
+
+class FailingPatternError(ConfigError):
+    """A pattern that RocketMQ reads, but that makes every request fail."""
+
+
+class ReadPattern(NamedTuple):
+    """A pattern as RocketMQ 4.9 reads it.
+
+    Attributes:
+        addresses: the addresses that it means.
+        oddity: why it means something else than it seems to; empty where it does not.
+    """
+
+    addresses: AddressPattern
+    oddity: str = ""
 
 
 class _Any:
@@ -91,27 +107,41 @@ NONE: Final[AddressPattern] = _None()
 
 
 def parse_pattern(pattern: str) -> AddressPattern:
-    """The addresses that a pattern of RocketMQ 4.x means (broker.md §22.1).
-
-    An empty pattern means none, `*`, `*.*.*.*` and `*:*:*:*:*:*:*:*` mean any. Others are an address, a comma list of
-    addresses, a set in braces as the last part, or a range as one of the last parts, behind which only `*` follows.
+    """Return the addresses that a pattern of RocketMQ 4.x means, and refuse one that means other ones than it seems to.
 
     Raises:
-        ConfigError: the pattern is of no such form; the text names it and the forms.
+        ConfigError: as `read_pattern`, or the pattern has an oddity.
+    """
+    found = read_pattern(pattern)
+    if found.oddity:
+        raise _wrong(pattern, found.oddity)
+    return found.addresses
+
+
+def read_pattern(pattern: str) -> ReadPattern:
+    """Read a pattern as RocketMQ 4.9 reads it in a file (broker.md §22.1).
+
+    An empty pattern means none, `*`, `*.*.*.*` and `*:*:*:*:*:*:*:*` mean any. Others are an address, a comma list of
+    addresses, a set in braces as the last part, or a range as one of the last parts. RocketMQ ignores the parts behind
+    the range.
+
+    Raises:
+        FailingPatternError: RocketMQ fails at each request with it.
+        ConfigError: RocketMQ cannot read the pattern either; the text names it and the forms.
     """
     if not pattern.strip():
-        return NONE
+        return ReadPattern(NONE)
     if pattern in _ANY:
-        return ANY
+        return ReadPattern(ANY)
     if len(pattern) > MAX_PATTERN:
         raise _wrong(pattern, f"it has {len(pattern)} characters, at most {MAX_PATTERN} are read")
     if pattern.endswith("}"):
-        return _Several(frozenset(_address(one, pattern) for one in _in_braces(pattern)))
+        return _several(_in_braces(pattern), pattern)
     if "," in pattern:
-        return _Several(frozenset(_address(one, pattern) for one in pattern.split(",") if one))
+        return _several([one for one in pattern.split(",") if one], pattern)
     if "*" in pattern or "-" in pattern:
         return _range_of_v6(pattern) if ":" in pattern else _range_of_v4(pattern)
-    return _Several(frozenset((_address(pattern, pattern),)))
+    return _several([pattern], pattern)
 
 
 def parse_network(text: str) -> AddressPattern:
@@ -136,43 +166,57 @@ def _parsed(ip: str) -> _Address | None:
     return (address.ipv4_mapped or address) if isinstance(address, ipaddress.IPv6Address) else address
 
 
-def _address(text: str, pattern: str) -> _Address:
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError as error:
-        raise _wrong(pattern, f"{shown(text)!r} is no address") from error
-    return (address.ipv4_mapped or address) if isinstance(address, ipaddress.IPv6Address) else address
+def _several(texts: list[str], pattern: str) -> ReadPattern:
+    found, mapped = set(), ""
+    for text in texts:
+        try:
+            address = ipaddress.ip_address(text)
+        except ValueError as error:
+            raise _wrong(pattern, f"{shown(text)!r} is no address") from error
+        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+            mapped = text
+        else:
+            found.add(address)
+    oddity = f"peers come from the IPv4 address, so that {shown(mapped)!r} lets nobody in" if mapped else ""
+    return ReadPattern(_Several(frozenset(found)), oddity)
 
 
 def _in_braces(pattern: str) -> list[str]:
     head, brace, inner = pattern[:-1].partition("{")
-    if not brace or head[-1:] not in (".", ":") or "{" in inner:
+    if not brace or head[-1:] not in (".", ":") or any(sign in inner for sign in "{.:"):
         raise _wrong(pattern, "a set in braces is the whole last part")
     return [head + one for one in inner.split(",") if one]
 
 
-def _range_of_v4(pattern: str) -> AddressPattern:
-    parts = [part.strip() for part in pattern.split(".")]
+def _range_of_v4(pattern: str) -> ReadPattern:
+    # RocketMQ leaves out empty parts, as of a point at the end.
+    parts = [part.strip() for part in pattern.split(".") if part]
+    index, (first, last) = _varying_part(parts, pattern)
+    if not index and len(parts) >= _V4_PARTS:
+        raise _failing(pattern, "the first part has to be a number, or all are *")
     if len(parts) != _V4_PARTS:
         raise _wrong(pattern, f"an IPv4 pattern has four parts, not {len(parts)}")
-    index = next((number for number, part in enumerate(parts) if "*" in part or "-" in part), 0)
-    if not index:
-        raise _wrong(pattern, "the first part has to be a number, or all are *")
-    head = []
-    for part in parts[:index]:
-        if not part.isascii() or not part.isdigit() or len(part) > 3 or int(part) > 0xFF:
+    head = parts[:index]
+    for part in head[:-1]:
+        if not _is_number(part) or int(part) > 0xFF:
             raise _wrong(pattern, f"{shown(part)!r} is no number from 0 to 255")
-        head.append(int(part))
-    first, last = _bounds(parts[index], 10, 0xFF, pattern)
-    _check_rest(parts[index + 1 :], pattern)
-    return _Range(4, tuple(head), first, last)
+    odd = next((part for part in head if not _is_number(part) or part != str(int(part)) or int(part) > 0xFF), None)
+    if odd is not None:
+        return ReadPattern(NONE, f"no address has the part {shown(odd)!r}, so that it lets nobody in")
+    return ReadPattern(_Range(4, tuple(map(int, head)), first, last), _oddity(parts[index], parts[index + 1 :]))
 
 
-def _range_of_v6(pattern: str) -> AddressPattern:
+def _is_number(part: str) -> bool:
+    return part.isascii() and part.isdigit() and len(part) <= 9
+
+
+def _range_of_v6(pattern: str) -> ReadPattern:
     given = [part.strip() for part in pattern.split(":")]
     index = next(number for number, part in enumerate(given) if "*" in part or "-" in part)
     rest = given[index + 1 :]
-    if not index or len(rest) > 1:
+    if not any(given[:index]) and not rest:
+        raise _failing(pattern, "a range needs a part in front of it")
+    if len(rest) > 1 or (rest and ("-" not in given[index] or rest != ["*"])):
         raise _wrong(pattern, "a range is the last part, or the one before a last *")
     wanted = _V6_PARTS - 1 - len(rest)
     head = ":".join(given[:index])
@@ -182,12 +226,27 @@ def _range_of_v6(pattern: str) -> AddressPattern:
     except ValueError as error:
         raise _wrong(pattern, f"{shown(head)!r} is no beginning of an IPv6 address") from error
     parts = [int(part, 16) for part in filled.exploded.split(":")][:wanted]
-    first, last = _bounds(given[index], 16, 0xFFFF, pattern)
-    _check_rest(rest, pattern)
-    return _Range(6, tuple(parts), first, last)
+    bounds = _bounds(given[index], 16, 0xFFFF, pattern)
+    if bounds is None:
+        raise _failing(pattern, "a range that ends with 0 is none")
+    if given[index - 1] == "" and bounds[0]:
+        # RocketMQ takes the `::` for one part, so that other parts vary; only what both readings mean is let in.
+        return ReadPattern(NONE, "RocketMQ takes the :: before the range for one part; write all parts out")
+    return ReadPattern(_Range(6, tuple(parts), *bounds))
 
 
-def _bounds(part: str, base: int, most: int, pattern: str) -> tuple[int, int]:
+def _varying_part(parts: list[str], pattern: str) -> tuple[int, tuple[int, int]]:
+    """Return index and bounds of the part that varies; index 0 when none does."""
+    for index, part in enumerate(parts[1:_V4_PARTS], 1):
+        if part == "*" or "-" in part:
+            bounds = _bounds(part, 10, 0xFF, pattern)
+            if bounds is not None:
+                return index, bounds
+    return 0, (0, 0)
+
+
+def _bounds(part: str, base: int, most: int, pattern: str) -> tuple[int, int] | None:
+    """Return the bounds of a part; None for a range that ends with 0, which RocketMQ ignores."""
     if part == "*":
         return 0, most
     match = _RANGE.fullmatch(part)
@@ -197,13 +256,20 @@ def _bounds(part: str, base: int, most: int, pattern: str) -> tuple[int, int]:
         first, last = 1, 0
     if not first <= last <= most:
         raise _wrong(pattern, f"{shown(part)!r} is no range from a lower number to a higher one")
-    return first, last
+    return (first, last) if last else None
 
 
-def _check_rest(rest: list[str], pattern: str) -> None:
-    # RocketMQ takes no notice of them; a number there would look like a condition and be none.
-    if any(part != "*" for part in rest):
-        raise _wrong(pattern, "behind the part that varies only * may follow")
+def _oddity(varying: str, rest: list[str]) -> str:
+    if varying.count("-") > 1:
+        return f"of {shown(varying)!r} the first two numbers count"
+    ignored = [part for part in rest if part != "*"]
+    if not ignored:
+        return ""
+    return f"behind the part that varies only * may follow, and {shown(ignored[0])!r} has no effect"
+
+
+def _failing(pattern: str, why: str) -> FailingPatternError:
+    return FailingPatternError(f"address pattern {shown(pattern)!r}: {why}; {_FORMS}")
 
 
 def _wrong(pattern: str, why: str) -> ConfigError:

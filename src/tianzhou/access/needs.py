@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
-from tianzhou.access import staging_choices
+from tianzhou.access import order_entries, staging_choices
 from tianzhou.access.body_names import Names, names_in
 from tianzhou.access.further_topics import further_topics
 from tianzhou.access.requests import AccessRequest
@@ -88,7 +88,7 @@ ROWS: Final[Mapping[int, Row]] = {
     37: Row("PUB topic", "Pub topic", _DECIDES_4),
     370: Row("PUB topic", "Pub topic"),
     12: Row("SUB topic", "Sub|Get topic"),
-    33: Row(ADMIN, "Cluster Get", _READS + ", by its offset"),
+    33: Row("SUB topic", "Get topic", "it reads a message, and Apache's 4.x takes it from every account"),
     29: Row(ACCOUNT, "Get|Sub topic"),
     30: Row(ACCOUNT, "Get|Sub topic"),
     31: Row(ACCOUNT, "Get|Sub topic"),
@@ -174,7 +174,7 @@ ROWS: Final[Mapping[int, Row]] = {
     **dict.fromkeys((3001, 3002, 3003, 3006, 3007, 3008), Row(ADMIN, "Cluster Update")),
     **dict.fromkeys((3004, 3005, 3009, 3010), Row(ADMIN, "Cluster Get")),
     # Name servers
-    105: Row(ACCOUNT, "Pub|Sub|Get topic", _ALL_OPEN),
+    105: Row(ACCOUNT, "Pub|Sub|Get|Create|Update|Delete topic", _ALL_OPEN),
     106: Row(ACCOUNT, ACCOUNT, _ALL_OPEN),
     100: Row(ADMIN, "Cluster Update", _ALL_OPEN),
     102: Row(ADMIN, "Cluster Update", _ALL_OPEN),
@@ -185,7 +185,7 @@ ROWS: Final[Mapping[int, Row]] = {
     322: Row(ADMIN, "Cluster Get", _SPEAKS),
     205: Row(ADMIN, "Cluster Update", _ALL_OPEN),
     327: Row(ADMIN, "Cluster Update", _ALL_OPEN),
-    216: Row(ADMIN, "Cluster Update", _ALL_OPEN),
+    216: Row(ADMIN, "Delete topic", _ALL_OPEN),
     217: Row(ADMIN, "Cluster Update", _ALL_OPEN),
     206: Row(ACCOUNT, "Cluster Get", _ALL_OPEN),
     224: Row(ACCOUNT, "Cluster Get", _ALL_OPEN),
@@ -228,15 +228,21 @@ OF_ALL_TOPICS: Final = frozenset(
 )
 """Topics of the system in which messages of all others wait. Who may read most topics, but not one, would find its
 messages there: besides the topic itself, reading needs an administrator, and the action All on the cluster."""
-READS: Final = frozenset({11, 12, 361})
+READS: Final = frozenset({11, 12, 33, 361})
 """Codes that are answered with messages of the topic they name."""
 
 _UNKNOWN: Final = Row(ADMIN, "Cluster All")
 
-NAMELESS: Final = frozenset({34, 35, 37})
-"""Codes of which a request may name nothing that is looked at: a producer's heartbeat and its end, and the end of a
-transaction by a client that does not send the topic. Any other that names nothing needs an administrator, or the
-actions of its row on the cluster."""
+LOOKUPS: Final = frozenset({105, 106, 206, 224, 304, 311, 312, 313})
+"""Codes that a name server answers to every peer, as Apache's do, unless `requireSignedLookups` is set: routes, and
+lists of topics and brokers. Go's pull consumer and its topic list do not sign them."""
+ONE_ACTION_IS_ENOUGH: Final = frozenset({105})
+"""Codes for which one allowed action of a row is enough, even where a policy denies another one of them: whoever may
+do anything with a topic needs its route."""
+NAMELESS: Final = frozenset({33, 34, 35, 37})
+"""Codes of which a request may name nothing that is checked: a producer's heartbeat and its end, and the end of a
+transaction, or the view of a message, by a client that does not send the topic. Any other that names nothing needs an
+administrator, or the actions of its row on the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,7 +411,8 @@ class _Policy:
             named = named or bool(topics or groups)
             if _holds_others(request, topics, cluster):
                 found.append(Need(Resource(ResourceType.CLUSTER, cluster), (Action.ALL,)))
-            found += [_topic_need(topic, actions) for topic in topics if not _is_open(request, topic, cluster)]
+            wanted = [_topic_need(topic, actions) for topic in topics if not _is_open(request, topic, cluster)]
+            found += map(_alternatives, wanted) if request.code in ONE_ACTION_IS_ENOUGH else wanted
             found += [Need(Resource(ResourceType.GROUP, group), actions) for group in groups]
         if not found and not named:
             found = [Need(Resource(ResourceType.CLUSTER, cluster), actions) for _, actions in self._items]
@@ -422,6 +429,15 @@ def _topic_need(topic: str, actions: tuple[Action, ...]) -> Need:
     return Need(Resource(ResourceType.TOPIC, topic), actions)
 
 
+def _alternatives(need: Need) -> Need:
+    """The need of any one of the actions, each decided by itself."""
+    first, *others = need.actions
+    found: Need | None = None
+    for action in reversed(others):
+        found = Need(need.resource, (action,), found)
+    return Need(need.resource, (first,), found)
+
+
 def needs(request: AccessRequest, cluster: str) -> tuple[Need, ...]:
     """What a request needs of a user of RocketMQ 5.3, every one of it (broker.md §22.2).
 
@@ -432,9 +448,11 @@ def needs(request: AccessRequest, cluster: str) -> tuple[Need, ...]:
     Raises:
         ProtocolError: the body cannot be read.
     """
-    choice = staging_choices.policy_needs(request, cluster)
-    if choice is not None:
-        return choice
+    entry = staging_choices.policy_needs(request, cluster)
+    if entry is None:
+        entry = order_entries.policy_needs(request, cluster)
+    if entry is not None:
+        return entry
     found = _policy_row(ROWS.get(request.code, _UNKNOWN).policy).needs(request, cluster)
     further = further_topics(request)
     return (

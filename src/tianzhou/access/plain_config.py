@@ -1,27 +1,26 @@
 """Files of access control of RocketMQ 4.x, `plain_acl.yml` and those of `conf/acl/`, read and made (broker.md §22.1).
 
-A file is read by PyYAML's safe loader, from text of bounded size. Aliases are refused and nesting is bounded, so that a
-short file cannot become a large one in memory; so are tags, which the safe loader does not know.
+The reader reads a file as RocketMQ 4.9 does. It warns, with the line, about values that RocketMQ reads otherwise than
+they look, and refuses files that RocketMQ cannot read. Requests that change accounts are checked more strictly.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import msgspec
 
-from tianzhou.access.addresses import parse_pattern
+from tianzhou.access.addresses import FailingPatternError, parse_pattern, read_pattern
 from tianzhou.access.resources import Permission
+from tianzhou.access.yaml_values import Value, load_values
 from tianzhou.errors import ConfigError, Faults
 from tianzhou.escaping import shown
 from tianzhou.model import DataVersion
 
 MAX_FILE: Final = 4 << 20
 """Bytes a file may have."""
-MAX_DEPTH: Final = 8
-"""Lists and mappings inside each other; RocketMQ's own files have four."""
 SHORTEST_KEY: Final = 7
 """Characters of an access key or a secret key, at least (RocketMQ: longer than 6)."""
 _TOP: Final = ("globalWhiteRemoteAddresses", "accounts", "dataVersion")
@@ -42,6 +41,13 @@ _PERMISSIONS: Final = {
     "PUB|SUB": Permission.PUB | Permission.SUB,
     "SUB|PUB": Permission.PUB | Permission.SUB,
 }
+_BLANKS: Final = "".join(map(chr, range(0x21)))
+"""Characters that Java's `trim` takes off."""
+_FOLDED: Final = {key.lower(): key for key in _ACCOUNT} | {"isadmin": "admin"}
+_TRUE: Final = frozenset({"true", "1", "y", "t"})
+_FALSE: Final = frozenset({"", "null", "false", "0", "n", "f"})
+_MAX_PLAIN_FLOAT: Final = 1e7
+"""Numbers below it Java writes without an exponent, as Python does."""
 
 
 class Account(msgspec.Struct, frozen=True):
@@ -78,7 +84,7 @@ class PlainConfig(msgspec.Struct, frozen=True):
         global_white_remote_addresses: addresses whose requests are not checked.
         accounts: its accounts, each access key once.
         data_version: of the file.
-        warnings: what was read and has no effect, for the log.
+        warnings: lines for the log about values that RocketMQ reads otherwise than they look, or ignores.
     """
 
     global_white_remote_addresses: tuple[str, ...] = ()
@@ -115,16 +121,16 @@ def parse_resource_permission(text: str) -> tuple[str, Permission]:
 
 
 def check_account(account: Account) -> None:
-    """Check an account's keys as RocketMQ does, and its permissions. No error text contains the secret.
+    """Check an account of a request: its keys as RocketMQ does, its permissions and addresses more strictly.
+
+    No error text contains the secret.
 
     Raises:
         ConfigError: a key is too short, or a pattern or permission is invalid; lists all faults.
     """
     faults = Faults(f"account {shown(account.access_key)!r}: ")
-    if len(account.access_key) < SHORTEST_KEY:
-        faults.note(f"accessKey has to be longer than {SHORTEST_KEY - 1} characters")
-    if len(account.secret_key) < SHORTEST_KEY:
-        faults.note(f"secretKey has to be longer than {SHORTEST_KEY - 1} characters")
+    for text in _key_faults(account):
+        faults.note(text)
     with faults.noted():
         parse_pattern(account.white_remote_address)
     for permission in (account.default_topic_perm, account.default_group_perm):
@@ -136,42 +142,74 @@ def check_account(account: Account) -> None:
     faults.check()
 
 
+def _key_faults(account: Account) -> Iterator[str]:
+    for key, value in (("accessKey", account.access_key), ("secretKey", account.secret_key)):
+        if len(value) < SHORTEST_KEY:
+            yield f"{key} has to be longer than {SHORTEST_KEY - 1} characters"
+
+
+def both(first: Account, second: Account) -> Account:
+    """Return an account with the first one's secret that may what two listings of it allow.
+
+    RocketMQ takes the first listing at its start, and the last one when the file has changed.
+    """
+    white, other = first.white_remote_address, second.white_remote_address
+    return Account(
+        first.access_key,
+        first.secret_key,
+        white if white == other else "",
+        first.admin and second.admin,
+        _common(first.default_topic_perm, second.default_topic_perm, first, second),
+        _common(first.default_group_perm, second.default_group_perm, first, second),
+        _common_list(first, second, lambda one: (one.topic_perms, one.default_topic_perm)),
+        _common_list(first, second, lambda one: (one.group_perms, one.default_group_perm)),
+    )
+
+
+def _common(one: str, other: str, first: Account, second: Account) -> str:
+    """Return the permission that two texts of two listings have in common."""
+    found = Permission.PUB | Permission.SUB
+    for text, account in ((one, first), (other, second)):
+        if not account.admin or account.topic_perms or account.group_perms:
+            found &= parse_permission(text)
+    return next((word for word, permission in _PERMISSIONS.items() if permission == found), "DENY")
+
+
+def _common_list(
+    first: Account, second: Account, of: Callable[[Account], tuple[tuple[str, ...], str]]
+) -> tuple[str, ...]:
+    (own, default), (others, other_default) = of(first), of(second)
+    before, after = (dict(text.split("=") for text in texts) for texts in (own, others))
+    return tuple(
+        f"{name}={_common(before.get(name, default), after.get(name, other_default), first, second)}"
+        for name in {**before, **after}
+    )
+
+
 def parse_config(text: str, source: str) -> PlainConfig:
-    """Return the content of a file; an empty file has no accounts.
+    """Return the content of a file; a file without data has no accounts.
 
     Args:
         text: the file's text.
         source: its path, for errors and warnings.
 
     Raises:
-        ConfigError: the file is no YAML of this form; lists file and place of each fault, and never a secret.
+        FailingPatternError: RocketMQ reads the file, and fails at each request with it.
+        ConfigError: RocketMQ cannot read the file either; lists file and place of each fault, and never a secret.
     """
+    return parse_data(text, source) or PlainConfig()
+
+
+def parse_data(text: str, source: str) -> PlainConfig | None:
+    """Return the content of a file as `parse_config`; None when it has none, only blanks and comments."""
     if len(text) > MAX_FILE:
         raise ConfigError(f"{source}: {len(text)} characters, at most {MAX_FILE} are read; split it into conf/acl/")
-    found = _loaded(text, source)
-    if found is None:
-        return PlainConfig()
-    if not isinstance(found, dict):
-        raise ConfigError(f"{source}: expected keys {', '.join(_TOP)}, not a {type(found).__name__}")
-    warnings = [f"{source}: {_unknown(key, _TOP)}" for key in found if key not in _TOP]
-    faults = Faults()
-    of_patterns = Faults(f"{source}: {_TOP[0]}: ")
-    white = _texts(found.get(_TOP[0]), f"{source}: {_TOP[0]}", faults)
-    for pattern in white:
-        with of_patterns.noted():
-            parse_pattern(pattern)
-    faults.texts += of_patterns.texts
-    accounts: dict[str, Account] = {}
-    for number, row in enumerate(_rows(found.get("accounts"), f"{source}: accounts", faults), 1):
-        account = _account(row, f"{source}: account {number}", faults)
-        who = f"{source}: account {shown(account.access_key)!r}"
-        warnings += [f"{who}: {_unknown(key, _ACCOUNT)}" for key in row if key not in _ACCOUNT]
-        if account.access_key in accounts:
-            warnings.append(f"{who}: listed twice, the first one counts")
-        accounts.setdefault(account.access_key, account)
-    version = _version(found, source, faults)
-    faults.check()
-    return PlainConfig(white, tuple(accounts.values()), version, tuple(warnings))
+    document = load_values(text, source)
+    if document is None or document.data is None:
+        return None
+    if not isinstance(document.data, dict):
+        raise ConfigError(f"{source}: expected keys {', '.join(_TOP)}, not a {type(document.data).__name__}")
+    return _FileReader(source).read(document.data)
 
 
 def format_config(config: PlainConfig) -> str:
@@ -206,110 +244,241 @@ def _row(account: Account) -> dict[str, object]:
     return row
 
 
-def _loaded(text: str, source: str) -> Any:
-    import yaml
+class _FileReader:
+    """Reads one file, and collects its faults and warnings."""
 
-    try:
-        # The events come first: an alias is found before anything is built of it, depth before Python's stack ends.
-        depth = 0
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            if isinstance(event, yaml.AliasEvent):
-                raise ConfigError(f"{source}: line {event.start_mark.line + 1}: aliases are not read; write it out")
-            if isinstance(event, yaml.CollectionStartEvent):
-                depth += 1
-            elif isinstance(event, yaml.CollectionEndEvent):
-                depth -= 1
-            if depth > MAX_DEPTH:
-                raise ConfigError(f"{source}: line {event.start_mark.line + 1}: nested more than {MAX_DEPTH} deep")
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        # PyYAML's own text quotes the line, which may hold a secret.
-        mark = getattr(error, "problem_mark", None)
-        where = f"line {mark.line + 1}, column {mark.column + 1}" if mark is not None else "somewhere"
-        raise ConfigError(f"{source}: {where}: this is no YAML that can be read; correct the line") from None
-    except (ValueError, TypeError, RecursionError):
-        raise ConfigError(f"{source}: a value cannot be read; put texts into quotes") from None
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._faults = Faults()
+        self._warnings: list[str] = []
+        self._fails = False
 
+    def read(self, found: dict[str, Value]) -> PlainConfig:
+        """Return what the file says.
 
-def _account(row: dict[Any, Any], where: str, faults: Faults) -> Account:
-    own = Faults()
-    account = Account(
-        access_key=_text(row, "accessKey", where, own),
-        secret_key=_text(row, "secretKey", where, own),
-        white_remote_address=_text(row, "whiteRemoteAddress", where, own),
-        admin=_switch(row, "admin", where, own),
-        default_topic_perm=_text(row, "defaultTopicPerm", where, own),
-        default_group_perm=_text(row, "defaultGroupPerm", where, own),
-        topic_perms=_texts(row.get("topicPerms"), f"{where}: topicPerms", own),
-        group_perms=_texts(row.get("groupPerms"), f"{where}: groupPerms", own),
-    )
-    try:
-        check_account(account)
-    except ConfigError as error:
-        for text in error.texts:
-            if not own.mentioned(text):  # a faulty key is read as empty, so it would be reported as too short too
-                own.note(f"{where}: {text}")
-    faults.texts += own.texts
-    return account
+        Raises:
+            ConfigError: it has faults.
+        """
+        for key, value in found.items():
+            if key not in _TOP:
+                self._warn(value.line, _unknown(key, _TOP))
+        white = tuple(self._white(found.get(_TOP[0])))
+        accounts: dict[str, Account] = {}
+        two_secrets: set[str] = set()
+        for number, row in enumerate(self._list(found.get("accounts"), "accounts"), 1):
+            account = self._account(row, f"account {number}")
+            if account is None:
+                continue
+            name, before = account.access_key, accounts.get(account.access_key)
+            if before is None:
+                accounts[name] = account
+                continue
+            self._warn(row.line, f"account {shown(name)!r}: listed twice, it may only what both lists allow")
+            if before.secret_key != account.secret_key:
+                two_secrets.add(name)
+            accounts[name] = both(before, account)
+        for name in two_secrets:
+            del accounts[name]
+        version = self._version(found.get("dataVersion"))
+        if self._fails:
+            raise FailingPatternError(*self._faults.texts)
+        self._faults.check()
+        return PlainConfig(white, tuple(accounts.values()), version, tuple(self._warnings))
 
+    def _place(self, line: int) -> str:
+        return f"{self._source}: line {line}: "
 
-def _rows(value: Any, where: str, faults: Faults) -> Iterator[dict[Any, Any]]:
-    if value is None:
-        return
-    if not isinstance(value, list):
-        faults.note(f"{where}: expected a list, each with `- ` in front")
-        return
-    for number, row in enumerate(value, 1):
-        if isinstance(row, dict):
-            yield row
+    def _warn(self, line: int, text: str) -> None:
+        self._warnings.append(self._place(line) + text)
+
+    def _fault(self, line: int, text: str) -> None:
+        self._faults.note(self._place(line) + text)
+
+    def _list(self, value: Value | None, where: str) -> list[Value]:
+        if value is None or value.data is None:
+            return []
+        if not isinstance(value.data, list):
+            self._fault(value.line, f"{where}: expected a list, each with `- ` in front")
+            return []
+        return value.data
+
+    def _white(self, value: Value | None) -> Iterator[str]:
+        for one in self._list(value, _TOP[0]):
+            text = "" if one.data is None else _java_text(one)
+            if text is None or not isinstance(one.data, str | None):
+                self._fault(one.line, f"{_TOP[0]}: each has to be a text; put it into quotes")
+                continue
+            try:
+                self._pattern(one.line, text, _TOP[0])
+            except FailingPatternError as error:
+                self._fault(one.line, f"{_TOP[0]}: {error}")
+                self._fails = True
+            yield text
+
+    def _pattern(self, line: int, text: str, where: str) -> None:
+        try:
+            oddity = read_pattern(text).oddity
+        except FailingPatternError:
+            raise
+        except ConfigError as error:
+            for fault in error.texts:
+                self._fault(line, f"{where}: {fault}")
         else:
-            faults.note(f"{where}, number {number}: expected keys and values")
+            if oddity:
+                self._warn(line, f"{where}: address pattern {shown(text)!r}: {oddity}, as with RocketMQ")
 
+    def _account(self, row: Value, where: str) -> Account | None:
+        """Return an account; None after a fault, or when no client can sign for it."""
+        if not isinstance(row.data, dict) or row.odd_keys:
+            self._fault(row.line, f"{where}: expected keys and values")
+            return None
+        values = self._by_key(row.data, where)
+        keys = [self._key(values.get(key), key, where) for key in ("accessKey", "secretKey")]
+        address = self._address(values.get("whiteRemoteAddress"), where)
+        if None in keys or address is None:
+            return None
+        account = Account(
+            access_key=keys[0] or "",
+            secret_key=keys[1] or "",
+            white_remote_address=address,
+            admin=self._switch(values.get("admin"), where),
+            default_topic_perm=self._default(values.get("defaultTopicPerm"), f"{where}: defaultTopicPerm"),
+            default_group_perm=self._default(values.get("defaultGroupPerm"), f"{where}: defaultGroupPerm"),
+            topic_perms=tuple(self._permissions(values.get("topicPerms"), f"{where}: topicPerms")),
+            group_perms=tuple(self._permissions(values.get("groupPerms"), f"{where}: groupPerms")),
+        )
+        for text in _key_faults(account):
+            self._fault(row.line, f"{where}: {text}")
+        return account
 
-def _text(row: dict[Any, Any], key: str, where: str, faults: Faults) -> str:
-    value = row.get(key)
-    if value is None:
-        return ""
-    # A key of digits only is a number to YAML, and RocketMQ reads it as text.
-    if isinstance(value, str):
-        return value
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    faults.note(f"{where}: {key} has to be a text; put it into quotes", key)
-    return ""
+    def _by_key(self, row: dict[str, Value], where: str) -> dict[str, Value]:
+        """Return values by the keys that RocketMQ takes theirs for: it folds case, `_` and `-`."""
+        found: dict[str, Value] = {}
+        for key, value in row.items():
+            name = _FOLDED.get(key.replace("_", "").replace("-", "").lower())
+            if name is None:
+                self._warn(value.line, f"{where}: {_unknown(key, _ACCOUNT)}")
+                continue
+            if name != key:
+                self._warn(value.line, f"{where}: key {shown(key, 64)!r} is read as {name}; write {name}")
+            found[name] = value
+        return found
 
+    def _key(self, value: Value | None, key: str, where: str) -> str | None:
+        """Return an access key or a secret; None when RocketMQ's spelling of the value is unknown."""
+        if value is None or value.data is None:
+            return ""
+        text = _java_text(value)
+        if text is None:
+            self._warn(value.line, f"{where} is left out: {key} is no text; put it into quotes")
+        # A key of digits only is a number to YAML, and RocketMQ reads it as text.
+        elif not isinstance(value.data, str | int) or isinstance(value.data, bool):
+            self._warn(value.line, f"{where}: {key} is no text; put it into quotes")
+        return text
 
-def _switch(row: dict[Any, Any], key: str, where: str, faults: Faults) -> bool:
-    value = row.get(key)
-    if value is None or isinstance(value, bool):
-        return bool(value)
-    if isinstance(value, str) and value.lower() in ("true", "false"):
-        return value.lower() == "true"
-    faults.note(f"{where}: {key} has to be true or false")
-    return False
+    def _address(self, value: Value | None, where: str) -> str | None:
+        """Return the addresses of an account; None when RocketMQ fails at each of its requests because of them."""
+        if value is None or value.data is None:
+            return ""
+        text = _java_text(value)
+        if text is None:
+            self._warn(value.line, f"{where} is left out: whiteRemoteAddress is no text; join addresses by commas")
+            return None
+        try:
+            self._pattern(value.line, text, f"{where}: whiteRemoteAddress")
+        except FailingPatternError as error:
+            self._warn(value.line, f"{where} is left out: {error}")
+            return None
+        return text
 
+    def _switch(self, value: Value | None, where: str) -> bool:
+        data = None if value is None else value.data
+        if value is None or data is None or isinstance(data, bool):
+            return bool(data)
+        text = data.lower() if isinstance(data, str) else str(data)
+        if isinstance(data, list | dict) or (isinstance(data, str) and text not in _TRUE | _FALSE):
+            self._fault(value.line, f"{where}: admin has to be true or false")
+            return False
+        admin = text in _TRUE
+        if text not in ("true", "false"):
+            self._warn(value.line, f"{where}: admin is read as {str(admin).lower()}; write true or false")
+        return admin
 
-def _texts(value: Any, where: str, faults: Faults) -> tuple[str, ...]:
-    if value is None:
-        return ()
-    if not isinstance(value, list):
-        faults.note(f"{where}: expected a list, each with `- ` in front")
-        return ()
-    if not all(isinstance(one, str) for one in value):
-        faults.note(f"{where}: each has to be a text; put it into quotes")
-    return tuple(one for one in value if isinstance(one, str))
+    def _default(self, value: Value | None, where: str) -> str:
+        if value is None or value.data is None or value.data == "":
+            return ""
+        return self._word(value.line, _java_text(value) or "", where)
 
+    def _permissions(self, value: Value | None, where: str) -> Iterator[str]:
+        for one in self._list(value, where):
+            text = _java_text(one) if one.data is not None else None
+            items = [item for item in (text or "").split("=") if item]
+            if len(items) != 2:
+                self._fault(
+                    one.line, f"{where}: permission {shown(text or '')!r}: expected name=permission, as orders=PUB|SUB"
+                )
+                continue
+            name, word = (item.strip(_BLANKS) for item in items)
+            if text != f"{items[0]}={items[1]}":
+                self._warn(one.line, f"{where}: {shown(text or '')!r} is read as {shown(name)}={shown(word)}")
+            yield f"{name}={self._word(one.line, word, where)}"
 
-def _version(found: dict[Any, Any], source: str, faults: Faults) -> DataVersion:
-    rows = list(_rows(found.get("dataVersion"), f"{source}: dataVersion", faults))
-    numbers = [rows[0].get(key, 0) for key in ("counter", "timestamp")] if rows else [0, 0]
-    for number in numbers:
-        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 1 << 63:
-            faults.note(f"{source}: dataVersion: counter and timestamp have to be whole numbers")
+    def _word(self, line: int, text: str, where: str) -> str:
+        """Return a permission that RocketMQ knows: any other word means DENY to it."""
+        word = text.strip(_BLANKS)
+        if word in _PERMISSIONS:
+            return word
+        self._warn(
+            line,
+            f"{where}: permission {shown(word)!r} is read as DENY, as with RocketMQ: write one of"
+            f" {', '.join(_PERMISSIONS)}",
+        )
+        return "DENY"
+
+    def _version(self, value: Value | None) -> DataVersion:
+        rows = self._list(value, "dataVersion")
+        if value is None or not rows:
             return DataVersion(0, 0)
-    return DataVersion(*numbers)
+        first = rows[0]
+        found = first.data if isinstance(first.data, dict) else None
+        numbers = [_whole(found.get(key)) for key in ("counter", "timestamp")] if found is not None else [None]
+        if None in numbers:
+            self._fault(first.line, "dataVersion: counter and timestamp have to be whole numbers")
+            return DataVersion(0, 0)
+        return DataVersion(*(number or 0 for number in numbers))
 
 
-def _unknown(key: object, known: tuple[str, ...]) -> str:
-    near = difflib.get_close_matches(str(key)[:64], known, n=1)
-    return f"unknown key {shown(str(key), 64)!r} has no effect" + (f"; did you mean {near[0]}?" if near else "")
+def _whole(value: Value | None) -> int | None:
+    """Return a number of a version, 0 where it is missing; None when it is none."""
+    if value is None or value.data is None:
+        return 0
+    data = value.data
+    if isinstance(data, str) and data.isascii() and data.isdigit() and len(data) <= 19:
+        data = int(data)
+    return data if isinstance(data, int) and not isinstance(data, bool) and 0 <= data < 1 << 63 else None
+
+
+def _java_text(value: Value) -> str | None:
+    """Return a value as RocketMQ writes it where it expects a text; None where that depends on the machine."""
+    data: Any = value.data
+    if isinstance(data, str):
+        return data
+    if data is None:
+        return "null"
+    if isinstance(data, bool):
+        return str(data).lower()
+    if isinstance(data, int):
+        return str(data)
+    if isinstance(data, float):
+        return str(data) if data == 0 or 1e-3 <= abs(data) < _MAX_PLAIN_FLOAT else None
+    return None
+
+
+def _unknown(key: str, known: tuple[str, ...]) -> str:
+    near = difflib.get_close_matches(key[:64], known, n=1)
+    # A key that is like no other may be a secret in the wrong place.
+    return (
+        f"unknown key {shown(key, 64)!r} has no effect; did you mean {near[0]}?"
+        if near
+        else "unknown key, without effect"
+    )

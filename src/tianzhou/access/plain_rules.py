@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from tianzhou.access.addresses import AddressPattern, parse_pattern
+from tianzhou.access.addresses import AddressPattern, read_pattern
 from tianzhou.access.plain_config import Account, PlainConfig, parse_permission, parse_resource_permission
-from tianzhou.access.requests import AccessDenied, AccessRequest
+from tianzhou.access.requests import NOBODY, AccessDenied, AccessRequest, Identity, Proof
 from tianzhou.access.resources import Permission, PlainNeed
 from tianzhou.access.signatures import ACCESS_KEY, is_signed
 from tianzhou.escaping import shown
@@ -18,6 +18,8 @@ ADMIN_CODES: Final = frozenset({17, 25, 200, 207, 215})
 """Requests that RocketMQ 4.9 leaves to administrators, whatever else the needs say."""
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 """Topic of traces, which everybody who has an account may send to."""
+_BOUND: Final = frozenset({Proof.SIGNATURE, Proof.CERTIFICATE})
+"""What shows the account of a request that needs permissions; white lists of addresses need none."""
 _EXCEPTION: Final = "org.apache.rocketmq.acl.common.AclException: "
 _CACHED_ADDRESSES: Final = 4096
 
@@ -38,7 +40,7 @@ class PlainRules:
         white: list[AddressPattern] = []
         self._accounts: dict[str, _Compiled] = {}
         for config in configs:
-            white += [parse_pattern(pattern) for pattern in config.global_white_remote_addresses]
+            white += [read_pattern(pattern).addresses for pattern in config.global_white_remote_addresses]
             for account in config.accounts:
                 if account.access_key not in self._accounts:
                     self._accounts[account.access_key] = _Compiled(account)
@@ -64,13 +66,46 @@ class PlainRules:
         found = self._accounts.get(account)
         return found is not None and found.admin
 
-    def identify(self, request: AccessRequest) -> str:
-        """Account of a request whose signature is right; empty for peers of the global white list.
+    def identify(self, request: AccessRequest) -> Identity:
+        """Return the account of a request, or `NOBODY` for peers of the global white list.
 
         Raises:
-            AccessDenied: nobody of the accounts has signed it.
+            AccessDenied: the request names no account, or is not signed by the one that it names.
         """
-        return self._identified(request)[0]
+        if request.account and not request.fields.get(ACCESS_KEY):
+            # The certificate names the account. A white list would only widen what the account may.
+            if request.account not in self._accounts:
+                raise _denied(f"No acl config for {shown(request.account)}")
+            return Identity(request.account, Proof.CERTIFICATE)
+        if self._white.matches(request.ip):
+            return NOBODY
+        access_key = request.fields.get(ACCESS_KEY)
+        if access_key is None:
+            raise _denied("No accessKey is configured")
+        account = self._accounts.get(access_key)
+        if account is None:
+            raise _denied(f"No acl config for {shown(access_key)}")
+        if account.white.matches(request.ip):
+            return Identity(access_key, Proof.ADDRESS)
+        if not is_signed(request, account.secret_key):
+            raise _denied(f"Check signature failed for accessKey={shown(access_key)}")
+        return Identity(access_key, Proof.SIGNATURE)
+
+    def may(self, identity: Identity, request: AccessRequest, *, part_of: int = 0) -> bool:
+        """See `AccessRules.may`: an address that is in a white list now may everything, as with its own requests."""
+        account = self._accounts.get(identity.account)
+        if identity.proof is not Proof.CERTIFICATE:
+            if self._white.matches(request.ip) or (account is not None and account.white.matches(request.ip)):
+                return True
+            if identity.proof is not Proof.SIGNATURE:
+                return False  # the white list that let the peer in has changed
+        if account is None:
+            return False
+        try:
+            self._allow(identity.account, account, request)
+        except AccessDenied:
+            return False
+        return True
 
     def check(self, request: AccessRequest) -> str:
         """Account of an allowed request; empty for peers of the global white list (broker.md §22.1).
@@ -78,18 +113,18 @@ class PlainRules:
         Raises:
             AccessDenied: SYSTEM_ERROR with RocketMQ's text.
         """
-        access_key, unchecked = self._identified(request)
-        if not unchecked:
-            self._allow(access_key, self._accounts[access_key], request)
-        return access_key
+        name, proof = self.identify(request)
+        if proof in _BOUND:
+            self._allow(name, self._accounts[name], request)
+        return name
 
     def check_parts(self, request: AccessRequest, parts: Iterable[AccessRequest]) -> Iterator[None]:
         """See `AccessRules.check_parts`."""
-        access_key, unchecked = self._identified(request)
-        if not unchecked:
-            account = self._accounts[access_key]
+        name, proof = self.identify(request)
+        if proof in _BOUND:
+            account = self._accounts[name]
             for part in parts:
-                self._allow(access_key, account, part)
+                self._allow(name, account, part)
                 yield
 
     def _allow(self, access_key: str, account: _Compiled, request: AccessRequest) -> None:
@@ -103,27 +138,6 @@ class PlainRules:
             if not account.may(resource, needed) and not (resource == TRACE_TOPIC and needed == Permission.PUB):
                 raise _denied(f"No default permission for {_printed(resource)}")
 
-    def _identified(self, request: AccessRequest) -> tuple[str, bool]:
-        """Account, and whether its permissions do not matter."""
-        if request.account and not request.fields.get(ACCESS_KEY):
-            # Who has shown a certificate is known; a white list would only widen what it may.
-            if request.account not in self._accounts:
-                raise _denied(f"No acl config for {shown(request.account)}")
-            return request.account, False
-        if self._white.matches(request.ip):
-            return "", True
-        access_key = request.fields.get(ACCESS_KEY)
-        if access_key is None:
-            raise _denied("No accessKey is configured")
-        account = self._accounts.get(access_key)
-        if account is None:
-            raise _denied(f"No acl config for {shown(access_key)}")
-        if account.white.matches(request.ip):
-            return access_key, True
-        if not is_signed(request, account.secret_key):
-            raise _denied(f"Check signature failed for accessKey={shown(access_key)}")
-        return access_key, False
-
 
 class _Compiled:
     __slots__ = ("_group", "_listed", "_topic", "admin", "secret_key", "white")
@@ -131,13 +145,14 @@ class _Compiled:
     def __init__(self, account: Account) -> None:
         self.secret_key = account.secret_key
         self.admin = account.admin
-        self.white = _Addresses([parse_pattern(account.white_remote_address)])
+        self.white = _Addresses([read_pattern(account.white_remote_address).addresses])
         self._topic = int(parse_permission(account.default_topic_perm))
         self._group = int(parse_permission(account.default_group_perm))
         # Numbers: operations of enumerations cost more than all the rest of a check.
-        self._listed = {name: int(owned) for name, owned in map(parse_resource_permission, account.topic_perms)}
-        for group, owned in map(parse_resource_permission, account.group_perms):
-            self._listed[group if group.startswith(RETRY_PREFIX) else RETRY_PREFIX + group] = int(owned)
+        # A group's name is taken literally, and topics come last: both as RocketMQ reads the lists.
+        groups = map(parse_resource_permission, account.group_perms)
+        self._listed = {RETRY_PREFIX + name: int(owned) for name, owned in groups}
+        self._listed |= {name: int(owned) for name, owned in map(parse_resource_permission, account.topic_perms)}
 
     @property
     def listed(self) -> bool:

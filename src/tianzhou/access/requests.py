@@ -1,9 +1,10 @@
-"""A request at the door, and the refusal it may meet."""
+"""Requests as access control sees them, identities of their senders, and refusals."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -35,6 +36,35 @@ class AccessRequest(msgspec.Struct, frozen=True, gc=False):
     decoded: Any = None
 
 
+class Proof(enum.Enum):
+    """Proof that a request is of its account."""
+
+    NONE = enum.auto()
+    """The rules ask for nothing: the peer is in the global white list, or the code needs no signature."""
+    ADDRESS = enum.auto()
+    """The peer's address is in the white list of the account that the request names."""
+    SIGNATURE = enum.auto()
+    """The request is signed with the secret of the account."""
+    CERTIFICATE = enum.auto()
+    """The connection's certificate names the account."""
+
+
+class Identity(NamedTuple):
+    """Sender of a request.
+
+    Attributes:
+        account: name of the account; empty with `Proof.NONE`.
+        proof: proof of the account.
+    """
+
+    account: str
+    proof: Proof
+
+
+NOBODY = Identity("", Proof.NONE)
+"""A peer that need not name an account."""
+
+
 class AccessDenied(BrokerError):
     """A request was refused by access control; `remark` says who may not do what."""
 
@@ -49,11 +79,23 @@ class AccessRules(Protocol):
     def secret_of(self, account: str) -> str | None:
         """Secret that an account signs with; None when there is no such account."""
 
-    def identify(self, request: AccessRequest) -> str:
-        """Account of who asks, whatever for; empty for those everything is served to. The body is not read.
+    def identify(self, request: AccessRequest) -> Identity:
+        """Return the sender of a request, regardless of permissions. The body is not read.
 
         Raises:
             AccessDenied: nobody the rules know has signed the request.
+        """
+
+    def may(self, identity: Identity, request: AccessRequest, *, part_of: int = 0) -> bool:
+        """Whether the sender of one request may make another one, which is not signed itself.
+
+        A handler asks this for a topic that it learns from the message and not from the request: when a message is
+        sent back, a transaction ends, or a message is viewed by its offset.
+
+        Args:
+            identity: sender of the first request, as `identify` has returned it.
+            request: the other one; of its fields the topic counts, and the address.
+            part_of: request code of the first one; 0 for a question that the server asks by itself.
         """
 
     def check(self, request: AccessRequest) -> str:

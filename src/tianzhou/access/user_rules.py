@@ -8,9 +8,10 @@ from types import MappingProxyType
 from typing import Final
 
 from tianzhou.access.policies import NO_POLICY, Acls, UserPolicies
-from tianzhou.access.requests import AccessDenied, AccessRequest
+from tianzhou.access.requests import NOBODY, AccessDenied, AccessRequest, Identity, Proof
 from tianzhou.access.resources import Need
-from tianzhou.access.users import User, Users, authenticated
+from tianzhou.access.signatures import ACCESS_KEY
+from tianzhou.access.users import User, Users, UserStatus, authenticated
 from tianzhou.escaping import shown
 from tianzhou.wire.codes import ResponseCode
 
@@ -81,17 +82,36 @@ class UserRules:
         user = self._users.get(account)
         return None if user is None else user.password
 
-    def identify(self, request: AccessRequest) -> str:
-        """Name of the user who asks; empty where nobody has to say it.
+    def identify(self, request: AccessRequest) -> Identity:
+        """Return the user who has sent a request, or `NOBODY` where the code needs no signature.
 
         Raises:
-            AccessDenied: nobody known has signed the request, code 16.
+            AccessDenied: the request is not signed by a known user, code 16.
         """
         user = self._authenticate(request)
-        return "" if user is None else user.username
+        if user is None:
+            return NOBODY
+        return Identity(user.username, Proof.SIGNATURE if request.fields.get(ACCESS_KEY) else Proof.CERTIFICATE)
+
+    def may(self, identity: Identity, request: AccessRequest, *, part_of: int = 0) -> bool:
+        """See `AccessRules.may`: a code that needs no policy (`authorizationWhitelist`) needs none for its message."""
+        if identity.proof is Proof.NONE:
+            # Only codes without authentication and policies are served to peers that name no user.
+            return bool(part_of) or not self.switches.any
+        user = self._users.get(identity.account)
+        if user is None or user.status is not UserStatus.ENABLE:
+            return False
+        unrestricted = not self.switches.authorization or part_of in self.switches.unrestricted_codes
+        if unrestricted or user.is_super:
+            return True
+        try:
+            self.authorize(user.username, self._needs(request), request.ip)
+        except AccessDenied:
+            return False
+        return True
 
     def check(self, request: AccessRequest) -> str:
-        """As `identify`, and the user may do all that the request needs.
+        """Return the name of the user who has sent a request, when it may do all that the request needs.
 
         Raises:
             AccessDenied: the user is not known or may not, code 16.
@@ -138,12 +158,20 @@ class UserRules:
             refusal = decisions.get((username, ip, need))
             if refusal is None:
                 refusal = self._decide(username, need, ip)
-            if refusal and (need.instead is None or self._decide(username, need.instead, ip)):
+            if refusal and not self._is_allowed_instead(username, need, ip):
                 raise AccessDenied(
                     ResponseCode.NO_PERMISSION,
                     f"User:{shown(username)} has no permission to access {shown(str(need.resource))} from {ip}, "
                     f"{refusal}",
                 )
+
+    def _is_allowed_instead(self, username: str, need: Need, ip: str) -> bool:
+        other = need.instead
+        while other is not None:
+            if not self._decide(username, other, ip):
+                return True
+            other = other.instead
+        return False
 
     def _decide(self, username: str, need: Need, ip: str) -> str:
         policies = self._compiled.get(username)

@@ -270,6 +270,8 @@ class Broker:
         if access is not None and self._access is None:
             await access.start(self._supervisor.own)
             self._stack.push_async_callback(access.close)
+        if access is not None:
+            access.report_to(self._supervisor)
         self.hooks = access.hooks if access else []
         gate = access.gate if access else None
         self._server_tls = ServerTls(self._tls)
@@ -448,11 +450,9 @@ def make_parts(
     transactions = TransactionChecker(services)
     staging = StagingPublisher(services, client)
     store.damage.repairs = LogRepairs(services.replication, GroupMembers(services, client, names), client)
-    rules: list[Handler] = []
-    if access is not None and access.files is not None:
-        rules.append(AccessConfigHandler(services, access.files))
-    if access is not None and access.users is not None:
-        rules.append(AccessUsersHandler(services, access.users))
+    files, users = (access.files, access.users) if access is not None else (None, None)
+    rules: list[Handler] = [] if files is None else [AccessConfigHandler(services, files)]
+    rules += [] if users is None else [AccessUsersHandler(services, users)]
     config_file = Path(settings.broker_config_path or root / "config" / "broker.properties")
     router = Router(
         send,

@@ -26,6 +26,7 @@ FIXED: Final[dict[str, tuple[str, ...]]] = {
         "configBlackList",
         "enableRemoteAdmin",
         "proxyProtocolTrusted",
+        "requireSignedLookups",
         *FIXED_OF_ACCESS,
     ),
     "whose routes it hands on is never taken from a request": ("clusterTest", "productEnvName"),

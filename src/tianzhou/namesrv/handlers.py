@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Final
 
+from tianzhou.access.needs import LOOKUPS
 from tianzhou.access.staging_choices import is_choice
 from tianzhou.chained_coroutines import ChainedCoroutine
 from tianzhou.clock import Clock
@@ -121,7 +122,10 @@ class Handlers:
         if access is not None:
             door = access.gate.door
             self._unknown = access.gate.signed(self._answer_unknown)
-            self._behind_names = {code: door(code, handler) for code, handler in self._behind_names.items()}
+            opened = frozenset() if settings.require_signed_lookups else LOOKUPS
+            self._behind_names = {
+                code: handler if code in opened else door(code, handler) for code, handler in self._behind_names.items()
+            }
 
     def _routes(self) -> dict[int, Handler]:
         return {

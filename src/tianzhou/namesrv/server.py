@@ -117,6 +117,8 @@ class NameServer:
         self._scan_timer: StallAwareTimer | None = None
         self._notices: dict[asyncio.Task[None], None] = {}
         self._supervisor = Supervisor("name server", self._clock)
+        if access is not None:
+            access.report_to(self._supervisor)
         self._metrics = NameServerMetrics(
             settings,
             self._handlers.routes,

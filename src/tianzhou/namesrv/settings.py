@@ -79,6 +79,7 @@ class NamesrvSettings(AuthSettings, MetricsSettings):
     log_levels: str = ""  # Tianzhou's own; see log_levels.py
     proxy_protocol_trusted: str = ""  # Tianzhou's own; see remoting/gates/peer_addresses.py
     enable_remote_admin: bool = False  # Tianzhou's own; see remoting/gates/admin_gate.py
+    require_signed_lookups: bool = False  # Tianzhou's own; see access/needs.py, LOOKUPS
     metrics_prom_exporter_port: int = 5_556  # one below a broker's of the same machine
 
     # Accepted for the sake of existing files and tools.

@@ -59,9 +59,10 @@ accounts:
 """.replace("- &worker\n  ", "- ")
 OPEN = {"enableRemoteAdmin": "true", "configBlackList": "maxMsgsNumBatch;orderMessageEnable"}
 VALUES = {
-    "4.x": OPEN | {"aclEnable": "true"},
+    "4.x": OPEN | {"aclEnable": "true", "requireSignedLookups": "true"},
     "5.3": OPEN
     | {
+        "requireSignedLookups": "true",
         "authenticationEnabled": "true",
         "authorizationEnabled": "true",
         "initAuthenticationUser": json.dumps({"username": bypass.ROOT_USER, "password": ROOT["secret_key"]}),

@@ -133,6 +133,14 @@ def test_transactions_end_at_once_and_on_a_check(ran: Ran, name: str) -> None:
     assert servers.stored(topic(name, "tx")) == (4 if name in JAVA else 2)
 
 
+@pytest.mark.parametrize("name", [*JAVA, GO])
+def test_an_account_that_its_address_lets_in_ends_transactions(ran: Ran, name: str) -> None:
+    """Accounts of 4.x alone have such addresses: nothing is sent with users of 5.3."""
+    servers, steps = _right(ran, name)
+    assert not _errors(steps.get("white", []))
+    assert servers.stored(topic(name, "white")) == (2 if servers.kind == ACCOUNTS else 0)
+
+
 @pytest.mark.parametrize("name", JAVA)
 def test_requests_are_answered(ran: Ran, name: str) -> None:
     _, steps = _right(ran, name)

@@ -9,6 +9,7 @@ import pytest
 from tianzhou.access.body_names import BY_BODY
 from tianzhou.access.needs import ROWS, needs, plain_needs
 from tianzhou.access.requests import AccessRequest
+from tianzhou.access.resources import Need
 from tianzhou.errors import TianzhouError
 from tianzhou.remoting.gates.admin_gate import DANGEROUS
 from tianzhou.wire.codes import DLedgerRequestCode, RequestCode, request_name
@@ -27,8 +28,17 @@ def asked(code: int, body: bytes = b"", **fields: str) -> AccessRequest:
     return AccessRequest(code, fields, body)
 
 
+ROUTE = "Pub {0} or Sub {0} or Get {0} or Create {0} or Update {0} or Delete {0}"
+
+
+def text_of(need: Need) -> str:
+    text = f"{'|'.join(need.actions)} {need.resource}"
+    same = need.instead is not None and need.instead.resource == need.resource
+    return f"{text} or {text_of(need.instead)}" if need.instead is not None and same else text
+
+
 def shown(request: AccessRequest) -> list[str]:
-    return [f"{'|'.join(need.actions)} {need.resource}" for need in needs(request, "C")]
+    return [text_of(need) for need in needs(request, "C")]
 
 
 def plainly(request: AccessRequest) -> str:
@@ -61,10 +71,16 @@ def test_every_row_can_be_read_and_asks_for_nothing_of_what_is_not_there(code: i
          "SUB %RETRY%TIANZHOU_STAGING", ["Sub Group:TIANZHOU_STAGING"]),
         (asked(100, namespace="TIANZHOU_STAGING", key="coordinator-", value="x"), "admin", ["Update Cluster:C"]),
         (asked(100, namespace="TIANZHOU_STAGING", value="x"), "admin", ["Update Cluster:C"]),
-        (asked(100, namespace="ORDER_TOPIC_CONFIG", key="coordinator-7", value="x"), "admin", ["Update Cluster:C"]),
+        (asked(100, namespace="ORDER_TOPIC_CONFIG", key="t", value="x"), "admin", ["Create|Update Topic:t"]),
+        (asked(102, namespace="ORDER_TOPIC_CONFIG", key="t"), "admin", ["Delete|Update Topic:t"]),
+        (asked(102, namespace="ORDER_TOPIC_CONFIG"), "admin", ["Update Cluster:C"]),
+        (asked(100, namespace="OTHER", key="t", value="x"), "admin", ["Update Cluster:C"]),
+        (asked(216, topic="t"), "admin", ["Delete Topic:t"]),
+        (asked(33, offset="0", topic="t"), "SUB t", ["Get Topic:t"]),
+        (asked(33, offset="0"), "", []),
         (asked(102, namespace="TIANZHOU_STAGING", key="coordinator-7"), "admin", ["Update Cluster:C"]),
         (asked(101, namespace="TIANZHOU_STAGING", key="coordinator-7"), "", []),
-        (asked(101, namespace="ORDER_TOPIC_CONFIG", key="orders"), "", ["Get Cluster:C"]),
+        (asked(101, namespace="ORDER_TOPIC_CONFIG", key="t"), "", ["Create|Update|Get Topic:t"]),
         (asked(320, a="g", b="t"), "PUB t", ["Pub Topic:t"]),
         (asked(10, topic="t", b="other"), "PUB t", ["Pub Topic:t"]),
         (asked(310, a="x", b="%RETRY%g"), "SUB %RETRY%g", ["Sub Group:g"]),
@@ -82,12 +98,12 @@ def test_every_row_can_be_read_and_asks_for_nothing_of_what_is_not_there(code: i
         (asked(37, producerGroup="p", topic="RMQ_SYS_TRANS_HALF_TOPIC"), "", []),
         (asked(10, topic="RMQ_SYS_TRANS_HALF_TOPIC"), "PUB RMQ_SYS_TRANS_HALF_TOPIC",
          ["Pub Topic:RMQ_SYS_TRANS_HALF_TOPIC"]),
-        (asked(105, topic="t"), "", ["Pub|Sub|Get Topic:t"]),
+        (asked(105, topic="t"), "", [ROUTE.format("Topic:t")]),
         (asked(105, topic="C_REPLY_TOPIC"), "", []),
         (asked(105, topic="TBW102"), "", []),
         (asked(325, a="g", b="TBW102"), "PUB TBW102", ["Pub Topic:TBW102"]),
-        (asked(105, topic="other_REPLY_TOPIC"), "", ["Pub|Sub|Get Topic:other_REPLY_TOPIC"]),
-        (asked(105, topic="%RETRY%g"), "", ["Pub|Sub|Get Group:g"]),
+        (asked(105, topic="other_REPLY_TOPIC"), "", [ROUTE.format("Topic:other_REPLY_TOPIC")]),
+        (asked(105, topic="%RETRY%g"), "", [ROUTE.format("Group:g")]),
         (asked(200, GROUP), "admin", ["Create Group:g"]),
         (asked(208, consumerGroup="g", topicList="t;u;"), "", ["Get Group:g", "Get Topic:t", "Get Topic:u"]),
         (asked(308, compareGroup="g", filterGroups="h,i", topic="t"), "",

@@ -140,7 +140,7 @@ def test_a_batch_is_decided_by_who_has_its_writer(code: int) -> None:
 
 
 def test_messages_by_place_need_more_than_the_topic_that_is_claimed() -> None:
-    for code in (33, 309, 323):
+    for code in (309, 323):
         request = AccessRequest(code, {"topic": "mine", "consumerGroup": "mine"})
         assert ResourceType.CLUSTER in {need.resource.type for need in needs(request, "C")}
         assert plain_needs(request, "C").admin

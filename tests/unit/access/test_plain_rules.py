@@ -9,7 +9,7 @@ import pytest
 
 from tianzhou.access.plain_config import Account, PlainConfig
 from tianzhou.access.plain_rules import PlainRules
-from tianzhou.access.requests import AccessDenied, AccessRequest
+from tianzhou.access.requests import NOBODY, AccessDenied, AccessRequest, Identity, Proof
 from tianzhou.access.resources import Permission, PlainNeed
 from tianzhou.access.signatures import signature
 
@@ -58,7 +58,7 @@ def test_who_is_not_known_is_refused_with_the_texts_of_rocketmq() -> None:
     assert refusal(FOREIGN, signed(USER, body=b"other")) == "Check signature failed for accessKey=appUser1"
     with pytest.raises(AccessDenied):
         rules(FOREIGN).identify(signed(USER, body=b"other"))
-    assert rules(FOREIGN).identify(signed(USER)) == "appUser1"
+    assert rules(FOREIGN).identify(signed(USER)) == Identity("appUser1", Proof.SIGNATURE)
 
 
 @pytest.mark.parametrize(
@@ -126,3 +126,42 @@ def test_first_file_has_the_account() -> None:
     assert not rules(FOREIGN, again).is_admin("appUser1")
     assert rules(FOREIGN).is_admin("theAdmin")
     assert not rules(FOREIGN).is_admin("")
+
+
+@pytest.mark.parametrize(
+    ("request_ip", "account", "proof", "may"),
+    [
+        ("10.9.1.1", "appUser1", Proof.ADDRESS, True),
+        ("10.9.1.1", "appUser1", Proof.SIGNATURE, True),
+        ("10.1.2.3", "", Proof.NONE, True),
+        ("192.168.0.1", "theAdmin", Proof.SIGNATURE, True),
+        ("192.168.0.1", "appUser1", Proof.SIGNATURE, False),
+        ("10.9.1.1", "appUser1", Proof.CERTIFICATE, False),
+        ("192.168.0.1", "theAdmin", Proof.ADDRESS, False),
+        ("192.168.0.1", "", Proof.NONE, False),
+        ("192.168.0.1", "gone1234", Proof.SIGNATURE, False),
+    ],
+)
+def test_who_was_let_in_may_for_a_message_what_its_own_requests_may(
+    request_ip: str, account: str, proof: Proof, may: bool
+) -> None:
+    """A white list that has changed since lets nobody in: `theAdmin` has none."""
+    asked = AccessRequest(SEND, {"topic": "others"}, ip=request_ip, account=account)
+    assert rules(FOREIGN).may(Identity(account, proof), asked, part_of=37) is may
+
+
+def test_the_address_of_a_white_list_is_the_proof_of_its_account() -> None:
+    found = rules(FOREIGN)
+    assert found.identify(AccessRequest(SEND, {"AccessKey": "appUser1"}, ip="10.9.1.1")).proof is Proof.ADDRESS
+    assert found.identify(AccessRequest(SEND, {}, ip="10.1.2.3")) == NOBODY
+
+
+def test_lists_are_read_in_the_order_of_rocketmq() -> None:
+    """Topics go before groups, and a group's name is taken literally."""
+    odd = Account(
+        "oddUser1", "appSecret1", "", False, "DENY", "DENY", ("%RETRY%one=DENY",), ("one=SUB", "%RETRY%two=SUB")
+    )
+    for group in ("one", "two"):
+        with pytest.raises(AccessDenied):
+            rules(PlainNeed({f"%RETRY%{group}": SUB}), odd).check(signed(odd))
+    rules(PlainNeed({"%RETRY%%RETRY%two": SUB}), odd).check(signed(odd))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tianzhou.access.acl_changes import read_policies
-from tianzhou.access.requests import AccessDenied, AccessRequest
+from tianzhou.access.requests import NOBODY, AccessDenied, AccessRequest, Identity, Proof
 from tianzhou.access.resources import Action, Need, Resource, ResourceType
 from tianzhou.access.signatures import signature
 from tianzhou.access.user_rules import MOST_DECISIONS, AccessSwitches, UserRules, read_codes
@@ -116,7 +116,9 @@ def test_codes_of_both_white_lists_pass_and_those_of_one_are_checked_by_the_othe
 
 def test_who_asks_is_known_without_what_for() -> None:
     rules = made(BOTH)
-    assert rules.identify(request("alice", "audit")) == "alice"
+    assert rules.identify(request("alice", "audit")) == Identity("alice", Proof.SIGNATURE)
+    shown = AccessRequest(SEND, {}, account="alice")
+    assert rules.identify(shown) == Identity("alice", Proof.CERTIFICATE)
     with pytest.raises(AccessDenied):
         rules.identify(request())
 
@@ -147,3 +149,32 @@ def test_white_lists_are_numbers() -> None:
     for text in ("SEND", "10;11", "-1", "1" * 12):
         with pytest.raises(ValueError, match="is no request code"):
             read_codes(text)
+
+
+def test_who_was_let_in_may_for_a_message_what_its_policies_allow() -> None:
+    alice, root = Identity("alice", Proof.SIGNATURE), Identity("root", Proof.SIGNATURE)
+    rules = made(BOTH)
+    assert rules.may(alice, request(topic="orders"), part_of=37)
+    assert not rules.may(alice, request(topic="audit"), part_of=37)
+    assert rules.may(root, request(topic="audit"), part_of=37)
+    assert not rules.may(Identity("gone", Proof.SIGNATURE), request(topic="orders"), part_of=37)
+    assert not rules.may(NOBODY, request(topic="orders"))
+    authenticated = made(AccessSwitches(authentication=True))
+    assert authenticated.may(alice, request(topic="audit"), part_of=37)
+
+
+def test_a_code_that_needs_no_policy_needs_none_for_its_message() -> None:
+    """`authorizationWhitelist=37` lets every user end transactions of every topic."""
+    rules = made(AccessSwitches(True, True, unrestricted_codes=frozenset({37})))
+    assert rules.may(Identity("alice", Proof.SIGNATURE), request(topic="audit"), part_of=37)
+    assert not rules.may(Identity("alice", Proof.SIGNATURE), request(topic="audit"), part_of=36)
+    open_to_all = made(AccessSwitches(True, True, frozenset({37}), frozenset({37})))
+    assert open_to_all.may(NOBODY, request(topic="audit"), part_of=37)
+
+
+def test_one_of_several_needs_is_enough_however_many_stand_behind_each_other() -> None:
+    topic = Resource(ResourceType.TOPIC, "orders")
+    chain = Need(topic, (Action.SUB,), Need(topic, (Action.GET,), Need(topic, (Action.PUB,))))
+    made(BOTH).authorize("alice", (chain,), "10.1.1.1")
+    with pytest.raises(AccessDenied):
+        made(BOTH).authorize("alice", (Need(topic, (Action.SUB,), Need(topic, (Action.GET,))),), "10.1.1.1")

@@ -10,6 +10,7 @@ from connection_bench import Bench, echo, run_bench, turns
 from tianzhou.errors import ConnectionLost, RequestTimeout, TooManyRequests
 from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.group import ConnectionGroup
+from tianzhou.remoting.requester import MAX_REFUSAL_LISTENERS
 from tianzhou.testing.memory import MemoryTransport
 from tianzhou.wire.command import Command, encode
 
@@ -121,6 +122,29 @@ async def test_a_one_way_request_leaves_the_command_as_it_was() -> None:
     (request,) = bench.sent()
     assert request.is_oneway
     assert command.flag == 0
+
+
+async def test_the_answer_to_a_one_way_request_goes_to_its_listener_once() -> None:
+    bench, answers = Bench(echo), []
+    bench.connection.invoke_oneway(Command(37), answers.append)
+    bench.connection.invoke_oneway(Command(37))
+    await turns(2)
+    heard, unheard = bench.sent()
+    for request in (unheard, heard, heard):
+        bench.feed(Command(16, opaque=request.opaque, flag=1, remark="refused"))
+    assert [(answer.opaque, answer.remark) for answer in answers] == [(heard.opaque, "refused")]
+    assert bench.group.in_flight == 0
+
+
+async def test_listeners_of_one_way_requests_are_bounded() -> None:
+    bench, answers = Bench(echo), []
+    for _ in range(MAX_REFUSAL_LISTENERS + 1):
+        bench.connection.invoke_oneway(Command(37), answers.append)
+    await turns(2)
+    requests = bench.sent()
+    for request in (requests[0], requests[1], requests[-1]):
+        bench.feed(Command(16, opaque=request.opaque, flag=1))
+    assert [answer.opaque for answer in answers] == [requests[1].opaque, requests[-1].opaque]
 
 
 async def test_a_peer_that_was_silent_through_a_whole_long_timeout_is_given_up() -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from tianzhou.access.requests import AccessDenied
 from tianzhou.broker.handlers.handler import Handler, serves
-from tianzhou.errors import BrokerError
+from tianzhou.broker.services import Services
+from tianzhou.errors import BrokerError, CorruptRecord
+from tianzhou.model import names
+from tianzhou.records.codec import decode_record
 from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.remoting.gates.access_gate import AccessGate
 from tianzhou.remoting.turns import Pace
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
@@ -12,16 +17,47 @@ from tianzhou.wire.fields import read_header, write_reply
 
 
 class QueryHandler(Handler):
-    """Looks messages up."""
+    """Looks messages up.
+
+    Args:
+        services: of the broker.
+    """
+
+    def __init__(self, services: Services) -> None:
+        super().__init__(services)
+        self._access = services.access
 
     @serves(RequestCode.VIEW_MESSAGE_BY_ID)
     async def view(self, connection: Connection, command: Command) -> Reply:
-        """The record at a commit-log offset."""
+        """Return the record at a commit-log offset, when the peer may read the topic that the record is of."""
         header = read_header(command)
         record = await self._store.find(self._store.lookups.record_steps(header.offset))
         if record is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")
+        if self._access is not None:
+            self._check_topic(self._access, connection, command, record)
         return command.reply(ResponseCode.SUCCESS, body=bytes(record))
+
+    @staticmethod
+    def _check_topic(access: AccessGate, connection: Connection, command: Command, record: memoryview) -> None:
+        """Check that the peer may view messages of a record's topic, whatever topic the request names.
+
+        Raises:
+            AccessDenied: it may not, or the record is damaged and its topic unknown.
+        """
+        header = read_header(command)
+        try:
+            topic = decode_record(record).topic
+        except CorruptRecord:
+            topic = names.HALF_TOPIC  # the record may be of any topic, so it needs an administrator
+        if topic == header.topic:
+            return  # the request was let in for this topic
+        if not access.may_view(connection, command, topic):
+            refusal = AccessDenied(
+                ResponseCode.NO_PERMISSION, f"the message at offset {header.offset} is of a topic you may not read"
+            )
+            access.refused(connection, command, refusal, topic)
+            raise refusal
 
     @serves(RequestCode.QUERY_MESSAGE)
     async def query(self, connection: Connection, command: Command) -> Reply:

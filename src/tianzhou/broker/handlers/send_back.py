@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tianzhou.access.requests import AccessDenied
 from tianzhou.broker.delays.delay import put_off
 from tianzhou.broker.handlers.handler import Handler, serves
 from tianzhou.broker.messages.admission import UNIT_SUBSCRIPTION, retry_group
@@ -61,9 +62,7 @@ class SendBackHandler(Handler):
         record = await self._load(header.offset)
         if record.topic != topic.topic_name and not self._may_read(connection, command, record.topic):
             # A message of any topic could be had by sending it back to the group's own.
-            raise BrokerError(
-                ResponseCode.NO_PERMISSION, f"the message at offset {header.offset} is of a topic you may not read"
-            )
+            raise self._access_denied(connection, command, record.topic, header.offset)
         limit = limit_of(group.retry_max_times, header.max_reconsume_times, command.version)
         decision = after_send_back(record.reconsume_times, header.delay_level, limit)
         if isinstance(decision, DeadLetter):
@@ -103,6 +102,14 @@ class SendBackHandler(Handler):
 
     def _may_read(self, connection: Connection, command: Command, topic: str) -> bool:
         return self._access is None or self._access.may_read(connection, command, topic)
+
+    def _access_denied(self, connection: Connection, command: Command, topic: str, offset: int) -> AccessDenied:
+        refusal = AccessDenied(
+            ResponseCode.NO_PERMISSION, f"the message at offset {offset} is of a topic you may not read"
+        )
+        if self._access is not None:
+            self._access.refused(connection, command, refusal, topic)
+        return refusal
 
     async def _load(self, offset: int) -> Record:
         view = await self._store.find(self._store.lookups.record_steps(offset))

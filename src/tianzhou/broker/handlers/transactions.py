@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any
 
+from tianzhou.access.requests import AccessDenied
 from tianzhou.broker.handlers.handler import Handler, serves
 from tianzhou.broker.messages.admission import refuse_as_slave
 from tianzhou.broker.messages.put_codes import code_of, is_stored, remark_of
@@ -94,10 +95,12 @@ class TransactionHandler(Handler):
         # Clients need not name the topic, and whoever names one may name its own.
         named = topic == header.topic
         if self._access is not None and not named and not self._access.may_write(connection, command, topic):
-            raise BrokerError(
+            refusal = AccessDenied(
                 ResponseCode.NO_PERMISSION,
                 f"the half message at offset {header.commit_log_offset} is of a topic you may not send to",
             )
+            self._access.refused(connection, command, refusal, topic)
+            raise refusal
         group = records.identity_of(record).group
         if group != header.producer_group:
             raise BrokerError(

@@ -21,6 +21,8 @@ _QUESTIONS: Final = {
     PortKind.NAME_SERVER: RequestCode.GET_BROKER_CLUSTER_INFO,
 }
 """What only such a server answers."""
+_QUESTIONS_OF_STRANGERS: Final = {**_QUESTIONS, PortKind.NAME_SERVER: RequestCode.GET_NAMESRV_CONFIG}
+"""What a server with access control answers to accounts alone: a name server tells its brokers to every peer."""
 
 
 async def see_address(
@@ -41,7 +43,8 @@ async def see_address(
         return AddressSeen(address, expected, failure=Failure.NO_ADDRESS, why=str(error))
     if (why := await _unresolved(host, port, timeout_ms)) is not None:
         return AddressSeen(address, expected, failure=Failure.NAME_UNKNOWN, why=why)
-    stranger = _Stranger(instance, address, timeout_ms, _QUESTIONS.get(expected, RequestCode.GET_BROKER_RUNTIME_INFO))
+    question = _QUESTIONS.get(expected, RequestCode.GET_BROKER_RUNTIME_INFO)
+    stranger = _Stranger(instance, address, timeout_ms, _QUESTIONS_OF_STRANGERS.get(expected, question))
     own = context_of(instance.options.tls)
     first = await stranger.ask(tls=own is not None)
     second: Command | TianzhouError | None = None
@@ -58,7 +61,7 @@ async def see_address(
     if not isinstance(first, Command):
         if own is not None and await _own_refusal(instance, address, timeout_ms) is None:
             # It shows a certificate, which the server asks for.
-            served, why = await _as_itself(instance, address, stranger.question, timeout_ms)
+            served, why = await _as_itself(instance, address, question, timeout_ms)
             return replace(seen, kind=expected, refusal=why, unsigned=False, signed=served)
         failure = Failure.NO_TLS if own is not None else Failure.TLS_ONLY
         if not isinstance(second, Command):
@@ -69,7 +72,7 @@ async def see_address(
     kind, unsigned, refusal = await _judge(stranger, expected, first, tls=own is not None)
     signed: bool | None = None
     if instance.remoting.hooks:
-        signed, refusal = await _as_itself(instance, address, stranger.question, timeout_ms)
+        signed, refusal = await _as_itself(instance, address, question, timeout_ms)
     return replace(seen, kind=kind, refusal=refusal, unsigned=unsigned, signed=signed)
 
 

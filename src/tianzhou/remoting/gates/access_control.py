@@ -28,10 +28,13 @@ from tianzhou.remoting.gates.access_gate import AccessGate
 from tianzhou.remoting.gates.plain_files import PlainFiles
 from tianzhou.remoting.signing import signing
 from tianzhou.remoting.users.user_store import UserStore
+from tianzhou.supervision import Supervisor
 
 FILE_NAME: Final = "plain_acl.yml"
 FOLDER_NAME: Final = "acl"
 """Beside `plain_acl.yml`: further files."""
+READING: Final = "reading the files of access rules"
+"""Name of the work that fails while the content of a rule file is not in force."""
 _log = logging.getLogger(__name__)
 
 
@@ -87,6 +90,7 @@ class AccessControl:
         clock: Clock,
         own: Credentials | None = None,
     ) -> None:
+        self._servers: list[Supervisor] = []
         self.files: PlainFiles | None = None
         self.users: UserStore | None = None
         configured = settings.inner_credentials
@@ -121,7 +125,19 @@ class AccessControl:
         if self.users is not None:
             await self.users.start()
         elif self.files is not None:
-            own("access rules", self.files.watch)
+            own("access rules", partial(self.files.watch, self._report))
+
+    def report_to(self, server: Supervisor) -> None:
+        """Note rule files that cannot be read as failing work of a server: for its metrics, `status` and `doctor`."""
+        self._servers.append(server)
+
+    def _report(self) -> None:
+        faults = self.files.faults if self.files is not None else {}
+        for server in self._servers:
+            if faults:
+                server.note_failure(READING, ConfigError(*faults.values()))
+            else:
+                server.well(READING)
 
     async def close(self) -> None:
         """Return when changes that have begun are on the disk."""
@@ -168,6 +184,8 @@ def _former_accounts(file: Path, clock: Clock) -> list[Account]:
     except ConfigError as error:
         _log.warning("migrateAuthFromV1Enabled: no accounts become users: %s", error)
         return []
+    if not configs:
+        _log.warning("migrateAuthFromV1Enabled: no accounts become users: there is no %s", file)
     return [account for config in configs.values() for account in config.accounts]
 
 

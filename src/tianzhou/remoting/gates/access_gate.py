@@ -10,20 +10,25 @@ from typing import Any, Final, TypeVar
 from tianzhou._hot import HmacStart
 from tianzhou.access.body_names import parts
 from tianzhou.access.grants import Grants
-from tianzhou.access.requests import AccessDenied, AccessRequest, AccessRules
+from tianzhou.access.requests import NOBODY, AccessDenied, AccessRequest, AccessRules, Identity
+from tianzhou.access.signatures import ACCESS_KEY
 from tianzhou.escaping import shown
 from tianzhou.limits import Refusals
 from tianzhou.remoting.connection import Connection
+from tianzhou.remoting.error_codes import failure
 from tianzhou.remoting.turns import Pace, Turns
 from tianzhou.repeats import Once
-from tianzhou.wire.codes import RequestCode, request_name
+from tianzhou.wire.codes import FLAG_ONEWAY, RequestCode, request_name
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import HOT_CODES, HotFields
 
 COUNTED: Final = "access"
 """The name that refusals are counted under: `refused_access` in the runtime figures."""
 
-_ACCOUNT: Final = "access.account"
+ANSWERED_ONE_WAY: Final = frozenset({int(RequestCode.END_TRANSACTION)})
+"""Codes whose refusal is sent to the peer although the request is one-way: a transaction that is not ended is a message
+that is not delivered. Clients log an answer that they have not waited for."""
+_IDENTITY: Final = "access.identity"
 _NEVER: Final = object()
 Reply = TypeVar("Reply")
 Serve = Callable[[Connection, Command], Reply]
@@ -80,8 +85,8 @@ class AccessGate:
     @staticmethod
     def account_of(connection: Connection) -> str:
         """Account that a connection's last heartbeat was of; empty for a peer that need not say who it is."""
-        account: str = connection.attributes.get(_ACCOUNT, "")
-        return account
+        identity: Identity = connection.attributes.get(_IDENTITY, NOBODY)
+        return identity.account
 
     def allow(self, request: AccessRequest) -> None:
         """Return when a request of another protocol's is allowed.
@@ -93,7 +98,7 @@ class AccessGate:
 
     def may_send(self, connection: Connection, topic: str) -> bool:
         """Whether the account that a connection's last heartbeat was of may send to a topic."""
-        return self._may(RequestCode.SEND_MESSAGE, topic, connection, self.account_of(connection))
+        return self._may(connection.attributes.get(_IDENTITY, NOBODY), RequestCode.SEND_MESSAGE, connection, topic)
 
     def sends_from(self, connection: Connection) -> Callable[[int, str, str], HmacStart | None]:
         """See `Grants.sends_from`."""
@@ -104,19 +109,24 @@ class AccessGate:
         return self._grants.pulls_from(connection.verified_ip)
 
     def may_read(self, connection: Connection, command: Command, topic: str) -> bool:
-        """Whether the account that has signed a request may read a topic that it does not name."""
-        return self._may(RequestCode.QUERY_MESSAGE, topic, connection, self._identify(connection, command))
+        """Whether the sender of a request may read a topic that the request does not name."""
+        return self._may_too(connection, command, RequestCode.QUERY_MESSAGE, topic)
+
+    def may_view(self, connection: Connection, command: Command, topic: str) -> bool:
+        """Whether the sender of a request may view single messages of a topic that the request does not name."""
+        return self._may_too(connection, command, RequestCode.VIEW_MESSAGE_BY_ID, topic)
 
     def may_write(self, connection: Connection, command: Command, topic: str) -> bool:
-        """Whether the account that has signed a request may send to a topic that it does not name."""
-        return self._may(RequestCode.SEND_MESSAGE, topic, connection, self._identify(connection, command))
+        """Whether the sender of a request may send to a topic that the request does not name."""
+        return self._may_too(connection, command, RequestCode.SEND_MESSAGE, topic)
 
-    def _may(self, code: int, topic: str, connection: Connection, account: str) -> bool:
-        try:
-            self._rules.check(AccessRequest(code, {"topic": topic}, ip=connection.verified_ip, account=account))
-        except AccessDenied:
-            return False
-        return True
+    def _may_too(self, connection: Connection, command: Command, code: int, topic: str) -> bool:
+        identity = self._identify(connection, command)
+        return self._may(identity, code, connection, topic, part_of=int(command.code))
+
+    def _may(self, identity: Identity, code: int, connection: Connection, topic: str, *, part_of: int = 0) -> bool:
+        request = AccessRequest(code, {"topic": topic}, ip=connection.verified_ip, account=identity.account)
+        return self._rules.may(identity, request, part_of=part_of)
 
     def check_account(self, code: int, ip: str, account: str) -> None:
         """Return when an account that nobody has to sign for may make a request that names nothing.
@@ -167,7 +177,7 @@ class AccessGate:
                     for _ in self._rules.check_parts(request, parts(request)):
                         await pace.rest()
         except AccessDenied as error:
-            self._refused(connection, command, error)
+            self.refused(connection, command, error)
             raise
         reply = handle(connection, command)
         if isinstance(reply, Generator):
@@ -177,11 +187,11 @@ class AccessGate:
     def _check(self, connection: Connection, command: Command) -> None:
         self._rules.check(access_request(connection, command))
 
-    def _identify(self, connection: Connection, command: Command) -> str:
+    def _identify(self, connection: Connection, command: Command) -> Identity:
         return self._rules.identify(access_request(connection, command))
 
     def _remember(self, connection: Connection, command: Command) -> None:
-        connection.attributes[_ACCOUNT] = self._identify(connection, command)
+        connection.attributes[_IDENTITY] = self._identify(connection, command)
 
     def _behind_grants(self, code: int, handle: Serve[Reply]) -> Serve[Reply]:
         covers = self._grants.of(code)
@@ -204,15 +214,28 @@ class AccessGate:
             try:
                 check(connection, command)
             except AccessDenied as error:
-                self._refused(connection, command, error)
+                self.refused(connection, command, error)
                 raise
             return handle(connection, command)
 
         return serve
 
-    def _refused(self, connection: Connection, command: Command, error: AccessDenied) -> None:
+    def refused(self, connection: Connection, command: Command, error: AccessDenied, about: str = "") -> None:
+        """Count and log a refusal, and send it for the one-way requests of `ANSWERED_ONE_WAY`.
+
+        Args:
+            connection: of the peer.
+            command: the refused request.
+            error: the refusal.
+            about: topic of the message that the request is about, where a handler has refused it.
+        """
         self._refusals.counts[COUNTED] += 1
-        if self._once.first((connection.verified_ip, int(command.code))):
+        code, signs = int(command.code), access_request(connection, command).fields.get(ACCESS_KEY, "")
+        # Only names of accounts and topics that exist: a peer that makes names up writes one line.
+        known = signs if self._rules.secret_of(signs) is not None else ""
+        if self._once.first((connection.verified_ip, code, known, about)):
             _log.warning(
                 "refused %s (%d) of %s: %s", request_name(command.code), command.code, connection, shown(error.remark)
             )
+        if code in ANSWERED_ONE_WAY and command.flag & FLAG_ONEWAY and not connection.closed:
+            connection.send(failure(command, error))

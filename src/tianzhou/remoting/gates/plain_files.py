@@ -1,12 +1,14 @@
 """Rule files of RocketMQ 4.x on the disk: read, watched by content, and changed for administrators (broker.md §22.1).
 
-The files of the folder come first, then `plain_acl.yml`, as RocketMQ reads them. Whatever cannot be used leaves the
-rules before in force.
+The files of the folder come first, then `plain_acl.yml`, as RocketMQ reads them. An unreadable file keeps its
+former rules in force, and so does a file without data, because an editor may be writing it. The other files are read
+all the same. A file that is deleted, or lists no accounts, revokes its rules.
 """
 
 from __future__ import annotations
 
 import asyncio
+import codecs
 import logging
 import os
 import stat
@@ -16,12 +18,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from tianzhou.access.plain_config import MAX_FILE, Account, PlainConfig, check_account, format_config, parse_config
+from tianzhou.access.addresses import FailingPatternError, parse_pattern
+from tianzhou.access.plain_config import MAX_FILE, Account, PlainConfig, check_account, format_config, parse_data
 from tianzhou.access.plain_rules import PlainRules
-from tianzhou.access.requests import AccessRequest
+from tianzhou.access.requests import AccessRequest, Identity
 from tianzhou.access.resources import PlainNeed
 from tianzhou.clock import Clock, SystemClock
-from tianzhou.errors import ConfigError, Faults
+from tianzhou.errors import ConfigError
 from tianzhou.file_modes import OWN_ONLY, replace_file
 from tianzhou.model import DataVersion
 from tianzhou.remoting.side_thread import ASIDE
@@ -34,9 +37,24 @@ _ENDINGS: Final = (".yml", ".yaml")
 _log = logging.getLogger(__name__)
 
 
+NO_DATA: Final = (
+    "it has no data, as while it is written; write `accounts: []` into it to revoke its accounts, or delete it"
+)
+
+
 class _Read(NamedTuple):
-    contents: dict[Path, bytes]
+    """The files at one look.
+
+    Attributes:
+        contents: bytes by path, or the reason that a file cannot be read, as text.
+        configs: content of the files; the former content of a file that cannot be read.
+        faults: reasons that the present content of a file is not in force, by path.
+        rules: of all files.
+    """
+
+    contents: dict[Path, bytes | str]
     configs: dict[Path, PlainConfig]
+    faults: dict[Path, str]
     rules: PlainRules
 
 
@@ -51,8 +69,8 @@ class PlainFiles:
         own: an account of the server's own, which is in no file.
 
     Raises:
-        ConfigError: there is no file, no account in them, or one cannot be read. RocketMQ makes an empty file instead,
-            and refuses everybody.
+        ConfigError: a file cannot be read at the start. A file without data, and no file at all, refuse everybody, as
+            with RocketMQ.
     """
 
     def __init__(
@@ -69,14 +87,9 @@ class PlainFiles:
         self._own = PlainConfig(accounts=(own,)) if own is not None else PlainConfig()
         self._clock = clock or SystemClock()
         self._changing = asyncio.Lock()
-        self._broken = ""
-        contents = _contents(file, folder)
-        if not contents:
-            raise ConfigError(
-                f"aclEnable=true: there is neither {file} nor a .yml file below {folder}; make one with an account that"
-                " has admin: true, or remove aclEnable"
-            )
-        self._read = self._parsed(contents)
+        self._read = self._parsed(_contents(file, folder), {})
+        if self._read.faults:
+            raise ConfigError(*self._read.faults.values())
         self._warn()
 
     @property
@@ -90,9 +103,9 @@ class PlainFiles:
         return self._read.configs
 
     @property
-    def broken(self) -> str:
-        """Why the files as they are now are not in force; empty when they are."""
-        return self._broken
+    def faults(self) -> dict[Path, str]:
+        """Why the present content of a file is not in force, by the file's path; the rules before it are."""
+        return self._read.faults
 
     @property
     def epoch(self) -> object:
@@ -103,9 +116,13 @@ class PlainFiles:
         """See `PlainRules.secret_of`."""
         return self._read.rules.secret_of(account)
 
-    def identify(self, request: AccessRequest) -> str:
+    def identify(self, request: AccessRequest) -> Identity:
         """See `PlainRules.identify`."""
         return self._read.rules.identify(request)
+
+    def may(self, identity: Identity, request: AccessRequest, *, part_of: int = 0) -> bool:
+        """See `PlainRules.may`."""
+        return self._read.rules.may(identity, request, part_of=part_of)
 
     def check(self, request: AccessRequest) -> str:
         """See `PlainRules.check`."""
@@ -123,25 +140,21 @@ class PlainFiles:
         """Version of each file by its path."""
         return {str(path): config.data_version for path, config in self._read.configs.items()}
 
-    async def watch(self) -> None:
-        """Look at the files every `WATCH_S` seconds, for ever; for `Supervisor.own`."""
+    async def watch(self, looked: Callable[[], object]) -> None:
+        """Look at the files every `WATCH_S` seconds, for ever; for `Supervisor.own`.
+
+        Args:
+            looked: called after each look.
+        """
         while True:
             await asyncio.sleep(WATCH_S)
             await self.refresh()
+            looked()
 
     async def refresh(self) -> None:
-        """Put the files in force when their content has changed; broken ones are logged once."""
+        """Put the files in force when their content has changed; a fault is logged once."""
         async with self._changing:
-            try:
-                found = await ASIDE.run(self._look)
-            except (ConfigError, OSError) as error:
-                if str(error) != self._broken:
-                    self._broken = str(error)
-                    _log.error("access rules stay as they were: %s", error)
-                return
-            if self._broken:
-                self._broken = ""
-                _log.warning("access rules of %s can be read again", self.file)
+            found = await ASIDE.run(self._look)
             if found is not None:
                 self._take(found)
 
@@ -157,29 +170,33 @@ class PlainFiles:
             OSError: the file cannot be written.
         """
         async with self._changing:
-            configs = (await self._now()).configs
+            found = await self._now()
+            configs = found.configs
             path = _file_of(configs, access_key)
             account = changed(_account_of(configs, access_key) or Account(access_key, ""))
             check_account(account)
             target = path or self.file
             config = configs.get(target, PlainConfig())
             others = [one for one in config.accounts if one.access_key != access_key]
-            await self._write(target, msgspec.structs.replace(config, accounts=(*others, account)))
+            await self._write(found, target, msgspec.structs.replace(config, accounts=(*others, account)))
 
     async def delete_account(self, access_key: str) -> bool:
         """Delete an account from the file that has it; whether there was one.
 
         Raises:
-            ConfigError: it is the last account, or the files cannot be read.
+            ConfigError: it is the last account, or the file cannot be read.
             OSError: the file cannot be written.
         """
         async with self._changing:
-            configs = (await self._now()).configs
-            path = _file_of(configs, access_key)
+            found = await self._now()
+            path = _file_of(found.configs, access_key)
             if path is None:
                 return False
-            others = tuple(one for one in configs[path].accounts if one.access_key != access_key)
-            await self._write(path, msgspec.structs.replace(configs[path], accounts=others))
+            if sum(len(config.accounts) for config in found.configs.values()) == 1:
+                raise ConfigError(f"{path}: no account would be left to make another one with; make that first")
+            config = found.configs[path]
+            others = tuple(one for one in config.accounts if one.access_key != access_key)
+            await self._write(found, path, msgspec.structs.replace(config, accounts=others))
             return True
 
     async def update_white_list(self, patterns: tuple[str, ...], path: str = "") -> bool:
@@ -190,64 +207,97 @@ class PlainFiles:
             path: the file, of those that are read; empty means `plain_acl.yml`.
 
         Raises:
-            ConfigError: a pattern is wrong, or the files cannot be read.
+            ConfigError: a pattern is wrong, or the file cannot be read.
             OSError: the file cannot be written.
         """
+        for pattern in patterns:
+            parse_pattern(pattern)
         async with self._changing:
-            configs = (await self._now()).configs
+            found = await self._now()
             target = Path(path) if path else self.file
-            if target != self.file and target not in configs:
+            if target != self.file and target not in found.configs:
                 return False
-            config = configs.get(target, PlainConfig())
-            await self._write(target, msgspec.structs.replace(config, global_white_remote_addresses=patterns))
+            config = found.configs.get(target, PlainConfig())
+            await self._write(found, target, msgspec.structs.replace(config, global_white_remote_addresses=patterns))
             return True
 
     async def _now(self) -> _Read:
-        """What the disk has: what somebody has edited since the last look must not be lost."""
+        """Return what the disk has: what somebody has edited since the last look must not be lost."""
         return await ASIDE.run(self._look) or self._read
 
-    async def _write(self, path: Path, config: PlainConfig) -> None:
+    async def _write(self, found: _Read, path: Path, config: PlainConfig) -> None:
+        if path in found.faults:
+            raise ConfigError(found.faults[path])
         config = msgspec.structs.replace(config, data_version=config.data_version.next(self._clock.now_ms()))
         text = format_config(config).encode()
         self._take(await ASIDE.run(self._written, path, text))
 
     def _written(self, path: Path, text: bytes) -> _Read:
-        contents = _contents(self.file, self._folder)
-        found = self._parsed({**contents, path: text})
+        contents = _contents(self.file, self._folder, self._read.configs)
+        found = self._parsed({**contents, path: text}, self._read.configs)
+        if path in found.faults:
+            raise ConfigError(found.faults[path])
         # A link stays one: what it points to is replaced.
         real = path.resolve()
         replace_file(real, text, mode=None if real.exists() else OWN_ONLY)
         return found
 
     def _look(self) -> _Read | None:
-        contents = _contents(self.file, self._folder)
-        return None if contents == self._read.contents else self._parsed(contents)
+        before = self._read
+        try:
+            contents = _contents(self.file, self._folder, before.configs)
+        except (ConfigError, OSError) as error:
+            # Not even the list of files is known.
+            contents = {**before.contents, self._folder: str(error)}
+        return None if contents == before.contents else self._parsed(contents, before.configs)
 
-    def _parsed(self, contents: dict[Path, bytes]) -> _Read:
-        configs = {}
-        faults = Faults()
+    def _parsed(self, contents: dict[Path, bytes | str], before: dict[Path, PlainConfig]) -> _Read:
+        configs: dict[Path, PlainConfig] = {}
+        faults: dict[Path, str] = {}
         for path, content in contents.items():
             try:
-                text = content.decode("utf-8-sig")
-            except UnicodeDecodeError as error:
-                faults.note(f"{path}: byte {error.start} is no UTF-8; store the file as UTF-8")
-                continue
-            with faults.noted():
-                configs[path] = parse_config(text, str(path))
-        faults.check()
+                config = _parse(path, content)
+                if config is None and before.get(path, PlainConfig()) != PlainConfig():
+                    raise ConfigError(f"{path}: {NO_DATA}")
+            except FailingPatternError as error:
+                # RocketMQ refuses all requests with this pattern, so the former rules must not stay in force.
+                faults[path] = "; ".join(error.texts)
+                config = PlainConfig()
+            except ConfigError as error:
+                faults[path] = "; ".join(error.texts)
+                config = before.get(path)
+            else:
+                config = config or PlainConfig()
+            if config is not None:
+                configs[path] = config
         rules = PlainRules([self._own, *configs.values()], self._needs)
-        if not any(config.accounts for config in configs.values()):
-            raise ConfigError(f"{', '.join(map(str, contents)) or self.file}: no account; write one under accounts")
-        return _Read(contents, configs, rules)
+        return _Read(contents, configs, faults, rules)
 
     def _take(self, found: _Read) -> None:
-        self._read = found
-        _log.info(
-            "access rules of %d files with %d accounts are in force", len(found.configs), len(found.rules.accounts)
-        )
-        self._warn()
+        before, self._read = self._read, found
+        for path, fault in found.faults.items():
+            if before.faults.get(path) != fault:
+                stay = found.configs.get(path, PlainConfig()) != PlainConfig()
+                state = "stay as they were" if stay else "let nobody in"
+                _log.error("access rules of %s %s: %s", path, state, fault)
+        for path in before.faults:
+            if path not in found.faults:
+                _log.warning("access rules of %s can be read again", path)
+        for path in before.configs:
+            if path not in found.configs:
+                _log.warning("%s is deleted: its accounts and white list are revoked", path)
+        if found.configs != before.configs:
+            _log.info(
+                "access rules of %d files with %d accounts are in force", len(found.configs), len(found.rules.accounts)
+            )
+            self._warn()
 
     def _warn(self) -> None:
+        if not any(config.accounts for config in self._read.configs.values()):
+            _log.warning(
+                "%s: no account: every peer is refused whose address is in no white list; write accounts into it",
+                self.file,
+            )
         seen: dict[str, Path] = {}
         for path, config in self._read.configs.items():
             for warning in config.warnings:
@@ -277,18 +327,58 @@ def _account_of(configs: dict[Path, PlainConfig], access_key: str) -> Account | 
     return None
 
 
-def _contents(file: Path, folder: Path) -> dict[Path, bytes]:
-    contents = {path: _bytes_of(path) for path in _files_below(folder, file)}
-    if file.exists():
-        contents[file] = _bytes_of(file)
-    return contents
+def _parse(path: Path, content: bytes | str) -> PlainConfig | None:
+    """Return what a file says; None when it has no data.
+
+    Raises:
+        ConfigError: it cannot be read; the text names the file.
+    """
+    if isinstance(content, str):
+        raise ConfigError(content)
+    wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    try:
+        text = content.decode("utf-16" if wide else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: byte {error.start} is no UTF-8; store the file as UTF-8") from None
+    return parse_data(text, str(path))
 
 
-def _files_below(folder: Path, file: Path) -> list[Path]:
+def _contents(file: Path, folder: Path, before: Iterable[Path] = ()) -> dict[Path, bytes | str]:
+    """Return the content of each file, or why it cannot be read.
+
+    Args:
+        file: `plain_acl.yml`.
+        folder: with the further files.
+        before: files of the last look. Files in a folder that cannot be listed count as present.
+    """
+    hidden: list[OSError] = []
+    found: dict[Path, bytes | str] = {}
+    for path in (*_files_below(folder, file, hidden.append), file):
+        try:
+            found[path] = _bytes_of(path)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except ConfigError as error:
+            found[path] = str(error)
+        except OSError as error:
+            found[path] = f"{path}: {error.strerror or error}; let the server's user read it"
+    for failure in hidden:
+        for path in before:
+            if path not in found and path.is_relative_to(str(failure.filename)):
+                found[path] = f"{failure.filename}: {failure.strerror or failure}; let the server's user read it"
+    return found
+
+
+def _files_below(folder: Path, file: Path, hidden: Callable[[OSError], object]) -> list[Path]:
     found: list[Path] = []
     apart = {file, file.parent / "tools.yml"}
     inside = folder.resolve()
-    for place, folders, names in os.walk(folder):
+
+    def note(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):  # as of a folder that need not be there
+            hidden(error)
+
+    for place, folders, names in os.walk(folder, onerror=note):
         folders.sort()
         for name in sorted(names):
             path = Path(place, name)
@@ -304,9 +394,10 @@ def _files_below(folder: Path, file: Path) -> list[Path]:
 def _bytes_of(path: Path) -> bytes:
     # Without O_NONBLOCK, somebody's pipe would be waited for.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise ConfigError(f"{path}: this is no ordinary file; remove it or give it another ending")
     with os.fdopen(fd, "rb") as file:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise ConfigError(f"{path}: this is no ordinary file; remove it or give it another ending")
         content = file.read(MAX_FILE + 1)
     if len(content) > MAX_FILE:
         raise ConfigError(f"{path}: more than {MAX_FILE} bytes; split it into several files")

@@ -153,7 +153,7 @@ class UserRequests:
         if not rules.switches.any:
             return True
         try:
-            return rules.is_admin(rules.identify(access_request(connection, command)))
+            return rules.is_admin(rules.identify(access_request(connection, command)).account)
         except AccessDenied:
             return False
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 
 from tianzhou.access.body_names import NAMES_PER_PART
-from tianzhou.access.requests import AccessDenied, AccessRequest
+from tianzhou.access.requests import NOBODY, AccessDenied, AccessRequest, Identity, Proof
 from tianzhou.broker.large_bodies import Decoded
 from tianzhou.limits import Refusals
 from tianzhou.model import ConsumerData, HeartbeatData, SubscriptionData
@@ -20,10 +20,10 @@ from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.remoting.turns import SLICE_S, Turns
 from tianzhou.testing.clock import VirtualClock
 from tianzhou.testing.memory import MemoryTransport
-from tianzhou.wire.command import Command, encode
+from tianzhou.wire.command import Command, decode, encode
 from tianzhou.wire.fields import write_header
 
-HEARTBEAT, SEND = 34, 310
+HEARTBEAT, SEND, END = 34, 310, 37
 
 
 class Rules:
@@ -33,17 +33,22 @@ class Rules:
 
     def __init__(self) -> None:
         self.seen: list[AccessRequest] = []
+        self.questions: list[tuple[Identity, int, str, str, int]] = []
         self.looked_at = 0
         self.clock = VirtualClock()
 
     def secret_of(self, account: str) -> str | None:
         return None
 
-    def identify(self, request: AccessRequest) -> str:
+    def identify(self, request: AccessRequest) -> Identity:
         self.seen.append(request)
         if request.fields.get("AccessKey") not in ("boss", "worker"):
             raise AccessDenied(1, "No accessKey is configured")
-        return request.fields["AccessKey"]
+        return Identity(request.fields["AccessKey"], Proof.SIGNATURE)
+
+    def may(self, identity: Identity, request: AccessRequest, *, part_of: int = 0) -> bool:
+        self.questions.append((identity, request.code, request.fields["topic"], request.ip, part_of))
+        return identity.account == "boss"
 
     def check_parts(self, request: AccessRequest, parts: Iterable[AccessRequest]) -> Iterator[None]:
         self.identify(request)
@@ -55,7 +60,7 @@ class Rules:
             yield
 
     def check(self, request: AccessRequest) -> str:
-        account = self.identify(request)
+        account = self.identify(request).account
         if account != "boss":
             raise AccessDenied(16, "worker may not")
         return account
@@ -69,9 +74,9 @@ class Door:
         gate = AccessGate(self.rules, self.refusals, frozenset({HEARTBEAT}))
         self.table = {
             code: gate.door(code, gate.inner(code, lambda _, command: self.served.append(command) or command.reply(0)))
-            for code in (HEARTBEAT, SEND)
+            for code in (HEARTBEAT, SEND, END)
         }
-        group = ConnectionGroup(
+        self.group = group = ConnectionGroup(
             lambda peer, command: self.table[command.code](peer, command), clock=VirtualClock(), idle_timeout_s=0
         )
         self.connection = Connection(group)
@@ -113,6 +118,39 @@ def test_a_one_way_request_that_is_refused_is_counted_and_not_answered(door: Doo
     assert not door.served
     assert not door.transport.written
     assert door.refusals.counts["access"] == 1
+
+
+async def test_a_refused_end_of_a_transaction_is_answered_though_it_is_one_way(door: Door) -> None:
+    door.group.start()
+    door.receive(send("worker", END, flag=2))
+    await asyncio.sleep(0)
+    assert not door.served
+    answer = decode(memoryview(bytes(door.transport.written))[4:])
+    assert (answer.code, answer.opaque, answer.remark) == (16, 7, "worker may not")
+
+
+def test_refusals_of_two_accounts_at_one_address_are_two_lines(door: Door, caplog: pytest.LogCaptureFixture) -> None:
+    door.rules.secret_of = lambda account: "secret" if account in ("worker", "other") else None
+    with caplog.at_level(logging.WARNING):
+        for name in ("worker", "other", "worker", *(f"made-up-{number}" for number in range(20))):
+            door.receive(send(name))
+    assert len(caplog.records) == 3
+
+
+def test_what_a_message_needs_is_asked_about_the_sender_of_the_request(door: Door) -> None:
+    gate = AccessGate(door.rules, door.refusals)
+    boss = Identity("boss", Proof.SIGNATURE)
+    assert gate.may_write(door.connection, send("boss", END), "half")
+    assert not gate.may_read(door.connection, send("worker", 36), "theirs")
+    assert not gate.may_send(door.connection, "asked"), "no heartbeat has come"
+    door.receive(send("boss", HEARTBEAT))
+    assert gate.may_send(door.connection, "asked")
+    assert door.rules.questions == [
+        (boss, 10, "half", "10.0.0.6", 37),
+        (Identity("worker", Proof.SIGNATURE), 12, "theirs", "10.0.0.6", 36),
+        (NOBODY, 10, "asked", "10.0.0.6", 0),
+        (boss, 10, "asked", "10.0.0.6", 0),
+    ]
 
 
 def test_the_rules_see_what_handlers_see(door: Door) -> None:
@@ -164,7 +202,7 @@ def test_codes_nobody_serves_need_an_account(door: Door) -> None:
 
 
 def test_the_account_of_a_heartbeat_is_that_of_its_signature(door: Door) -> None:
-    door.rules.identify = lambda request: request.fields.get("AccessKey") or request.account
+    door.rules.identify = lambda request: Identity(request.fields.get("AccessKey") or request.account, Proof.SIGNATURE)
     door.connection.account = "machine"
     assert AccessGate.account_of(door.connection) == ""
     for account in ("boss", None):

@@ -1,0 +1,163 @@
+"""YAML of rule files as values that know their lines, with the bounds of RocketMQ's own reader.
+
+The reader supports anchors, aliases and merge keys. It bounds nesting and the number of aliases, refuses tags of other
+languages, and shares one object among aliases of a value, so that a short file cannot become a large one in memory.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from tianzhou.errors import ConfigError
+
+MAX_DEPTH: Final = 50
+"""Lists and mappings inside each other."""
+MAX_ALIASES: Final = 50
+"""Aliases of lists and mappings in a file, as RocketMQ's reader takes them."""
+_MERGE: Final = "tag:yaml.org,2002:merge"
+
+Data: TypeAlias = "dict[str, Value] | list[Value] | Any"
+
+
+class Value(NamedTuple):
+    """A value in a file.
+
+    Attributes:
+        line: where it begins, from 1.
+        data: a mapping by text, a list, or a scalar of Python.
+        odd_keys: whether a mapping has keys that are no texts, which are left out.
+    """
+
+    line: int
+    data: Data
+    odd_keys: bool = False
+
+
+def load_values(text: str, source: str) -> Value | None:
+    """Return the document of a file; None when it has none, only blanks and comments.
+
+    Args:
+        text: the file's text.
+        source: its path, for errors.
+
+    Raises:
+        ConfigError: the text is no YAML of this kind; the error names file and line, and never quotes the text.
+    """
+    import yaml
+
+    try:
+        loader = _composer()(text)
+        try:
+            node = loader.get_single_node()
+        finally:
+            loader.dispose()
+        return None if node is None else _Reader().read(node)
+    except yaml.YAMLError as error:
+        # PyYAML's own text quotes the line, which may hold a secret.
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}, column {mark.column + 1}" if mark is not None else "somewhere"
+        raise ConfigError(f"{source}: {where}: this is no YAML that can be read; correct the line") from None
+    except _BoundError as error:
+        raise ConfigError(f"{source}: {error}") from None
+    except (ValueError, TypeError, RecursionError):
+        raise ConfigError(f"{source}: a value cannot be read; put texts into quotes") from None
+
+
+class _BoundError(Exception):
+    """A document has more depth or aliases than are read."""
+
+
+@functools.cache
+def _composer() -> Any:
+    import yaml
+
+    class Composer(yaml.SafeLoader):  # type: ignore[misc]
+        """A safe loader that checks bounds before it builds a node."""
+
+        def __init__(self, stream: str) -> None:
+            super().__init__(stream)
+            self._depth = 0
+            self._aliases = 0
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            event = self.peek_event()
+            line = event.start_mark.line + 1
+            if isinstance(event, yaml.AliasEvent) and isinstance(self.anchors.get(event.anchor), yaml.CollectionNode):
+                self._aliases += 1
+                if self._aliases > MAX_ALIASES:
+                    raise _BoundError(f"line {line}: more than {MAX_ALIASES} aliases; write the values out")
+            self._depth += 1
+            if self._depth > MAX_DEPTH:
+                raise _BoundError(f"line {line}: nested more than {MAX_DEPTH} deep")
+            try:
+                return super().compose_node(parent, index)
+            finally:
+                self._depth -= 1
+
+    return Composer
+
+
+class _Reader:
+    """Turns nodes into values, each node once."""
+
+    def __init__(self) -> None:
+        import yaml
+
+        self._known: dict[int, Value] = {}
+        self._open: set[int] = set()
+        self._scalars = yaml.constructor.SafeConstructor()
+        self._mapping, self._sequence = yaml.MappingNode, yaml.SequenceNode
+
+    def read(self, node: Any) -> Value:
+        """Return the value of a node."""
+        found = self._known.get(id(node))
+        if found is None:
+            if id(node) in self._open:
+                line = node.start_mark.line + 1
+                raise _BoundError(f"line {line}: a value contains itself; write it out")
+            self._open.add(id(node))
+            found = self._known[id(node)] = self._read(node)
+            self._open.discard(id(node))
+        return found
+
+    def _read(self, node: Any) -> Value:
+        line = node.start_mark.line + 1
+        if isinstance(node, self._mapping):
+            return self._read_mapping(node, line)
+        if isinstance(node, self._sequence):
+            _check_tag(node, "seq")
+            return Value(line, [self.read(one) for one in node.value])
+        return Value(line, self._scalars.construct_object(node))
+
+    def _read_mapping(self, node: Any, line: int) -> Value:
+        _check_tag(node, "map")
+        merged: dict[str, Value] = {}
+        own: dict[str, Value] = {}
+        odd_keys = False
+        for key, value in node.value:
+            if key.tag == _MERGE:
+                # The first of several mappings goes before the others, and all keys of the node before theirs.
+                merged = {**self._merged(value), **merged}
+                continue
+            name = self.read(key).data
+            if isinstance(name, str):
+                own[name] = self.read(value)
+            else:
+                odd_keys = True
+        return Value(line, {**merged, **own}, odd_keys)
+
+    def _merged(self, node: Any) -> dict[str, Value]:
+        several = node.value if isinstance(node, self._sequence) else [node]
+        found: dict[str, Value] = {}
+        for one in several:
+            data = self.read(one).data
+            if not isinstance(data, dict):
+                raise _BoundError(f"line {one.start_mark.line + 1}: << needs a mapping; correct the line")
+            found = {**data, **found}
+        return found
+
+
+def _check_tag(node: Any, kind: str) -> None:
+    if node.tag != f"tag:yaml.org,2002:{kind}":
+        raise _BoundError(f"line {node.start_mark.line + 1}: this is no YAML that can be read; leave the tag out")
