@@ -224,13 +224,25 @@ async def test_this_machine_can_be_looked_at(tmp_path: Path) -> None:
 
 def test_files_with_secrets_of_brokers_on_this_machine(tmp_path: Path) -> None:
     file = tmp_path / "plain_acl.yml"
-    file.touch()
+    file.write_text("accounts:\n- accessKey: reader\n  secretKey: 12345678\n")
     file.chmod(0o640)
+    settings = tmp_path / "broker.conf"
+    settings.write_text("brokerName=broker-a\n# initAuthenticationUser={}\ninitAuthenticationUser=\n")
     config = {"brokerConfigPath": str(tmp_path / "broker.conf")}
     here = BrokerSeen(BrokerStatus("c", "broker-a", 0, "127.0.0.1:10911"), config)
     elsewhere = BrokerSeen(BrokerStatus("c", "broker-b", 0, "192.0.2.1:10911"), config)
     assert [(one.path, one.mode) for one in see_secret_files([here])] == [(str(file), 0o640)]
     assert see_secret_files([elsewhere]) == []
+    settings.write_text('initAuthenticationUser={"username":"root","password":"12345678"}\n')
+    assert str(settings) in {one.path for one in see_secret_files([here])}
+
+
+@pytest.mark.parametrize("text", ["", "accounts: []\n", "globalWhiteRemoteAddresses:\n- 10.0.0.*\n# secretKey: none\n"])
+def test_a_file_without_a_secret_is_no_finding(tmp_path: Path, text: str) -> None:
+    (tmp_path / "plain_acl.yml").write_text(text)
+    (tmp_path / "users.json").write_text('{"version":1,"users":[],"acls":[]}')
+    config = {"brokerConfigPath": str(tmp_path / "broker.conf")}
+    assert see_secret_files([BrokerSeen(BrokerStatus("c", "broker-a", 0, "127.0.0.1:10911"), config)]) == []
 
 
 # --- Spark

@@ -22,12 +22,25 @@ from tianzhou.doctor.looks import container
 from tianzhou.doctor.looks.container import text
 from tianzhou.doctor.looks.interpreter import optimised
 from tianzhou.doctor.observations import BrokerSeen, HostSeen, SecretFileSeen
+from tianzhou.setting_files import decoded
 
 _TIMEX_BYTES: Final = 512
 """More than the kernel's `struct timex`."""
 _TIME_ERROR: Final = 5
 _SYNCS: Final = 9
 _PAGE: Final = 4096
+_MAX_SECRET_FILE_BYTES: Final = 1 << 20
+"""Bytes of a file that are searched for a secret."""
+_SECRET: Final = re.compile(
+    r"""(?mx)
+    ^\s*(?:initAuthenticationUser|innerClientAuthenticationCredentials|tls\.(?:server|client)\.keyPassword)
+    [ \t]*[=:][ \t]*\S
+    | ^\s*socksProxyConfig[ \t]*[=:].*"password"\s*:\s*"[^"]
+    | ^[^\#\n]*\bsecretKey["']?\s*:[ \t]*[^\s\#]
+    | "password"\s*:\s*"[^"]
+    """
+)
+"""A secret in a file of settings, of accounts (plain_acl.yml) or of users (users.json)."""
 
 
 def see_host(store: Path | None = None, root: Path = Path("/")) -> HostSeen:
@@ -161,7 +174,7 @@ def _mount(root: Path, store: Path | None) -> tuple[str, frozenset[str], Path | 
 def see_secret_files(brokers: Iterable[BrokerSeen]) -> list[SecretFileSeen]:
     """Files with secrets of those brokers that run on this machine, and who may read them.
 
-    What a broker elsewhere names is nobody's business here.
+    A file counts only when a secret was seen in it. Files that brokers on other machines name are not read.
     """
     found: dict[str, SecretFileSeen] = {}
     for broker in brokers:
@@ -169,10 +182,23 @@ def see_secret_files(brokers: Iterable[BrokerSeen]) -> list[SecretFileSeen]:
             continue
         for path in _secrets_of(broker):
             try:
-                found[str(path)] = SecretFileSeen(str(path), stat.S_IMODE(path.stat().st_mode))
+                mode = stat.S_IMODE(path.stat().st_mode)
+                if _has_secret(path):
+                    found[str(path)] = SecretFileSeen(str(path), mode)
             except OSError:
                 continue
     return list(found.values())
+
+
+def _has_secret(path: Path) -> bool:
+    """Whether a file of settings, accounts or users has a secret in it.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        text = decoded(file.read(_MAX_SECRET_FILE_BYTES))
+    return _SECRET.search(text) is not None
 
 
 def _secrets_of(broker: BrokerSeen) -> list[Path]:
