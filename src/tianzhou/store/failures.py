@@ -9,7 +9,7 @@ from typing import Final
 from tianzhou.shortages import words
 from tianzhou.store.files.maps import QueueMaps
 from tianzhou.store.flags import RunningFlag, RunningFlags
-from tianzhou.store.log.flush import WORK
+from tianzhou.store.log.flush import WORK, why_refused
 from tianzhou.store.settings import StoreSettings
 from tianzhou.supervision import Supervisor
 
@@ -42,10 +42,8 @@ class StoreFailures:
 
     def flush_failed(self, error: Exception) -> None:
         """The disk refused the commit log, which only a restart can make good."""
-        text = (
-            f"the disk of {self._root} refused the commit log ({error}); the store only reads: "
-            "repair the disk, then restart the broker"
-        )
+        cause, remedy = why_refused(error)
+        text = f"store {self._root}: {cause}; the store only reads: {remedy}, then restart the broker"
         self._flags.put_up(RunningFlag.NOT_WRITABLE, text)
         logger.critical("%s", text)
         self._supervisor.failed(WORK, error, "nothing more is stored until a restart")

@@ -105,8 +105,7 @@ class MessageStore:
         self.supervisor = Supervisor("store", self.clock, troubles)
         self.report = OpeningReport()
         self.flags = RunningFlags("the store is not open")
-        self.unclean = ""
-        self._opened = False
+        self._opened, self.unclean = False, ""
         self._folder = StoreFolder(settings.root)
         self._checkpoint = Checkpoint(settings.root / "checkpoint")
         kind = FramedLog if settings.enable_d_leger_commit_log else CommitLog
@@ -118,6 +117,7 @@ class MessageStore:
         self.failures = failures = StoreFailures(settings, self.flags, self.supervisor, maps)
         self._dispatcher = Dispatcher(index, failures.dispatch_failed, failures.dispatch_recovered)
         self._flusher = LogFlusher(log, settings, self.clock, self._log_flushed, failures.flush_failed, self.supervisor)
+        self._flusher.watch(self._folder.is_there)
         self.flushed: Watermark = self._flusher.flushed
         self.durability = durability = Durability(settings, self.flushed)
         self.copy = LogCopy(settings, log, queues, self._dispatcher, self._flusher)

@@ -88,6 +88,16 @@ class StoreFolder:
         self._fd = fd
         _held.add(root)
 
+    def is_there(self) -> bool:
+        """Whether the folder's path still leads to the folder that was locked; also true while none is."""
+        if self._fd < 0:
+            return True
+        try:
+            there, held = os.stat(self.root / "lock"), os.fstat(self._fd)  # noqa: PTH116 - quicker
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return (there.st_dev, there.st_ino) == (held.st_dev, held.st_ino)
+
     def lock_directories(self, written: Sequence[Path], read: Sequence[Path] = ()) -> None:
         """Take the directories of the log, which may lie elsewhere and be named by another store, too.
 

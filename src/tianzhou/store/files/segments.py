@@ -44,6 +44,7 @@ class Segment:
 
     Attributes:
         device: number of the disk that has the file; -1 while it is not known.
+        inode: number of the file on that disk, once it is mapped.
         hollow: whether reading in the map what was never written takes space, which may be lacking: known once it is
             mapped. `read` and `written` mind it.
         named: whether the disk has its name for all that is known; otherwise the next `sync` sees to it.
@@ -51,8 +52,8 @@ class Segment:
     """
 
     __slots__ = (
-        "_address", "_advice", "_map", "_view", "device", "flushed", "hollow", "maps", "named", "path", "size", "start",
-        "writer",
+        "_address", "_advice", "_map", "_view", "device", "flushed", "hollow", "inode", "maps", "named", "path",
+        "size", "start", "writer",
     )  # fmt: skip
 
     def __init__(self, path: Path, start: int, size: int, maps: QueueMaps | None = None) -> None:
@@ -67,6 +68,7 @@ class Segment:
         self._address = 0
         self._advice = mmap.MADV_NORMAL
         self.device = -1
+        self.inode = -1
         self.hollow = False
         self.named = True
 
@@ -123,7 +125,8 @@ class Segment:
     def _map_file(self, fd: int) -> None:
         maps = self.maps
         memory = pages.map_file(fd, self.size) if maps is None else maps.map_file(fd, self.size)
-        self.device = os.fstat(fd).st_dev
+        status = os.fstat(fd)
+        self.device, self.inode = status.st_dev, status.st_ino
         self.hollow = pages.takes_space_when_read(fd, self.device)
         self._map, self._view = memory, memoryview(memory).toreadonly()
         self._address = pages.address_of(memory)

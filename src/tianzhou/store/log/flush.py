@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 from typing import Final
@@ -44,6 +47,55 @@ def not_asked(error: BaseException) -> bool:
     clean, so that "no space left" would turn into a success when asked again.
     """
     return isinstance(error, DiskNotAsked) or (not isinstance(error, OSError) and passes(error))
+
+
+class FolderLostError(OSError):
+    """The log's files cannot be reached by their paths any more: nothing that is written there would be found again."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            errno.ENOENT,
+            f"{path} is no longer the file that the broker writes to: the folder {path.parent} was removed, moved or "
+            "replaced while the broker ran",
+        )
+
+
+def is_reachable(segment: Segment) -> bool:
+    """Whether a segment's path leads to the file that is mapped; also true while none is.
+
+    A folder that was removed, moved or replaced leaves the map usable, but no start finds what is written there.
+    """
+    device, inode = segment.device, segment.inode
+    if device < 0:
+        return True
+    try:
+        there = os.stat(segment.path)  # noqa: PTH116 - quicker
+        found = (there.st_dev, there.st_ino) == (device, inode)
+    except (FileNotFoundError, NotADirectoryError):
+        found = False
+    return found or segment.device < 0  # closed meanwhile, as the end of a log that was cut
+
+
+def check_reachable(ranges: Ranges) -> None:
+    """See to it that segments which were synced can be found again by their paths.
+
+    Raises:
+        FolderLostError: one cannot.
+    """
+    for segment, _, _ in ranges:
+        if not is_reachable(segment):
+            raise FolderLostError(segment.path)
+
+
+def why_refused(error: Exception) -> tuple[str, str]:
+    """Return why the commit log is no longer written, and the remedy, in words.
+
+    Args:
+        error: what a flush raised.
+    """
+    if isinstance(error, FolderLostError):
+        return str(error.strerror), "put the folder back"
+    return f"the disk refused the commit log ({error})", "repair the disk"
 
 
 def sync_ranges(ranges: Ranges) -> None:
@@ -183,11 +235,31 @@ class LogFlusher:
         self._on_failure = on_failure
         self._wanted = asyncio.Event()
         self._thread = SyncThread()
+        self._is_folder_there: Callable[[], bool] = lambda: True
         self._cut_to = _UNCUT
         self.flushed = Watermark(0)
         self.last_timestamp = 0
         self.failed = False
         self.times = Histogram(BOUNDS_S)
+
+    def watch(self, is_folder_there: Callable[[], bool]) -> None:
+        """Refuse flushes once the store's folder has lost its path.
+
+        Args:
+            is_folder_there: whether it still has it; called on the loop after each flush. On the thread that flushes,
+                each system call would wait for the interpreter of a busy loop.
+        """
+        self._is_folder_there = is_folder_there
+
+    def _check_paths(self, ranges: Ranges) -> None:
+        """See to it that the next start finds flushed records.
+
+        Raises:
+            FolderLostError: it would not.
+        """
+        check_reachable(ranges)
+        if not self._is_folder_there():
+            raise FolderLostError(self._settings.root / "lock")
 
     def request(self) -> None:
         """Ask for a flush soon."""
@@ -233,6 +305,7 @@ class LogFlusher:
         began = self._clock.monotonic()
         try:
             await self._thread.sync(ranges)
+            self._check_paths(ranges)
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing is known to be on the disk
             if not not_asked(error):
                 self.fail(error)
@@ -261,7 +334,9 @@ class LogFlusher:
             return
         for trial in range(1, LAST_TRIALS + 1):
             try:
-                sync_ranges(log_ranges(self._log, self.flushed.value, end))
+                ranges = log_ranges(self._log, self.flushed.value, end)
+                sync_ranges(ranges)
+                self._check_paths(ranges)
             except Exception as error:  # noqa: BLE001 - whatever it is, nothing is known to be on the disk
                 if not not_asked(error):
                     self.fail(error)
@@ -283,10 +358,11 @@ class LogFlusher:
         if self.failed:
             return
         self.failed = True
+        cause, remedy = why_refused(error)
         self.flushed.fail(
             StoreError(
-                f"the disk refused the commit log from offset {self.flushed.value} on ({error}); nothing after it is "
-                "acknowledged and the store only reads: repair the disk, then restart the broker"
+                f"{cause}; nothing from offset {self.flushed.value} of the commit log on is acknowledged and the store "
+                f"only reads: {remedy}, then restart the broker"
             )
         )
         self._on_failure(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import shutil
 import threading
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from tianzhou.store.files import directories
 from tianzhou.store.files.segments import Segment
 from tianzhou.store.flags import RunningFlag
 from tianzhou.store.log import commitlog as commitlog_module
+from tianzhou.store.log.flush import is_reachable
 from waiting import until_async
 
 small = partial(small_store, mapped_file_size_commit_log=1 << 20, mapped_file_size_consume_queue=4000)
@@ -132,6 +134,47 @@ async def test_a_failing_disk_ends_acknowledgements_and_puts_but_not_reads(
         assert not store.writable
     assert "refused the commit log" in caplog.text
     assert (tmp_path / "abort").exists()  # the next start reads the log again
+
+
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+@pytest.mark.parametrize("how", ["removed", "moved", "replaced", "segment removed", "lock removed"])
+async def test_nothing_is_acknowledged_in_a_folder_that_has_lost_its_path(
+    tmp_path: Path, how: str, flush: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    home = tmp_path / "home"
+    async with small(home, flush_disk_type=flush, flush_interval_commit_log=5) as store:
+        first = store.append(message(1))
+        await store.secure(first.end_offset)
+        match how:
+            case "removed":
+                shutil.rmtree(home)
+            case "moved":
+                home.rename(tmp_path / "elsewhere")
+            case "replaced":
+                home.rename(tmp_path / "elsewhere")
+                shutil.copytree(tmp_path / "elsewhere", home)
+            case "segment removed":
+                next((home / "commitlog").iterdir()).unlink()
+            case _:
+                (home / "lock").unlink()
+        second = store.append(message(2))
+        assert second.status is PutStatus.PUT_OK, "nobody has looked yet"
+        with pytest.raises(StoreError, match=r"was removed, moved or replaced.*put the folder back"):
+            await store.secure(second.end_offset)
+        assert store.flushed.value == first.end_offset
+        refused = store.append(message(3))
+        assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
+        assert str(home) in refused.remark
+    assert "put the folder back, then restart the broker" in caplog.text
+
+
+def test_a_segment_that_was_cut_off_while_it_was_flushed_is_not_missed(tmp_path: Path) -> None:
+    segment = Segment.create(tmp_path / "00000000000000004096", 4096, 4096)
+    assert is_reachable(segment)
+    segment.path.unlink()
+    assert not is_reachable(segment)
+    segment.close()
+    assert is_reachable(segment), "nobody writes there any more"
 
 
 class RefusesOnce:
