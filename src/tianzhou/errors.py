@@ -343,6 +343,10 @@ class StoreUnreadable(StoreError):
     """The directory holds something that is no store this version can open; the text says which file and why."""
 
 
+class StateLost(StoreUnreadable):
+    """A state file and the version before it are both damaged; the text says which files and why."""
+
+
 class FilterSyntaxError(TianzhouError):
     """A filter expression cannot be parsed.
 

@@ -68,6 +68,31 @@ def make_folders(path: Path) -> None:
             raise
 
 
+def make_synced_folders(path: Path) -> None:
+    """Make a folder and those above it that are not there; the disk has their names on return.
+
+    Raises:
+        OSError: one cannot be made, or the disk refused.
+    """
+    missing = [one for one in (path, *path.parents) if not one.exists()]
+    make_folders(path)
+    for one in missing:
+        sync_folder(one.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Bring the names of the files in a folder to the disk: a new file is lost with its name.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def write_file(path: Path, text: bytes) -> None:
     """Write a file of its own permissions; as `Path.write_bytes`.
 

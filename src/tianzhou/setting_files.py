@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from tianzhou.damaged_files import blank
 from tianzhou.errors import ConfigError
 from tianzhou.file_modes import OWN_ONLY, make_folders, replace_file
 from tianzhou.settings import format_properties, parse_properties
@@ -45,11 +46,19 @@ def read_settings(path: Path) -> SavedSettings:
         ConfigError: it cannot be read.
     """
     try:
-        text = decoded(path.read_bytes())
+        data = path.read_bytes()
     except FileNotFoundError:
         return SavedSettings({}, frozenset())
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}; make it readable") from error
+    backup = path.with_name(path.name + ".bak")
+    if (problem := blank(data)) and (b"\0" in data or (backup.exists() and backup.stat().st_size)):
+        # The server writes every key, so it never writes such a file.
+        raise ConfigError(
+            f"{path} is damaged: {problem}; copy {backup.name} to {path.name} to use the version before its last "
+            "change, or delete both to begin with default settings"
+        )
+    text = decoded(data)
     lines = [line for line in text.splitlines() if line.startswith(_CHANGED)]
     changed = frozenset(lines[0].removeprefix(_CHANGED).split()) if lines else None
     return SavedSettings(parse_properties(text, source=str(path)), changed)

@@ -96,3 +96,20 @@ def test_a_planted_link_is_not_followed(tmp_path: Path) -> None:
     write_settings(file, {"a": "1"}, [])
     assert elsewhere.read_text() == "precious"
     assert read_settings(file).values == {"a": "1"}
+
+
+def test_a_damaged_file_is_not_taken_for_default_settings(tmp_path: Path) -> None:
+    file = tmp_path / "broker.properties"
+    file.write_bytes(b"")
+    assert read_settings(file).values == {}, "an operator may have made an empty file"
+    file.write_bytes(bytes(40))
+    with pytest.raises(
+        ConfigError, match=r"broker\.properties is damaged: .*40 NUL bytes.*copy broker\.properties\.bak"
+    ):
+        read_settings(file)
+    file.unlink()
+    write_settings(file, {"brokerName": "a"}, ["brokerName"])
+    write_settings(file, {"brokerName": "b"}, ["brokerName"])
+    file.write_bytes(b"")
+    with pytest.raises(ConfigError, match=r"broker\.properties is damaged: the file is empty"):
+        read_settings(file)

@@ -131,7 +131,7 @@ def from_file(text: bytes) -> UserTable:
     table = UserTable()
     unbounded = Bounds(_Unbounded())
     for what, values, take in (
-        ("users", found.get("users", []), _take_user),
+        ("users", found.get("users"), _take_user),
         ("acls", found.get("acls", []), _take_acl),
     ):
         changes: dict[str, Any] = {}

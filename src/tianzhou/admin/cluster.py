@@ -121,6 +121,16 @@ class BrokerStatus:
             return []
 
     @property
+    def rebuilt_state(self) -> str:
+        """State files that it had lost when it started, joined by commas; empty when its tables are whole."""
+        return self.runtime.get("rebuiltState", "")
+
+    @property
+    def damaged_state_files(self) -> str:
+        """Damaged state files that it keeps, joined by commas; empty without any."""
+        return self.runtime.get("damagedStateFiles", "")
+
+    @property
     def disk_ratio(self) -> float:
         """How full the disk of its log is, 0 to 1; negative when unknown."""
         try:

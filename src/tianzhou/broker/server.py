@@ -61,7 +61,7 @@ from tianzhou.broker.services import Services
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.staging.staging_publisher import StagingPublisher
 from tianzhou.broker.state import Tables, make_tables
-from tianzhou.broker.state_files import StateFiles
+from tianzhou.broker.state_files import StateFiles, stored_queues
 from tianzhou.broker.stats.channels import Channels
 from tianzhou.broker.stats.stats import BrokerStats
 from tianzhou.broker.tables.topics import follow_queue_types
@@ -261,7 +261,7 @@ class Broker:
         self._store.open()
         self._stack.push_async_callback(self._store.close)
         self._files = StateFiles(self._tables, self.store_settings.root / "config", clock, self._supervisor)
-        self._files.load()
+        self._files.load(stored_queues(self._store))
         self._stack.callback(self._files.close)
         self._stack.callback(self._write_metrics)
         await self._store.start()

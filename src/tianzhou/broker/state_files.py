@@ -1,5 +1,8 @@
 """State files: the tables as RocketMQ's JSON files below `config` (store.md §15).
 
+A damaged file gives way to the version before it. When that one is damaged too, the broker does not start, unless an
+operator accepts the loss (docs/adr/0028).
+
 Tables are encoded on the loop, large ones a few entries per turn, and written by a thread, as each write waits for the
 disk. Files are written one by one, and a failed write is tried again: the others do not wait for it. An entry that
 cannot be encoded is left out, and logged.
@@ -8,20 +11,40 @@ cannot be encoded is left out, and logged.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from tianzhou.broker.rebuilt_note import write_note
+from tianzhou.broker.rebuilt_state import (
+    DELAYS,
+    FILTERS,
+    GROUPS,
+    LIGHT_OFFSETS,
+    OFFSETS,
+    TABLES,
+    TOPICS,
+    RebuiltState,
+    StoredQueues,
+    rebuilt_groups,
+    rebuilt_offsets,
+    rebuilt_topics,
+    shape_problem,
+)
 from tianzhou.broker.state import Tables
+from tianzhou.broker.state_inventory import StateInventory
 from tianzhou.broker.tables.topic_json_cache import TopicJsonCache
-from tianzhou.clock import Clock
-from tianzhou.errors import StoreError, StoreUnreadable
+from tianzhou.clock import Clock, SystemClock
+from tianzhou.damaged_files import ACCEPT_OPTION, end_acceptance, is_lost_state_accepted
+from tianzhou.errors import ProtocolError, StateLost, StoreError
 from tianzhou.escaping import shown
 from tianzhou.shortages import words
 from tianzhou.slices import each_in_turns
-from tianzhou.store.files.config_file import JsonFile
+from tianzhou.store.files.config_file import JsonFile, Source
+from tianzhou.store.store import MessageStore
 from tianzhou.supervision import Supervisor
 from tianzhou.troubles import reason
 from tianzhou.watermark import Watermark
@@ -31,6 +54,7 @@ from tianzhou.wire.json_dialect import dumps, dumps_pretty
 from tianzhou.wire.json_pieces import pretty_entries, pretty_pieces, pretty_table
 
 RETRY_S = 1.0
+PUT_BACK = "; put back a copy of the file"
 
 _log = logging.getLogger(__name__)
 
@@ -101,15 +125,23 @@ class StateFiles:
 
     Attributes:
         unwritten: what was lost at the stop, in words; empty when nothing was.
+        older: state files whose content is older than the last write: the version before was read, or the table was
+            rebuilt.
     """
 
     def __init__(
         self, tables: Tables, folder: Path, clock: Clock | None = None, supervisor: Supervisor | None = None
     ) -> None:
         self._tables = tables
+        self._folder = folder
+        self._clock = clock or SystemClock()
+        self.older: list[str] = []
+        self._inventory = StateInventory(folder)
+        self._lock = folder.parent / "lock"
+        self._in_store = self._lock.exists()
         self._supervisor = supervisor or Supervisor("broker", clock)
         self.unwritten: list[str] = []
-        ordinary, light = JsonFile(folder / "consumerOffset.json"), JsonFile(folder / "lmqConsumerOffset.json")
+        ordinary, light = JsonFile(folder / OFFSETS), JsonFile(folder / LIGHT_OFFSETS)
         # RocketMQ has another file with enableLmq. Groups keep their offsets when it is turned on or off.
         offsets, self._other_offsets = (light, ordinary) if tables.offsets.light else (ordinary, light)
         self._topic_json = TopicJsonCache(lambda topic: pretty_entries({topic.topic_name: TOPIC_CONFIG.encode(topic)}))
@@ -117,11 +149,11 @@ class StateFiles:
         def pretty(file: JsonFile, value: Callable[[], Mapping[str, Any]]) -> StateFile:
             return StateFile(file, lambda: pretty_pieces(value()), value)
 
-        self._topics = StateFile(JsonFile(folder / "topics.json"), self._topics_pieces, None)
-        self._groups = pretty(JsonFile(folder / "subscriptionGroup.json"), self._groups_json)
+        self._topics = StateFile(JsonFile(folder / TOPICS), self._topics_pieces, None)
+        self._groups = pretty(JsonFile(folder / GROUPS), self._groups_json)
         self._offsets = pretty(offsets, tables.offsets.to_json)
-        self._delays = pretty(JsonFile(folder / "delayOffset.json"), tables.delays.to_file)
-        self._filters = pretty(JsonFile(folder / "consumerFilter.json"), tables.filters.to_json)
+        self._delays = pretty(JsonFile(folder / DELAYS), tables.delays.to_file)
+        self._filters = pretty(JsonFile(folder / FILTERS), tables.filters.to_json)
         self._metrics = StateFile(
             JsonFile(folder / "transactionMetrics"), lambda: iter([dumps(tables.transaction_metrics.to_json())]), None
         )
@@ -132,33 +164,122 @@ class StateFiles:
         self._requested = Watermark()
         self._thread = ThreadPoolExecutor(1, "tianzhou-tables")
 
-    def load(self) -> None:
+    def load(self, stored: StoredQueues | None = None) -> None:
         """Fill the tables from the files, and from now on write topics and groups whenever they change.
 
+        A damaged file gives way to its predecessor. A table whose file and predecessor are both damaged is lost. Lost
+        tables are rebuilt only where an operator has accepted the loss (`accept_lost_state`).
+
+        Args:
+            stored: queues of the store; None to rebuild no table.
+
         Raises:
-            StoreUnreadable: a file and the copy of its version before can both not be read, or are not what they
-                should be.
+            StateLost: tables are lost, and no operator has accepted that.
+            StoreUnreadable: a file is there that this process may not read.
         """
+        lost: dict[JsonFile, str] = {}
         for file, take in (
             (self._topics, self._take_topics),
             (self._groups, self._take_groups),
             (self._delays, self._tables.delays.load),
             (self._filters, self._tables.filters.load),
         ):
-            file.file.load(take, put_aside=True)
-        if self._offsets.file.load(self._tables.offsets.load, put_aside=True) is None:
-            self._other_offsets.load(self._tables.offsets.load, put_aside=True)
+            self._load_one(file.file, take, lost)
+        offsets, load_offsets = self._offsets.file, self._tables.offsets.load
+        if not self._load_one(offsets, load_offsets, lost) and offsets not in lost:
+            self._load_one(self._other_offsets, load_offsets, lost)
+        self._note_missing(lost)
         self._load_metrics()
+        accepted = is_lost_state_accepted(self._folder)
+        if lost and not accepted:
+            raise StateLost(_refusal(self._folder, lost.values()))
+        if stored is not None:
+            self._rebuild(lost, stored, accepted=accepted)
+            end_acceptance(self._folder)
+        for one in self._files:
+            if one.file.source is Source.BACKUP:
+                self._request(one)
         self._tables.topics.listeners.append(lambda _: self._request(self._topics))
         self._tables.groups.listeners.append(lambda: self._request(self._groups))
+
+    def _load_one(self, file: JsonFile, take: Callable[[dict[Any, Any]], object], lost: dict[JsonFile, str]) -> bool:
+        """Fill a table from its file; return whether there was a file that can be read."""
+
+        def take_whole(value: dict[Any, Any]) -> None:
+            if problem := shape_problem(file.path.name, value):
+                raise ProtocolError(problem)
+            take(value)
+
+        try:
+            found = file.load(take_whole, put_aside=True)
+        except StateLost as error:
+            lost[file] = str(error).removesuffix(PUT_BACK)
+            return False
+        if file.source is Source.BACKUP:
+            self.older.append(file.path.name)
+        return found is not None
+
+    def _note_missing(self, lost: dict[JsonFile, str]) -> None:
+        """Add the files that this folder had before, and that are gone."""
+        self._inventory.load()
+        offsets = self._offsets.file if self._offsets.file.path.name in self._inventory else self._other_offsets
+        for file in (*(one.file for one in self._files if one is not self._offsets), offsets):
+            if file.source is Source.NOTHING and file not in lost and file.path.name in self._inventory:
+                lost[file] = f"{file.path} and {file.backup_path.name}: there are no such files, and there were before"
+
+    def _rebuild(self, lost: Mapping[JsonFile, str], stored: StoredQueues, *, accepted: bool) -> None:
+        """Rebuild lost tables from the log, note that on the disk, and write the tables."""
+        root, tables, now_ms = self._folder.parent, self._tables, self._clock.now_ms()
+        reasons = {file.path.name: why for file, why in lost.items()}
+        if stored.is_empty:
+            for file, why in lost.items():
+                aside = ", ".join(path.name for path in file.put_both_aside()) or "not there"
+                _log.error("%s; the store is empty, so the table begins anew; the damaged files are %s", why, aside)
+            return
+        absent = self._topics.file.source is Source.NOTHING and not stored.follows
+        if absent and TOPICS not in reasons and stored.unknown_topics(tables.topics):
+            reasons[TOPICS] = "there is no such file, and the store has queues"
+        if not reasons:
+            if accepted:
+                _log.warning("%s: no state file is lost; %s had no effect", self._folder, ACCEPT_OPTION)
+            return
+        state = self._rebuilt(reasons, stored, now_ms)
+        write_note(root, state, now_ms)
+        for line in state.lines():
+            _log.error("%s", line)
+        for file in lost:
+            file.put_both_aside()
+        for one in self._files:
+            if one.file.path.name in reasons:
+                self._write_text(one.file, b"".join(one.pieces()))
+        self.older += reasons
+
+    def _rebuilt(self, reasons: Mapping[str, str], stored: StoredQueues, now_ms: int) -> RebuiltState:
+        tables, offsets = self._tables, {OFFSETS, LIGHT_OFFSETS} & reasons.keys()
+        topics = rebuilt_topics(stored, tables.topics, tables.settings.default_topic_queue_nums)
+        if TOPICS not in reasons:
+            topics = []
+        tables.topics.put_all(topics, now_ms, bounded=False)
+        groups = []
+        if GROUPS in reasons:
+            of_offsets = {key.partition("@")[2] for key in tables.offsets.keys()}  # noqa: SIM118 - no mapping
+            groups = rebuilt_groups(stored, sorted(of_offsets), tables.groups.all().keys())
+            tables.groups.put_all(groups, now_ms, bounded=False)
+        positions: dict[str, dict[int, int]] = {}
+        for group, topic, queue_id, offset in rebuilt_offsets(stored) if offsets else ():
+            tables.offsets.commit(group, topic, queue_id, offset, now_ms, bounded=False)
+            positions.setdefault(f"{topic}@{group}", {})[queue_id] = offset
+        counts = {topic.topic_name: topic.read_queue_nums for topic in topics}
+        return RebuiltState(reasons, counts, tuple(group.group_name for group in groups), positions)
 
     def _load_metrics(self) -> None:
         # Figures only, which are counted again: no reason not to start.
         try:
             value = self._metrics.file.load(self._tables.transaction_metrics.load, put_aside=True)
             self._has_metrics = value is not None
-        except StoreUnreadable as error:
+        except StateLost as error:
             self._has_metrics = True
+            self._metrics.file.put_both_aside()
             _log.warning("%s; its counts start again", error)
 
     def write_metrics(self, now_ms: int) -> None:
@@ -218,7 +339,7 @@ class StateFiles:
         file.due = False
         try:
             text = await self._text(file)
-            await asyncio.get_running_loop().run_in_executor(self._thread, file.file.write, text)
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._write_text, file.file, text)
         except Exception as error:  # noqa: BLE001 - the other files have to be written all the same
             file.due = True
             file.tried(
@@ -244,6 +365,19 @@ class StateFiles:
             )
         else:
             self._supervisor.well(file.name)
+
+    def _write_text(self, file: JsonFile, text: bytes) -> None:
+        """Write a file; never into a new folder in the place of a store that was removed meanwhile.
+
+        Raises:
+            OSError: the disk refused, or the store's folder was removed.
+        """
+        if self._in_store and not self._lock.exists():
+            why = "the store's folder was removed while the broker ran"
+            raise FileNotFoundError(errno.ENOENT, why, str(self._lock))
+        file.write(text)
+        if file.path.name in TABLES:
+            self._inventory.note(file.path.name)
 
     async def _text(self, file: StateFile) -> bytes:
         try:
@@ -273,7 +407,7 @@ class StateFiles:
                     if file.value is None:
                         raise
                     text = _salvaged(file)
-                file.file.write(text)
+                self._write_text(file.file, text)
             except Exception as error:  # noqa: BLE001 - the other files have to be written all the same
                 _log.error("%s could not be written at the stop: %s", file.file.path, words(error))
                 self.unwritten.append(f"{file.file.path} could not be written ({reason(error)})")
@@ -309,6 +443,27 @@ class StateFiles:
         return SUBSCRIPTION_GROUP_TABLE.encode(
             SubscriptionGroupTable(dict(groups.all()), groups.version, groups.forbidden)
         )
+
+
+def stored_queues(store: MessageStore) -> StoredQueues:
+    """Return the queues of a store that was opened.
+
+    Args:
+        store: the store.
+    """
+    queues = {
+        topic: {queue_id: store.min_offset(topic, queue_id) for queue_id in store.queues(topic)}
+        for topic in store.topics()
+    }
+    return StoredQueues(store.end_offset, queues, store.queue_kinds.batch_topics, store.settings.may_follow)
+
+
+def _refusal(folder: Path, problems: Iterable[str]) -> str:
+    return (
+        f"state files of the store {folder.parent} cannot be read: {'; '.join(problems)}; put back a copy of each "
+        f"file, or start once with {ACCEPT_OPTION}: the broker then rebuilds from the log what it can, lists it, "
+        "and keeps the damaged files under other names"
+    )
 
 
 def _salvaged(file: StateFile) -> bytes:

@@ -21,6 +21,7 @@ from tianzhou.cli.conf_files import (
 from tianzhou.cli.output import Output, OutputOption, print_json, print_line, print_note
 from tianzhou.cli.process import BEGAN
 from tianzhou.cli.reachability import check_address
+from tianzhou.cli.serving.lost_state import accept_in, state_folders
 from tianzhou.cli.serving.server_logs import LogFormat, LogFormatOption, LogLevelOption, ServerLogs, set_up_logs
 from tianzhou.cli.serving.server_settings import broker_settings, serve_values
 from tianzhou.cli.serving.slave_changes import changed_slave
@@ -66,6 +67,10 @@ class TlsMode(StrEnum):
 ConfOption = Annotated[Path | None, typer.Option("-c", metavar="FILE", help="RocketMQ's configuration file.")]
 PrintAllOption = Annotated[bool, typer.Option("-p", help="Print every setting and exit.")]
 PrintImportantOption = Annotated[bool, typer.Option("-m", help="Print the important settings and exit.")]
+AcceptLostStateOption = Annotated[
+    bool,
+    typer.Option("--accept-lost-state", help="Start once without state files that cannot be read; list what is lost."),
+]
 
 
 def serve(
@@ -105,6 +110,7 @@ def serve(
     console_port: Annotated[
         int | None, typer.Option(metavar="PORT", help="The console's port, 0 for any free one; implies --console.")
     ] = None,
+    accept_lost_state: AcceptLostStateOption = False,
     log_format: LogFormatOption = LogFormat.text,
     log_level: LogLevelOption = None,
     output: OutputOption = Output.text,
@@ -138,6 +144,8 @@ def serve(
     tls_settings = load_tls(tls_values, source="--tls-config" if tls_config else str(config or "--set"), faults=faults)
     faults.check()
     folder = data.expanduser()
+    if accept_lost_state:
+        accept_in(state_folders(folder))
     members = _members(replicas, brokers, folder)
     count = members or broker_count(brokers, count_in(folder), _cores())
     if with_profile(values).get("durability", "").strip() and not members:
@@ -285,6 +293,7 @@ def _serve_several(
 def namesrv(
     config: ConfOption = None,
     port: Annotated[int | None, typer.Option("--port", help="Listen port, instead of the file's.")] = None,
+    accept_lost_state: AcceptLostStateOption = False,
     print_all: PrintAllOption = False,
     print_important: PrintImportantOption = False,
     log_format: LogFormatOption = LogFormat.text,
@@ -318,6 +327,8 @@ def namesrv(
     if print_all or print_important:
         print_settings([settings, tls], None if print_all else IMPORTANT_OF_NAMESRV, output, IGNORED)
         return
+    if accept_lost_state:
+        accept_in([settings.kv_config_file.parent])
 
     async def start() -> Stop:
         from tianzhou.namesrv.server import NameServer
@@ -347,6 +358,7 @@ def broker(
     allow_cut: Annotated[
         bool, typer.Option("--allow-cut", help="Let a slave whose log differs from its master's cut its log, once.")
     ] = False,
+    accept_lost_state: AcceptLostStateOption = False,
     print_all: PrintAllOption = False,
     print_important: PrintImportantOption = False,
     log_format: LogFormatOption = LogFormat.text,
@@ -371,6 +383,8 @@ def broker(
     if print_all or print_important:
         print_settings([settings, store_settings, tls], None if print_all else IMPORTANT_OF_BROKER, output, IGNORED)
         return
+    if accept_lost_state:
+        accept_in([store_settings.root / "config"])
 
     async def start() -> Stop:
         from tianzhou import _hot

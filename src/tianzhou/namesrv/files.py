@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from tianzhou.damaged_files import is_damage, unreadable
 from tianzhou.errors import ConfigError
-from tianzhou.file_modes import make_folders, replace_file
+from tianzhou.file_modes import make_synced_folders, replace_file, sync_folder
 
 
 def replace_text(path: Path, text: str) -> None:
@@ -18,19 +18,11 @@ def replace_text(path: Path, text: str) -> None:
         ConfigError: it cannot be written; names the file and the reason.
     """
     try:
-        make_folders(path.parent)
+        make_synced_folders(path.parent)
         replace_file(path, text.encode(), backup=path.with_name(path.name + ".bak"))
+        sync_folder(path.parent)
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}; make its directory writable") from error
-
-
-def put_aside(path: Path) -> Path | None:
-    """Rename a damaged file so that no write makes it the backup; its new path, None when that failed."""
-    aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
-    try:
-        return path.rename(aside)
-    except OSError:
-        return None
 
 
 class RewrittenFile:
@@ -71,18 +63,23 @@ class RewrittenFile:
             self._writing = None
 
 
-def candidates(path: Path) -> list[tuple[Path, str]]:
+def candidates(path: Path) -> list[tuple[Path, str | None]]:
     """Paths and texts of the file and its `.bak`, those that exist, in the order to try.
 
+    Returns:
+        Each path with its text; None for a file that the disk cannot read.
+
     Raises:
-        ConfigError: one exists and cannot be read.
+        ConfigError: this process may not read one of them.
     """
-    found = []
+    found: list[tuple[Path, str | None]] = []
     for file in (path, path.with_name(path.name + ".bak")):
         try:
             found.append((file, file.read_text(encoding="utf-8", errors="surrogateescape")))
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise ConfigError(f"cannot read {file}: {error.strerror}; make it readable") from error
+            if not is_damage(error):
+                raise ConfigError(unreadable(file, error)) from error
+            found.append((file, None))
     return found

@@ -9,9 +9,10 @@ from collections.abc import Awaitable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tianzhou.damaged_files import ACCEPT_OPTION, blank, end_acceptance, is_lost_state_accepted, keep_aside
 from tianzhou.errors import ConfigError
 from tianzhou.limits import KV_BYTES, KV_ENTRIES, KV_VALUE, Bounds
-from tianzhou.namesrv.files import RewrittenFile, candidates, put_aside
+from tianzhou.namesrv.files import RewrittenFile, candidates
 
 _log = logging.getLogger(__name__)
 
@@ -35,15 +36,17 @@ class KvConfig:
         """Read the file; when it is damaged or gone, its backup. No file at all is an empty table.
 
         Raises:
-            ConfigError: there is a file and neither it nor its backup can be read.
+            ConfigError: there is a file, and neither it nor its backup can be read; unless an operator has accepted the
+                loss (`accept_lost_state`).
         """
         problems: list[str] = []
-        files = candidates(self._path)
-        for file, text in files:
+        damaged: list[Path] = []
+        for file, text in candidates(self._path):
             try:
                 self._table = _parse(text)
             except (ValueError, RecursionError) as error:
                 problems.append(f"{file}: {error}")
+                damaged.append(file)
                 continue
             self._entries = len(self._table) + sum(map(len, self._table.values()))
             self._size = sum(
@@ -51,16 +54,36 @@ class KvConfig:
                 for namespace, values in self._table.items()
             )
             if file != self._path:
-                aside = put_aside(self._path) if problems else None
+                aside = keep_aside(self._path) if problems else None
                 where = f"; the damaged file is saved as {aside.name}" if aside is not None else ""
                 why = "; ".join(problems) or "no file"
                 _log.error("KV configuration taken from the backup %s (%s)%s", file, why, where)
+            end_acceptance(self._path.parent)
             return
         if problems:
+            self._begin_anew(problems, damaged)
+        end_acceptance(self._path.parent)
+
+    def _begin_anew(self, problems: list[str], damaged: list[Path]) -> None:
+        """Begin with an empty table, if an operator has accepted that.
+
+        Raises:
+            ConfigError: none has.
+        """
+        backup = self._path.with_name(self._path.name + ".bak")
+        problems += [f"{file}: there is no such file" for file in (self._path, backup) if file not in damaged]
+        why = "; ".join(problems)
+        if not is_lost_state_accepted(self._path.parent):
             raise ConfigError(
-                f"KV configuration cannot be read ({'; '.join(problems)}); restore {self._path} or move it away to"
-                " start with an empty one"
+                f"KV configuration cannot be read ({why}); put back a copy of {self._path}, or start once with "
+                f"{ACCEPT_OPTION}: the name server then begins without order topics and other keys, and keeps the "
+                "damaged files under other names"
             )
+        names = ", ".join(aside.name for file in damaged if (aside := keep_aside(file)) is not None)
+        _log.error(
+            "KV configuration is lost and begins empty (%s); the damaged files are %s; set its keys again (order "
+            "topics: ORDER_TOPIC_CONFIG)", why, names,
+        )  # fmt: skip
 
     def get(self, namespace: str, key: str) -> str | None:
         """A value, None when there is none."""
@@ -135,7 +158,11 @@ def _size(*texts: str) -> int:
     return sum(len(json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogatepass")) for text in texts)
 
 
-def _parse(text: str) -> dict[str, dict[str, str]]:
+def _parse(text: str | None) -> dict[str, dict[str, str]]:
+    if text is None:
+        raise ValueError("the disk cannot read it")
+    if problem := blank(text.encode(errors="surrogateescape")):
+        raise ValueError(problem)
     found: Any = json.loads(text)
     table = found.get("configTable") if isinstance(found, dict) else None
     if not isinstance(table, dict) or not all(isinstance(values, dict) for values in table.values()):

@@ -12,6 +12,7 @@ from ill_clusters import Ahead, consume, finding, ill, named, names, report
 
 from tianzhou.admin import Admin
 from tianzhou.broker.handlers import runtime_info
+from tianzhou.damaged_files import accept_lost_state
 from tianzhou.doctor import diagnose
 from tianzhou.doctor.looks.cluster import level_delays_ms
 from tianzhou.errors import BrokerError, TianzhouError
@@ -160,6 +161,25 @@ def test_a_log_with_a_flipped_bit(tmp_path: Path) -> None:
         await cluster.advance(seconds=10)
         found = await finding(cluster, "log-damaged", "broker")
         assert found.evidence == {"damagedLogStretches": 1}
+
+    ill(make, folder=tmp_path)
+
+
+def test_a_broker_that_has_lost_its_topics(tmp_path: Path) -> None:
+    async def make(cluster: AsyncCluster) -> None:
+        await cluster.create_topic("orders", 1)
+        await cluster.send("orders", "a message")
+        one = cluster.brokers["broker-a"]
+        await one.stop()
+        (file,) = tmp_path.rglob("config/topics.json")
+        file.write_bytes(bytes(100))
+        file.with_name("topics.json.bak").unlink(missing_ok=True)
+        accept_lost_state(file.parent)
+        await one.start()
+        lost = await finding(cluster, "state-rebuilt", "broker")
+        assert lost.evidence == {"rebuiltState": "topics.json"}
+        saved = await finding(cluster, "state-file-damaged", "broker")
+        assert str(saved.evidence["damagedStateFiles"]).startswith("topics.json.damaged-")
 
     ill(make, folder=tmp_path)
 

@@ -50,6 +50,8 @@ def broker_seen(
     ("name", "seen"),
     [
         ("log-damaged", broker_seen({"damagedLogStretches": "2", "damagedLogStretchesPutRight": "1"})),
+        ("state-rebuilt", broker_seen({"rebuiltState": "topics.json"})),
+        ("state-file-damaged", broker_seen({"damagedStateFiles": "topics.json.damaged-20260101-000000"})),
         ("slave-missing", broker_seen(config={"brokerRole": "SYNC_MASTER"}, copies=HaStatus())),
         ("slave-not-following", broker_seen(broker_id=1, copies=HaStatus(master=False))),
         (

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from name_server_desk import BROKER, Desk
 
+from tianzhou.damaged_files import accept_lost_state, is_lost_state_accepted
 from tianzhou.errors import ConfigError
 from tianzhou.limits import CONFIG_UPDATE_BYTES
 from tianzhou.model import DataVersion
@@ -215,10 +216,19 @@ async def test_a_damaged_kv_file_falls_back_to_its_backup_and_else_refuses_with_
     (tmp_path / "kvConfig.json").write_text('{"configTable":{"n"')
     async with Desk(tmp_path) as desk:
         assert read_reply(101, await desk.ask(101, namespace="n", key="k")).value == "1"
-    (tmp_path / "kvConfig.json.bak").write_text("[]")
-    with pytest.raises(ConfigError, match=r"kvConfig\.json.*move it away"):
-        async with Desk(tmp_path):
-            pass
+    assert [path.read_text() for path in tmp_path.glob("kvConfig.json.damaged-*")] == ['{"configTable":{"n"']
+    (tmp_path / "kvConfig.json").write_bytes(bytes(30))
+    for backup in ("[]", '{"configTable":null}', ""):
+        (tmp_path / "kvConfig.json.bak").write_text(backup)
+        with pytest.raises(ConfigError, match=r"kvConfig\.json.*kvConfig\.json\.bak.*--accept-lost-state"):
+            async with Desk(tmp_path):
+                pass
+    accept_lost_state(tmp_path)
+    for _ in range(2):
+        async with Desk(tmp_path) as desk:
+            assert (await desk.ask(101, namespace="n", key="k")).code == 22
+    assert len(list(tmp_path.glob("kvConfig.json*.damaged-*"))) == 3
+    assert not is_lost_state_accepted(tmp_path)
 
 
 async def test_order_configuration_goes_to_brokers_and_when_switched_on_into_routes(tmp_path: Path) -> None:

@@ -96,9 +96,10 @@ class DelayLedger:
 
     def load(self, value: dict[str, Any]) -> None:
         """Take over what delayOffset.json holds."""
-        self.version = DATA_VERSION.decode(value.get("dataVersion") or {})
+        version = DATA_VERSION.decode(value.get("dataVersion") or {})
         table = value.get("offsetTable") or {}
         self._offsets = {int(level): int(offset) for level, offset in table.items()}
+        self.version = version
         self._safe = dict(self._offsets)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from tianzhou.broker.handlers.handler import Handler, serves
+from tianzhou.broker.rebuilt_note import NAME, rebuilt_tables
+from tianzhou.errors import BrokerError
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
@@ -31,7 +33,14 @@ class RetentionHandler(Handler):
 
     @serves(RequestCode.CLEAN_UNUSED_TOPIC)
     def clean_topics(self, connection: Connection, command: Command) -> Reply:
-        """Delete the queues of topics that are not in the topic table."""
+        """Delete the queues of topics that are not in the topic table; not while the table was rebuilt from the log."""
+        root = self._store.settings.root
+        if lost := rebuilt_tables(root):
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"no queue is deleted: this broker started after it had lost {lost}, and the topic table may lack "
+                f"topics; create those that are missing, then delete {root / 'config' / NAME} and try again",
+            )
         self._store.delete_other_topics(self._is_used)
         return command.reply(ResponseCode.SUCCESS)
 

@@ -11,6 +11,7 @@ from tianzhou import __version__
 from tianzhou.admin.copy_faults import UNDELIVERABLE, UNDELIVERABLE_REASON, UNDELIVERABLE_TOPICS
 from tianzhou.broker.delays.delay import waiting_room
 from tianzhou.broker.handlers.handler import Handler, serves
+from tianzhou.broker.rebuilt_note import kept_damaged_files, rebuilt_tables
 from tianzhou.broker.services import Services
 from tianzhou.broker.undeliverable.keeper import UndeliverableKeeper
 from tianzhou.errors import BrokerError
@@ -115,6 +116,9 @@ class RuntimeInfoHandler(Handler):
             figures["taskTroubles"] = json.dumps(
                 [{"task": one.name, "why": one.why, "count": one.count, "sinceMs": one.since_ms} for one in present]
             )
+        root = store.settings.root
+        figures |= {"rebuiltState": lost} if (lost := rebuilt_tables(root)) else {}
+        figures |= {"damagedStateFiles": ", ".join(kept)} if (kept := kept_damaged_files(root)) else {}
         delays = self._tables.delays
         for level in delays.levels:
             end = max(store.max_offset(*waiting_room(level)), 0)

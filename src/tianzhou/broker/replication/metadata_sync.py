@@ -23,8 +23,8 @@ from tianzhou.errors import (
     ConnectionLost,
     ProtocolError,
     RemotingError,
+    StateLost,
     StoreError,
-    StoreUnreadable,
     TianzhouError,
 )
 from tianzhou.model import DataVersion, TopicConfig
@@ -125,8 +125,7 @@ class MetadataSync:
         self._offsets_before: dict[str, dict[int, int]] = {}
         self._listed = None if folder is None else JsonFile(folder / LISTED)
         if self._listed is not None:
-            with suppress(StoreUnreadable):  # then no deletion is followed that this start has not seen
-                self._listed.load(self._answers.load)
+            self._load_listed(self._listed)
         self._copying = copying
         self._of_log: set[str] = set()
         self._of_log_over: object | None = None
@@ -134,6 +133,14 @@ class MetadataSync:
         self._refusal = ""
         self._users_refused = False
         self._failing = False
+
+    def _load_listed(self, file: JsonFile) -> None:
+        try:
+            file.load(self._answers.load, put_aside=True)
+        except StateLost as error:
+            # No deletion is followed that this start has not seen: entries stay that the master has deleted meanwhile.
+            _log.error("%s; entries that the master deleted while this slave was away stay", error)
+            file.put_both_aside()
 
     async def run(self, troubles: Troubles) -> None:
         """Follow the master until cancelled.

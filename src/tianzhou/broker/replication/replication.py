@@ -61,7 +61,13 @@ class Duties(Protocol):
 
 
 class AllWritten(Protocol):
-    """The table files of the broker."""
+    """The table files of the broker.
+
+    Attributes:
+        older: names of files whose content is older than what was written last, because a file was damaged.
+    """
+
+    older: list[str]
 
     async def all_written(self) -> None:
         """Return once the files have what changed so far.

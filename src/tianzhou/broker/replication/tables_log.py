@@ -115,6 +115,12 @@ class TablesLog:
     def load(self) -> None:
         """Read the note; to be called before the member takes part in its group."""
         note = self._note_file.read()
+        if self._files.older:
+            # Table files of an earlier version lack changes that the note counts as applied.
+            _log.warning("the group's log is read again from its begin: %s are older than the note", self._files.older)
+            note = TablesNote() if note is None else TablesNote(settings=note.settings, waiting=note.waiting)
+            # Before the table files are written again: they would be as old, and look whole.
+            self._note_file.write(note)
         self.complete = self._has_tables if note is None else note.complete
         if note is not None:
             self._note = note

@@ -5,14 +5,16 @@ The note is written after the table files, so it is never ahead of them. It also
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from tianzhou.errors import StoreUnreadable
+from tianzhou.errors import StateLost
 from tianzhou.store.files.config_file import JsonFile
 
 FILE_NAME: Final = "tablesInLog.json"
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +50,18 @@ class NoteFile:
         self._file = JsonFile(folder / FILE_NAME)
 
     def read(self) -> TablesNote | None:
-        """Return the note, None when there is none that can be read: then the log is read from its begin."""
+        """Return the note, None when there never was one.
+
+        A damaged note gives way to the version before it. When both are damaged, an empty note is returned: the log is
+        read from its begin, and the tables do not count as complete.
+        """
         found: list[TablesNote] = []
         try:
-            self._file.load(lambda value: found.append(_note_of(value)))
-        except StoreUnreadable:
-            return None
+            self._file.load(lambda value: found.append(_note_of(value)), put_aside=True)
+        except StateLost as error:
+            aside = ", ".join(path.name for path in self._file.put_both_aside())
+            _log.error("%s; the tables are read from the group's log; the damaged files are %s", error, aside)
+            return TablesNote()
         return found[-1] if found else None
 
     def write(self, note: TablesNote) -> None:

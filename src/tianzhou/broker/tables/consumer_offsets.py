@@ -449,13 +449,15 @@ class ConsumerOffsets:
 
     def load(self, value: dict[str, Any]) -> None:
         """Take over what consumerOffset.json, or lmqConsumerOffset.json, holds."""
-        self.version = DATA_VERSION.decode(value.get("dataVersion") or {})
-        self._committed = {
+        version = DATA_VERSION.decode(value.get("dataVersion") or {})
+        committed = {
             key: {int(queue): int(offset) for queue, offset in (queues or {}).items()}
             for key, queues in (value.get("offsetTable") or {}).items()
         }
         for key, offset in (value.get("lmqOffsetTable") or {}).items():
-            self._committed.setdefault(key, {})[0] = int(offset)
+            committed.setdefault(key, {})[0] = int(offset)
+        # A file that raises above is damaged, and the version before it is loaded next.
+        self.version, self._committed = version, committed
         self._count()
         self._note_all()
 

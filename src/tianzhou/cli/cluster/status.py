@@ -46,8 +46,9 @@ def status(
     """Show every broker: where it listens, since when it runs, what goes in and out, how full its disk is.
 
     Where brokers have slaves or are a group: who follows whom, in which term, and how far behind. Ends with 1 when a
-    broker does not answer, or says that some of its work fails; and when a group has no leader, a master too few
-    copies, a member or slave follows no further, or two masters have one name: the first lines say which.
+    broker does not answer, says that some of its work fails, or runs with tables rebuilt from its log; and when a group
+    has no leader, a master too few copies, a member or slave follows no further, or two masters have one name: the
+    first lines say which.
 
     Example: tianzhou status -n 127.0.0.1:9876
     """
@@ -94,7 +95,15 @@ def show(name_servers: list[str], brokers: list[BrokerStatus], output: Output) -
                 f"{one.broker_name}: {shown(trouble.task)} fails since {local_time(trouble.since_ms)}, "
                 f"{trouble.count} times in a row: {shown(trouble.why)}"
             )
-    return not (silent or ill or faults)
+    for one in brokers:
+        if one.rebuilt_state:
+            print_note(
+                f"{one.broker_name}: it had lost {shown(one.rebuilt_state)}, and rebuilt its tables from the log; "
+                "complete them, then delete config/rebuiltState.json in its store"
+            )
+        if one.damaged_state_files:
+            print_note(f"{one.broker_name}: damaged state files are kept: {shown(one.damaged_state_files)}")
+    return not (silent or ill or faults or any(one.rebuilt_state for one in brokers))
 
 
 def tone_of(one: BrokerStatus) -> Tone | None:
@@ -172,6 +181,8 @@ def document(one: BrokerStatus) -> dict[str, object]:
             for each in one.copies.ha_connection_info
         ],
         "error": one.error,
+        "rebuilt_state": one.rebuilt_state or None,
+        "damaged_state_files": one.damaged_state_files or None,
         "troubles": [
             {"task": trouble.task, "why": trouble.why, "count": trouble.count, "since_ms": trouble.since_ms}
             for trouble in one.troubles

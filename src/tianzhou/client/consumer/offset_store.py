@@ -15,15 +15,15 @@ from tianzhou.client.consumer.options import ConsumerOptions
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.namespaces.namespaces import wrap
 from tianzhou.client.namespaces.request_names import offsets_inside, offsets_outside
+from tianzhou.damaged_files import blank, is_damage, keep_aside, unreadable
 from tianzhou.errors import BrokerError, ClientError, ProtocolError, TianzhouError
-from tianzhou.file_modes import make_folders, write_file
+from tianzhou.file_modes import make_synced_folders, replace_file, sync_folder
 from tianzhou.model import ConsumeFromWhere, MessageQueue, names
 from tianzhou.wire.bodies.offsets import OFFSET_TABLE
+from tianzhou.wire.json_dialect import loads
 
 _log = logging.getLogger(__name__)
 
-TORN = ".torn"
-"""What the name of a file that holds no offsets ends with."""
 OFFSET_DIR_ENV = "ROCKETMQ_CLIENT_LOCALOFFSETSTOREDIR"
 
 
@@ -179,49 +179,49 @@ class LocalOffsets:
         self.path = Path(root) / client_id / group / "offsets.json"
         self._namespace = namespace
         self._offsets: dict[MessageQueue, int] = {}
+        self._writing = asyncio.Lock()
 
     async def load(self) -> None:
-        """Read the file, or its backup where it is not there or torn; a torn one is put aside.
+        """Read the file, or its backup where the file is missing or damaged; a damaged file is kept aside.
 
         Without either the member begins as a new one, where its `consume_from_where` says.
 
         Raises:
-            ClientError: a file is there that this user may not read.
+            ClientError: a file is damaged and no backup can be read; or this user may not read a file.
         """
-        for candidate in (self.path, self.path.with_suffix(".json.bak")):
+        problems = []
+        for candidate in (self.path, self._backup):
             try:
                 text = candidate.read_bytes()
+                if problem := blank(text):
+                    raise ProtocolError(problem)
+                self._offsets = offsets_inside(self._namespace, _table(text))
             except FileNotFoundError:
                 continue
             except OSError as error:
-                raise ClientError(
-                    f"local offsets {candidate} cannot be read ({error.strerror}); let this user read the file, or "
-                    "name another folder (local_offset_dir)"
-                ) from error
-            try:
-                if not text.strip(b"\0 \t\r\n"):  # what a power failure leaves, and no table without queues
-                    raise ProtocolError("it is empty")
-                self._offsets = offsets_inside(self._namespace, OFFSET_TABLE.loads(text))
+                if not is_damage(error):
+                    raise ClientError(f"local offsets: {unreadable(candidate, error)}") from error
+                problems.append(f"{candidate}: {error.strerror}")
             except TianzhouError as error:
-                self._put_aside(candidate, error)
+                problems.append(f"{candidate}: {error}")
             else:
+                if problems:
+                    aside = keep_aside(self.path)
+                    _log.error(
+                        "local offsets: %s; the version before it, %s, is used%s", "; ".join(problems), candidate.name,
+                        "" if aside is None else f"; the damaged file is saved as {aside.name}",
+                    )  # fmt: skip
                 return
+        if problems:
+            missing = [f"{one}: there is no such file" for one in (self.path, self._backup) if not one.exists()]
+            raise ClientError(
+                f"local offsets of this member cannot be read: {'; '.join([*problems, *missing])}; put back a copy of "
+                f"{self.path}, or move both files away: the member then begins as a new one (consume_from_where)"
+            )
 
-    def _put_aside(self, torn: Path, error: TianzhouError) -> None:
-        """Have a file that holds no offsets out of the way, so that it never takes the place of the backup."""
-        aside = torn.with_name(torn.name + TORN)
-        try:
-            torn.replace(aside)
-        except OSError as failure:
-            _log.warning("local offsets %s cannot be put aside: %s", torn, failure)
-            return
-        _log.error(
-            "local offsets %s are damaged (%s); the file is %s now; a backup is used, or the member begins as a new"
-            " one",
-            torn,
-            error,
-            aside,
-        )
+    @property
+    def _backup(self) -> Path:
+        return self.path.with_suffix(".json.bak")
 
     async def read(self, queue: MessageQueue) -> int | None:
         """See `OffsetStore.read`."""
@@ -231,14 +231,28 @@ class LocalOffsets:
         """See `OffsetStore.persist`; queues not given keep their offsets."""
         self._offsets.update(offsets)
         body = OFFSET_TABLE.dumps(offsets_outside(self._namespace, self._offsets))
-        try:
-            make_folders(self.path.parent)
-            fresh = self.path.with_suffix(".json.new")
-            write_file(fresh, body)
-            if self.path.exists():
-                self.path.replace(self.path.with_suffix(".json.bak"))
-            fresh.replace(self.path)
-        except OSError as error:
-            _log.warning("local offsets could not be written to %s: %s", self.path, error)
-            return set()
+        async with self._writing:
+            try:
+                await asyncio.to_thread(self._write, body)
+            except OSError as error:
+                _log.warning("local offsets could not be written to %s: %s", self.path, error)
+                return set()
         return set(offsets)
+
+    def _write(self, body: bytes) -> None:
+        """Replace the file; the disk has it on return, so that no power failure leaves an empty file.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        make_synced_folders(self.path.parent)
+        replace_file(self.path, body, backup=self._backup)
+        sync_folder(self.path.parent)
+
+
+def _table(text: bytes) -> dict[MessageQueue, int]:
+    found = loads(text)
+    table = found.get("offsetTable", found.get("messageQueueTable")) if isinstance(found, dict) else found
+    if not isinstance(table, dict):
+        raise ProtocolError(f"offsetTable is {'null' if table is None else f'a {type(table).__name__}'}, not an object")
+    return OFFSET_TABLE.loads(text)

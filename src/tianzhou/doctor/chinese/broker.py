@@ -49,6 +49,14 @@ TEXTS: Final = {
         "{broker} 的日志有 {count} 段损坏尚未修复：其中的消息无法提供。",
         "如果其他节点有副本，会自动取回；否则：tianzhou store check 和 tianzhou store repair",
     ),
+    "state-rebuilt": (
+        "{broker} 启动时已丢失 {files}：它从日志重建了能重建的部分，并且不会删除其表中没有的主题的队列。",
+        "对照其存储中的 config/rebuiltState.json，补建缺少的主题、消费组和位点，再删除该文件：docs/howto/troubles.md",
+    ),
+    "state-file-damaged": (
+        "{broker} 发现状态文件损坏，并保存为 {files}；它读取了各文件的前一版本，或重建了相应的表。",
+        "检查其磁盘，查看这些文件中还有什么，然后删除它们：docs/howto/troubles.md",
+    ),
     "slave-missing": (
         "{broker} 是 SYNC_MASTER，但与其同步的从节点太少：生产者会收到 SLAVE_NOT_AVAILABLE。",
         "启动其从节点，或不再要求同步：brokerRole=ASYNC_MASTER。",

@@ -92,6 +92,21 @@ LOG_DAMAGED = Illness(
     "The log of {broker} has {count} damaged stretches that are not put right: their messages are not served.",
     "With a copy elsewhere they are fetched by themselves; else: tianzhou store check and tianzhou store repair",
 )
+STATE_REBUILT = Illness(
+    "state-rebuilt",
+    Severity.error,
+    "{broker} had lost {files} when it started: it rebuilt from its log what it could, and deletes no queue of a topic "
+    "that its table lacks.",
+    "Compare topics, groups and offsets with config/rebuiltState.json in its store, create what is missing, then "
+    "delete that file: docs/howto/troubles.md",
+)
+STATE_DAMAGED = Illness(
+    "state-file-damaged",
+    Severity.warning,
+    "{broker} has found damaged state files and keeps them as {files}; it read the version before each, or rebuilt the "
+    "table.",
+    "Check its disk, see what the files still hold, then delete them: docs/howto/troubles.md",
+)
 SLAVE_MISSING = Illness(
     "slave-missing",
     Severity.error,
@@ -181,9 +196,9 @@ DELAYED_LATE = Illness(
 
 ILLNESSES: Final = (
     NAME_SERVER_SILENT, NAME_SERVERS_DISAGREE, NO_BROKER, SILENT, WITHOUT_MASTER, WITHOUT_LEADER, ADDRESS_ONLY_LOCAL,
-    WORK_FAILS, DISK_FULL, DISK_NEARLY_FULL, LOG_DAMAGED, SLAVE_MISSING, SLAVE_STANDS, SLAVE_BEHIND, CLOCK_OFF,
-    NOT_WRITABLE, NOT_READABLE, WAITS_TO_START, BUSY, PAGE_CACHE_BUSY, SENDS_FAILED, SENDS_SLOW, LIMITS_REACHED,
-    HALF_PILE_UP, DELAYED_LATE,
+    WORK_FAILS, DISK_FULL, DISK_NEARLY_FULL, LOG_DAMAGED, STATE_REBUILT, STATE_DAMAGED, SLAVE_MISSING,
+    SLAVE_STANDS, SLAVE_BEHIND, CLOCK_OFF, NOT_WRITABLE, NOT_READABLE, WAITS_TO_START, BUSY, PAGE_CACHE_BUSY,
+    SENDS_FAILED, SENDS_SLOW, LIMITS_REACHED, HALF_PILE_UP, DELAYED_LATE,
 )  # fmt: skip
 
 
@@ -275,6 +290,10 @@ def of_broker(broker: BrokerSeen, now_ms: int) -> Iterator[Finding]:
     damaged = broker.figure("damagedLogStretches") - broker.figure("damagedLogStretchesPutRight")
     if damaged > 0:
         yield LOG_DAMAGED.found(broker.subject, {"damagedLogStretches": damaged}, count=round(damaged), **who)
+    if files := broker.status.rebuilt_state:
+        yield STATE_REBUILT.found(broker.subject, {"rebuiltState": files}, files=files, **who)
+    if files := broker.status.damaged_state_files:
+        yield STATE_DAMAGED.found(broker.subject, {"damagedStateFiles": files}, files=files, **who)
     yield from _copies(broker)
     if broker.clock_ahead_ms is not None and abs(broker.clock_ahead_ms) > CLOCK_MS:
         ahead = duration(abs(broker.clock_ahead_ms))

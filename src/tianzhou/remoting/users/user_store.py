@@ -15,9 +15,10 @@ from tianzhou.access.settings import AuthSettings
 from tianzhou.access.user_rules import Needs, UserRules
 from tianzhou.access.user_table import UserTable, differing, from_file, to_file
 from tianzhou.access.users import User, UserType
+from tianzhou.damaged_files import blank, unreadable
 from tianzhou.errors import BrokerError, ConfigError, ProtocolError, TianzhouError
 from tianzhou.escaping import shown
-from tianzhou.file_modes import OWN_ONLY, make_folders, replace_file
+from tianzhou.file_modes import OWN_ONLY, make_synced_folders, replace_file, sync_folder
 from tianzhou.limits import ACCESS_BYTES, Bounds
 from tianzhou.wire.bodies.access import UserInfo
 from tianzhou.wire.codes import ResponseCode
@@ -221,11 +222,13 @@ def load(path: Path) -> UserTable:
             return UserTable()
         raise ConfigError(f"{path} is gone, {_remedy(path)}") from None
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}; make it readable") from None
+        raise ConfigError(unreadable(path, error)) from None
     if len(text) > 2 * ACCESS_BYTES.default:
         raise ConfigError(f"{path} is longer than {2 * ACCESS_BYTES.default} bytes; {_remedy(path)}")
     if mode:
         _log.warning("%s has passwords, and other users of this machine may open it; chmod 600 it", path)
+    if problem := blank(text):
+        raise ConfigError(f"{path}: {problem}; {_remedy(path)}")
     try:
         return from_file(text)
     except ProtocolError as error:
@@ -241,13 +244,9 @@ def store(path: Path, table: UserTable) -> None:
     """
     text = to_file(table)
     try:
-        make_folders(path.parent)
+        make_synced_folders(path.parent)
         replace_file(path, text, mode=OWN_ONLY, backup=path.with_name(path.name + ".bak"))
-        fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        sync_folder(path.parent)
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}; users and policies stay as they were") from error
 

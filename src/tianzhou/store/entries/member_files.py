@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from tianzhou.errors import ConfigError, StoreUnreadable
-from tianzhou.file_modes import make_folders, replace_file
+from tianzhou.file_modes import make_synced_folders, replace_file
 from tianzhou.setting_files import decoded
 from tianzhou.settings import format_properties, parse_properties
 from tianzhou.store.files.directories import sync_directory
@@ -41,6 +41,13 @@ class TermFile:
             StoreUnreadable: it does not say so: a member that forgets its vote could give it twice.
         """
         values = _read(self.path)
+        missing = next((key for key in ("currTerm", "voteLeader") if key not in values), "")
+        if missing and self.path.exists():
+            raise StoreUnreadable(
+                f"{self.path} is damaged: no {missing} is in it, and a member without it could vote twice; write "
+                f"currTerm=N and voteLeader= into it, N being the highest term that the other members' files "
+                f"{self.path.name} have, or move the member's store folder away: the member then copies the group's log"
+            )
         try:
             return int(values.get("currTerm", "0")), values.get("voteLeader") or None
         except ValueError:
@@ -55,7 +62,7 @@ class TermFile:
         Raises:
             OSError: the disk refused; nothing may be said that relies on them.
         """
-        make_folders(self.path.parent)
+        make_synced_folders(self.path.parent)
         replace_file(self.path, format_properties({"currTerm": str(term), "voteLeader": voted_for or ""}).encode())
         sync_directory(self.path.parent)
 
@@ -177,7 +184,7 @@ class ImpairedNote:
             OSError: the disk refused.
         """
         if loss.lost:
-            make_folders(self._path.parent)
+            make_synced_folders(self._path.parent)
             replace_file(self._path, json.dumps(asdict(loss)).encode() + b"\n")
         elif self._path.exists():
             self._path.unlink()
@@ -239,7 +246,7 @@ class GroupFile:
         """
         more = {"halted": halted, "joining": joining, "alone": alone}
         note = {"group": self._group, "id": group_id} | {name: value for name, value in more.items() if value}
-        make_folders(self.path.parent)
+        make_synced_folders(self.path.parent)
         replace_file(self.path, json.dumps(note).encode() + b"\n")
         sync_directory(self.path.parent)
         self.group_id, self.halted, self.joining, self.alone = group_id, halted, joining, alone

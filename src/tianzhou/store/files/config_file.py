@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
+from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 
-from tianzhou.errors import ProtocolError, StoreUnreadable
+from tianzhou.damaged_files import blank, is_damage, keep_aside, unreadable
+from tianzhou.errors import ProtocolError, StateLost, StoreUnreadable
 from tianzhou.file_modes import replace_file
 from tianzhou.store.files.directories import make_directory, sync_directory
 from tianzhou.troubles import reason
 from tianzhou.wire.json_dialect import dumps_pretty, loads
 
 logger = logging.getLogger(__name__)
+
+NO_FILE = "there is no such file"
+
+
+class Source(Enum):
+    """What `JsonFile.load` has read."""
+
+    NOTHING = auto()
+    FILE = auto()
+    BACKUP = auto()
 
 
 class JsonFile:
@@ -24,13 +35,18 @@ class JsonFile:
 
     Args:
         path: the file.
+
+    Attributes:
+        source: what the last `load` has read.
     """
 
-    __slots__ = ("_text", "path")
+    __slots__ = ("_damaged", "_text", "path", "source")
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.source = Source.NOTHING
         self._text: bytes | None = None
+        self._damaged = False
 
     @property
     def backup_path(self) -> Path:
@@ -40,60 +56,66 @@ class JsonFile:
     def load(
         self, take: Callable[[dict[Any, Any]], object] | None = None, *, put_aside: bool = False, silent: bool = False
     ) -> Any:
-        """What the file says; what its predecessor says when it is absent, empty or unreadable; else None.
+        """Return the file's content; that of its predecessor when the file is absent or damaged; else None.
+
+        A file is damaged when it is empty, holds NUL bytes, cannot be read as JSON, or is refused by `take`.
 
         Args:
-            take: given what was read, which has to be an object; whatever it raises, the file is unreadable.
-            put_aside: whether a file that is unreadable, where its predecessor is not, is saved under another name:
-                otherwise the next write would put it in its predecessor's place.
-            silent: whether somebody else says that the predecessor is used.
+            take: given the content, which has to be an object; whatever it raises, the file is damaged.
+            put_aside: whether a damaged file is kept under another name when its predecessor is read: otherwise the
+                next write would put it in its predecessor's place.
+            silent: whether the caller logs by itself that the predecessor is read.
 
         Raises:
-            StoreUnreadable: there is text, but neither file can be read as JSON, or taken.
+            StateLost: at least one of both is there, and neither can be read or taken.
+            StoreUnreadable: the process may not read one of them; nothing is known to be damaged.
         """
-        problems = []
+        problems: list[str] = []
+        present = False
         for path in (self.path, self.backup_path):
             try:
-                text = path.read_bytes()
+                value, text = _read(path, take)
             except FileNotFoundError:
+                problems.append(f"{path}: {NO_FILE}")
                 continue
-            except OSError as error:
-                problems.append(f"{path}: {error.strerror}")
-                continue
-            if not text.strip(b" \t\r\n\0"):
-                continue
-            try:
-                value = loads(text)
-                if take is not None:
-                    _take(value, take)
             except ProtocolError as error:
+                present = True
                 problems.append(f"{path}: {error}")
-                continue
-            except RecursionError:
-                problems.append(f"{path}: nested too deeply")
+                self._damaged |= path == self.path
                 continue
             if path == self.path:
                 self._text = text
-            elif problems and not silent:
-                aside = self._put_aside() if put_aside else None
-                where = f"; the damaged file is saved as {aside.name}" if aside is not None else ""
-                logger.error("%s; the version before it, %s, is used%s", "; ".join(problems), path.name, where)
+                self.source = Source.FILE
+            else:
+                self.source = Source.BACKUP
+                if not silent:
+                    self._report(problems, put_aside=put_aside)
             return value
-        if problems:
-            raise StoreUnreadable(
-                "; ".join(problems) + "; put back a copy of the file, or move both away to begin with defaults"
-            )
+        if present:
+            raise StateLost("; ".join(problems) + "; put back a copy of the file")
         return None
 
-    def _put_aside(self) -> Path | None:
-        """Give the file another name; None when that cannot be."""
-        aside = damaged_name(self.path)
-        try:
-            self.path.rename(aside)
-        except OSError as error:
-            logger.warning("%s cannot be saved as %s: %s", self.path, aside.name, error.strerror)
-            return None
+    def _report(self, problems: list[str], *, put_aside: bool) -> None:
+        where = ""
+        if self._damaged and put_aside:
+            aside = self.put_aside()
+            where = f"; the damaged file is saved as {aside.name}" if aside is not None else ""
+        logger.error("%s; the version before it, %s, is used%s", "; ".join(problems), self.backup_path.name, where)
+
+    def put_aside(self) -> Path | None:
+        """Give the damaged file another name; return it, None when that cannot be done."""
+        aside = keep_aside(self.path)
+        if aside is None:
+            logger.warning("%s is damaged and cannot be renamed; the next write replaces it", self.path)
+        else:
+            self._damaged = False
         return aside
+
+    def put_both_aside(self) -> list[Path]:
+        """Give the damaged file and its damaged predecessor other names; return them."""
+        found = [keep_aside(self.path), keep_aside(self.backup_path)]
+        self._damaged = self.path.exists()
+        return [path for path in found if path is not None]
 
     def persist(self, value: Any) -> None:
         """Write `value`; the present text becomes the predecessor. Nothing is done when the text is the same.
@@ -121,18 +143,40 @@ class JsonFile:
             previous = self.path.read_bytes()
         except FileNotFoundError:
             previous = b""
-        if previous:
+        if previous and not self._damaged:
             replace_file(self.backup_path, previous)
         replace_file(self.path, text)
         # Whoever was answered that a topic exists finds it again after a loss of power: a file is lost with its name.
         sync_directory(self.path.parent)
         self._text = text
+        self._damaged = False
 
 
-def damaged_name(path: Path) -> Path:
-    """Where a damaged file is saved: beside its place, with the time in its name."""
-    moment = time.strftime("%Y%m%d-%H%M%S")
-    return path.with_name(f"{path.name}.damaged-{moment}")
+def _read(path: Path, take: Callable[[dict[Any, Any]], object] | None) -> tuple[Any, bytes]:
+    """Return content and text of a file.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ProtocolError: the file is damaged.
+        StoreUnreadable: the process may not read it.
+    """
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if is_damage(error):
+            raise ProtocolError(f"the disk cannot read it ({error.strerror})") from error
+        raise StoreUnreadable(unreadable(path, error)) from error
+    if problem := blank(text):
+        raise ProtocolError(problem)
+    try:
+        value = loads(text)
+    except RecursionError:
+        raise ProtocolError("nested too deeply") from None
+    if take is not None:
+        _take(value, take)
+    return value, text
 
 
 def _take(value: Any, take: Callable[[dict[Any, Any]], object]) -> None:

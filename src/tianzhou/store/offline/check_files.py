@@ -6,13 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from tianzhou.errors import ProtocolError, StoreUnreadable
+from tianzhou.errors import StoreUnreadable
 from tianzhou.model import names
 from tianzhou.store.files.checkpoint import Checkpoint
-from tianzhou.store.files.config_file import JsonFile
+from tianzhou.store.files.config_file import JsonFile, Source
 from tianzhou.store.offline.check_report import CheckReport, Kind, WrongOffset
 from tianzhou.store.startup.proved_note import StoreNote, read_note
-from tianzhou.wire.json_dialect import loads
 
 MaxOffset = Callable[[str, int], int | None]
 _SLACK_MS: Final = 1000
@@ -27,17 +26,13 @@ def read_json(path: Path, report: CheckReport | None = None) -> dict[str, Any]:
     """
     file = JsonFile(path)
     try:
-        value = file.load()
-        if report is not None and path.exists() and path.stat().st_size:
-            loads(path.read_bytes())
+        value = file.load(silent=True)
     except StoreUnreadable as error:
         if report is not None:
             report.add(Kind.CONFIG, str(error))
         return {}
-    except ProtocolError as error:
-        assert report is not None
-        report.add(Kind.CONFIG, f"{path} cannot be read ({error}); its predecessor {file.backup_path.name} is used")
-        return value if isinstance(value, dict) else {}
+    if report is not None and file.source is Source.BACKUP:
+        report.add(Kind.CONFIG, f"{path} cannot be read; its predecessor {file.backup_path.name} is used")
     return value if isinstance(value, dict) else {}
 
 

@@ -160,6 +160,31 @@ async def test_an_older_folder_of_tables_is_brought_up_to_date(tmp_path: Path) -
         assert again.tables.offsets.committed("G", "a", 0) == 25
 
 
+@pytest.mark.parametrize("name", ["topics.json", "consumerOffset.json", "tablesInLog.json"])
+async def test_a_damaged_table_file_costs_no_change_of_the_log(tmp_path: Path, name: str) -> None:
+    """Its `.bak` is older than the note of the tables, which is on the disk as it should be."""
+    async with member(tmp_path) as one:
+        await one.lead(1)
+        await one.create("a", "b")
+        one.tables.offsets.commit("G", "a", 0, 5, 1)
+        await one.log.publish()
+        await one.write_note()
+        older = {path.name: path.read_bytes() for path in (tmp_path / "config").iterdir()}
+        one.tables.topics.delete(["b"], 1)
+        await one.create("c")
+        one.tables.offsets.commit("G", "a", 0, 25, 1)
+        await one.log.publish()
+        await one.write_note()
+    (tmp_path / "config" / name).write_bytes(bytes(50))
+    (tmp_path / "config" / f"{name}.bak").write_bytes(older[name])
+    for _ in range(2):
+        async with member(tmp_path) as again:
+            assert again.topics() == {"a", "c"}
+            assert again.tables.offsets.committed("G", "a", 0) == 25
+    (aside,) = (tmp_path / "config").glob(f"{name}.damaged-*")
+    assert aside.read_bytes() == bytes(50)
+
+
 async def test_a_snapshot_deletes_what_the_leader_has_not(tmp_path: Path) -> None:
     async with member(tmp_path / "leader") as leader, member(tmp_path / "late") as late:
         late.tables.topics.put(TopicConfig("deleted long ago"), 1)

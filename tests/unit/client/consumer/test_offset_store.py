@@ -48,26 +48,33 @@ def test_a_damaged_file_is_replaced_by_its_backup(tmp_path):
     assert run(again.load(), again.read(A)) == [None, 5]
 
 
-def test_torn_files_are_put_aside_with_words_and_the_member_goes_on(tmp_path, caplog):
+@pytest.mark.parametrize(
+    "damage", [b"", bytes(80), b'{"offsetTab', b'{"offsetTable":null}', b'{"offsetTable":[]}', b"[]"]
+)
+def test_a_damaged_file_is_kept_and_without_a_backup_the_member_does_not_start(tmp_path, caplog, damage):
     store = LocalOffsets(tmp_path, "c", "G")
     run(store.persist({A: 5}), store.persist({A: 6}))
-    store.path.write_bytes(b"")  # as a power failure leaves it
+    store.path.write_bytes(damage)
     again = LocalOffsets(tmp_path, "c", "G")
     assert run(again.load(), again.read(A), again.persist({A: 8})) == [None, 5, {A}]
-    assert f"local offsets {store.path} are damaged" in caplog.text
-    assert store.path.with_name("offsets.json.torn").read_bytes() == b""
-    store.path.write_bytes(b'{"offsetTab')
+    assert "the version before it, offsets.json.bak, is used" in caplog.text
+    (aside,) = store.path.parent.glob("offsets.json.damaged-*")
+    assert aside.read_bytes() == damage
+    assert run(again.load(), again.read(A)) == [None, 8]
+    store.path.write_bytes(damage)
     store.path.with_suffix(".json.bak").write_bytes(b"[")
     new = LocalOffsets(tmp_path, "c", "G")
-    assert run(new.load(), new.read(A), new.persist({A: 9})) == [None, None, {A}]
-    assert run(again.load(), again.read(A)) == [None, 9]
-    assert store.path.with_name("offsets.json.bak.torn").read_bytes() == b"["
+    with pytest.raises(ClientError, match=r"offsets\.json: .*offsets\.json\.bak: .*move both files away"):
+        run(new.load())
+    for file in (store.path, store.path.with_suffix(".json.bak")):
+        file.rename(file.with_suffix(".old"))
+    assert run(new.load(), new.read(A)) == [None, None]
 
 
 def test_a_file_that_may_not_be_read_is_an_error(tmp_path):
     store = LocalOffsets(tmp_path, "c", "G")
     store.path.mkdir(parents=True)
-    with pytest.raises(ClientError, match=r"offsets.json cannot be read \(Is a directory\).*local_offset_dir"):
+    with pytest.raises(ClientError, match=r"offsets\.json cannot be read: Is a directory"):
         run(store.load())
 
 

@@ -169,11 +169,32 @@ def test_a_file_that_is_no_outbox_any_more_is_named_with_what_to_do(tmp_path) ->
     for data in (b"\xff" * 4096 + whole[4096:], whole[:8192] + b"\xff" * 4096 + whole[12288:]):
         path.write_bytes(data)
         with pytest.raises(
-            ConfigError, match=r"outbox\.db is damaged .*move the files outbox\.db\* out of the folder and start again"
+            ConfigError, match=r"outbox\.db is damaged .*move all files out of the folder and start again"
         ):
             OutboxFile(tmp_path, 1_000_000)
-    path.unlink()
+    for file in tmp_path.iterdir():
+        file.unlink()
     OutboxFile(tmp_path, 1_000_000).close()
+
+
+@pytest.mark.parametrize("harm", ["empty", "NUL bytes", "cut", "gone"])
+def test_a_file_that_has_lost_its_messages_is_no_new_outbox(tmp_path, harm: str) -> None:
+    OutboxFile(tmp_path, 1_000_000).close()
+    file = OutboxFile(tmp_path, 1_000_000)
+    file.append(payloads(0, 1_000))
+    file.close()
+    path = tmp_path / "outbox.db"
+    match harm:
+        case "empty":
+            path.write_bytes(b"")
+        case "NUL bytes":
+            path.write_bytes(bytes(path.stat().st_size))
+        case "cut":
+            path.write_bytes(path.read_bytes()[:8192])
+        case _:
+            path.unlink()
+    with pytest.raises(ConfigError, match=r"outbox\.db is damaged.*move all files out of the folder"):
+        OutboxFile(tmp_path, 1_000_000)
 
 
 def frame(payload: bytes) -> bytes:

@@ -26,6 +26,15 @@ def test_a_term_that_cannot_be_read_is_not_term_0(tmp_path: Path) -> None:
         TermFile(tmp_path).read()
 
 
+@pytest.mark.parametrize("text", ["", "\0\0\0\0", "currTerm=7\n", "currTerm=7\n\0\0\0", "voteLeader=n1\n"])
+def test_a_damaged_term_file_is_refused_because_a_vote_could_be_given_twice(tmp_path: Path, text: str) -> None:
+    (tmp_path / "currterm").write_text(text)
+    with pytest.raises(
+        StoreUnreadable, match=r"currterm is damaged: no (currTerm|voteLeader) is in it.*write currTerm=N"
+    ):
+        TermFile(tmp_path).read()
+
+
 @pytest.mark.parametrize("text", ["", "endIndex=\ncommittedIndex=x\n", "\0\0\0\0"])
 def test_a_checkpoint_that_says_nothing(tmp_path: Path, text: str) -> None:
     (tmp_path / "checkpoint").write_text(text)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from tianzhou.client.producer.outbox.segment_files import read_segments
 from tianzhou.errors import ClientError, ConfigError, OutboxFull
-from tianzhou.file_modes import MODES, make_folders
+from tianzhou.file_modes import MODES, make_folders, sync_folder
 
 _log = logging.getLogger(__name__)
 
@@ -29,6 +29,9 @@ OVERHEAD_BYTES = 8
 """Bytes that a message counts beside its payload."""
 MOST_FRAMES = 256
 SPACE_WORTH_FREEING_BYTES = 1024 * 1024
+_MADE = b"made\n"
+"""Content of the lock file once the disk has the database."""
+_REMEDY = "move all files out of the folder and start again with an empty outbox"
 _TABLE = "CREATE TABLE IF NOT EXISTS waiting(id INTEGER PRIMARY KEY, crc INTEGER NOT NULL, payload BLOB NOT NULL)"
 
 
@@ -67,11 +70,20 @@ class OutboxFile:
                 guard = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODES.files)
                 held.callback(os.close, guard)
                 fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                made = os.pread(guard, len(_MADE), 0) == _MADE
+                if made and not (self._path.exists() and self._path.stat().st_size):
+                    state = "empty" if self._path.exists() else "gone"
+                    raise ConfigError(
+                        f"outbox {self._path} is damaged: the file is {state}, and messages may have waited in it; "
+                        f"put back a copy of it, or {_REMEDY}"
+                    )
                 # SQLite would make it, and the files beside it, readable for everybody whom the umask lets.
                 os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODES.files))
                 self._database = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
                 held.callback(self._database.close)
-                self._prepare()
+                self._prepare(made=made)
+                if not made:
+                    self._mark_made(guard)
             except BlockingIOError as error:
                 raise ConfigError(f"outbox {folder} is in use by another producer; give each its own folder") from error
             except (OSError, sqlite3.OperationalError) as error:
@@ -84,14 +96,28 @@ class OutboxFile:
             self._take_over_segments()
             self._held = held.pop_all()
 
-    def _prepare(self) -> None:
+    def _prepare(self, *, made: bool) -> None:
         self._database.execute("PRAGMA journal_mode=WAL")
         ((problem,),) = self._database.execute("PRAGMA quick_check(1)")
         if problem != "ok":
             raise sqlite3.DatabaseError(" ".join(problem.split()))
+        if made and not list(self._database.execute("SELECT 1 FROM sqlite_master WHERE name = 'waiting'")):
+            raise sqlite3.DatabaseError("its table of messages is gone")
         self._database.execute(_TABLE)
         ((count, size),) = self._database.execute("SELECT COUNT(*), TOTAL(LENGTH(payload)) FROM waiting")
         self._add(count, int(size) + count * OVERHEAD_BYTES)
+
+    def _mark_made(self, guard: int) -> None:
+        """Note in the lock file that the disk has the database: from now on an empty or missing one is damage.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        self._database.execute("PRAGMA synchronous=FULL")
+        self._database.execute("PRAGMA wal_checkpoint(FULL)")
+        os.pwrite(guard, _MADE, 0)
+        os.fsync(guard)
+        sync_folder(self.folder)
 
     def _take_over_segments(self) -> None:
         segments, payloads = read_segments(self.folder)
@@ -221,8 +247,8 @@ class OutboxFile:
         if isinstance(error, sqlite3.OperationalError):  # the disk is full or fails, or another process is in the way
             return f"{self._path} cannot be used now ({error})"
         return (
-            f"outbox {self._path} is damaged ({error}); stop the producer, move the files {DATABASE}* out of the "
-            f"folder and start again (sqlite3 {DATABASE} .recover shows what can still be read)"
+            f"outbox {self._path} is damaged ({error}); stop the producer, {_REMEDY} (sqlite3 {DATABASE} .recover "
+            "shows what can still be read)"
         )
 
 
