@@ -1,12 +1,13 @@
 """Note in a store's `config` folder that tables were rebuilt after their state files were lost (docs/adr/0028).
 
-While the note is there, the broker deletes nothing because a table lacks it. An operator who has completed the tables
+While the note is there, the broker deletes nothing because a table lacks it. The operator completes the tables and then
 deletes the note.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +16,7 @@ from tianzhou.broker.rebuilt_state import RebuiltState
 from tianzhou.file_modes import make_folders, replace_file, sync_folder
 
 NAME: Final = "rebuiltState.json"
+_log = logging.getLogger(__name__)
 
 
 def write_note(root: Path, state: RebuiltState, now_ms: int) -> None:
@@ -22,7 +24,7 @@ def write_note(root: Path, state: RebuiltState, now_ms: int) -> None:
 
     Args:
         root: the store's root.
-        state: what was rebuilt.
+        state: the rebuilt tables.
         now_ms: time of the start, ms.
 
     Raises:
@@ -52,6 +54,22 @@ def read_note(root: Path) -> Mapping[str, Any]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def remove_note(root: Path) -> None:
+    """Remove the note, if there is one: the tables are whole.
+
+    Args:
+        root: the store's root.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    path = root / "config" / NAME
+    if path.exists():
+        path.unlink()
+        sync_folder(path.parent)
+        _log.warning("%s: the tables are those of the master or of the group again", root)
 
 
 def rebuilt_tables(root: Path) -> str:

@@ -14,7 +14,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from tianzhou.broker.replication.table_answers import ASKED, COMPLETE, START, TERM, Source, SourceAnswers, refusal
+from tianzhou.broker.rebuilt_note import remove_note
+from tianzhou.broker.replication.table_answers import (
+    ASKED,
+    COMPLETE,
+    REBUILT,
+    START,
+    TERM,
+    Source,
+    SourceAnswers,
+    refusal,
+)
 from tianzhou.broker.state import Tables
 from tianzhou.broker.tables.consumer_offsets import SEPARATOR, split_key
 from tianzhou.clock import Clock
@@ -109,7 +119,7 @@ class MetadataSync:
         self._users = users
         self._log = log
         self.leader_is_apache = False
-        self._leader_is_complete = False
+        self._leader_is_complete = self._source_is_rebuilt = False
         self._source_since_s = 0.0
         self._term = term
         self._stored_queues = stored_queues
@@ -211,6 +221,7 @@ class MetadataSync:
                 self._begin(Source(master, reply.fields.get(START, ""), term))
                 self.leader_is_apache = TERM not in reply.fields
                 self._leader_is_complete = reply.fields.get(COMPLETE) == "true"
+                self._source_is_rebuilt = reply.fields.get(REBUILT) == "true"
                 await self._take_one(code, take, reply.body)
             except RemotingError:
                 raise
@@ -221,6 +232,14 @@ class MetadataSync:
             raise failure
         if self._log is not None and self._has_all_tables():
             self._log.complete = True
+        if self._is_whole():
+            remove_note(self._store.settings.root)
+
+    def _is_whole(self) -> bool:
+        """Whether this broker has all tables of the master by now, whatever it had lost before its start."""
+        if self._log is not None:
+            return self._log.complete
+        return self._answers.is_known_to_serve and not self._source_is_rebuilt
 
     @staticmethod
     async def _take_one(code: RequestCode, take: Callable[[Octets], Awaitable[None] | None], body: Octets) -> None:
@@ -316,7 +335,7 @@ class MetadataSync:
             return
         topics, now_ms = self._tables.topics, self._clock.now_ms()
         listed = found.topic_config_table
-        if self._answers.is_older(table, found.data_version):
+        if self._source_is_rebuilt or self._answers.is_older(table, found.data_version):
             topics.put_all([self._readable(one) for name, one in listed.items() if name not in topics], now_ms)
             return
         topics.put_all(map(self._readable, listed.values()), now_ms)
@@ -344,7 +363,7 @@ class MetadataSync:
             return
         groups, now_ms = self._tables.groups, self._clock.now_ms()
         listed = found.subscription_group_table
-        if self._answers.is_older(table, found.data_version):
+        if self._source_is_rebuilt or self._answers.is_older(table, found.data_version):
             groups.put_all([one for name, one in listed.items() if name not in groups], now_ms)
             return
         groups.put_all(listed.values(), now_ms)

@@ -9,10 +9,11 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from typing import Final, Protocol, Self
 
+from tianzhou.broker.rebuilt_note import rebuilt_tables
 from tianzhou.broker.replication.metadata_sync import WORK as TABLES
 from tianzhou.broker.replication.metadata_sync import MetadataSync
 from tianzhou.broker.replication.slave_reports import DURABILITY, REPEAT_S, HaltedSlaves, difference, report_fields
-from tianzhou.broker.replication.table_answers import SERVING, START
+from tianzhou.broker.replication.table_answers import REBUILT, SERVING, START
 from tianzhou.broker.replication.table_requests import Wrap
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.state import Tables
@@ -361,7 +362,8 @@ class Replication:
     def table_fields(self) -> dict[str, str]:
         """Return the header fields of answers with a whole table: whether this broker is the master, and its start."""
         serving = "false" if self.is_slave else "true"
-        return {SERVING: serving, START: str(self._start_ms), DURABILITY: self._store.settings.durability}
+        rebuilt = {REBUILT: "true"} if rebuilt_tables(self._store.settings.root) else {}
+        return {SERVING: serving, START: str(self._start_ms), DURABILITY: self._store.settings.durability, **rebuilt}
 
     def around(self, wrap: Wrap) -> Wrap:
         """Return what the router wraps handlers with: here `wrap` itself."""

@@ -23,6 +23,9 @@ START: Final = "tableStart"
 """Header field of an answer with a table: the time at which the broker started, in ms. It tells two starts apart."""
 COMPLETE: Final = "tableComplete"
 """Header field of an answer with a table: `true` while a member of a group is known to have all tables."""
+REBUILT: Final = "tableRebuilt"
+"""Header field of an answer with a table: `true` while the broker serves tables that it rebuilt from its log, after a
+loss. A missing entry is then no deletion, and the asking broker keeps the entries that it has."""
 TERM: Final = "dLegerTerm"
 """Header field of an answer with a table: the term of the broker in its DLedger group."""
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from tianzhou.broker.rebuilt_note import rebuilt_tables, write_note
+from tianzhou.broker.rebuilt_state import RebuiltState
 from tianzhou.broker.replication.metadata_sync import APACHE_COMPLETE_S, MetadataSync
-from tianzhou.broker.replication.table_answers import COMPLETE, SERVING, START, TERM, refusal
+from tianzhou.broker.replication.table_answers import COMPLETE, REBUILT, SERVING, START, TERM, refusal
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.state import Tables, make_tables
 from tianzhou.model import DataVersion, SubscriptionGroupConfig, TopicConfig
@@ -76,13 +79,17 @@ class Master:
 class Follower:
     """A member or slave with its own tables."""
 
-    def __init__(self, master: Master, term: int = -1, log: Any = None) -> None:
+    def __init__(self, master: Master, term: int = -1, log: Any = None, root: Path = Path("no-store")) -> None:
         self.term = term
         self.address = "leader:1"
         self.tables: Tables = make_tables(BrokerSettings(), StoreSettings(), 1)
         self.tables.offsets.own = {}
         self.deleted: list[str] = []
-        store = SimpleNamespace(end_offset=0, delete_topic_before=lambda name, _: not self.deleted.append(name))
+        store = SimpleNamespace(
+            end_offset=0,
+            delete_topic_before=lambda name, _: not self.deleted.append(name),
+            settings=SimpleNamespace(root=root),
+        )
         self.clock = VirtualClock()
         self.sync = MetadataSync(
             self.tables, cast("Any", master), self.clock, lambda: self.address, cast("Any", store),
@@ -104,6 +111,39 @@ def has_everything(follower: Follower) -> bool:
     tables = follower.tables
     known = {"orders", "bills"} <= tables.topics.all().keys() and {"one", "two"} <= tables.groups.all().keys()
     return known and (follower.offset("one"), follower.offset("two")) == (25, 7)
+
+
+async def test_tables_that_a_master_rebuilt_replace_and_delete_no_entry_of_its_slave(master: Master) -> None:
+    follower = Follower(master)
+    master.fields = ours(1)
+    master.topics["orders"] = TopicConfig("orders", 4, 4, attributes={"message.type": "FIFO"})
+    await follower.sync.round()
+    master.fields = ours(2) | {REBUILT: "true"}
+    master.change("orders", "new", groups=("one",))
+    await follower.sync.round()
+    topic = follower.tables.topics.get("orders")
+    assert topic is not None
+    assert topic.attributes == {"message.type": "FIFO"}, "the master has lost it"
+    assert "new" in follower.tables.topics
+    assert has_everything(follower)
+    master.fields = ours(2)
+    await follower.sync.round()
+    topic = follower.tables.topics.get("orders")
+    assert topic is not None
+    assert topic.attributes == {}, "an operator has completed the master's tables"
+
+
+async def test_a_slave_that_lost_its_tables_has_them_again_from_a_master_whose_tables_are_whole(
+    master: Master, tmp_path: Path
+) -> None:
+    follower = Follower(master, root=tmp_path)
+    write_note(tmp_path, RebuiltState({"topics.json": "gone"}), 1)
+    master.fields = ours(1) | {REBUILT: "true"}
+    await follower.sync.round()
+    assert rebuilt_tables(tmp_path) == "topics.json"
+    master.fields = ours(1)
+    await follower.sync.round()
+    assert rebuilt_tables(tmp_path) == ""
 
 
 async def test_a_former_leader_with_an_empty_folder_deletes_nothing(master: Master) -> None:
