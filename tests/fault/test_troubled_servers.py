@@ -74,3 +74,9 @@ def test_a_file_that_holds_something_else_is_one_line_and_no_traceback(tmp_path:
             assert server.interrupt()[0] == 0
             assert server.err.count("the damaged file is saved as") == 1
         assert len(list(file.parent.glob(f"{name}.damaged-*"))) == 1
+    file.write_bytes(bytes(20))
+    backup.unlink(missing_ok=True)
+    with serve(tmp_path, "--accept-lost-state") as server:
+        server.ready()
+        assert server.interrupt()[0] == 0
+        assert f"{name}: the file holds 20 NUL bytes" in server.err

@@ -229,6 +229,22 @@ async def test_a_file_of_another_user_is_no_damage_and_stays(
     assert list(config.glob("topics.json.damaged-*")) == []
 
 
+async def test_a_broker_whose_folder_is_removed_acknowledges_nothing_and_makes_no_new_folder(tmp_path: Path) -> None:
+    broker = small_broker(tmp_path, {"flush_disk_type": "SYNC_FLUSH"})
+    async with RemotingClient() as client, broker:
+        assert (await send(client, broker.address)).code == 0
+        shutil.rmtree(tmp_path / "broker-a")
+        unsafe = await send(client, broker.address)
+        assert unsafe.code == 10, "FLUSH_DISK_TIMEOUT"
+        refused = await send(client, broker.address)
+        assert refused.code == 14, "SERVICE_NOT_AVAILABLE"
+        assert "broker-a" in (refused.remark or "")
+        assert "was removed, moved or replaced" in (refused.remark or "")
+        await ask(client, broker.address, 15, consumer_group="G", topic="T", queue_id=0, commit_offset=1)
+    assert not (tmp_path / "broker-a" / "config").exists()
+    assert any("removed while the broker ran" in one for one in broker.left_undone)
+
+
 async def test_the_oldest_damaged_files_make_room(config: Path, tmp_path: Path) -> None:
     for number in range(8):
         (config / "topics.json").write_bytes(b"%d" % number)
