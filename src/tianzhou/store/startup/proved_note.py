@@ -9,6 +9,7 @@ stretches of the log that hold no intact record.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +17,7 @@ from typing import Any, Final
 import msgspec
 import msgspec.structs
 
+from tianzhou.errors import StateLost
 from tianzhou.file_modes import replace_file
 from tianzhou.records.checksum import crc32
 from tianzhou.store.dispatch.dispatch import Dispatcher
@@ -24,6 +26,8 @@ from tianzhou.store.index.index import Index
 from tianzhou.store.log.commitlog import CommitLog
 from tianzhou.store.queues.queues import QueueTable, each_queue
 from tianzhou.watermark import Watermark
+
+logger = logging.getLogger(__name__)
 
 NOTE_NAME: Final = "proved.json"
 DAMAGE_NAME: Final = "damaged.json"
@@ -219,12 +223,27 @@ class NoteWriter:
 
 
 def read_damage(root: Path) -> list[tuple[int, int]]:
-    """Start and end of the damaged stretches of the log that earlier starts found."""
-    try:
-        note = json.loads((root / DAMAGE_NAME).read_bytes())
-        return [(int(start), int(stop)) for start, stop in note["damaged"]]
-    except (OSError, ValueError, KeyError, TypeError):
+    """Return start and end of the damaged stretches of the log that earlier starts found.
+
+    A damaged note gives way to the version before it (docs/adr/0028).
+
+    Args:
+        root: the store's root.
+
+    Raises:
+        StoreUnreadable: this process may not read the note.
+    """
+    file, found = JsonFile(root / DAMAGE_NAME), list[list[tuple[int, int]]]()
+    if not file.path.exists():
         return []
+    try:
+        file.load(
+            lambda note: found.append([(int(start), int(stop)) for start, stop in note["damaged"]]), put_aside=True
+        )
+    except StateLost as error:
+        logger.error("%s; reads find the damaged stretches of the log again", error)
+        file.put_both_aside()
+    return found[-1] if found else []
 
 
 def write_damage(root: Path, damaged: list[tuple[int, int]]) -> None:

@@ -19,7 +19,7 @@ from tianzhou.store import MessageStore
 from tianzhou.store.offline.check import check_store
 from tianzhou.store.offline.scan import StoreScan
 from tianzhou.store.startup import proved_note
-from tianzhou.store.startup.proved_note import StoreNote, read_note, write_note
+from tianzhou.store.startup.proved_note import DAMAGE_NAME, StoreNote, read_damage, read_note, write_damage, write_note
 from waiting import until_async
 
 QUEUES = 3
@@ -246,3 +246,22 @@ async def test_a_note_is_due_the_later_the_more_queues_have_to_be_synced_for_it(
         dispatcher.position += 1
         assert keeper.due
         dispatcher.dirty, dispatcher.position = [], note.log_end
+
+
+@pytest.mark.parametrize("damage", [b"", bytes(30), b'{"damaged":[[1', b'{"damaged":null}', b"[]"])
+def test_a_damaged_note_of_broken_stretches_gives_way_to_the_version_before_it(
+    tmp_path: Path, damage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert read_damage(tmp_path) == []
+    write_damage(tmp_path, [(10, 20)])
+    write_damage(tmp_path, [(10, 20), (30, 40)])
+    assert read_damage(tmp_path) == [(10, 20), (30, 40)]
+    file = tmp_path / DAMAGE_NAME
+    file.write_bytes(damage)
+    assert read_damage(tmp_path) == [(10, 20)]
+    assert "the version before it, damaged.json.bak, is used" in caplog.text
+    for path in (file, tmp_path / f"{DAMAGE_NAME}.bak"):
+        path.write_bytes(damage)
+    assert read_damage(tmp_path) == []
+    assert "reads find the damaged stretches of the log again" in caplog.text
+    assert len(list(tmp_path.glob(f"{DAMAGE_NAME}*.damaged-*"))) == 3
