@@ -54,6 +54,7 @@ class Rules:
         ranges: the smallest and largest value of numbers; those of other keys are only bound by their type.
         choices: the values a text may have.
         across: validates combinations.
+        at_next_start: fixed keys that a request may write to the settings file for the next start.
     """
 
     server: str
@@ -62,6 +63,7 @@ class Rules:
     ranges: Mapping[str, Range] = field(default_factory=dict)
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     across: Across = lambda values: ()
+    at_next_start: frozenset[str] = frozenset()
 
     def why_fixed(self, key: str) -> str:
         """Reason why a key may not be changed while the server runs."""

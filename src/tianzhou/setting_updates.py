@@ -60,6 +60,8 @@ def judge(
     settings: Iterable[Any],
     black_list: Collection[str],
     refusal: Callable[[str], str],
+    *,
+    at_next_start: bool = False,
 ) -> Update:
     """Validate a request and apply it to copies of the settings.
 
@@ -71,6 +73,7 @@ def judge(
         settings: the settings in force.
         black_list: keys that may never be changed.
         refusal: the text for a key of the black list.
+        at_next_start: whether the values count from the next start on; `rules.at_next_start` may then be among them.
 
     Raises:
         SettingFixed: a key may not be changed while the server runs.
@@ -90,17 +93,23 @@ def judge(
     updated = tuple(apply(one, wanted, source=REQUEST, faults=faults) for one in present)
     after = dump(*updated)
     changed = frozenset(key for key in after if after[key] != before[key])
-    for key in sorted(changed - rules.changeable):
-        masked_values = dump(*updated, hide_secrets=True)
+    for key in sorted(changed - rules.changeable - (rules.at_next_start if at_next_start else frozenset())):
+        value = shown(dump(*updated, hide_secrets=True)[key])
         raise SettingFixed(
-            f"{key}={shown(masked_values[key])}: may not be changed while the {rules.server} runs "
-            f"({rules.why_fixed(key)}); set it in the configuration file and start the {rules.server} again"
+            f"{key}={value}: may not be changed while the {rules.server} runs ({rules.why_fixed(key)}); "
+            f"{_way(rules, key, value)} and start the {rules.server} again"
         )
     for problem in problems(rules, *updated) if changed else ():
-        if problem.key in changed:
+        # The next start refuses a file with any problem.
+        if problem.key in changed or at_next_start:
             faults.note(f"{REQUEST}: {problem}")
     faults.check()
     return Update(updated, changed, unknown_keys(values, *map(type, present)))
+
+
+def _way(rules: Rules, key: str, value: str) -> str:
+    by_file = "set it in the configuration file"
+    return f"run `tianzhou config set --at-next-start {key}={value}`" if key in rules.at_next_start else by_file
 
 
 def with_saved(rules: Rules, values: Mapping[str, str], settings: Iterable[Any]) -> tuple[tuple[Any, ...], list[str]]:
@@ -121,7 +130,7 @@ def with_saved(rules: Rules, values: Mapping[str, str], settings: Iterable[Any])
         left_out.append(f"unknown key {shown(key)} is ignored" + (f"; meant {near}?" if near else ""))
     for key, value in values.items():
         try:
-            present = judge(rules, {key: value}, present, (), str).settings
+            present = judge(rules, {key: value}, present, (), str, at_next_start=True).settings
         except ConfigError as error:
             left_out.append(f"{shown(str(error).removeprefix(f'{REQUEST}: '))}; it is ignored")
     return present, left_out

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field, replace
 
 from tianzhou.admin.reach import Reach, unless_absent
 from tianzhou.admin.replicas import Lag, Membership, is_master, lag_of, membership_of
-from tianzhou.errors import TianzhouError
+from tianzhou.client.cluster.remedies import check
+from tianzhou.client.cluster.rpc import request
+from tianzhou.errors import ClientError, TianzhouError
 from tianzhou.model import BrokerData, ClusterInfo
 from tianzhou.settings import format_properties, parse_properties
 from tianzhou.wire.bodies.replication import HA_STATUS, HaStatus
 from tianzhou.wire.bodies.tables import KV_TABLE
-from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.codes import AT_NEXT_START, RequestCode, ResponseCode
 from tianzhou.wire.fields import read_reply
 
 
@@ -257,18 +259,36 @@ class Cluster:
         reply = await self._reach.call(address, RequestCode.GET_BROKER_CONFIG)
         return parse_properties(bytes(reply.body).decode(), source=address)
 
-    async def update_broker_config(self, address: str, values: Mapping[str, str]) -> None:
+    async def update_broker_config(
+        self, address: str, values: Mapping[str, str], *, at_next_start: bool = False
+    ) -> None:
         """Change a running broker's configuration.
 
         Args:
             address: the broker.
             values: RocketMQ's keys to their new values.
+            at_next_start: write them to the broker's file alone, for its next start. Only Tianzhou's brokers do this.
 
         Raises:
             BrokerError: a key may not be changed while the broker runs.
+            ClientError: the broker is no broker of Tianzhou, and `at_next_start` is set; nothing was changed.
         """
-        body = format_properties(dict(values)).encode()
-        await self._reach.call(address, RequestCode.UPDATE_BROKER_CONFIG, body=body)
+        body, code = format_properties(dict(values)).encode(), RequestCode.UPDATE_BROKER_CONFIG
+        if not at_next_start:
+            await self._reach.call(address, code, body=body)
+            return
+        if "tianzhouVersion" not in await self.runtime(address):
+            raise ClientError(
+                f"{address} is no broker of Tianzhou, and would apply the settings at once; write them to its "
+                "configuration file and start it again"
+            )
+        command = request(code, body)
+        command.fields[AT_NEXT_START] = "true"
+        reply = check(await self._reach.remoting.invoke(address, command, self._reach.timeout_ms), address)
+        if reply.fields.get(AT_NEXT_START) != "true":
+            raise ClientError(
+                f"{address} is an older broker of Tianzhou and has applied the settings at once; its file has them, too"
+            )
 
     async def namesrv_config(self) -> dict[str, dict[str, str]]:
         """Every name server's configuration, by address."""

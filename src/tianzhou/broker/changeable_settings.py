@@ -236,5 +236,6 @@ RULES: Final = Rules(
         **CHOICES_OF_METRICS,
     },
     _across,
+    frozenset(FIXED["it is read at the start only"]),
 )
 """What a broker's settings and its store's may be."""

@@ -71,6 +71,12 @@ def set_settings(
     broker: BrokerOption = None,
     cluster: ClusterOption = None,
     of_namesrv: OfNamesrvOption = False,
+    at_next_start: Annotated[
+        bool,
+        typer.Option(
+            "--at-next-start", help="Write them to the brokers' files alone, also settings that only a start reads."
+        ),
+    ] = False,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     tls: TlsOption = None,
     output: OutputOption = Output.text,
@@ -82,6 +88,8 @@ def set_settings(
     Example: tianzhou config set fileReservedTime=48
     """
     _check_target(broker, cluster, of_namesrv)
+    if at_next_start and of_namesrv:
+        raise ConfigError("--at-next-start writes the files of brokers; edit the name servers' files yourself")
     values = dict(map(assignment, assignments))
 
     async def work(admin: Admin) -> list[str]:
@@ -93,15 +101,15 @@ def set_settings(
             await admin.cluster.update_namesrv_config(values)
         else:
             for address in found:
-                await admin.cluster.update_broker_config(address, values)
+                await admin.cluster.update_broker_config(address, values, at_next_start=at_next_start)
         return list(found)
 
     servers = with_admin(namesrv, tls, work)
     if output is Output.json:
-        print_json({"changed": values, "servers": servers})
+        print_json({"changed": values, "servers": servers, "at_next_start": at_next_start})
         return
     for key, value in values.items():
-        print_line(f"{key}={value} at {', '.join(servers)}")
+        print_line(f"{key}={value} at {', '.join(servers)}" + " from the next start on" * at_next_start)
     for line in _without_effect(values, of_namesrv):
         print_note(f"warning: {line}")
 

@@ -39,6 +39,7 @@ class SettingsRequests:
         self._present = present
         self._take = take
         self._one_at_a_time = asyncio.Lock()
+        self._at_next_start: dict[str, str] = {}
 
     async def change(
         self, body: bytes, file: Path, *, black_list: Collection[str], refusal: Callable[[str], str]
@@ -62,13 +63,48 @@ class SettingsRequests:
                 values = read_update(body, self._refusals)
                 update = judge(self._rules, values, self._present(), black_list, refusal)
                 if update.changed:
+                    for key in update.changed:
+                        self._at_next_start.pop(key, None)
                     # In a thread, for a disk may take its time.
-                    await asyncio.to_thread(write_settings, file, dump(*update.settings), update.changed)
+                    written = dump(*update.settings) | self._at_next_start
+                    await asyncio.to_thread(write_settings, file, written, update.changed)
                 self._take(update)
                 return update
 
         # The connection may be lost meanwhile; file and memory must not say different things then.
         return await asyncio.shield(asyncio.ensure_future(change()))
+
+    async def keep(
+        self, body: bytes, file: Path, *, black_list: Collection[str], refusal: Callable[[str], str]
+    ) -> Update:
+        """Save settings to the file for the next start, and leave those in force as they are.
+
+        Args:
+            body: see `change`.
+            file: see `change`.
+            black_list: see `change`.
+            refusal: see `change`.
+
+        Raises:
+            SettingFixed: a key is never taken from a request.
+            ConfigError: a value cannot be, or a start would refuse the file, or the file cannot be written.
+            LimitExceeded: the request is too large.
+        """
+
+        async def keep() -> Update:
+            async with self._one_at_a_time:
+                values = read_update(body, self._refusals)
+                update = judge(
+                    self._rules, self._at_next_start | values, self._present(), black_list, refusal, at_next_start=True
+                )
+                after = dump(*update.settings)
+                kept = self._at_next_start | {key: after[key] for key in values if key in after}
+                before = dump(*self._present())
+                await asyncio.to_thread(write_settings, file, before | kept, kept.keys())
+                self._at_next_start = kept
+                return update
+
+        return await asyncio.shield(asyncio.ensure_future(keep()))
 
 
 def log_update(

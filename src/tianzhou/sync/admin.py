@@ -511,17 +511,19 @@ class Cluster(Blocking):
         """A broker's configuration, RocketMQ's keys to values."""
         return self._run(self._async.broker_config(address))
 
-    def update_broker_config(self, address: str, values: Mapping[str, str]) -> None:
+    def update_broker_config(self, address: str, values: Mapping[str, str], *, at_next_start: bool = False) -> None:
         """Change a running broker's configuration.
 
         Args:
             address: the broker.
             values: RocketMQ's keys to their new values.
+            at_next_start: write them to the broker's file alone, for its next start. Only Tianzhou's brokers do this.
 
         Raises:
             BrokerError: a key may not be changed while the broker runs.
+            ClientError: the broker is no broker of Tianzhou, and `at_next_start` is set; nothing was changed.
         """
-        self._run(self._async.update_broker_config(address, values))
+        self._run(self._async.update_broker_config(address, values, at_next_start=at_next_start))
 
     def namesrv_config(self) -> dict[str, dict[str, str]]:
         """Every name server's configuration, by address."""

@@ -37,6 +37,8 @@ V3_4_9 = 121
 V4_9_3 = 399
 V4_9_4 = 401
 V5_0_0 = 413
+AT_NEXT_START = "atNextStart"
+"""Tianzhou's own field of `UPDATE_BROKER_CONFIG`: `true` has the settings count from the next start on."""
 HIGHER_VERSION = 612
 """The highest ordinal; larger values are treated as this one."""
 

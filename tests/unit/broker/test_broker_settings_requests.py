@@ -12,14 +12,25 @@ from broker_bench import Bench, OpenBench, Peer
 
 from store_probe import StoreProbe
 from tianzhou.broker.changeable_settings import RULES
+from tianzhou.setting_files import read_settings
+from tianzhou.setting_updates import with_saved
 from tianzhou.settings import MASK, dump, parse_properties
-from tianzhou.wire.codes import RequestCode
-from tianzhou.wire.command import Command
+from tianzhou.wire.codes import AT_NEXT_START, RequestCode
+from tianzhou.wire.command import Command, encode
 
 
 async def update(peer: Peer, text: str | bytes) -> Command:
     body = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
     reply: Command = await peer.ask(RequestCode.UPDATE_BROKER_CONFIG, body)
+    return reply
+
+
+async def keep(peer: Peer, text: str) -> Command:
+    """Ask for settings to be written for the next start."""
+    fields = {AT_NEXT_START: "true"}
+    opaque = peer.next_opaque()
+    peer.post_frame(encode(Command(RequestCode.UPDATE_BROKER_CONFIG, opaque, fields=fields, body=text.encode())))
+    reply: Command = await peer.reply(opaque)
     return reply
 
 
@@ -78,6 +89,48 @@ async def test_what_a_start_would_refuse_is_refused_and_nothing_is_set(
         assert state(bench) == before
         assert (await update(peer, "maxMsgsNumBatch=7")).code == 0
         assert bench.store_settings.max_msgs_num_batch == 7
+
+
+async def test_what_a_start_alone_reads_is_written_for_the_next_one(broker: OpenBench, tmp_path: Path) -> None:
+    """The refusal names the way, and later changes of other settings keep what waits for the start."""
+    file = tmp_path / "broker.conf"
+    async with broker(broker_config_path=str(file)) as bench:
+        peer = bench.peer()
+        refused = await update(peer, "flushDiskType=SYNC_FLUSH")
+        assert "tianzhou config set --at-next-start flushDiskType=SYNC_FLUSH" in str(refused.remark)
+        kept = await keep(peer, "flushDiskType=SYNC_FLUSH\nfileReservedTime=5\n")
+        assert (kept.code, kept.fields) == (0, {AT_NEXT_START: "true"})
+        assert bench.store_settings.flush_disk_type == "ASYNC_FLUSH"
+        assert bench.store_settings.file_reserved_time == 72
+        assert (await update(peer, "maxMsgsNumBatch=7")).code == 0
+        saved = read_settings(file)
+        assert saved.changed == frozenset({"flushDiskType", "fileReservedTime", "maxMsgsNumBatch"})
+        assert [saved.values[key] for key in ("flushDiskType", "fileReservedTime", "maxMsgsNumBatch")] == [
+            "SYNC_FLUSH", "5", "7",
+        ]  # fmt: skip
+        present = bench.settings, bench.store_settings
+        (_, store_settings), left_out = with_saved(RULES, {key: saved.values[key] for key in saved.changed}, present)
+        assert (store_settings.flush_disk_type, left_out) == ("SYNC_FLUSH", [])
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        ("storePathRootDir=/tmp/elsewhere", 16, "set it in the configuration file"),
+        ("enableRemoteAdmin=true", 16, "set it in the configuration file"),
+        ("brokerConfigPath=/tmp/elsewhere", 16, "Can not update config in black list"),
+        ("flushDiskType=NEVER", 1, "expected ASYNC_FLUSH or SYNC_FLUSH"),
+        ("fileReservedTime=-1", 1, "must be at least 0"),
+    ],
+)
+async def test_what_no_request_may_set_is_not_written_for_the_next_start_either(
+    broker: OpenBench, tmp_path: Path, text: str, code: int, words: str
+) -> None:
+    file = tmp_path / "broker.conf"
+    async with broker(broker_config_path=str(file)) as bench:
+        reply = await keep(bench.peer(), text)
+        assert (reply.code, words in str(reply.remark)) == (code, True), reply.remark
+        assert not file.exists()
 
 
 async def test_no_key_that_needs_a_start_is_changed(broker: OpenBench, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tianzhou.remoting.settings_request import SettingsRequests, log_update
 from tianzhou.setting_updates import Update
 from tianzhou.settings import differing, dump, format_properties
 from tianzhou.wire.bodies.topics import DATA_VERSION
-from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.codes import AT_NEXT_START, RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_reply
 
@@ -54,12 +54,18 @@ class ConfigHandler(Handler):
     async def update_config(self, connection: Connection, command: Command) -> Reply:
         """Set the keys that exist, and write the whole configuration to its file."""
         settings = self._tables.settings
-        update = await self._requests.change(
+        at_next_start = command.fields.get(AT_NEXT_START) == "true"
+        serve = self._requests.keep if at_next_start else self._requests.change
+        update = await serve(
             bytes(command.body),
             self._config_file,
             black_list=_ALWAYS_REFUSED | {key.strip() for key in settings.config_black_list.split(";")},
             refusal=lambda key: f"Can not update config in black list: {key}",
         )
+        if at_next_start:
+            keys = ", ".join(sorted(update.changed))
+            _log.info("%s: settings for the next start were written by %s: %s", self._config_file, connection, keys)
+            return command.reply(ResponseCode.SUCCESS, None, {AT_NEXT_START: "true"})
         log_update(_log, connection, update, differing(settings, self._store.settings), IGNORED)
         return command.reply(ResponseCode.SUCCESS)
 
