@@ -202,7 +202,12 @@ def broker_handlers() -> dict[int, str]:
             )
             client = RemotingClient(clock=clock)
             router = make_parts(
-                services, client=client, written=_nothing, settings_changed=lambda _: None, access=access
+                services,
+                client=client,
+                written=_nothing,
+                settings_changed=lambda _: None,
+                access=access,
+                users=None if access is None else access.users,
             ).router
             found.update({code: _name(router.handler(code)) for code in router.codes})
         return found

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tianzhou.admin import Admin
+from tianzhou.cli.mqadmin.failures import failure
 from tianzhou.client import Producer
 from tianzhou.embedded import EmbeddedServer, EmbeddedSettings
 from tianzhou.errors import BrokerError, ClientError, TianzhouError
@@ -26,9 +28,16 @@ VALUES = {
 }
 
 
+PREPARES = {
+    "authenticationMetadataProvider": "org.apache.rocketmq.auth.authentication.provider"
+    ".LocalAuthenticationMetadataProvider"
+}
+"""Settings of a server that keeps users while it does not check them yet."""
+
+
 @asynccontextmanager
-async def served(folder: Path) -> AsyncIterator[EmbeddedServer]:
-    settings = EmbeddedSettings(folder, namesrv_port=0, broker_port=0, values=VALUES)
+async def served(folder: Path, values: Mapping[str, str] = VALUES) -> AsyncIterator[EmbeddedServer]:
+    settings = EmbeddedSettings(folder, namesrv_port=0, broker_port=0, values=dict(values))
     async with EmbeddedServer(settings) as server:
         yield server
 
@@ -128,6 +137,43 @@ async def test_who_may_only_update_resets_and_commits_offsets(tmp_path: Path) ->
             ):
                 reply = await keeper.invoke(address, Command(code, fields=fields), 5000)
                 assert reply.code == 0, (code, reply.remark)
+
+
+async def test_users_are_prepared_before_anybody_is_checked(tmp_path: Path) -> None:
+    async with served(tmp_path, PREPARES) as server, Admin(server.namesrv_address) as anybody:
+        await anybody.topics.create("orders")
+        assert await anybody.access.create_user("alice", "alice-secret") == [server.broker_address]
+        await anybody.access.set_acl("alice", ["Topic:orders"], ["Pub"])
+        assert [one.username for one in await anybody.access.users()] == ["alice"]
+        async with Producer("g", server.namesrv_address) as producer:
+            assert (await producer.send(Message("orders", b"1"))).msg_id, "nobody is checked yet"
+    async with served(tmp_path) as server:
+        who = {"access_key": "alice", "secret_key": "alice-secret"}
+        async with Producer("g", server.namesrv_address, **who) as producer:
+            assert (await producer.send(Message("orders", b"2"))).msg_id
+        async with Producer("g", server.namesrv_address) as producer:
+            with pytest.raises(TianzhouError, match=r"username cannot be null\."):
+                await producer.send(Message("orders", b"3"))
+
+
+async def test_a_broker_that_keeps_no_users_says_what_has_it_keep_some(tmp_path: Path) -> None:
+    async with served(tmp_path, {}) as server, Admin(server.namesrv_address) as anybody:
+        for ask in (anybody.access.users, partial(anybody.access.create_user, "alice", "alice-secret")):
+            with pytest.raises(BrokerError, match=r"no users are kept here; .*MetadataProvider=") as told:
+                await ask(broker_addr=server.broker_address)
+            assert (told.value.code, told.value.hint) == (3, "")
+            assert "name server" not in failure(told.value)
+
+
+async def test_a_setting_of_the_next_start_counts_from_then_on(tmp_path: Path) -> None:
+    async with served(tmp_path, {}) as server, Admin(server.namesrv_address) as admin:
+        address, wanted = server.broker_address, {"flushDiskType": "SYNC_FLUSH"}
+        with pytest.raises(BrokerError, match="config set --at-next-start flushDiskType=SYNC_FLUSH"):
+            await admin.cluster.update_broker_config(address, wanted)
+        await admin.cluster.update_broker_config(address, wanted, at_next_start=True)
+        assert (await admin.cluster.broker_config(address))["flushDiskType"] == "ASYNC_FLUSH"
+    async with served(tmp_path, {}) as server, Admin(server.namesrv_address) as admin:
+        assert (await admin.cluster.broker_config(server.broker_address))["flushDiskType"] == "SYNC_FLUSH"
 
 
 async def test_who_has_no_password_is_let_in_nowhere(tmp_path: Path) -> None:

@@ -111,6 +111,11 @@ class AuthSettings:
         )
 
     @property
+    def keeps_users(self) -> bool:
+        """Whether users and policies can be prepared while nothing is checked by them, as at Apache's brokers."""
+        return bool(self.authentication_metadata_provider.strip())
+
+    @property
     def init_user(self) -> tuple[str, str] | None:
         """Name and password of the super user that is made at the start when there is none of the name.
 

@@ -71,12 +71,13 @@ from tianzhou.errors import TianzhouError
 from tianzhou.log_levels import KEY as LOG_LEVELS
 from tianzhou.logs import CHANGED_LEVELS
 from tianzhou.remoting.client import RemotingClient, RpcHook
-from tianzhou.remoting.gates.access_control import AccessControl, Credentials, access_control
+from tianzhou.remoting.gates.access_control import AccessControl, Credentials, access_control, kept_users
 from tianzhou.remoting.gates.admin_gate import AdminGate, exposure_warning
 from tianzhou.remoting.gates.peer_addresses import TrustedProxies
 from tianzhou.remoting.server import RemotingServer
 from tianzhou.remoting.tls import ServerTls, TlsSettings, client_context
 from tianzhou.remoting.unread import UnreadReplies
+from tianzhou.remoting.users.user_store import UserStore
 from tianzhou.replication.allowed_addresses import AllowedAddresses
 from tianzhou.replication.ha_client import WORK as COPYING
 from tianzhou.replication.port_protection import PortProtection
@@ -272,6 +273,7 @@ class Broker:
             self._stack.push_async_callback(access.close)
         if access is not None:
             access.report_to(self._supervisor)
+        users = await kept_users(self._stack, access, settings, folder, cluster, self._tables.bounds)
         self.hooks = access.hooks if access else []
         gate = access.gate if access else None
         self._server_tls = ServerTls(self._tls)
@@ -298,20 +300,13 @@ class Broker:
             )
         )
         services = Services(
-            self._tables,
-            self._store,
-            BrokerStats(now, settings.broker_cluster_name),
-            clock,
-            self._supervisor,
-            self.address,
-            (host, self._port),
-            replication,
-            self._rng,
-            gate,
-        )
+            self._tables, self._store, BrokerStats(now, settings.broker_cluster_name), clock, self._supervisor,
+            self.address, (host, self._port), replication, self._rng, gate,
+        )  # fmt: skip
         self._parts = make_parts(
-            services, client=client, written=self._files.settled, settings_changed=self._settings_changed, access=access
-        )
+            services, client=client, written=self._files.settled, settings_changed=self._settings_changed,
+            access=access, users=users,
+        )  # fmt: skip
         parts, own, again = self._parts, self._supervisor.own, partial(repeat, self._supervisor)
         duties = MasterDuties(services, parts.transactions, parts.staging)
         self._stack.push_async_callback(duties.end)
@@ -417,6 +412,7 @@ def make_parts(
     written: Callable[[], Awaitable[None]],
     settings_changed: Callable[[set[str]], None],
     access: AccessControl | None = None,
+    users: UserStore | None = None,
 ) -> Parts:
     """Make the request handlers.
 
@@ -426,6 +422,7 @@ def make_parts(
         written: waits until changed tables are on the disk.
         settings_changed: called with the keys after settings were changed by request.
         access: who may ask for what; None serves everybody.
+        users: managed on request; None for a broker that keeps none.
     """
     tables, store, stats, clock = services.tables, services.store, services.stats, services.clock
     settings, root = tables.settings, store.settings.root
@@ -450,7 +447,7 @@ def make_parts(
     transactions = TransactionChecker(services)
     staging = StagingPublisher(services, client)
     store.damage.repairs = LogRepairs(services.replication, GroupMembers(services, client, names), client)
-    files, users = (access.files, access.users) if access is not None else (None, None)
+    files = access.files if access is not None else None
     rules: list[Handler] = [] if files is None else [AccessConfigHandler(services, files)]
     rules += [] if users is None else [AccessUsersHandler(services, users)]
     config_file = Path(settings.broker_config_path or root / "config" / "broker.properties")

@@ -69,6 +69,6 @@ def _advice(error: TianzhouError, text: str) -> str:
         )
     if isinstance(error, RequestTimeout):
         return "Is the server alive, and the right one? It takes connections, and does not answer."
-    if isinstance(error, BrokerError) and error.code == _NOT_SUPPORTED and " is served by a " not in text:
+    if isinstance(error, BrokerError) and error.code == _NOT_SUPPORTED and " not supported: " not in text:
         return "Does -n name a name server? Its port is 9876 as a rule, a broker's 10911."
     return ""

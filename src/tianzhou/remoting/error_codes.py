@@ -34,13 +34,14 @@ def failure(request: Command, error: BaseException) -> Command:
     return request.reply(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 
 
-def unsupported(request: Command, server: str = "", others: str = "") -> Command:
+def unsupported(request: Command, server: str = "", others: str = "", remedy: str = "") -> Command:
     """The reply to a request code nobody here serves, in Apache's words, and whom it should have been sent to.
 
     Args:
         request: the request.
         server: what this server is, "broker" or "name server".
         others: addresses of the other kind, as far as this server knows them.
+        remedy: what has the server serve the request.
     """
     text = f" request type {int(request.code)} not supported"
     wanted = server_of(request.code)
@@ -49,6 +50,8 @@ def unsupported(request: Command, server: str = "", others: str = "") -> Command
         text += (
             f": this is a {server}, and {request_name(request.code)} is served by a {wanted}; give its address{where}"
         )
+    elif remedy:
+        text += f": {remedy}"
     return request.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text)
 
 

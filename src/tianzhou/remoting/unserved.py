@@ -17,14 +17,26 @@ _POP: Final = (
     "POP consumers get no messages here; use push or pull consumers (Java: setClientRebalance(true), the default)"
 )
 _ACCOUNTS: Final = "there are no accounts, as aclEnable is not set here"
-_USERS: Final = "there are no users, as authenticationEnabled is not set here"
+_USERS: Final = (
+    "no users are kept here; to prepare users, set authenticationMetadataProvider="
+    "org.apache.rocketmq.auth.authentication.provider.LocalAuthenticationMetadataProvider in the configuration "
+    "file of the broker and start the broker again; authenticationEnabled=true has requests checked by them"
+)
 _CONTROLLER: Final = "there is no controller here; masters and slaves, or the members of a group, need none"
+
+_CONTAINER: Final = "there is no broker container here; `tianzhou serve --brokers` runs several brokers"
+_OF_USERS: Final = range(3001, 3011)
+_OF_CONTROLLERS: Final = range(1001, 1014)
+_OF_CONTAINERS: Final = (RequestCode.ADD_BROKER, RequestCode.REMOVE_BROKER)
+_EXPLAINED: Final = frozenset({*_OF_USERS, *_OF_CONTROLLERS, *_OF_CONTAINERS})
+"""Request codes of operators' tools, whose replies of a broker contain the advice."""
 
 ADVICE: Final[dict[int, str]] = {
     **dict.fromkeys((200050, 200051, 200052, 200053, 200054, 200055, 200056, 200151, 400, 401), _POP),
     **dict.fromkeys(range(50, 55), _ACCOUNTS),
-    **dict.fromkeys(range(3001, 3011), _USERS),
-    **dict.fromkeys(range(1001, 1014), _CONTROLLER),
+    **dict.fromkeys(_OF_USERS, _USERS),
+    **dict.fromkeys(_OF_CONTROLLERS, _CONTROLLER),
+    **dict.fromkeys(_OF_CONTAINERS, _CONTAINER),
     RequestCode.GET_TIMER_CHECK_POINT: "this version has no timers; use delay levels",
     RequestCode.GET_TIMER_METRICS: "this version has no timers; use delay levels",
     RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: "this version has no static topics; create an ordinary topic",
@@ -60,4 +72,5 @@ class Unserved:
                 "%s asks this %s for %s (%d), which is not served: %s",
                 connection, self._server, request_name(code), code, advice,
             )  # fmt: skip
-        return unsupported(request, self._server, others)
+        remedy = ADVICE[code] if self._server == "broker" and code in _EXPLAINED else ""
+        return unsupported(request, self._server, others, remedy)

@@ -58,7 +58,8 @@ def broker_error(reply: Command, address: str = "") -> BrokerError:
     elif reply.code == ResponseCode.SYSTEM_ERROR and (not reply.remark or _DEFECT.search(remark)):
         hint = "the server's log has the cause"
     elif reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and (found := _NOT_SUPPORTED.search(remark)):
-        hint = _wrong_server(int(found[1]), found[2]) or hint
+        own_remedy = found[2] and " is served by a " not in found[2]
+        hint = "" if own_remedy else _wrong_server(int(found[1]), found[2]) or hint
     return BrokerError(reply.code, remark, hint=hint, address=address)
 
 

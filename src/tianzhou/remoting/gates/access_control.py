@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, cast
@@ -166,6 +167,40 @@ def access_control(
     if switches.any and settings.acl_enable:
         _log.warning("aclEnable=true has no effect with authenticationEnabled=true: users and policies are checked")
     return AccessControl(settings, folder, cluster, bounds, clock, own)
+
+
+async def kept_users(
+    stack: AsyncExitStack,
+    access: AccessControl | None,
+    settings: AuthSettings,
+    folder: Path,
+    cluster: str,
+    bounds: Bounds,
+) -> UserStore | None:
+    """Return the users that a broker manages on request; None for a broker that keeps none.
+
+    With `authenticationMetadataProvider` and without `authenticationEnabled` users can be prepared: they are stored,
+    and nobody is checked by them yet.
+
+    Args:
+        stack: closes the store of prepared users.
+        access: access control of the broker.
+        settings: of the broker.
+        folder: where its state is.
+        cluster: its cluster.
+        bounds: limits in force.
+
+    Raises:
+        ConfigError: prepared users cannot be read.
+    """
+    if access is not None and access.users is not None:
+        return access.users
+    if not settings.keeps_users:
+        return None
+    users = UserStore(settings, folder, partial(needs, cluster=cluster), bounds)
+    await users.start()
+    stack.push_async_callback(users.close)
+    return users
 
 
 def plain_file(settings: AuthSettings, folder: Path) -> Path:
