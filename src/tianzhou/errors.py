@@ -189,6 +189,12 @@ class UnknownTopic(ClientError):
     response_code = 17
 
 
+class OffsetOutsideQueue(ClientError):
+    """A group cannot continue at an offset, because a queue does not hold it."""
+
+    response_code = 1
+
+
 class TopicUnavailable(ClientError):
     """The topic has no queue that can be sent to now: it does not exist, or its brokers are gone."""
 

@@ -60,7 +60,7 @@ _GROUP = {
     "groupName": GROUP, "consumeEnable": True, "retryQueueNums": 1, "retryMaxTimes": 16, "brokerId": 0,
     "whichBrokerWhenConsumeSlowly": 1,
     "groupRetryPolicy": {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1]}},
-    "attributes": {"a": "b"}, "subscriptionDataSet": [{"topic": TOPIC, "subString": "*"}],
+    "attributes": {}, "subscriptionDataSet": [{"topic": TOPIC, "subString": "*"}],
 }  # fmt: skip
 _LOCK = {
     "clientId": "hostile-client", "consumerGroup": GROUP, "onlyThisBroker": False,

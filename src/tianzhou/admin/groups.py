@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import Any
 
-from tianzhou.admin.progress import GroupLag, OffsetChange, QueueLag
+from tianzhou.admin.progress import GroupLag, OffsetChange, QueueLag, check_offset
 from tianzhou.admin.reach import Reach, masters_among, unless_absent
 from tianzhou.client.cluster import rpc
 from tianzhou.client.cluster.routes import subscribe_queues
@@ -174,6 +175,8 @@ class Groups:
             raise ClientError(f"no broker has group {group}; create it first")
         masters = await self._reach.masters()
         for name, config in configs.items():
+            # Brokers read attributes as a list of changes: without one they keep what is there.
+            config.attributes = {}
             for setting, value in settings.items():
                 if setting not in SubscriptionGroupConfig.__dataclass_fields__ or setting == "group_name":
                     raise ConfigError(f"group {group}: there is no setting {setting}")
@@ -361,7 +364,7 @@ class Groups:
             group: the group.
             topic: the topic.
             to_time_ms: to the first message stored at or after this time, milliseconds since the epoch.
-            to_offset: to this offset, or to a queue's nearest when it does not reach that far.
+            to_offset: to this offset, which each of the queues has to hold.
             to_earliest: to the first message there is.
             to_latest: behind the last message there is.
             queues: only these queues; None takes all.
@@ -373,6 +376,8 @@ class Groups:
         Raises:
             ClientError: none or several destinations are given, the topic or a queue does not exist, or a 4.x broker
                 cannot move connected members there.
+            OffsetOutsideQueue: `to_offset` is below the first offset of a queue or above the offset behind its last
+                message. Nothing was changed.
             BrokerError: a broker refuses.
         """
         if sum([to_time_ms is not None, to_offset is not None, to_earliest, to_latest]) != 1:
@@ -384,7 +389,7 @@ class Groups:
         if unknown := [str(queue) for queue in chosen if queue not in every or queue.broker_name not in masters]:
             raise ClientError(f"{', '.join(unknown)}: no such queue, or its broker has no master now")
 
-        async def plan(queue: MessageQueue) -> OffsetChange:
+        async def plan(queue: MessageQueue) -> tuple[OffsetChange, int, int]:
             address, remoting = masters[queue.broker_name], self._reach.remoting
             before = await rpc.query_offset(remoting, address, group, queue)
             low, high = await asyncio.gather(
@@ -396,9 +401,12 @@ class Groups:
                 after = to_offset
             else:
                 after = low if to_earliest else high
-            return OffsetChange(queue, before, min(max(after, low), high))
+            return OffsetChange(queue, before, after), low, high
 
-        changes = list(await asyncio.gather(*map(plan, chosen)))
+        plans = await asyncio.gather(*map(plan, chosen))
+        if to_offset is not None:
+            check_offset(to_offset, [(change.queue, low, high) for change, low, high in plans])
+        changes = [replace(change, after=min(max(change.after, low), high)) for change, low, high in plans]
         if dry_run:
             return changes
         timestamp = LATEST_TIMESTAMP if to_latest else 0 if to_earliest else to_time_ms

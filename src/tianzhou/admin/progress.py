@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from tianzhou.errors import OffsetOutsideQueue
 from tianzhou.model import MessageQueue
 
 
@@ -71,3 +73,25 @@ class OffsetChange:
     queue: MessageQueue
     before: int | None
     after: int
+
+
+def check_offset(offset: int, held: Iterable[tuple[MessageQueue, int, int]]) -> None:
+    """Refuse an offset that a queue does not hold.
+
+    Args:
+        offset: the next offset that a group is to consume.
+        held: queues with their first offset and the offset behind their last message.
+
+    Raises:
+        OffsetOutsideQueue: the offset is below the first one or above the last one of a queue; the text has the ranges.
+    """
+    missing = [
+        f"queue {queue.queue_id} of topic {queue.topic} at {queue.broker_name} holds {low} to {high}"
+        for queue, low, high in held
+        if not low <= offset <= high
+    ]
+    if missing:
+        raise OffsetOutsideQueue(
+            f"offset {offset} is out of range: {'; '.join(missing)}. Nothing was changed; give an offset of the range, "
+            "or name the queues that hold it"
+        )

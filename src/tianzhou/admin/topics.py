@@ -10,7 +10,7 @@ from tianzhou.admin.reach import Reach, unless_absent
 from tianzhou.client.validation import check_new_topic, check_topic
 from tianzhou.errors import ClientError, ConfigError, RemotingError, RequestTimeout
 from tianzhou.model import BrokerData, MessageQueue, TopicConfig, TopicRoute, names
-from tianzhou.model.topic import PERM_READ, PERM_WRITE
+from tianzhou.model.topic import PERM_INHERIT, PERM_READ, PERM_WRITE
 from tianzhou.wire.bodies.groups import GROUP_LIST
 from tianzhou.wire.bodies.offsets import TOPIC_STATS, TopicOffset, TopicStats
 from tianzhou.wire.bodies.topics import TOPIC_CONFIG, TOPIC_LIST, TOPIC_TABLE
@@ -19,6 +19,10 @@ from tianzhou.wire.codes import V5_0_0, RequestCode, ResponseCode
 CREATE_ATTEMPTS = 5
 VISIBLE_WITHIN_S = 5.0
 VISIBLE_STEP_S = 0.05
+MAX_QUEUES = 65_535
+"""Maximum number of queues of a topic, for reading and for writing."""
+PERMISSIONS = (0, PERM_WRITE, PERM_READ, PERM_READ | PERM_WRITE, PERM_READ | PERM_WRITE | PERM_INHERIT)
+"""Permissions that a topic may have. A topic with 7 is served as one with 6."""
 
 
 @dataclass(slots=True)
@@ -74,9 +78,9 @@ class Topics:
 
         Args:
             topic: its name.
-            read_queue_nums: queues per broker that are read.
-            write_queue_nums: queues per broker that are written.
-            perm: a sum of 4 (read) and 2 (write).
+            read_queue_nums: queues per broker that are read, 1 to `MAX_QUEUES`.
+            write_queue_nums: queues per broker that are written, 1 to `MAX_QUEUES`.
+            perm: one of `PERMISSIONS`, a sum of 4 (read) and 2 (write).
             order: whether its queues keep their order while brokers come and go; their numbers are then stored
                 at the name servers.
             attributes: attributes to set, as `message.type`, or with None to remove; brokers before 5.0 ignore them.
@@ -196,9 +200,9 @@ class Topics:
 
         Args:
             topic: its name.
-            read_queue_nums: queues per broker that are read.
-            write_queue_nums: queues per broker that are written.
-            perm: a sum of 4 (read) and 2 (write).
+            read_queue_nums: queues per broker that are read, 1 to `MAX_QUEUES`.
+            write_queue_nums: queues per broker that are written, 1 to `MAX_QUEUES`.
+            perm: one of `PERMISSIONS`, a sum of 4 (read) and 2 (write).
             order: see `create`.
             attributes: attributes to set, or with None to remove.
 
@@ -358,7 +362,7 @@ def _changes(attributes: Mapping[str, str | None] | None) -> str | None:
 
 def _check_numbers(config: TopicConfig) -> None:
     for noun, value in (("read_queue_nums", config.read_queue_nums), ("write_queue_nums", config.write_queue_nums)):
-        if not 1 <= value <= 65_535:
-            raise ConfigError(f"{noun} of topic {config.topic_name} is {value}; it has to be 1 to 65535")
-    if config.perm & ~(PERM_READ | PERM_WRITE) or config.perm < 0:
+        if not 1 <= value <= MAX_QUEUES:
+            raise ConfigError(f"{noun} of topic {config.topic_name} is {value}; it has to be 1 to {MAX_QUEUES}")
+    if config.perm not in PERMISSIONS:
         raise ConfigError(f"perm of topic {config.topic_name} is {config.perm}; add 4 for reading and 2 for writing")

@@ -78,9 +78,9 @@ class Topics(Blocking):
 
         Args:
             topic: its name.
-            read_queue_nums: queues per broker that are read.
-            write_queue_nums: queues per broker that are written.
-            perm: a sum of 4 (read) and 2 (write).
+            read_queue_nums: queues per broker that are read, 1 to `MAX_QUEUES`.
+            write_queue_nums: queues per broker that are written, 1 to `MAX_QUEUES`.
+            perm: one of `PERMISSIONS`, a sum of 4 (read) and 2 (write).
             order: whether its queues keep their order while brokers come and go; their numbers are then stored
                 at the name servers.
             attributes: attributes to set, as `message.type`, or with None to remove; brokers before 5.0 ignore them.
@@ -123,9 +123,9 @@ class Topics(Blocking):
 
         Args:
             topic: its name.
-            read_queue_nums: queues per broker that are read.
-            write_queue_nums: queues per broker that are written.
-            perm: a sum of 4 (read) and 2 (write).
+            read_queue_nums: queues per broker that are read, 1 to `MAX_QUEUES`.
+            write_queue_nums: queues per broker that are written, 1 to `MAX_QUEUES`.
+            perm: one of `PERMISSIONS`, a sum of 4 (read) and 2 (write).
             order: see `create`.
             attributes: attributes to set, or with None to remove.
 
@@ -415,7 +415,7 @@ class Groups(Blocking):
             group: the group.
             topic: the topic.
             to_time_ms: to the first message stored at or after this time, milliseconds since the epoch.
-            to_offset: to this offset, or to a queue's nearest when it does not reach that far.
+            to_offset: to this offset, which each of the queues has to hold.
             to_earliest: to the first message there is.
             to_latest: behind the last message there is.
             queues: only these queues; None takes all.
@@ -427,6 +427,8 @@ class Groups(Blocking):
         Raises:
             ClientError: none or several destinations are given, the topic or a queue does not exist, or a 4.x broker
                 cannot move connected members there.
+            OffsetOutsideQueue: `to_offset` is below the first offset of a queue or above the offset behind its last
+                message. Nothing was changed.
             BrokerError: a broker refuses.
         """
         return self._run(

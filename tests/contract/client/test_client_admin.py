@@ -4,7 +4,7 @@ import pytest
 from scripted import ScriptedCluster, within
 
 from tianzhou.admin import Admin
-from tianzhou.errors import BrokerError, ClientError
+from tianzhou.errors import BrokerError, ClientError, OffsetOutsideQueue
 from tianzhou.model import BrokerData, ClusterInfo, MessageQueue, TopicConfig
 from tianzhou.wire.bodies.clients import CONSUMER_CONNECTION, Connection, ConsumerConnection
 from tianzhou.wire.bodies.route import CLUSTER_INFO
@@ -77,9 +77,9 @@ async def test_a_new_broker_is_named_with_each_queue():
     cluster = AgedCluster()
     async with cluster, Admin(cluster.address) as admin:
         cluster.brokers[0].offsets["T", 1] = 50
-        result = await admin.groups.reset("G", "T", to_offset=5)
-        assert changes_of(result) == [(0, None, 10), (1, 50, 10)]
-        assert [(h.queue_id, h.offset) for h in cluster.brokers[0].asked(222)] == [(0, 10), (1, 10)]
+        result = await admin.groups.reset("G", "T", to_offset=20)
+        assert changes_of(result) == [(0, None, 20), (1, 50, 20)]
+        assert [(h.queue_id, h.offset) for h in cluster.brokers[0].asked(222)] == [(0, 20), (1, 20)]
         assert not cluster.brokers[0].asked(15)
 
 
@@ -98,9 +98,22 @@ async def test_an_old_broker_moves_connected_members_by_time():
 async def test_an_old_broker_stores_offsets_of_groups_that_are_away():
     cluster = AgedCluster(version=V4_9)
     async with cluster, Admin(cluster.address) as admin:
-        await admin.groups.reset("G", "T", to_offset=1000)
+        await admin.groups.reset("G", "T", to_offset=100)
         await admin.groups.reset("G", "T", to_earliest=True)
         assert [h.commit_offset for h in cluster.brokers[0].asked(15)] == [100, 100, 10, 10]
+
+
+@pytest.mark.parametrize("offset", [-1, 9, 101, 1000])
+@pytest.mark.parametrize("version", [V4_9, None])
+async def test_an_offset_that_a_queue_does_not_hold_is_refused_and_changes_nothing(offset, version):
+    cluster = AgedCluster() if version is None else AgedCluster(version=version)
+    async with cluster, Admin(cluster.address) as admin:
+        with pytest.raises(OffsetOutsideQueue, match=f"offset {offset} is out of range: queue 0 .* holds 10 to 100; "):
+            await admin.groups.reset("G", "T", to_offset=offset)
+        with pytest.raises(OffsetOutsideQueue):
+            await admin.groups.reset("G", "T", to_offset=offset, dry_run=True)
+        assert not cluster.brokers[0].asked(222)
+        assert not cluster.brokers[0].asked(15)
 
 
 async def test_a_dry_run_changes_nothing():

@@ -10,6 +10,7 @@ from tianzhou.broker.messages.retry_queues import widen_retry_topics
 from tianzhou.broker.services import Services
 from tianzhou.broker.tables.groups import is_plain
 from tianzhou.errors import BrokerError
+from tianzhou.escaping import shown
 from tianzhou.limits import GROUP_CONFIG, QUEUES_OF_TOPIC
 from tianzhou.model import SubscriptionGroupConfig
 from tianzhou.model.name_rules import group_name_problem
@@ -46,6 +47,7 @@ class GroupHandler(Handler):
         """Create or replace a group."""
         config = decoded(command, SUBSCRIPTION_GROUP.loads)
         self._check(config)
+        self._keep_attributes(config)
         self._tables.groups.put(config, self._clock.now_ms())
         widen_retry_topics(self._tables, [config], self._clock.now_ms())
         await self._written()
@@ -60,6 +62,7 @@ class GroupHandler(Handler):
         async with Pace(self._turns) as pace:
             for config in configs:
                 self._check(config)
+                self._keep_attributes(config)
                 await pace.rest()
             self._tables.groups.put_all(configs, self._clock.now_ms())
             widen_retry_topics(self._tables, configs, self._clock.now_ms())
@@ -74,6 +77,22 @@ class GroupHandler(Handler):
         bounds.check(QUEUES_OF_TOPIC, config.retry_queue_nums, f"retryQueueNums of {where}")
         if not is_plain(config):
             bounds.check(GROUP_CONFIG, len(SUBSCRIPTION_GROUP.dumps(config)), where)
+
+    def _keep_attributes(self, config: SubscriptionGroupConfig) -> None:
+        """Put the attributes that a group has in the place of the changes that a request brings.
+
+        Raises:
+            BrokerError: code 1; RocketMQ has no attributes of groups, so every change is unknown, as at its brokers.
+        """
+        before = self._tables.groups.get(config.group_name)
+        if config.attributes:
+            names = ", ".join(shown(name) for name in config.attributes)
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"unsupported key: {names}; groups have no attributes, so leave out --attributes of group "
+                f"{config.group_name}",
+            )
+        config.attributes = {} if before is None else dict(before.attributes)
 
     @serves(RequestCode.DELETE_SUBSCRIPTIONGROUP)
     async def delete(self, connection: Connection, command: Command) -> Reply:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tianzhou.cli.process import explain
-from tianzhou.errors import BrokerError, TianzhouError, UnknownTopic
+from tianzhou.errors import BrokerError, OffsetOutsideQueue, TianzhouError, UnknownTopic
 
 
 def failure(error: TianzhouError) -> str:
@@ -12,6 +12,6 @@ def failure(error: TianzhouError) -> str:
         where = f" BROKER: {error.address}" if error.address else ""
         advice = explain(error).partition("\n")[2] or error.hint
         return f"CODE: {error.code}  DESC: {error.remark}{where}" + (f"\n{advice}" if advice else "")
-    if isinstance(error, UnknownTopic):
+    if isinstance(error, UnknownTopic | OffsetOutsideQueue):
         return f"CODE: {error.response_code}  DESC: {error}"
     return explain(error)

@@ -115,7 +115,7 @@ async def test_the_configurations_of_all_groups_have_a_size(bench: Bench, code: 
     before = groups.size
 
     def create(name: str, size: int) -> Any:
-        config = {"groupName": name, "attributes": {"a": "x" * size}}
+        config = {"groupName": name, "subscriptionDataSet": [{"topic": "x" * size}]}
         return peer.ask(code, json.dumps(config if code == 200 else {"groupConfigList": [config]}).encode())
 
     assert (await create("G", 2_000)).code == 0
@@ -125,7 +125,7 @@ async def test_the_configurations_of_all_groups_have_a_size(bench: Bench, code: 
         reply = await create(name, size)
         assert (reply.code, "raise maxGroupConfigsBytes" in reply.remark) == (REFUSED, True)
     assert bench.tables.refusals.counts == {"maxGroupConfigsBytes": 2}
-    assert ("H" in groups, len(groups.get("G").attributes["a"])) == (False, 2_000)
+    assert ("H" in groups, len(groups.get("G").subscription_data_set[0]["topic"])) == (False, 2_000)
     # What makes it smaller is taken even when all together are too large already.
     bench.settings.max_group_configs_bytes = 1
     assert (await create("G", 100)).code == 0
