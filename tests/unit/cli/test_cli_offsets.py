@@ -74,6 +74,13 @@ def test_the_groups_that_get_letters_sent_to_a_topic_are_named_first(ask: Run) -
     assert err.startswith("2 groups of topic orders will get each letter: billing, billing-2\n")
 
 
+def test_a_setting_that_a_start_reads_is_written_for_the_next_one(ask: Run) -> None:
+    code, out, err = ask("config", "set", "--at-next-start", "flushDiskType=SYNC_FLUSH")
+    assert (code, out.startswith("flushDiskType=SYNC_FLUSH at 127.0.0.1:"), err) == (0, True, "")
+    assert out.endswith(" from the next start on\n")
+    assert "flushDiskType=ASYNC_FLUSH" in ask("config", "get", "flushDiskType")[1]
+
+
 def test_dead_letters_are_counted_listed_and_sent_again(ask: Run, cluster: Cluster) -> None:
     for words in ((), ("billing",)):
         assert json.loads(ask("dlq", "count", *words, "-o", "json")[1]) == [{"group": "billing", "dead_letters": 2}]
@@ -98,6 +105,15 @@ def test_dead_letters_are_counted_listed_and_sent_again(ask: Run, cluster: Clust
         ("offset show billing -t ordres", 1, "did you mean orders?"),
         ("offset reset billing -t orders --to latest --queue 7", 1, "it has broker-a:0, broker-a:1"),
         ("offset reset billing -t orders --to somewhere", 2, "--to somewhere: expected earliest"),
+        ("offset reset billing -t orders --to 99", 1, "queue 1 of topic orders at broker-a holds 0 to "),
+        ("offset reset billing -t orders --to 99 --dry-run", 1, "offset 99 is out of range: queue 0 of topic orders"),
+        ("config set --at-next-start fileReservedTime=-1", 1, "fileReservedTime=-1: must be at least 0"),
+        ("config set --at-next-start --namesrv-server listenPort=1", 2, "edit the name servers' files yourself"),
+        (
+            "config set flushDiskType=SYNC_FLUSH",
+            1,
+            "run `tianzhou config set --at-next-start flushDiskType=SYNC_FLUSH`",
+        ),
         ("offset show biling -t orders", 1, "did you mean billing?"),
         ("offset clone nobody billing-2 -t orders", 1, "see: tianzhou group list"),
         ("offset clone billing billing-2 -t ordres", 1, "did you mean orders?"),
