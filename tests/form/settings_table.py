@@ -304,6 +304,8 @@ ACCESS: dict[str, str] = {
     " the folder of the other state files; further files in the folder `acl` beside it",
     "authConfigPath": "folder of `users.json`; empty: that of the other state files",
     "authenticationEnabled": "requests have to be signed by a user (RocketMQ 5.3)",
+    "authenticationMetadataProvider": "LocalAuthenticationMetadataProvider of RocketMQ: users and policies are kept "
+    "also while authenticationEnabled is not set",
     "authenticationWhitelist": "request codes that need no signature, joined by `,`; with authorizationEnabled they"
     " need one all the same, unless they are on its list, too",
     "authorizationEnabled": "users may do only what their policies allow, and have to sign",

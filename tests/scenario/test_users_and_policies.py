@@ -142,7 +142,8 @@ async def test_who_may_only_update_resets_and_commits_offsets(tmp_path: Path) ->
 async def test_users_are_prepared_before_anybody_is_checked(tmp_path: Path) -> None:
     async with served(tmp_path, PREPARES) as server, Admin(server.namesrv_address) as anybody:
         await anybody.topics.create("orders")
-        assert await anybody.access.create_user("alice", "alice-secret") == [server.broker_address]
+        servers = [server.broker_address, server.namesrv_address]
+        assert await anybody.access.create_user("alice", "alice-secret") == servers
         await anybody.access.set_acl("alice", ["Topic:orders"], ["Pub"])
         assert [one.username for one in await anybody.access.users()] == ["alice"]
         async with Producer("g", server.namesrv_address) as producer:

@@ -32,7 +32,7 @@ PROVIDERS: Final[Mapping[str, tuple[str, ...]]] = {
 
 IGNORED: Final[dict[str, tuple[str, ...]]] = {
     "there is one way to check users and policies; classes of RocketMQ's own are accepted, others refused": tuple(
-        PROVIDERS
+        key for key in PROVIDERS if key != "authenticationMetadataProvider"
     ),
     "users and policies are in memory as a whole, and a decision counts until they change": (
         "userCacheMaxNum", "userCacheExpiredSecond", "userCacheRefreshSecond", "aclCacheMaxNum",
@@ -46,7 +46,7 @@ IGNORED: Final[dict[str, tuple[str, ...]]] = {
 FIXED: Final = (
     "aclEnable", "aclConfigPath", "authConfigPath", "authenticationEnabled", "authenticationWhitelist",
     "authorizationEnabled", "authorizationWhitelist", "initAuthenticationUser", "innerClientAuthenticationCredentials",
-    "migrateAuthFromV1Enabled", *(key for keys in IGNORED.values() for key in keys),
+    "migrateAuthFromV1Enabled", "authenticationMetadataProvider", *(key for keys in IGNORED.values() for key in keys),
 )  # fmt: skip
 """Keys that no request may change: all of them."""
 

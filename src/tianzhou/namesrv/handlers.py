@@ -35,6 +35,7 @@ from tianzhou.remoting.side_thread import ASIDE
 from tianzhou.remoting.turns import Slices, Turns
 from tianzhou.remoting.unserved import Unserved
 from tianzhou.remoting.users.user_requests import UserRequests
+from tianzhou.remoting.users.user_store import UserStore
 from tianzhou.setting_updates import Update
 from tianzhou.settings import differing, dump, format_properties
 from tianzhou.wire.bodies.route import CLUSTER_INFO, ROUTE, STANDARD_ROUTE
@@ -81,6 +82,7 @@ class Handlers:
         elsewhere: queried for unknown routes with `clusterTest`.
         bounds: limits in force.
         access: decides who may ask; None serves everybody.
+        users: prepared while nobody is checked by them; None manages those of `access`.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class Handlers:
         elsewhere: OtherEnvironment | None = None,
         bounds: Bounds | None = None,
         access: AccessControl | None = None,
+        users: UserStore | None = None,
     ) -> None:
         self.settings = settings
         self._bounds = bounds = bounds or Bounds(settings)
@@ -114,8 +117,9 @@ class Handlers:
         # Accounts take the place of the machine a peer is on.
         gate = AdminGate("name server", lambda: access is not None or self.settings.enable_remote_admin)
         table = self._routes()
-        if access is not None and access.users is not None:
-            table.update(UserRequests(access.users).routes())
+        users = access.users if users is None and access is not None else users
+        if users is not None:
+            table.update(UserRequests(users).routes())
         self._table: dict[int, Handler] = gate.guarded(table)
         self._behind_names = {int(code): behind_names(int(code), handler) for code, handler in self._table.items()}
         self._unknown: Handler = self._answer_unknown

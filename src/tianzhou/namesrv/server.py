@@ -20,7 +20,7 @@ from tianzhou.namesrv.other_environment import OtherEnvironment
 from tianzhou.namesrv.routes import MinBrokerChange, Registration, RouteTable
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.remoting.client import RemotingClient, RpcHook
-from tianzhou.remoting.gates.access_control import AccessControl, Credentials, access_control
+from tianzhou.remoting.gates.access_control import AccessControl, Credentials, access_control, prepared_users
 from tianzhou.remoting.gates.admin_gate import exposure_warning
 from tianzhou.remoting.gates.peer_addresses import TrustedProxies
 from tianzhou.remoting.loop_stall import StallAwareTimer
@@ -81,6 +81,7 @@ class NameServer:
             folder = settings.config_file.parent
             access = self._own_access = access_control(settings, folder, "", bounds, self._clock, own)
         self._access = access
+        self._prepared = prepared_users(access, settings, settings.config_file.parent, "", bounds)
         self._client = RemotingClient(
             clock=self._clock,
             hooks=self.hooks,
@@ -101,6 +102,7 @@ class NameServer:
             self._elsewhere,
             bounds,
             self._access,
+            self._prepared,
         )
         self._server = RemotingServer(
             settings.bind_address,
@@ -178,6 +180,8 @@ class NameServer:
         self._kv.load()
         if self._own_access is not None:
             await self._own_access.start(self._supervisor.own)
+        if self._prepared is not None:
+            await self._prepared.start()
         await self._server.start()
         await self._metrics.start()
         self._scan_timer = StallAwareTimer(asyncio.get_running_loop(), FIRST_SCAN_S, self._scan)
@@ -196,6 +200,8 @@ class NameServer:
         await self._server.close()
         if self._own_access is not None:
             await self._own_access.close()
+        if self._prepared is not None:
+            await self._prepared.close()
         await self._kv.close()
         for task in list(self._notices):
             task.cancel()

@@ -169,6 +169,25 @@ def access_control(
     return AccessControl(settings, folder, cluster, bounds, clock, own)
 
 
+def prepared_users(
+    access: AccessControl | None, settings: AuthSettings, folder: Path, cluster: str, bounds: Bounds
+) -> UserStore | None:
+    """Return the users that a server manages while nobody is checked by them; None for one that prepares none.
+
+    `authenticationMetadataProvider` has them kept while `authenticationEnabled` is not set.
+
+    Args:
+        access: access control of the server.
+        settings: of the server.
+        folder: where its state is.
+        cluster: its cluster, empty for a name server.
+        bounds: limits in force.
+    """
+    if not settings.keeps_users or (access is not None and access.users is not None):
+        return None
+    return UserStore(settings, folder, partial(needs, cluster=cluster), bounds)
+
+
 async def kept_users(
     stack: AsyncExitStack,
     access: AccessControl | None,
@@ -177,27 +196,22 @@ async def kept_users(
     cluster: str,
     bounds: Bounds,
 ) -> UserStore | None:
-    """Return the users that a broker manages on request; None for a broker that keeps none.
-
-    With `authenticationMetadataProvider` and without `authenticationEnabled` users can be prepared: they are stored,
-    and nobody is checked by them yet.
+    """Return the users that a server manages on request; None for a server that keeps none.
 
     Args:
         stack: closes the store of prepared users.
-        access: access control of the broker.
-        settings: of the broker.
-        folder: where its state is.
-        cluster: its cluster.
-        bounds: limits in force.
+        access: see `prepared_users`.
+        settings: see `prepared_users`.
+        folder: see `prepared_users`.
+        cluster: see `prepared_users`.
+        bounds: see `prepared_users`.
 
     Raises:
         ConfigError: prepared users cannot be read.
     """
-    if access is not None and access.users is not None:
-        return access.users
-    if not settings.keeps_users:
-        return None
-    users = UserStore(settings, folder, partial(needs, cluster=cluster), bounds)
+    users = prepared_users(access, settings, folder, cluster, bounds)
+    if users is None:
+        return None if access is None else access.users
     await users.start()
     stack.push_async_callback(users.close)
     return users
