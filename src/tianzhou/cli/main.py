@@ -47,10 +47,10 @@ def mqadmin() -> None:
 
     def work(imported: Callable[[], None]) -> None:
         from tianzhou.cli.mqadmin.tool import run
-        from tianzhou.cli.writing import print_text
+        from tianzhou.cli.writing import print_note, print_text
 
         imported()
-        run(sys.argv[1:], print_text)
+        run(sys.argv[1:], print_text, print_note)
 
     def words(error: TianzhouError) -> str:
         from tianzhou.cli.mqadmin.failures import failure

@@ -17,6 +17,8 @@ from toolchain import SERVERS, SHORT_LIVED, environment, mqadmin_runner, tool
 MARK, LAST_MARK = "=== end of command", "=== end of process"
 START_TIMEOUT = 180
 COMMAND_TIMEOUT = 180
+LIMIT = "limit="
+"""In front of a command: the seconds that it may take, for Apache's tool."""
 OURS = "ours"
 
 
@@ -45,9 +47,13 @@ class Mqadmin:
 
     Args:
         version: of Apache's tool, or `OURS`.
+
+    Attributes:
+        exit_code: with which the last command ended the process; 0 when the process goes on.
     """
 
     def __init__(self, version: str = SERVERS[0]) -> None:
+        self.exit_code = 0
         self._home = tempfile.TemporaryDirectory(prefix="mqadmin-")
         home = Path(self._home.name)
         # 4.9.7 wants it there, and ends without it.
@@ -85,13 +91,18 @@ class Mqadmin:
         else:
             file.write_text(f"accessKey: {account.access_key}\nsecretKey: {account.secret_key}\n")
 
-    def run(self, *arguments: str) -> str:
-        """What a command prints; one that is wrong ends the process, so there is a new one for the next."""
+    def run(self, *arguments: str, limit_s: int = 0) -> str:
+        """What a command prints; one that is wrong ends the process, so there is a new one for the next.
+
+        Args:
+            arguments: the command.
+            limit_s: seconds after which Apache's tool is interrupted; 0 for the limit of all commands.
+        """
         if not self._started:
             # Whatever is printed while classes are loaded belongs to no command.
             self._started = True
             self._ask(["help", "topicList"], START_TIMEOUT)
-        return self._ask(list(arguments), COMMAND_TIMEOUT)
+        return self._ask([*([f"{LIMIT}{limit_s}"] if limit_s else ()), *arguments], COMMAND_TIMEOUT)
 
     def begin_afresh(self) -> None:
         """Go on in another process: some of Apache's commands work once in each."""
@@ -104,6 +115,7 @@ class Mqadmin:
         self._process.stdin.write("\t".join(arguments) + "\n")
         self._process.stdin.flush()
         printed: list[str] = []
+        self.exit_code = 0
         while True:
             try:
                 line = self._lines.get(timeout=seconds)
@@ -112,6 +124,7 @@ class Mqadmin:
             if line in (MARK, LAST_MARK):
                 if line == LAST_MARK:
                     self._close()
+                    self.exit_code = self._process.returncode
                     self._launch()
                 return "\n".join(printed).strip("\n")
             printed.append(line)

@@ -45,14 +45,13 @@ class ConsumeStatsHandler(Handler):
         """Progress of a group in its queues."""
         header = read_header(command)
         group = header.consumer_group
-        if header.topic:
-            topics: Iterable[str] = [header.topic]
-        elif header.topic_list:
+        if header.topic_list:
             known = self._tables.topics
-            topics = [topic for topic in dict.fromkeys(header.topic_list.split(";")) if topic in known]
+            topics: Iterable[str] = [topic for topic in dict.fromkeys(header.topic_list.split(";")) if topic in known]
         else:
-            left_out = self._tables.clients.leaves_out
-            topics = [topic for topic in self._tables.offsets.topics_of(group) if not left_out(group, topic)]
+            # RocketMQ leaves out topics that the members do not subscribe to, also the one that a request names.
+            wanted = [header.topic] if header.topic else self._tables.offsets.topics_of(group)
+            topics = [topic for topic in wanted if not self._tables.clients.leaves_out(group, topic)]
         stats = ConsumeStats()
         async with Pace(self._turns) as pace:
             for topic in topics:

@@ -13,6 +13,37 @@ def truth(value: bool) -> str:
     return "true" if value else "false"
 
 
+def text(value: Any) -> str:
+    """Return a value as Java's `%s` prints it: `null` for None, `true` and `false`."""
+    if value is None:
+        return "null"
+    return truth(value) if isinstance(value, bool) else str(value)
+
+
+def epoch_entry(entry: Mapping[str, Any]) -> str:
+    """Return an epoch of a broker's log.
+
+    Args:
+        entry: epoch, start and end offset, under their names on the wire.
+    """
+    return (
+        f"EpochEntry{{epoch={entry.get('epoch')}, startOffset={entry.get('startOffset')}, "
+        f"endOffset={entry.get('endOffset')}}}"
+    )
+
+
+def replica(one: Mapping[str, Any]) -> str:
+    """Return a member of a sync state set.
+
+    Args:
+        one: the members of the JSON object that a controller sends.
+    """
+    return (
+        f"ReplicaIdentity{{brokerName='{text(one.get('brokerName'))}', brokerId={text(one.get('brokerId'))}, "
+        f"brokerAddress='{text(one.get('brokerAddress'))}', alive={text(one.get('alive'))}}}"
+    )
+
+
 def table(values: Mapping[str, Any]) -> str:
     """A map, `{a=1, b=2}`."""
     return "{" + ", ".join(f"{key}={value}" for key, value in values.items()) + "}"

@@ -54,10 +54,12 @@ class Values:
     Args:
         given: what was given, as text; a flag is `true`.
         command: name of the sub-command, for errors.
+        warnings: what of the command line has no effect, in words.
     """
 
-    def __init__(self, given: dict[str, str], command: str = "") -> None:
+    def __init__(self, given: dict[str, str], command: str = "", warnings: Sequence[str] = ()) -> None:
         self.given = given
+        self.warnings = warnings
         self._command = command
 
     def get(self, name: str, default: str = "") -> str:
@@ -104,7 +106,9 @@ class Subcommand:
         example: its arguments in an example.
         work: does it, and returns what is printed, or yields one after the other.
         options: beside those that all have.
-        one_of: long names of options of which exactly one has to be given.
+        one_of: long names of options of which one has to be given.
+        first_wins: whether the first of these counts when several are given. Otherwise they exclude each other.
+            Apache's tool has both kinds of sub-commands.
         remark: what a reader of the help has to know besides.
         alone: whether it needs no cluster.
     """
@@ -115,6 +119,7 @@ class Subcommand:
     work: Work
     options: tuple[Option, ...] = ()
     one_of: tuple[str, ...] = ()
+    first_wins: bool = False
     remark: str = ""
     alone: bool = False
 
@@ -133,19 +138,23 @@ class Subcommand:
 
     def parse(self, arguments: Sequence[str]) -> Values:
         """Read a command line; raises ConfigError when it cannot be used, with the usage."""
-        given = _read(self, arguments)
+        given, unused = _read(self, arguments)
+        warnings = [f"{word!r} belongs to no option and is ignored" for word in unused]
         if given.get("help") == TRUE:
             return Values(given, self.name)
         missing = [one.shown for one in self.every_option if one.required and not given.get(one.name, "").strip()]
         if missing:
             raise self.wrong(f"{', '.join(missing)} is missing")
         shown = " or ".join(self._shown(name) for name in self.one_of)
-        count = sum(name in given for name in self.one_of)
-        if self.one_of and not count:
+        named = [name for name in self.one_of if name in given]
+        if self.one_of and not named:
             raise self.wrong(f"give {shown}")
-        if self.one_of and count > 1:
+        if len(named) > 1 and not self.first_wins:
             raise self.wrong(f"{shown}: give only one of them")
-        return Values(given, self.name)
+        for name in named[1:]:
+            del given[name]
+            warnings.append(f"{self._shown(name)} is ignored, because {self._shown(named[0])} is given")
+        return Values(given, self.name, warnings)
 
     def _shown(self, name: str) -> str:
         return next(one.shown for one in self.options if one.name == name)
@@ -194,8 +203,10 @@ def _in_order(one: Option) -> str:
     return (one.letter or one.name).lower()
 
 
-def _read(command: Subcommand, arguments: Sequence[str]) -> dict[str, str]:
+def _read(command: Subcommand, arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Return the values of options, and the words that belong to none."""
     given: dict[str, str] = {}
+    unused: list[str] = []
     words = list(arguments)
     last: Option | None = None
     while words:
@@ -206,7 +217,8 @@ def _read(command: Subcommand, arguments: Sequence[str]) -> dict[str, str]:
             continue
         last = None
         if len(word) < 2 or word[0] != "-":
-            raise command.wrong(f"{word!r} belongs to no option")
+            unused.append(word)
+            continue
         option, value, rest = _match(command, word)
         if option.flag:
             given[option.name] = TRUE if value is None else value.lower()
@@ -219,7 +231,8 @@ def _read(command: Subcommand, arguments: Sequence[str]) -> dict[str, str]:
                 raise command.wrong(f"{option.shown} needs a value")
             value = words.pop(0)
         given[option.name] = value
-    return {name: value for name, value in given.items() if value != "false" or not _is_flag(command, name)}
+    kept = {name: value for name, value in given.items() if value != "false" or not _is_flag(command, name)}
+    return kept, unused
 
 
 def _is_flag(command: Subcommand, name: str) -> bool:

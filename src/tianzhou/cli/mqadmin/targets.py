@@ -13,6 +13,7 @@ TOPIC: Final = Option("t", "topic", "The topic.", required=True)
 GROUP: Final = Option("g", "groupName", "The consumer group.", required=True)
 BROKER: Final = Option("b", "brokerAddr", "One broker, host:port.")
 CLUSTER: Final = Option("c", "clusterName", "All masters of a cluster.")
+NAME_SERVERS: Final = Option("", "nameserverAddr", "The same as --namesrvAddr; Apache's tool has both names.")
 TARGET: Final = (BROKER, CLUSTER)
 ONE_TARGET: Final = ("brokerAddr", "clusterName")
 

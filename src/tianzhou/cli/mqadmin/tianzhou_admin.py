@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from tianzhou.cli.output import Output, OutputOption, print_text
+from tianzhou.cli.output import Output, OutputOption, print_note, print_text
 
 
 def admin(context: typer.Context, output: OutputOption = Output.text) -> None:
@@ -17,4 +17,4 @@ def admin(context: typer.Context, output: OutputOption = Output.text) -> None:
     from tianzhou.cli.mqadmin.tool import run
 
     more = ["--json"] if context.args and output is Output.json else []
-    run([*context.args, *more], print_text)
+    run([*context.args, *more], print_text, print_note)

@@ -17,12 +17,13 @@ LARGEST_TOOLS_FILE: Final = 64 * 1024
 """Bytes of `tools.yml` that are read."""
 
 
-def run(arguments: Sequence[str], show: Callable[[str], None]) -> None:
+def run(arguments: Sequence[str], show: Callable[[str], None], warn: Callable[[str], None] = lambda _: None) -> None:
     """Run a sub-command, or list them, or explain one.
 
     Args:
         arguments: what stands behind `mqadmin`.
         show: takes each answer, one or more lines.
+        warn: takes a line for each part of the command line that has no effect.
 
     Raises:
         ConfigError: the command line cannot be used.
@@ -40,6 +41,8 @@ def run(arguments: Sequence[str], show: Callable[[str], None]) -> None:
     if values.truth("help"):
         show(command.help)
         return
+    for warning in values.warnings:
+        warn(f"mqadmin {command.name}: warning: {warning}")
     as_json = _wants_json(command, values)
 
     def shown(answer: Answer) -> None:
@@ -85,7 +88,8 @@ async def _work(command: Subcommand, values: Values, shown: Callable[[Answer], N
     from tianzhou.admin.admin import Admin
 
     logging.getLogger("tianzhou.remoting").setLevel(logging.ERROR)
-    namesrv = values.get("namesrvAddr") or os.environ.get("TIANZHOU_NAMESRV") or os.environ.get("NAMESRV_ADDR")
+    given = values.get("namesrvAddr") or values.get("nameserverAddr")
+    namesrv = given or os.environ.get("TIANZHOU_NAMESRV") or os.environ.get("NAMESRV_ADDR")
     access_key, secret_key = tools_account(os.environ)
     tls = True if values.truth("tls") else None
     admin = Admin(namesrv or DEFAULT_NAMESRV, tls=tls, access_key=access_key, secret_key=secret_key)

@@ -15,11 +15,13 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 /**
  * Runs mqadmin commands, one a line with tabs between the arguments, and prints what each prints, then a mark. Wrong usage
- * ends the process, as it does Apache's tool; what was printed is shown all the same.
+ * ends the process, as it does Apache's tool; what was printed is shown all the same. A first word <code>limit=5</code>
+ * interrupts a command after five seconds.
  */
 public class Mqadmin {
     private static final String MARK = "=== end of command";
     private static final String LAST_MARK = "=== end of process";
+    private static final String LIMIT = "limit=";
     private static final int SECONDS = 60;
     private static final int LOOK_EVERY_MS = 50;
 
@@ -34,7 +36,10 @@ public class Mqadmin {
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         String line;
         while ((line = input.readLine()) != null) {
-            String[] command = line.split("\t", -1);
+            String[] words = line.split("\t", -1);
+            boolean limited = words[0].startsWith(LIMIT);
+            int seconds = limited ? Integer.parseInt(words[0].substring(LIMIT.length())) : SECONDS;
+            String[] command = limited ? Arrays.copyOfRange(words, 1, words.length) : words;
             ByteArrayOutputStream printed = new ByteArrayOutputStream();
             Thread atExit = new Thread(() -> show(console, printed, LAST_MARK));
             Runtime.getRuntime().addShutdownHook(atExit);
@@ -47,7 +52,7 @@ public class Mqadmin {
                 MQAdminStartup.main0(command, null);
             });
             try {
-                long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(SECONDS);
+                long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(seconds);
                 while (!running.isDone() && System.nanoTime() < end) {
                     try {
                         running.get(LOOK_EVERY_MS, TimeUnit.MILLISECONDS);
@@ -57,7 +62,7 @@ public class Mqadmin {
                 }
                 if (!running.isDone()) {
                     running.cancel(true);
-                    sink.println("TIMEOUT after " + SECONDS + " s");
+                    sink.println("TIMEOUT after " + seconds + " s");
                 }
             } catch (Exception error) {
                 error.printStackTrace(sink);

@@ -10,7 +10,9 @@ import pytest
 from tianzhou.cli.mqadmin.answers import NotFoundError, Table, moment
 from tianzhou.cli.mqadmin.catalogue import FAMILIES, all_names, every, find
 from tianzhou.cli.mqadmin.failures import failure
-from tianzhou.cli.mqadmin.families.messages import traced
+from tianzhou.cli.mqadmin.families.brokers import epochs_text
+from tianzhou.cli.mqadmin.families.messages import host_of, traced
+from tianzhou.cli.mqadmin.families.replication import sync_state_text
 from tianzhou.cli.mqadmin.families.topics import attributes_of
 from tianzhou.cli.mqadmin.java_text import pretty
 from tianzhou.cli.mqadmin.subcommand import Option, Subcommand, nearest
@@ -84,7 +86,6 @@ def test_values_may_begin_with_a_dash_and_letters_be_several(line: str, given: d
     [
         ("", "-t/--topic is missing"),
         ("-t", "-t/--topic needs a value"),
-        ("orders", "'orders' belongs to no option"),
         ("-t orders -z", "-z: there is no such option"),
         ("-t orders --lisst", "did you mean --list?"),
         ("--t orders", "--t may be --topic or --tls"),
@@ -96,6 +97,38 @@ def test_a_wrong_command_line_is_refused_with_usage_and_an_example(line: str, wh
     assert why in str(refused.value)
     assert "usage: mqadmin topicRoute" in str(refused.value)
     assert str(refused.value).endswith("Example: mqadmin topicRoute -t orders")
+
+
+def test_words_too_many_are_warned_about_and_change_nothing() -> None:
+    values = ROUTE.parse(["-t", "orders", "further", "-l", "words"])
+    assert values.given == {"topic": "orders", "list": "true"}
+    assert values.warnings == [
+        "'further' belongs to no option and is ignored", "'words' belongs to no option and is ignored",
+    ]  # fmt: skip
+    warned: list[str] = []
+    run(["topicRoute", "orders", "-h"], lambda _: None, warned.append)
+    assert not warned, "the help needs no warning"
+    with pytest.raises(ClientError):
+        run(["updateStaticTopic", "-t", "orders", "-b", "broker-a", "-qn", "4", "extra"], print, warned.append)
+    assert warned == ["mqadmin updateStaticTopic: warning: 'extra' belongs to no option and is ignored"]
+
+
+FIRST_WINS = """
+updateTopicPerm updateSubGroup deleteSubGroup setConsumeMode getBrokerConfig updateBrokerConfig getBrokerEpoch
+getColdDataFlowCtrInfo updateColdDataFlowCtrGroupConfig removeColdDataFlowCtrGroupConfig setCommitLogReadAheadMode
+haStatus getSyncStateSet exportMetadata exportPopRecord
+"""
+"""Sub-commands at which Apache's tool takes `-b` when `-c` is given too."""
+
+
+@pytest.mark.parametrize("name", FIRST_WINS.split())
+def test_a_broker_wins_over_a_cluster_where_it_does_at_apaches(name: str) -> None:
+    command = find(name)
+    needed = [word for one in command.options if one.required for word in (f"-{one.letter}", "1")]
+    values = command.parse([*needed, "-c", "C", "-b", "h:1"])
+    assert values.get(command.one_of[0]) == "h:1"
+    assert command.one_of[1] not in values.given
+    assert values.warnings == [f"-c/--clusterName is ignored, because -b/--{command.one_of[0]} is given"]
 
 
 def test_one_of_two_options_has_to_be_given_and_only_one() -> None:
@@ -212,11 +245,49 @@ def test_traces_are_read_whatever_client_wrote_them() -> None:
     other = written("Pub|broken") + written("SubAfter|") + written(fields.replace("ID", "OTHER") + "offset|true")
     published, consumed = traced([(sent + other + begun, "h:1"), (short + over, "h:2")], "ID")
     assert [(one["group"], one["cost"], one["status"], one["client_host"]) for one in published] == [
-        ("shop", 7, "success", "h:1"), ("shop", 7, "failed", "h:2"),
+        ("shop", 7, "success", "h"), ("shop", 7, "failed", "h"),
     ]  # fmt: skip
     assert consumed == [
-        {"type": "Sub", "group": "billing", "client_host": "h:1", "time": 2000, "cost": 3, "status": "success"}
+        {"type": "Sub", "group": "billing", "client_host": "h", "time": 2000, "cost": 3, "status": "success"}
     ]
+
+
+@pytest.mark.parametrize(
+    ("address", "host"),
+    [
+        ("10.0.0.1:4711", "10.0.0.1"), ("10.0.0.1", "10.0.0.1"), ("[::1]:4711", "::1"), ("::1", "::1"),
+        ("host.example", "host.example"), ("", ""),
+    ],
+)  # fmt: skip
+def test_hosts_of_traces_have_no_port(address: str, host: str) -> None:
+    assert host_of(address) == host
+
+
+def test_the_last_epoch_ends_where_the_log_ends() -> None:
+    entries = [
+        {"epoch": 1, "startOffset": 0, "endOffset": 100}, {"epoch": 2, "startOffset": 100, "endOffset": 2**63 - 1},
+    ]  # fmt: skip
+    found = {"clusterName": "C", "brokerName": "b", "brokerId": 1, "maxOffset": 250, "epochList": entries}
+    assert epochs_text("h:1", found) == (
+        "\n#clusterName\tC\n#brokerName\tb\n#brokerAddr\th:1\n#brokerId\t1\n"
+        "#Epoch: EpochEntry{epoch=1, startOffset=0, endOffset=100}\n"
+        "#Epoch: EpochEntry{epoch=2, startOffset=100, endOffset=250}"
+    )
+    assert entries[1]["endOffset"] == 2**63 - 1, "the value for programs is the broker's"
+
+
+def test_a_sync_state_set_is_text_of_rocketmqs() -> None:
+    member = {"brokerName": "b", "brokerId": 1, "brokerAddress": "h:1", "alive": True}
+    found = {
+        "masterBrokerId": 1, "masterAddress": "h:1", "masterEpoch": 3, "syncStateSetEpoch": 4,
+        "inSyncReplicas": [member], "notInSyncReplicas": [member | {"brokerId": 2, "alive": None}],
+    }  # fmt: skip
+    assert sync_state_text("b", found) == (
+        "\n#brokerName\tb\n#MasterBrokerId\t1\n#MasterAddr\th:1\n#MasterEpoch\t3\n#SyncStateSetEpoch\t4\n"
+        "#SyncStateSetNums\t1\n"
+        "\nInSyncReplica:\tReplicaIdentity{brokerName='b', brokerId=1, brokerAddress='h:1', alive=true}\n"
+        "\nNotInSyncReplica:\tReplicaIdentity{brokerName='b', brokerId=2, brokerAddress='h:1', alive=null}"
+    )
 
 
 def test_the_account_of_apaches_tools_is_read(tmp_path) -> None:  # type: ignore[no-untyped-def]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tianzhou.cli.mqadmin import java_text
-from tianzhou.cli.mqadmin.answers import Answer, Table, done, pairs
+from tianzhou.cli.mqadmin.answers import Answer, Table, done, moment, pairs
 from tianzhou.cli.mqadmin.families.cluster import INTERVAL, repeated
 from tianzhou.cli.mqadmin.families.offsets import last_time
 from tianzhou.cli.mqadmin.subcommand import Option, Subcommand, Values
 from tianzhou.cli.mqadmin.targets import BROKER, CLUSTER, ONE_TARGET, TARGET, addresses
-from tianzhou.errors import TianzhouError
+from tianzhou.errors import ConfigError, TianzhouError
 
 if TYPE_CHECKING:
     from tianzhou.admin import Admin
@@ -71,6 +71,7 @@ _STATS = Table(
 
 async def broker_consume_stats(admin: Admin, values: Values) -> Answer:
     """Show how far all groups are on one broker."""
+    values.number("timeoutMillis", 0)  # Without effect, but a wrong value is a mistake.
     found = await admin.servers.all_consume_stats(values.get("brokerAddr"), ordered=values.truth("order"))
     least = values.number("level", 0)
     rows = [
@@ -108,35 +109,61 @@ def get_broker_epoch(admin: Admin, values: Values) -> AsyncIterator[Answer]:
             for _, address in sorted(info.broker_addr_table[one].broker_addrs.items()):
                 found = await admin.servers.epochs(address)
                 value[address] = found
-                lines = [
-                    f"#clusterName\t{found.get('clusterName')}",
-                    f"#brokerName\t{found.get('brokerName')}",
-                    f"#brokerAddr\t{address}",
-                    f"#brokerId\t{found.get('brokerId')}",
-                ]
-                lines += [
-                    f"#Epoch: EpochEntry{{epoch={entry['epoch']}, startOffset={entry['startOffset']}, "
-                    f"endOffset={entry['endOffset']}}}"
-                    for entry in found.get("epochList") or ()
-                ]
-                blocks.append("\n".join(lines))
+                blocks.append(epochs_text(address, found))
         return Answer("\n".join(blocks), value)
 
     return repeated(values, once)
 
 
+def epochs_text(address: str, found: Mapping[str, Any]) -> str:
+    """Return the epochs of a broker's log, in the form of Apache's tool.
+
+    The last epoch goes on, so it ends where the log ends.
+
+    Args:
+        address: of the broker.
+        found: the JSON object that the broker sends.
+    """
+    epochs = [dict(entry) for entry in found.get("epochList") or ()]
+    if epochs:
+        epochs[-1]["endOffset"] = found.get("maxOffset")
+    lines = [
+        "",
+        f"#clusterName\t{java_text.text(found.get('clusterName'))}",
+        f"#brokerName\t{java_text.text(found.get('brokerName'))}",
+        f"#brokerAddr\t{address}",
+        f"#brokerId\t{java_text.text(found.get('brokerId'))}",
+        *(f"#Epoch: {java_text.epoch_entry(entry)}" for entry in epochs),
+    ]
+    return "\n".join(lines)
+
+
 async def get_cold_data_flow_ctr_info(admin: Admin, values: Values) -> Answer:
     """Show what groups may read of old data."""
+    of_cluster = values.optional("brokerAddr") is None
     blocks, value = [], {}
     for address in await addresses(admin, values):
         value[address] = await admin.servers.cold_read_limits(address)
-        blocks.append(f" ============{address}============\n{java_text.pretty(value[address])}")
+        title = f"Master: {address}" if of_cluster else address
+        blocks.append(f" ============{title}============\n{java_text.pretty(_cold_reads(value[address]))}")
     return Answer("\n".join(blocks), value)
+
+
+def _cold_reads(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a broker's answer with times for people, as Apache's tool shows it."""
+    table = {}
+    for name, entry in (found.get("runtimeTable") or {}).items():
+        shown = {key: value for key, value in entry.items() if key not in _COLD_TIMES}
+        shown |= {title: moment(int(entry.get(key) or 0)) for key, title in _COLD_TIMES.items()}
+        table[name] = shown
+    return {**found, "runtimeTable": table}
 
 
 async def update_cold_data_flow_ctr(admin: Admin, values: Values) -> Answer:
     """Set what a group may read of old data."""
     group, threshold = values.get("consumerGroup"), values.number("threshold")
+    if threshold < 0:
+        raise ConfigError(f"--threshold {threshold}: expected 0 or more bytes a second")
     changed = await addresses(admin, values)
     lines = []
     for address in changed:
@@ -158,12 +185,17 @@ async def remove_cold_data_flow_ctr(admin: Admin, values: Values) -> Answer:
 async def set_commit_log_read_ahead_mode(admin: Admin, values: Values) -> Answer:
     """Switch reading ahead in the files of the log."""
     mode, lines, value = values.get("commitLogReadAheadMode"), [], {}
+    if mode not in ("0", "1"):
+        raise ConfigError(f"--commitLogReadAheadMode {mode}: 0 reads ahead, 1 does not")
+    of_cluster = values.optional("brokerAddr") is None
     for address in await addresses(admin, values):
         value[address] = await admin.servers.set_read_ahead(address, mode)
-        lines.append(f" ============{address}============\ncommitLog set readAhead mode rstStr{value[address]}")
+        title = f"Master: {address}" if of_cluster else address
+        lines.append(f" ============{title}============\ncommitLog set readAhead mode rstStr{value[address]}")
     return Answer("\n".join(lines), value)
 
 
+_COLD_TIMES = {"lastColdReadTimeMills": "lastColdReadTimeFormat", "createTimeMills": "createTimeFormat"}
 _COLD_GROUP = Option("g", "consumerGroup", "The consumer group.", required=True)
 _CLUSTERS = (BROKER, Option("c", "cluster", "All masters of a cluster; of all clusters when nothing is given."))
 COMMANDS = (
@@ -174,6 +206,7 @@ COMMANDS = (
         get_broker_config,
         TARGET,
         one_of=ONE_TARGET,
+        first_wins=True,
     ),
     Subcommand(
         "updateBrokerConfig",
@@ -187,6 +220,7 @@ COMMANDS = (
             Option("a", "updateAllBroker", "true: with -c also slaves."),
         ),
         one_of=ONE_TARGET,
+        first_wins=True,
     ),
     Subcommand(
         "cleanExpiredCQ",
@@ -238,6 +272,7 @@ COMMANDS = (
         get_broker_epoch,
         (CLUSTER, Option("b", "brokerName", "Name of the broker."), INTERVAL),
         one_of=("brokerName", "clusterName"),
+        first_wins=True,
         remark="Tianzhou has no controllers: its brokers answer as Apache's do without one.",
     ),
     Subcommand(
@@ -247,6 +282,7 @@ COMMANDS = (
         get_cold_data_flow_ctr_info,
         TARGET,
         one_of=ONE_TARGET,
+        first_wins=True,
     ),
     Subcommand(
         "updateColdDataFlowCtrGroupConfig",
@@ -255,6 +291,7 @@ COMMANDS = (
         update_cold_data_flow_ctr,
         (*TARGET, _COLD_GROUP, Option("v", "threshold", "Bytes a second.", required=True)),
         one_of=ONE_TARGET,
+        first_wins=True,
         remark="Tianzhou keeps and shows the value; its reads of old data wait beside all others.",
     ),
     Subcommand(
@@ -264,6 +301,7 @@ COMMANDS = (
         remove_cold_data_flow_ctr,
         (*TARGET, _COLD_GROUP),
         one_of=ONE_TARGET,
+        first_wins=True,
     ),
     Subcommand(
         "setCommitLogReadAheadMode",
@@ -272,5 +310,6 @@ COMMANDS = (
         set_commit_log_read_ahead_mode,
         (*TARGET, Option("m", "commitLogReadAheadMode", "0 reads ahead, 1 does not.", required=True)),
         one_of=ONE_TARGET,
+        first_wins=True,
     ),
 )

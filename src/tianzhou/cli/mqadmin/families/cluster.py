@@ -122,6 +122,7 @@ async def broker_status(admin: Admin, values: Values) -> Answer:
 _RT = Table(
     "%-24s  %-24s  %-4s  %-8s  %-8s",
     "#Cluster Name|#Broker Name|#RT|#successCount|#failCount",
+    "%-24s  %-24s  %-8s  %-16s  %-16s",
 )
 
 

@@ -175,6 +175,7 @@ COMMANDS = (
             Option("s", "specialTopic", "Also retry and dead letter topics.", flag=True),
         ),
         one_of=ONE_TARGET,
+        first_wins=True,
     ),
     Subcommand(
         "exportConfigs",
@@ -197,6 +198,7 @@ COMMANDS = (
         export_pop_record,
         (*TARGET, Option("d", "dryRun", "true: only show who would.")),
         one_of=ONE_TARGET,
+        first_wins=True,
         remark="Tianzhou does not serve POP, so it refuses.",
     ),
 )

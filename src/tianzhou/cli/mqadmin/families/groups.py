@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tianzhou.cli.mqadmin import java_text
 from tianzhou.cli.mqadmin.answers import Answer, done, pairs
-from tianzhou.cli.mqadmin.families.topics import FILE, attributes_of, read_list
+from tianzhou.cli.mqadmin.families.topics import FILE, attributes_of, queue_count, read_list
 from tianzhou.cli.mqadmin.subcommand import Option, Subcommand, Values
 from tianzhou.cli.mqadmin.targets import GROUP, ONE_TARGET, TARGET, addresses
 from tianzhou.errors import ConfigError
@@ -23,7 +23,7 @@ async def update_sub_group(admin: Admin, values: Values) -> Answer:
         "consume_from_min_enable": values.truth("consumeFromMinEnable"),
         "consume_broadcast_enable": values.truth("consumeBroadcastEnable"),
         "consume_message_orderly": values.truth("consumeMessageOrderly"),
-        "retry_queue_nums": values.number("retryQueueNums", 1),
+        "retry_queue_nums": queue_count(values, "retryQueueNums", 1, least=0),
         "retry_max_times": values.number("retryMaxTimes", 16),
         "broker_id": values.number("brokerId", 0),
         "which_broker_when_consume_slowly": values.number("whichBrokerWhenConsumeSlowly", 1),
@@ -55,11 +55,12 @@ async def update_sub_group_list(admin: Admin, values: Values) -> Answer:
     from tianzhou.wire.bodies.groups import SUBSCRIPTION_GROUP
 
     configs = [SUBSCRIPTION_GROUP.decode(one, f"group {n}") for n, one in enumerate(read_list(values.get("filename")))]
-    changed = await addresses(admin, values)
+    changed = await addresses(admin, values) if configs else []
     for address in changed:
         await admin.groups.create_several(configs, address)
+    what = "group" if values.optional("brokerAddr") else "subscription group"
     text = "\n".join(
-        f"submit batch of group config to {one} success, please check the result later." for one in changed
+        f"submit batch of {what} config to {one} success, please check the result later." for one in changed
     )
     return done(text, brokers=changed, groups=[config.group_name for config in configs])
 
@@ -137,6 +138,7 @@ COMMANDS = (
             Option("", "attributes", "Attributes: +name=value sets one, -name removes one; joined by commas."),
         ),
         one_of=ONE_TARGET,
+        first_wins=True,
     ),
     Subcommand(
         "updateSubGroupList",
@@ -153,6 +155,7 @@ COMMANDS = (
         delete_sub_group,
         (*TARGET, GROUP, Option("r", "removeOffset", "true: also how far it has consumed.")),
         one_of=ONE_TARGET,
+        first_wins=True,
     ),
     Subcommand(
         "getConsumerConfig",
@@ -174,6 +177,7 @@ COMMANDS = (
             Option("q", "popShareQueueNum", "Queues that a member shares when it pops."),
         ),
         one_of=ONE_TARGET,
+        first_wins=True,
         remark="POP needs a broker of RocketMQ 5; Tianzhou does not serve it and says so.",
     ),
 )

@@ -30,7 +30,9 @@ async def query_msg_by_id(admin: Admin, values: Values) -> Answer:
         message = await _by_id(admin, values.get("topic"), msg_id)
         if values.optional("consumerGroup") and values.optional("clientId"):
             answer = await _consumed(admin, values, message)
-        elif values.truth("sendMessage"):
+        elif "sendMessage" in values.given:
+            if not values.truth("sendMessage"):
+                continue
             answer = await _sent_again(admin, msg_id, message)
         else:
             answer = await _shown(admin, message, values.optional("bodyFormat"))
@@ -102,7 +104,8 @@ async def _shown(admin: Admin, message: MessageExt, body_format: str | None, *, 
     except TianzhouError:
         tracks = []
     told = [_track(one) for one in tracks]
-    text = "\n".join([*lines, "", "", *(["".join(told)] if short else told)]).rstrip("\n") + "\n" * (not told)
+    told = told or ["WARN: No Consumer"]
+    text = "\n".join([*lines, "", "", *(["".join(told)] if short else told)]).rstrip("\n")
     value = java_text.message_value(message) | {"body_path": path}
     return Answer(text, value | {"tracks": [{"group": one.group, "kind": one.kind, "why": one.why} for one in tracks]})
 
@@ -228,7 +231,7 @@ def traced(bodies: Iterable[tuple[bytes, str]], msg_id: str) -> tuple[list[dict[
             if one.msg_id != msg_id:
                 continue
             status = "success" if one.success else "failed"
-            common = {"group": one.group, "client_host": one.client_host or host, "time": one.timestamp_ms}
+            common = {"group": one.group, "client_host": host_of(one.client_host or host), "time": one.timestamp_ms}
             if one.kind is TraceKind.SENT:
                 stored = {"topic": one.topic, "keys": one.keys, "store_host": one.detail}
                 published.append({"type": "Pub", **common, "cost": one.cost_ms, "status": status, **stored})
@@ -238,6 +241,18 @@ def traced(bodies: Iterable[tuple[bytes, str]], msg_id: str) -> tuple[list[dict[
                 begun.setdefault(one.request_id, {}).update(cost=one.cost_ms, status=status)
     unknown = {"type": "Sub", "group": "", "client_host": "", "time": 0, "cost": 0, "status": "unknown"}
     return published, sorted((unknown | one for one in begun.values()), key=lambda one: int(one["time"]))
+
+
+def host_of(address: str) -> str:
+    """Return the host of an address, as Apache's tool shows it.
+
+    Args:
+        address: `host:port`, or a host alone.
+    """
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal() or (":" in host and not host.startswith("[")):
+        return address
+    return host.strip("[]")
 
 
 def _traced(one: dict[str, Any]) -> tuple[Any, ...]:

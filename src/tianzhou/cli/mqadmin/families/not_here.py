@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tianzhou.cli.mqadmin.answers import Answer
 from tianzhou.cli.mqadmin.subcommand import Option, Subcommand, Values, Work
+from tianzhou.cli.mqadmin.targets import NAME_SERVERS
 from tianzhou.errors import ClientError
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ def _words(why: str) -> Work:
     return work
 
 
-def _command(name: str, summary: str, example: str, why: str, *options: Option, alone: bool = True) -> Subcommand:
-    return Subcommand(name, summary, example, _words(f"{name}: {why}"), options, remark=why, alone=alone)
+def _command(name: str, summary: str, example: str, why: str, *options: Option, one_of: Any = ()) -> Subcommand:
+    return Subcommand(name, summary, example, _words(f"{name}: {why}"), options, one_of, remark=why, alone=True)
 
 
 _STATIC = (
@@ -50,7 +51,8 @@ COMMANDS = (
         "-t orders -b broker-a -qn 8",
         _STATIC,
         *_MAPPING,
-        Option("qn", "totalQueueNum", "How many queues it has."),
+        Option("qn", "totalQueueNum", "How many queues it has.", required=True),
+        one_of=("brokers", "clusters"),
     ),
     _command(
         "remappingStaticTopic",
@@ -58,14 +60,16 @@ COMMANDS = (
         "-t orders -b broker-b",
         _STATIC,
         *_MAPPING,
+        one_of=("brokers", "clusters"),
     ),
     _command(
         "exportMetadataInRocksDB",
         "Read topics and groups from RocksDB; not done here.",
         "-p /data/config/topics -t topics",
         _ROCKSDB,
-        Option("p", "path", "The folder."),
-        *_FILES,
+        Option("p", "path", "The folder.", required=True),
+        Option("t", "configType", "topics, subscriptionGroups or consumerOffsets.", required=True),
+        *_FILES[1:],
     ),
     _command(
         "rocksDBConfigToJson",
@@ -76,6 +80,7 @@ COMMANDS = (
         Option("e", "exportFile", "The file that is written."),
         Option("b", "brokerAddr", "One broker, host:port."),
         Option("c", "cluster", "A cluster."),
+        NAME_SERVERS,
         *_FILES,
     ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import re
 import time
@@ -52,7 +53,7 @@ async def consumer_progress(admin: Admin, values: Values) -> Answer:
         await existing_group(admin, group)
     clients = values.truth("showClientIP")
     lag = await admin.groups.lag(group, topic, clients=clients)
-    if not lag.queues:
+    if not lag.queues and topic is None:
         raise NotFoundError(206, f"group {group} has consumed nothing, so there are no offsets to show")
     rows = []
     for one in lag.queues:
@@ -69,16 +70,18 @@ async def consumer_progress(admin: Admin, values: Values) -> Answer:
 
 
 async def _all_progress(admin: Admin) -> Answer:
+    from tianzhou.admin import GroupLag
+
     rows = []
     for topic in await admin.topics.names():
         if topic.startswith(RETRY):
             group = topic.removeprefix(RETRY)
-            try:
-                lag, connection = await admin.groups.lag(group), await admin.groups.connections(group)
-            except TianzhouError:
-                continue
-            if lag.queues or connection is not None:
-                rows.append(_of_group(group, lag, connection))
+            lag, connection = GroupLag(group), None
+            with contextlib.suppress(TianzhouError):
+                lag = await admin.groups.lag(group)
+            with contextlib.suppress(TianzhouError):
+                connection = await admin.groups.connections(group)
+            rows.append(_of_group(group, lag, connection))
     rows.sort(key=lambda row: -row[6])
     return _GROUPS.answer(rows)
 
@@ -228,16 +231,19 @@ async def reset_offset_by_time(admin: Admin, values: Values) -> Answer:
 
     group, topic, text = values.get("group"), values.get("topic"), values.get("timestamp")
     timestamp, force = parse_time(text), values.truth("force", True)
-    said = f"timestamp(string)[{text}], timestamp(long)[{timestamp}]"
-    await _known_group(admin, group)
+    shown = int(time.time() * 1000) if text == "now" else timestamp
+    said = f"timestamp(string)[{text}], timestamp(long)[{shown}]"
     broker, queue_id = values.optional("broker"), values.optional("queue")
+    for name in ("queue", "offset"):
+        values.number(name, 0)
+    await admin.topics.route(topic)
+    await _known_group(admin, group)
     if broker is not None and queue_id is not None:
-        offset = values.number("offset", -1)
         name = next(
             (one.broker_name for one in (await admin.topics.route(topic)).broker_datas if one.master == broker), ""
         )
         queue = MessageQueue(topic, name, values.number("queue"))
-        where = {"to_offset": offset} if offset >= 0 else _where(timestamp)
+        where = {"to_offset": values.number("offset")} if values.optional("offset") else _where(timestamp)
         [change] = await admin.groups.reset(group, topic, queues=[queue], **where)
         start = (
             f"start reset consumer offset by specified, group[{group}], topic[{topic}], queueId[{queue_id}], "
@@ -275,6 +281,7 @@ async def _known_group(admin: Admin, group: str) -> None:
 async def skip_accumulated_message(admin: Admin, values: Values) -> Answer:
     """Have a group continue behind the last message."""
     group, topic = values.get("group"), values.get("topic")
+    await admin.topics.route(topic)
     await _known_group(admin, group)
     changes = await admin.groups.reset(group, topic, to_latest=True)
     rows = [(cut(one.queue.broker_name, 32), one.queue.queue_id, one.after) for one in changes]
@@ -284,6 +291,7 @@ async def skip_accumulated_message(admin: Admin, values: Values) -> Answer:
 async def clone_group_offset(admin: Admin, values: Values) -> Answer:
     """Copy how far a group has consumed."""
     source, target, topic = values.get("srcGroup"), values.get("destGroup"), values.get("topic")
+    await admin.topics.route(topic)
     await admin.groups.clone_offsets(source, target, topic, offline=values.truth("offline"))
     text = f"clone group offset success. srcGroup[{source}], destGroup=[{target}], topic[{topic}]"
     return done(text, source=source, target=target, topic=topic)
@@ -334,6 +342,7 @@ COMMANDS = (
             Option("o", "offset", "To this offset of the queue, whatever the time."),
             _F,
             _C,
+            Option("", "cplus", "Taken for Apache's sake: members of every language move.", flag=True),
         ),
     ),
     Subcommand(

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from tianzhou.cli.mqadmin import java_text
 from tianzhou.cli.mqadmin.answers import Answer, NotFoundError
 from tianzhou.cli.mqadmin.subcommand import Option, Subcommand, Values
-from tianzhou.cli.mqadmin.targets import TOPIC
+from tianzhou.cli.mqadmin.targets import NAME_SERVERS, TOPIC
+from tianzhou.errors import ClientError
 
 if TYPE_CHECKING:
     from tianzhou.admin import Admin
@@ -32,6 +33,11 @@ async def query_cq(admin: Admin, values: Values) -> Answer:
     found = await admin.servers.queue_units(
         broker, topic, values.number("queue"), index, values.number("count", 10), group
     )
+    if not found.min_queue_index <= index <= found.max_queue_index:
+        raise ClientError(
+            f"--index {index} is out of range: queue {values.number('queue')} of topic {topic} at {broker} holds "
+            f"{found.min_queue_index} to {found.max_queue_index}"
+        )
     value = json.loads(json.dumps(loads(QUEUE_UNITS.dumps(found))))
     lines = []
     if found.subscription_data is not None:
@@ -86,6 +92,7 @@ COMMANDS = (
             Option("c", "cluster", "The cluster.", required=True),
             Option("t", "topic", "Only this topic."),
             Option("cf", "checkFrom", "Messages stored at or after it, milliseconds."),
+            NAME_SERVERS,
         ),
         remark="Tianzhou's store does not use RocksDB: its brokers answer as Apache's do without RocksDB.",
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -64,20 +65,15 @@ async def _messages(
     show_body: bool,
     *,
     nothing: bool = False,
-    most: int | None = None,
 ) -> AsyncIterator[Answer]:
     """The messages of a queue from one offset to before another."""
     expression = values.get("subExpression") or "*"
-    while offset < end and most != 0:
-        found = await admin.messages.read(
-            queue, offset, expression=expression, max_messages=min(PULL_MESSAGES, most or PULL_MESSAGES)
-        )
+    while offset < end:
+        found = await admin.messages.read(queue, offset, expression=expression, max_messages=PULL_MESSAGES)
         messages = [one for one in found.messages if one.queue_offset < end]
         for message in messages:
             message.properties |= {"MIN_OFFSET": str(found.min_offset), "MAX_OFFSET": str(found.max_offset)}
             yield _message(message, values.get("charsetName") or "UTF-8", show_body)
-        if most is not None:
-            most -= len(messages)
         if found.status.name != "FOUND":
             if nothing:
                 text = (
@@ -135,6 +131,10 @@ async def _consume_message(admin: Admin, values: Values) -> AsyncIterator[Answer
         raise ConfigError("--offset needs --brokerName and --queueId; each queue has its own offsets")
     if most <= 0:
         raise ConfigError(f"--MessageNumber {most}: expected 1 or more")
+    for name in ("beginTimestamp", "endTimestamp"):
+        text = values.optional(name)
+        if text is not None and parse_time(text, name) > time.time() * 1000:
+            raise ConfigError(f"--{name} {text}: lies in the future; give a time before now")
     queues = [one for one in await _queues(admin, topic) if broker is None or one.broker_name == broker]
     if queue_id is not None:
         queues = [MessageQueue(topic, str(broker), values.number("queueId"))]
@@ -143,17 +143,37 @@ async def _consume_message(admin: Admin, values: Values) -> AsyncIterator[Answer
         offset = values.number("offset", low)
         if not low <= offset <= high:
             raise ConfigError(f"--offset {offset}: {java_text.queue(queue)} has offsets from {low} to {high}")
-        yield Answer("Consume ok", {"queue": queue._asdict()})
-        last, left = offset, most
-        async for answer in _messages(admin, queue, offset, high, values, True, most=left):
+        if high - offset > most:
+            whose = "oldler" if queue_id is not None else "older"
+            of_queue = "" if queue_id is not None else f" of the {queue.queue_id} queue"
+            note = f"The {whose} {most} message{of_queue} will be provided"
+            yield Answer(note, {"queue": queue._asdict(), "limit": most})
+            high = offset + most - 1
+        async for answer in _consumed(admin, queue, offset, high):
             yield answer
-            last, left = int(answer.value["queue_offset"]) + 1, left - 1
-        most = left
-        if last < high:
-            return
-        text = f"{java_text.queue(queue)} print msg finished. status=NO_NEW_MSG, offset={max(last, high)}"
-        yield Answer(text, {"queue": queue._asdict(), "next_offset": max(last, high)})
+        most -= min(most, high - offset)
         if most <= 0:
+            return
+
+
+async def _consumed(admin: Admin, queue: MessageQueue, offset: int, last: int) -> AsyncIterator[Answer]:
+    """The messages of a queue up to an offset, that one included, as Apache's tool tells of its pulls."""
+    while offset <= last:
+        count = min(PULL_MESSAGES, last - offset + 1)
+        found = await admin.messages.read(queue, offset, max_messages=count)
+        status, before, offset = found.status.name, offset, found.next_offset
+        place = {"queue": queue._asdict(), "status": status, "next_offset": offset}
+        if status == "FOUND":
+            yield Answer("Consume ok", place)
+            for message in found.messages:
+                message.properties |= {"MIN_OFFSET": str(found.min_offset), "MAX_OFFSET": str(found.max_offset)}
+                yield _message(message, "UTF-8", True)
+        elif status == "NO_MATCHED_MSG":
+            yield Answer(f"{java_text.queue(queue)} no matched msg. status={status}, offset={offset}", place)
+        if status in ("NO_NEW_MSG", "OFFSET_ILLEGAL"):
+            yield Answer(f"{java_text.queue(queue)} print msg finished. status={status}, offset={offset}", place)
+            return
+        if offset <= before:
             return
 
 

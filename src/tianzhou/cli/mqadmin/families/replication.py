@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tianzhou.cli.mqadmin import java_text
 from tianzhou.cli.mqadmin.answers import Answer, Table, done, moment
 from tianzhou.cli.mqadmin.families.brokers import settings_text
 from tianzhou.cli.mqadmin.families.cluster import INTERVAL, repeated
@@ -79,22 +80,31 @@ def get_sync_state_set(admin: Admin, values: Values) -> AsyncIterator[Answer]:
         names = [name] if name else sorted(await admin.cluster.masters(cluster))
         leader = await admin.controllers.leader(values.get("controllerAddress"))
         found = await admin.controllers.sync_states(leader, names)
-        blocks = []
-        for broker, one in found.items():
-            lines = [
-                f"#brokerName\t{broker}",
-                f"#MasterBrokerId\t{one.get('masterBrokerId')}",
-                f"#MasterAddr\t{one.get('masterAddress')}",
-                f"#MasterEpoch\t{one.get('masterEpoch')}",
-                f"#SyncStateSetEpoch\t{one.get('syncStateSetEpoch')}",
-                f"#SyncStateSetNums\t{len(one.get('inSyncReplicas') or ())}",
-                *(f"InSyncReplica:\t{replica}" for replica in one.get("inSyncReplicas") or ()),
-                *(f"NotInSyncReplica:\t{replica}" for replica in one.get("notInSyncReplicas") or ()),
-            ]
-            blocks.append("\n".join(lines))
-        return Answer("\n".join(blocks), found)
+        return Answer("\n".join(sync_state_text(broker, one) for broker, one in found.items()), found)
 
     return repeated(values, once)
+
+
+def sync_state_text(broker: str, one: Mapping[str, Any]) -> str:
+    """Return the sync state set of a broker name, in the form of Apache's tool.
+
+    Args:
+        broker: name of the broker.
+        one: the JSON object that a controller sends for it.
+    """
+    head = {
+        "#brokerName": broker,
+        "#MasterBrokerId": java_text.text(one.get("masterBrokerId")),
+        "#MasterAddr": java_text.text(one.get("masterAddress")),
+        "#MasterEpoch": java_text.text(one.get("masterEpoch")),
+        "#SyncStateSetEpoch": java_text.text(one.get("syncStateSetEpoch")),
+        "#SyncStateSetNums": len(one.get("inSyncReplicas") or ()),
+    }
+    lines = ["", *(f"{name}\t{value}" for name, value in head.items())]
+    for title, key in (("InSyncReplica", "inSyncReplicas"), ("NotInSyncReplica", "notInSyncReplicas")):
+        for replica in one.get(key) or ():
+            lines += ["", f"{title}:\t{java_text.replica(replica)}"]
+    return "\n".join(lines)
 
 
 async def get_controller_metadata(admin: Admin, values: Values) -> Answer:
@@ -194,6 +204,7 @@ COMMANDS = (
         ha_status,
         (*TARGET, INTERVAL),
         one_of=ONE_TARGET,
+        first_wins=True,
     ),
     _controller(
         "getSyncStateSet",
@@ -205,6 +216,7 @@ COMMANDS = (
         Option("b", "brokerName", "Name of the broker."),
         INTERVAL,
         one_of=("brokerName", "clusterName"),
+        first_wins=True,
     ),
     _controller(
         "getControllerMetaData", "Show a controller's group and its leader.", "", get_controller_metadata, _CONTROLLER

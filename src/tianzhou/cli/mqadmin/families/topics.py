@@ -56,6 +56,40 @@ def attributes_of(text: str) -> dict[str, str | None]:
     return changes
 
 
+def permission(values: Values) -> int:
+    """Return the value of `--perm`, 6 when it is not given.
+
+    Raises:
+        ConfigError: a topic cannot have it.
+    """
+    from tianzhou.admin.topics import PERMISSIONS
+
+    perm = values.number("perm", 6)
+    if perm not in PERMISSIONS:
+        raise ConfigError(f"--perm {perm}: 0 is no access, 2 writing, 4 reading, 6 and 7 both")
+    return perm
+
+
+def queue_count(values: Values, name: str, default: int, *, least: int = 1) -> int:
+    """Return a number of queues.
+
+    Args:
+        values: of the options.
+        name: long name of the option.
+        default: the number when the option is not given.
+        least: the smallest number.
+
+    Raises:
+        ConfigError: a topic cannot have as many; the text names the option.
+    """
+    from tianzhou.admin.topics import MAX_QUEUES
+
+    count = values.number(name, default)
+    if not least <= count <= MAX_QUEUES:
+        raise ConfigError(f"--{name} {count}: expected {least} to {MAX_QUEUES}")
+    return count
+
+
 async def update_topic(admin: Admin, values: Values) -> Answer:
     """Create or change a topic on a broker, or on all masters of a cluster."""
     from tianzhou.model import TopicConfig
@@ -63,9 +97,9 @@ async def update_topic(admin: Admin, values: Values) -> Answer:
     changes = attributes_of(values.get("attributes"))
     config = TopicConfig(
         values.get("topic"),
-        values.number("readQueueNums", 8),
-        values.number("writeQueueNums", 8),
-        values.number("perm", 6),
+        queue_count(values, "readQueueNums", 8),
+        queue_count(values, "writeQueueNums", 8),
+        permission(values),
         topic_sys_flag=values.truth("unit") + 2 * values.truth("hasUnitSub"),
         order=values.truth("order"),
     )
@@ -101,7 +135,7 @@ async def update_topic_list(admin: Admin, values: Values) -> Answer:
     from tianzhou.wire.bodies.topics import TOPIC_CONFIG
 
     configs = [TOPIC_CONFIG.decode(one, f"topic {n}") for n, one in enumerate(read_list(values.get("filename")))]
-    changed = await addresses(admin, values)
+    changed = await addresses(admin, values) if configs else []
     for address in changed:
         await admin.servers.create_topics(address, configs)
     text = "\n".join(
@@ -112,9 +146,7 @@ async def update_topic_list(admin: Admin, values: Values) -> Answer:
 
 async def update_topic_perm(admin: Admin, values: Values) -> Answer:
     """Change what clients may do with a topic."""
-    topic, perm = values.get("topic"), values.number("perm")
-    if perm not in (2, 4, 6):
-        raise ConfigError(f"--perm {perm}: 2 is writing, 4 reading, 6 both")
+    topic, perm = values.get("topic"), permission(values)
     route = await admin.topics.route(topic)
     by_name = {data.broker_name: data for data in route.queue_datas}
     only = values.optional("brokerAddr")
@@ -274,7 +306,7 @@ COMMANDS = (
             TOPIC,
             Option("r", "readQueueNums", "Queues to read on each broker, 8 when not given."),
             Option("w", "writeQueueNums", "Queues to write on each broker, 8 when not given."),
-            Option("p", "perm", "2 for writing, 4 for reading, 6 (when not given) for both."),
+            Option("p", "perm", "0 for no access, 2 for writing, 4 for reading, 6 (when not given) or 7 for both."),
             Option("o", "order", "true for a topic whose queues keep their order while brokers come and go."),
             Option("u", "unit", "true for a topic of a unit."),
             Option("s", "hasUnitSub", "true for a topic that units subscribe to."),
@@ -302,8 +334,13 @@ COMMANDS = (
         "Change what clients may do with a topic.",
         "-c DefaultCluster -t orders -p 4",
         update_topic_perm,
-        (*TARGET, TOPIC, Option("p", "perm", "2 for writing, 4 for reading, 6 for both.", required=True)),
+        (
+            *TARGET,
+            TOPIC,
+            Option("p", "perm", "0 for no access, 2 for writing, 4 for reading, 6 or 7 for both.", required=True),
+        ),
         one_of=ONE_TARGET,
+        first_wins=True,
     ),
     Subcommand(
         "topicList",

@@ -45,6 +45,8 @@ async def update_user(admin: Admin, values: Values) -> Answer:
     kind, status = values.optional("userType"), values.optional("userStatus")
     if password is None and kind is None and status is None:
         password = _password(values)
+    if password is None and kind is None and status is None:
+        raise ConfigError("updateUser: nothing is to be changed: give -p, -t or -s")
     change = partial(admin.access.update_user, name, password=password, user_type=kind, status=status)
     return await _done("update user to", values, change)
 
@@ -75,8 +77,11 @@ async def get_user(admin: Admin, values: Values) -> Answer:
 
 async def list_user(admin: Admin, values: Values) -> Answer:
     """List users."""
-    found = await admin.access.users(values.get("filter"), broker_addr=(await addresses(admin, values))[0])
-    return _users(found)
+    address = (await addresses(admin, values))[0]
+    answer = _users(await admin.access.users(values.get("filter"), broker_addr=address))
+    if answer.text and values.optional("brokerAddr") is None:
+        return Answer(f"{answer.text}\nget user from {address} success.", answer.value)
+    return answer
 
 
 async def copy_user(admin: Admin, values: Values) -> Answer:
@@ -177,10 +182,13 @@ async def copy_acl(admin: Admin, values: Values) -> Answer:
     """Copy policies from a broker to another."""
     source, target, wanted = values.get("fromBroker"), values.get("toBroker"), values.listed("subjects")
     lines, copied = [], []
-    for acl in await admin.access.acls(broker_addr=source):
+    if wanted:
+        named = [await admin.access.acl(subject.removeprefix("User:"), broker_addr=source) for subject in wanted]
+        found = [acl for acl in named if acl is not None]
+    else:
+        found = await admin.access.acls(broker_addr=source)
+    for acl in found:
         subject = acl.subject or ""
-        if wanted and subject not in wanted:
-            continue
         for policy in acl.policies or ():
             for entry in policy.entries or ():
                 await admin.access.set_acl(
