@@ -67,7 +67,9 @@ or `tianzhou admin NAME …`. The page is printed by `PYTHONPATH=src python test
 - Tianzhou has no controllers and no broker containers. `getSyncStateSet`, `getControllerMetaData`,
   `getControllerConfig`, `updateControllerConfig`, `electMaster`, `cleanBrokerMetadata`, `addBroker` and
   `removeBroker` are sent to the address that is given; a broker of Tianzhou refuses them with code 3, as one of
-  Apache's does. Our tool prints answers of a controller in RocketMQ's form; no test asks a live controller."""
+  Apache's does. At a controller of Apache's our tool prints what Apache's tool prints (`test_mqadmin_controller.py`,
+  all of them but `electMaster`, `cleanBrokerMetadata` and those of containers, whose texts are from RocketMQ's
+  source)."""
 LINES_HEAD = """
 ## The 89 sub-commands of 5.3.3, line by line
 

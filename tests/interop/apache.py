@@ -30,6 +30,7 @@ UNREGISTERED_S = 1.0
 """Seconds that a listening broker may stay unregistered before the test requests its registration."""
 STOP_TIMEOUT = 90
 EXIT_TIMEOUT = 15
+CONTROLLER_METADATA = 1005
 PATIENT: dict[str, object] = {"waitTimeMillsInSendQueue": 60_000, "osPageCacheBusyTimeOutMills": 60_000}
 """Of every broker: a busy machine is no reason to refuse a send that waited for a second."""
 # Unmapping a file reaches into these packages; without them 4.9.7 never lets go of a deleted segment.
@@ -194,6 +195,42 @@ class ApacheNamesrv(_JavaServer):
     ) -> None:
         self.kill()  # it has nothing to lose
         self._remove_home()
+
+
+class ApacheController(_JavaServer):
+    """Apache's controller of 5.3.3, alone in its group.
+
+    Args:
+        home: Where configuration, logs and its store go; a temporary directory, removed at the end, when None.
+    """
+
+    main_class = "org.apache.rocketmq.controller.ControllerStartup"
+    logback = "logback_controller.xml"
+    heap = ("-Xms128m", "-Xmx256m")
+
+    def __init__(self, home: Path | str | None = None) -> None:
+        super().__init__(server_ports(), home, SERVERS[0], None)
+        self.conf: dict[str, object] = {
+            "controllerType": "DLedger",
+            "controllerDLegerGroup": "controllers",
+            "controllerDLegerPeers": f"n0-{self.address}",
+            "controllerDLegerSelfId": "n0",
+            "controllerStorePath": self.home / "controller",
+            "rocketmqHome": self.home,
+        }
+
+    def start(self) -> None:
+        """Start it and wait until it leads its group."""
+        self._launch(self.conf)
+
+        def leads() -> bool:
+            self._check_alive()
+            if not accepts(self.address):
+                return False
+            reply = call(self.address, CONTROLLER_METADATA)
+            return reply.code == 0 and reply.fields.get("controllerLeaderAddress") == self.address
+
+        until(leads, "the controller leads", within_s=START_TIMEOUT, every_s=0.2)
 
 
 class ApacheBroker(_JavaServer):

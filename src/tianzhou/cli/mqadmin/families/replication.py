@@ -131,7 +131,7 @@ async def update_controller_config(admin: Admin, values: Values) -> Answer:
     key, value, controllers = values.get("key"), values.get("value"), values.listed("controllerAddress", ";")
     for address in controllers:
         await admin.controllers.update_config(address, {key: value})
-    text = f"update controller config success! [{', '.join(controllers)}]\n{key} : {value}"
+    text = f"update controller config success![{', '.join(controllers)}]\n{key} : {value}"
     return done(text, controllers=controllers, changed={key: value})
 
 
