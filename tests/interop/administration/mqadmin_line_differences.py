@@ -50,6 +50,7 @@ DIFFERENCES: Final[dict[str, tuple[str, ...]]] = {
         "resetOffsetByTime -g AdmClone -t AdmT -s now -b {broker} -q 1 -o -5",
         "resetOffsetByTime -g AdmClone -t AdmT -s now -b {broker} -q 9 -o 0",
     ),
+    "an offset below 0 is refused; Apache's broker takes it": ("resetMasterFlushOffset -b {broker} -o -1",),
     "the offset behind the end of the queue is refused; Apache's broker takes it, and the group misses a message": (
         "resetOffsetByTime -g AdmClone -t AdmT -s now -b {broker} -q 1 -o 3",
     ),

@@ -92,6 +92,8 @@ async def broker_consume_stats(admin: Admin, values: Values) -> Answer:
 async def reset_master_flush_offset(admin: Admin, values: Values) -> Answer:
     """Tell a slave how far its master's log is flushed."""
     address, offset = values.get("brokerAddr"), values.number("offset")
+    if offset < 0:
+        raise ConfigError(f"--offset {offset} is out of range: a log begins at 0")
     await admin.servers.reset_flush_offset(address, offset)
     return done(f"reset master flush offset to {offset} success", broker_addr=address, offset=offset)
 
