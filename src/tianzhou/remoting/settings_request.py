@@ -77,7 +77,7 @@ class SettingsRequests:
     async def keep(
         self, body: bytes, file: Path, *, black_list: Collection[str], refusal: Callable[[str], str]
     ) -> Update:
-        """Save settings to the file for the next start, and leave those in force as they are.
+        """Save settings to the file for the next start, and leave the running settings alone.
 
         Args:
             body: see `change`.

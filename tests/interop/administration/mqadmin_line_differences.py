@@ -81,7 +81,7 @@ DIFFERENCES: Final[dict[str, tuple[str, ...]]] = {
         "updateBrokerConfig -b {broker} -k flushDiskType -v SYNC_FLUSH",
         "updateNamesrvConfig -k listenPort -v 1",
     ),
-    "refused; Apache's broker takes it at once, and registers under another name or port at which nobody listens": (
+    "refused; Apache's broker takes it at once, and registers under the new name or a closed port": (
         "updateBrokerConfig -b {broker} -k listenPort -v 1",
         "updateBrokerConfig -b {broker} -k brokerName -v other",
     ),
@@ -98,7 +98,7 @@ DIFFERENCES: Final[dict[str, tuple[str, ...]]] = {
         "exportMetadata --brokerAddr {broker} --filePath {export} --specialTopic",
         "exportMetadata -b {broker} -c NoCluster -f {export}",
     ),
-    "`-d true` asks nobody for anything; Apache's takes it for false": ("exportPopRecord -b {broker} -d true",),
+    "`-d true` sends no request; Apache's reads it as false": ("exportPopRecord -b {broker} -d true",),
     "static topics are not served": (
         "updateStaticTopic -t AdmStatic -b broker-a -qn 4",
         "remappingStaticTopic -t AdmStatic -b broker-a",
@@ -110,14 +110,14 @@ DIFFERENCES: Final[dict[str, tuple[str, ...]]] = {
         "listUser -b {broker}",
         "listUser --clusterName {cluster} --filter ali",
     ),
-    "a user that is not there, or has no policies, is told with code 3001 or 3002; Apache's prints nothing": (
+    "an unknown user, or a user without policies, is answered with code 3001 or 3002; Apache's prints nothing": (
         "getUser -b {broker} -u nobody",
         "getAcl --clusterName {cluster} --subject User:bob",
     ),
     "an action that there is not is refused with code 29; Apache's broker answers 16": (
         "createAcl -b {broker} -s User:alice -r Topic:orders -a Fly -d Allow",
     ),
-    "Tianzhou's brokers tell nobody a password, so there is nothing to copy": (
+    "Tianzhou's brokers send no passwords, so there is nothing to copy": (
         "copyUser -f {broker} -t {broker} -u alice",
         "copyUser -f {broker} -t {broker}",
     ),

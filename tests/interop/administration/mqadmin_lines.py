@@ -1,6 +1,6 @@
-"""Command lines of mqadmin for all 89 sub-commands of 5.3.3, and the comparable part of what they print.
+"""Command lines of mqadmin for all 89 sub-commands of 5.3.3, and the comparable part of their output.
 
-The lines are in `lines/*.txt`, in the order in which they are run: a sub-command, and below it, indented, its command
+The files `lines/*.txt` have the lines in the order of the run: a sub-command, and below it, indented, its command
 lines. `~` marks a line that does not end by itself. `-n` with the name server is added to each line. Apache's tool at
 Apache's servers answered them all (`tests/golden/apache/mqadmin-lines-5.3.3.json`).
 """
@@ -28,7 +28,7 @@ _UNORDERED: Final = """
     consumerStatus getConsumerConfig statsAll queryMsgByKey printMsg printMsgByQueue consumeMessage
 """
 UNORDERED: Final = frozenset(_UNORDERED.split())
-"""Sub-commands that print what is in hash maps of Java's: the order of their lines is left out."""
+"""Sub-commands that print hash maps of Java's: the order of their lines is not compared."""
 FRESH: Final = frozenset({"sendMessage", "consumeMessage", "queryMsgByUniqueKey", "brokerConsumeStats"})
 """Sub-commands of Apache's tool that work once in a process."""
 
@@ -38,7 +38,7 @@ class Line(NamedTuple):
 
     Attributes:
         command: the sub-command.
-        rest: its arguments; `{…}` stands for what differs from server to server.
+        rest: its arguments; `{…}` stands for a value of the server.
         endless: whether it does not end by itself.
     """
 
@@ -55,7 +55,7 @@ class Line(NamedTuple):
         """The arguments of the tool.
 
         Args:
-            values: what the `{…}` stand for.
+            values: of the `{…}`, by name.
         """
         rest = [word.format_map(values) for word in shlex.split(self.rest)]
         return [self.command, *rest] if self.command == "help" else [self.command, "-n", values["ns"], *rest]
@@ -63,7 +63,7 @@ class Line(NamedTuple):
 
 @cache
 def lines() -> tuple[Line, ...]:
-    """Return all lines, in the order in which they are run."""
+    """Return all lines, in the order of the run."""
     found, command = [], ""
     for file in sorted(FOLDER.glob("*.txt")):
         for text in file.read_text(encoding="utf-8").splitlines():
@@ -88,7 +88,7 @@ class Outcome(NamedTuple):
         exit_code: of the process.
         kind: `DONE`, `REFUSED` or `USAGE`.
         code: RocketMQ's code of an error, empty where there is none.
-        text: what was printed; of an error Apache's words, which are not compared.
+        text: the output; the words of an error are not compared.
     """
 
     exit_code: int
@@ -128,8 +128,8 @@ def outcome(line: Line, printed: str, exit_code: int, places: Mapping[str, str])
     Args:
         line: the command line.
         printed: everything that it printed.
-        exit_code: of the process; 0 for one that goes on.
-        places: what differs from server to server, with its name.
+        exit_code: of the process; 0 when the process goes on.
+        places: addresses and folders of the server, with their names.
     """
     if line.endless:
         printed = _INTERRUPTED.sub("", printed)
@@ -152,7 +152,7 @@ _KEPT_WIDTH: Final = (
     (re.compile(r"\b20\d{12}(?:\d{3})?\b"), "<time>"),
     (re.compile(r"\b1\d{12}\b"), "<ms>"),
 )
-"""What differs from run to run and is equally long: columns behind it stay where they are."""
+"""Values that differ from run to run and are equally long, so that the columns behind them stay in place."""
 _MEASURED: Final = (
     (re.compile(r"(?<![0-9A-F])[0-9A-F]{32,}(?![0-9A-F])"), "<id>"),
     (re.compile(r"127\.0\.0\.1@\S+?(?=[\s,)\]}\"]|$)"), "<client>"),
@@ -196,7 +196,7 @@ def comparable(line: Line, printed: str, places: Mapping[str, str]) -> str:
     if line.command in KEYS_ONLY:
         keys = {re.split(r"[ :=]", row.removeprefix("<broker>").strip())[0] for row in text.splitlines()}
         return "\n".join(sorted(keys - {""}))
-    # Apache's broker tells of a topic as if that were a group (docs/spec/broker.md, trap 15).
+    # Apache's broker lists a topic as a group of its own (docs/spec/broker.md, trap 15).
     text = re.sub(rf"MessageTrack \[consumerGroup={TOPIC}, .*?(?:\)\]|null\])", "", text, flags=re.DOTALL)
     text = re.sub(rf"^(?:DefaultCluster +)?{TOPIC} +{TOPIC}\b.*\n?", "", text, flags=re.MULTILINE)
     if line.command == "statsAll" and "--activeTopic" in line.rest:

@@ -28,12 +28,12 @@ PREPARED: Final = {
 
 
 class Scene(NamedTuple):
-    """What command lines name.
+    """Names of a cluster for command lines.
 
     Attributes:
-        values: what the `{…}` of the lines stand for.
-        places: what differs from server to server, with its name.
-        waits: by sub-command, what waits until the cluster has what the sub-command shows.
+        values: of the `{…}` of the lines, by name.
+        places: addresses and folders of the server, with their names.
+        waits: by sub-command, a function that waits until the cluster has the data that the sub-command shows.
     """
 
     values: dict[str, str]
@@ -41,7 +41,7 @@ class Scene(NamedTuple):
     waits: Mapping[str, Callable[[], object]]
 
     def before(self, command: str) -> None:
-        """Wait for what a sub-command shows.
+        """Wait for the data that a sub-command shows.
 
         Args:
             command: the sub-command.
@@ -52,7 +52,7 @@ class Scene(NamedTuple):
 
 @contextmanager
 def scene(server: Server, home: Path) -> Iterator[Scene]:
-    """Make the topic, send messages, have a consumer read them, and yield what command lines name.
+    """Make the topic, send messages, have a consumer read them, and yield the names for command lines.
 
     Args:
         server: a fresh one.
@@ -71,7 +71,7 @@ def scene(server: Server, home: Path) -> Iterator[Scene]:
                 for i in range(SENT)
             ]
             with _consumer(address, server) as consumer:
-                # Nothing else is done with the traced message, so that its traces are the same in each run.
+                # No line consumes the traced message again, so its traces are the same in each run.
                 unique_id, traced_id = str(sent[3].msg_id), str(sent[5].msg_id)
                 values = {
                     "ns": address,

@@ -54,7 +54,7 @@ class Values:
     Args:
         given: what was given, as text; a flag is `true`.
         command: name of the sub-command, for errors.
-        warnings: what of the command line has no effect, in words.
+        warnings: a sentence for each part of the command line that has no effect.
     """
 
     def __init__(self, given: dict[str, str], command: str = "", warnings: Sequence[str] = ()) -> None:

@@ -120,7 +120,7 @@ def get_broker_epoch(admin: Admin, values: Values) -> AsyncIterator[Answer]:
 def epochs_text(address: str, found: Mapping[str, Any]) -> str:
     """Return the epochs of a broker's log, in the form of Apache's tool.
 
-    The last epoch goes on, so it ends where the log ends.
+    The last epoch is still open, so its end is the end of the log.
 
     Args:
         address: of the broker.

@@ -157,7 +157,7 @@ async def _consume_message(admin: Admin, values: Values) -> AsyncIterator[Answer
 
 
 async def _consumed(admin: Admin, queue: MessageQueue, offset: int, last: int) -> AsyncIterator[Answer]:
-    """The messages of a queue up to an offset, that one included, as Apache's tool tells of its pulls."""
+    """Yield the messages of a queue up to an offset, inclusive, and a line for each pull as Apache's tool has it."""
     while offset <= last:
         count = min(PULL_MESSAGES, last - offset + 1)
         found = await admin.messages.read(queue, offset, max_messages=count)
