@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from mqadmin_commands import TOPIC
+from mqadmin_commands import GROUP, TOPIC
 
 FOLDER: Final = Path(__file__).with_name("lines")
 DONE, REFUSED, USAGE = "done", "refused", "usage"
@@ -175,6 +175,8 @@ _ONLY_APACHES: Final = (
     "%RETRY%TOOLS_CONSUMER", "%RETRY%AdmReads", "%RETRY%__MONITOR_CONSUMER", "AdmStatic", "broker-z",
 )  # fmt: skip
 """Topics that consumers of Apache's tool leave, and topics of lines that ours refuses."""
+_RETRY_ROW: Final = f"%RETRY%{GROUP} "
+"""Beginning of a row about the retry topic. Its queue reaches the consumer at a rebalance, early or late."""
 
 
 def erased(text: str, places: Mapping[str, str]) -> str:
@@ -204,12 +206,15 @@ def comparable(line: Line, printed: str, places: Mapping[str, str]) -> str:
         return text.partition("\n")[0]
     if line.command in _SAMPLED:
         text = re.sub(_SAMPLED[line.command], "<sampled>", text, flags=re.MULTILINE)
+    if line.command == "sendMsgStatus" and "broker-z" in line.rest:
+        # Apache's tool takes a queue of its choice.
+        text = re.sub(r"queueId=\d|queueOffset=\d+", "<queue>", text)
     if line.command in _CHOSEN_QUEUE and not re.search(r"(-i|--qid) \d", line.rest):
         text = re.sub(r"(?<=broker-a {26})\d   ", "<queue>", text)
     text = re.sub(r"\{([^{}]*=[^{}]*)\}", lambda found: "{" + ", ".join(sorted(found[1].split(", "))) + "}", text)
     if line.command in UNORDERED:
         rows = sorted(row.rstrip(",") for row in text.splitlines() if row)
-        text = "\n".join(row for row in rows if not row.startswith(_ONLY_APACHES))
+        text = "\n".join(row for row in rows if not row.startswith((*_ONLY_APACHES, _RETRY_ROW)))
     return text
 
 
