@@ -206,6 +206,9 @@ def comparable(line: Line, printed: str, places: Mapping[str, str]) -> str:
         return text.partition("\n")[0]
     if line.command in _SAMPLED:
         text = re.sub(_SAMPLED[line.command], "<sampled>", text, flags=re.MULTILINE)
+    if line.command == "checkMsgSendRT":
+        # A send on a busy machine may come too late, and the tool takes queues of its choice.
+        return re.sub(r"^(broker-a )?.*(true|false).*$", "<send>", text, flags=re.MULTILINE)
     if line.command == "sendMsgStatus" and "broker-z" in line.rest:
         # Apache's tool takes a queue of its choice.
         text = re.sub(r"queueId=\d|queueOffset=\d+", "<queue>", text)
