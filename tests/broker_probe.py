@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tianzhou.broker.registration.registrar import Registrar
+from tianzhou.broker.registration.server_registration import ServerRegistration
 
-Register = Callable[[Registrar, str, bytes], Awaitable[bool | None]]
+Register = Callable[[ServerRegistration, bytes], Awaitable[bool]]
 
 
 class BrokerProbe:
@@ -121,35 +121,35 @@ def register_by(patch: pytest.MonkeyPatch, register: Register) -> Register:
 
     Args:
         patch: restores the former function.
-        register: called with the registrar, the address of the name server and the body of the request.
+        register: called with the registration at one name server and the body of the request.
     """
-    former = Registrar._register
+    former = ServerRegistration._register
 
-    async def replaced(self: Registrar, address: str, body: bytes, *, looks: bool) -> bool | None:
-        return await register(self, address, body)
+    async def replaced(self: ServerRegistration, body: bytes, *, looks: bool) -> bool:
+        return await register(self, body)
 
-    async def registered(self: Registrar, address: str, body: bytes) -> bool | None:
-        return await former(self, address, body, looks=False)
+    async def registered(self: ServerRegistration, body: bytes) -> bool:
+        return await former(self, body, looks=False)
 
-    patch.setattr(Registrar, "_register", replaced)
+    patch.setattr(ServerRegistration, "_register", replaced)
     return registered
 
 
 def note_rounds(patch: pytest.MonkeyPatch) -> list[tuple[bool, float]]:
-    """Return a list to which each round of registrations adds whether it was periodic, and its end in the loop's time.
+    """Return a list to which each attempt to register adds whether it was periodic, and its end in the loop's time.
 
     Args:
         patch: restores the former function.
     """
     rounds: list[tuple[bool, float]] = []
-    former = Registrar._round
+    former = ServerRegistration._attempt
 
-    async def noted(registrar: Registrar, *, periodic: bool) -> bool:
-        all_registered = await former(registrar, periodic=periodic)
+    async def noted(self: ServerRegistration, *, periodic: bool) -> bool:
+        up_to_date = await former(self, periodic=periodic)
         rounds.append((periodic, asyncio.get_running_loop().time()))
-        return all_registered
+        return up_to_date
 
-    patch.setattr(Registrar, "_round", noted)
+    patch.setattr(ServerRegistration, "_attempt", noted)
     return rounds
 
 

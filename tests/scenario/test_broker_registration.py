@@ -14,7 +14,7 @@ from broker_probe import BrokerProbe, note_rounds, register_by
 from shared_loop import SharedLoop
 from tianzhou.broker.registration import name_servers
 from tianzhou.broker.registration.name_servers import NameServers, resolve
-from tianzhou.broker.registration.registrar import Registrar
+from tianzhou.broker.registration.server_registration import ServerRegistration
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.errors import ConnectFailed
 from tianzhou.model import BrokerData, MessageQueue
@@ -155,7 +155,7 @@ async def test_registrations_can_be_compressed(tmp_path: Path, *, compressed: bo
 
 
 async def test_a_broker_need_not_repeat_what_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tianzhou.broker.registration.registrar.SHORTEST_PERIOD_MS", 30)
+    monkeypatch.setattr("tianzhou.broker.registration.server_registration.SHORTEST_PERIOD_MS", 30)
 
     scripted = Scripted()
     async with scripted.server:
@@ -298,7 +298,7 @@ class Careful(Scripted):
 async def test_of_many_topics_those_that_changed_are_registered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tianzhou.broker.registration.registrar.MANY_TOPICS", 10)
+    monkeypatch.setattr("tianzhou.broker.registration.server_registration.MANY_TOPICS", 10)
 
     careful = Careful()
     async with careful.server, name_server(tmp_path) as real:
@@ -353,8 +353,8 @@ async def test_of_many_topics_those_that_changed_are_registered(
 async def test_everything_is_registered_again_after_a_lost_connection_and_every_period(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tianzhou.broker.registration.registrar.MANY_TOPICS", 10)
-    monkeypatch.setattr("tianzhou.broker.registration.registrar.SHORTEST_PERIOD_MS", 50)
+    monkeypatch.setattr("tianzhou.broker.registration.server_registration.MANY_TOPICS", 10)
+    monkeypatch.setattr("tianzhou.broker.registration.server_registration.SHORTEST_PERIOD_MS", 50)
 
     careful = Careful()
     async with careful.server:
@@ -363,9 +363,9 @@ async def test_everything_is_registered_again_after_a_lost_connection_and_every_
         async with small_broker(tmp_path, namesrv_addr=where, register_name_server_period=1) as broker:
             await broker.ready()
             whole = careful.told()[0]
-            monkeypatch.setattr("tianzhou.broker.registration.registrar.RETRY_S", 0.02)
+            monkeypatch.setattr("tianzhou.broker.registration.server_registration.RETRY_S", 0.02)
             await until_async(lambda: len(careful.told()) > 2)
-            monkeypatch.setattr("tianzhou.broker.registration.registrar.SHORTEST_PERIOD_MS", 60_000)
+            monkeypatch.setattr("tianzhou.broker.registration.server_registration.SHORTEST_PERIOD_MS", 60_000)
             told = len(careful.told())
             careful.connections[-1].abort()
             await until_async(lambda: len(careful.told()) > told)
@@ -379,7 +379,7 @@ async def test_everything_is_registered_again_after_a_lost_connection_and_every_
 async def test_a_reply_nobody_can_read_keeps_no_broker_from_registering_there_and_elsewhere(
     tmp_path: Path, nonsense: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tianzhou.broker.registration.registrar.SHORTEST_PERIOD_MS", 50)
+    monkeypatch.setattr("tianzhou.broker.registration.server_registration.SHORTEST_PERIOD_MS", 50)
     bad, good = Scripted(), Scripted()
     bad.taken = nonsense
     code = RequestCode.REGISTER_BROKER
@@ -399,16 +399,16 @@ async def test_a_reply_nobody_can_read_keeps_no_broker_from_registering_there_an
 async def test_a_defect_in_registering_at_one_name_server_leaves_the_others_and_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tianzhou.broker.registration.registrar.RETRY_S", 0.05)
+    monkeypatch.setattr("tianzhou.broker.registration.server_registration.RETRY_S", 0.05)
     bad, good = Scripted(), Scripted()
     failures = 2
 
-    async def register(self: Registrar, address: str, body: bytes) -> bool | None:
+    async def register(self: ServerRegistration, body: bytes) -> bool:
         nonlocal failures
-        if address == bad.address and failures:
+        if self.address == bad.address and failures:
             failures -= 1
             raise KeyError("a defect")
-        return await real(self, address, body)
+        return await real(self, body)
 
     real = register_by(monkeypatch, register)
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 from tianzhou.client.cluster import rpc
 from tianzhou.client.cluster.remedies import check
 from tianzhou.client.instance import ClientInstance
-from tianzhou.errors import BrokerError, ClientError, UnknownTopic
+from tianzhou.errors import BrokerError, ClientError, ConnectFailed, RemotingError, TianzhouError, UnknownTopic
 from tianzhou.model import BrokerData, ClusterInfo, TopicRoute
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.wire.bodies.route import CLUSTER_INFO
@@ -68,14 +68,30 @@ class Reach:
         return check(await self.instance.ask_name_server(code, timeout_ms=self.timeout_ms, **header))
 
     async def each_name_server(self, code: int, *, body: bytes = b"", **header: Any) -> dict[str, Command]:
-        """A successful reply of every name server, by address.
+        """A successful reply of every name server, by address. All get the request at the same time.
 
         Raises:
-            TianzhouError: one of them refuses or does not answer.
+            TianzhouError: one of them refuses or does not answer. The text names the ones that carried the request out.
         """
-        return await self.each(
-            self.instance.name_servers, lambda address: self.call(address, code, body=body, **header)
-        )
+
+        async def ask(address: str) -> Command | TianzhouError:
+            try:
+                return await self.call(address, code, body=body, **header)
+            except TianzhouError as error:
+                return error
+
+        servers = list(dict.fromkeys(self.instance.name_servers))
+        answers = dict(zip(servers, await asyncio.gather(*map(ask, servers)), strict=True))
+        replies = {address: one for address, one in answers.items() if isinstance(one, Command)}
+        failures = {address: one for address, one in answers.items() if isinstance(one, TianzhouError)}
+        if replies and failures and all(isinstance(one, RemotingError) for one in failures.values()):
+            raise ConnectFailed(
+                f"name server {' and '.join(failures)} has not answered ({'; '.join(map(str, failures.values()))}); "
+                f"{' and '.join(replies)} has carried the request out: repeat the command when all of them answer"
+            )
+        for failure in failures.values():
+            raise failure
+        return replies
 
     async def each(self, addresses: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> dict[str, T]:
         """Query several servers at the same time; the first failure is raised when all have answered."""

@@ -97,7 +97,7 @@ _log = logging.getLogger(__name__)
 class Broker:
     """A broker; `async with Broker(settings, store_settings) as broker`.
 
-    Inside the block it serves. `await broker.ready()` returns once every name server that can be reached knows it.
+    Inside the block it serves. `await broker.ready()` returns once a name server knows it.
 
     Args:
         settings: see `BrokerSettings`.
@@ -240,7 +240,7 @@ class Broker:
         return self._store
 
     async def ready(self) -> None:
-        """Return once every name server that can be reached knows this broker."""
+        """Return once a name server knows this broker, and each other one does, refuses or does not answer."""
         await self._parts.registrar.ready()
 
     # start, in the order of broker.md §3.2; the exit stack undoes it in reverse

@@ -236,7 +236,7 @@ class ClientInstance:
     async def ask_name_server(
         self, code: int, *, body: bytes = b"", timeout_ms: float | None = None, **header: Any
     ) -> Command:
-        """Send a request to the name server in use, and to the others in turn when it does not answer.
+        """Send a read request to the name server in use, and to the next one when it fails or is slow.
 
         Raises:
             ConnectFailed: none of them answers.

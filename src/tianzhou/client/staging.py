@@ -140,32 +140,41 @@ class Staging:
         found: str | None = None
         missing: list[str] = []
         failures: list[TianzhouError] = []
-        for address in list(self.instance.name_servers):
+
+        async def ask(address: str) -> str | TianzhouError | None:
             try:
                 command = request(code, namespace=KV_NAMESPACE, key=key)
-                value = _value(await self.instance.remoting.invoke(address, command, self._timeout_ms), address)
-                if value is None:
-                    missing.append(address)
-                found = found or value
+                return _value(await self.instance.remoting.invoke(address, command, self._timeout_ms), address)
             except TianzhouError as error:
-                failures.append(error)
+                return error
+
+        servers = list(self.instance.name_servers)
+        # Side by side: a name server that hangs must not delay the answer of another one.
+        for address, value in zip(servers, await asyncio.gather(*map(ask, servers)), strict=True):
+            if isinstance(value, TianzhouError):
+                failures.append(value)
+            elif value is None:
+                missing.append(address)
+            else:
+                found = found or value
         if found is None and not missing:
             raise failures[-1] if failures else ConnectFailed("there is no name server to ask which broker decides")
         return found, missing
 
     async def _record(self, bucket: int, broker_name: str, addresses: Sequence[str]) -> list[TianzhouError]:
         """Have name servers record a choice; returns why some have not."""
-        refusals: list[TianzhouError] = []
-        for address in addresses:
-            command = request(
-                RequestCode.PUT_KV_CONFIG, namespace=KV_NAMESPACE, key=f"coordinator-{bucket}", value=broker_name
-            )
+
+        async def record(address: str) -> TianzhouError | None:
+            key = f"coordinator-{bucket}"
+            command = request(RequestCode.PUT_KV_CONFIG, namespace=KV_NAMESPACE, key=key, value=broker_name)
             try:
                 check(await self.instance.remoting.invoke(address, command, self._timeout_ms), address)
             except TianzhouError as error:
-                refusals.append(error)
                 _log.warning("name server %s does not keep that broker %s decides: %s", address, broker_name, error)
-        return refusals
+                return error
+            return None
+
+        return [one for one in await asyncio.gather(*map(record, addresses)) if one is not None]
 
     async def _choose(self, writer: str, bucket: int) -> str:
         await self._find_masters()

@@ -1,5 +1,7 @@
 """Header fields by which a broker of ours says, at its registration, by what right it is the master (docs/adr/0024).
 
+A slave sends them empty, with term 0, so that name servers of ours know it as a broker of ours.
+
 Apache's name servers pass over fields that they do not know, and Apache's brokers send none of these.
 """
 
@@ -10,9 +12,9 @@ from dataclasses import dataclass
 from typing import Final
 
 OTHER_MASTER: Final = "tianzhouOtherMaster"
-"""Field of an answer to a registration of a master of ours: address of the other living master of the broker's name.
+"""Field of an answer to a registration of a broker of ours: address of the other living one of its name and id.
 
-It is empty without another master. Apache's name servers and older ones of ours do not send it then.
+It is empty without another one. Apache's name servers do not send it, nor do older ones of ours to slaves.
 """
 _GROUP: Final = "tianzhouGroup"
 _GROUP_ID: Final = "tianzhouGroupId"
@@ -23,10 +25,10 @@ _LONGEST: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Mastership:
-    """Right by which a broker is the master.
+    """Right by which a broker is the master; without a group also what a slave sends.
 
     Attributes:
-        group: name of its DLedger group; empty for a broker without one.
+        group: name of its DLedger group; empty for a broker without one, and for one that does not lead.
         members: ids of the members in its `dLegerPeers`.
         term: in which it leads the group; 0 without one.
         group_id: identity of the group; empty while it has none.

@@ -1,4 +1,4 @@
-"""Our broker's registrations of changed topics alone, at Apache's name servers."""
+"""Our brokers at Apache's name servers: registrations of changed topics alone, and two brokers of one name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from apache import ApacheNamesrv
 from toolchain import SERVERS, ToolchainMissingError
 
 from broker_probe import BrokerProbe, register_by
-from tianzhou.broker.registration.registrar import Registrar
+from tianzhou.broker.registration.server_registration import ServerRegistration
 from tianzhou.broker.server import Broker
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.model import DataVersion, TopicConfig
@@ -23,21 +23,46 @@ from tianzhou.wire.bodies.topics import DATA_VERSION
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header
-from waiting import WITHIN_S
+from waiting import WITHIN_S, until_async
 
 TIMEOUT_MS = 60_000
+
+
+async def each_of_two_names_the_other(folder: Path, where: str) -> None:
+    """Start a second master of a name beside the first one: Apache's name server refuses neither of them."""
+    settings = replace(
+        BrokerSettings(), broker_name="broker-twice", broker_ip1="127.0.0.1", bind_address="127.0.0.1", listen_port=0,
+        namesrv_addr=where, register_name_server_period=60_000,
+    )  # fmt: skip
+    stores = (
+        replace(
+            StoreSettings(),
+            store_path_root_dir=str(folder / name),
+            mapped_file_size_commit_log=1 << 20,
+            disk_max_used_space_ratio=99,
+        )
+        for name in ("first", "second")
+    )
+    async with Broker(replace(settings), next(stores)) as first:
+        await asyncio.wait_for(first.ready(), WITHIN_S)
+        async with Broker(replace(settings), next(stores)) as second:
+            await asyncio.wait_for(second.ready(), WITHIN_S)
+            await until_async(lambda: second.replication.other_holder == first.address, "the second names the first")
+            began = asyncio.get_running_loop().time()
+            await until_async(lambda: first.replication.other_holder == second.address, "the first names the second")
+            assert asyncio.get_running_loop().time() - began < 30  # long before its next registration
 
 
 @pytest.mark.parametrize("version", SERVERS)
 def test_apaches_name_server_takes_changed_topics_and_keeps_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
-    monkeypatch.setattr("tianzhou.broker.registration.registrar.MANY_TOPICS", 10)
+    monkeypatch.setattr("tianzhou.broker.registration.server_registration.MANY_TOPICS", 10)
     told: list[set[str]] = []
 
-    async def noted(self: Registrar, address: str, body: bytes) -> bool | None:
+    async def noted(self: ServerRegistration, body: bytes) -> bool:
         told.append(set(REGISTER_BODY.loads(body).table.topic_config_table))
-        return await register(self, address, body)
+        return await register(self, body)
 
     register = register_by(monkeypatch, noted)
 
@@ -90,5 +115,6 @@ def test_apaches_name_server_takes_changed_topics_and_keeps_the_others(
         server = ApacheNamesrv(version=version)
         with server:
             asyncio.run(check(f"127.0.0.1:{server.port}"))
+            asyncio.run(each_of_two_names_the_other(tmp_path, f"127.0.0.1:{server.port}"))
     except ToolchainMissingError as error:
         pytest.skip(str(error))

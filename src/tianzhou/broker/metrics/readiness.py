@@ -13,7 +13,7 @@ class Facts:
 
     Attributes:
         serving: whether the ports are open.
-        registered: whether the name servers that can be reached know the broker.
+        registered: whether a name server knows the broker.
         name_servers: whether it has any.
         refusal: why messages are refused; None when they are taken.
         permission: the broker's permission, 2 for writing and 4 for reading.

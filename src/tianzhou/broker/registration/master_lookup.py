@@ -1,7 +1,8 @@
-"""The master of a broker's name, as name servers have it."""
+"""The brokers of a name, as name servers have them."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import Final
 
@@ -17,8 +18,8 @@ LIMIT_MS: Final = 1_000
 """Maximum ms that a server may take to answer."""
 
 
-async def registered_master(client: RemotingClient, server: str, broker_name: str) -> str:
-    """Return the address of the master that a name server has for a broker's name; empty when it has none.
+async def registered_broker(client: RemotingClient, server: str, broker_name: str, broker_id: int = MASTER_ID) -> str:
+    """Return the address that a name server has for a broker's name and id; empty when it has none.
 
     It asks for the route of the topic that every broker has under its own name, so that one broker is answered for.
 
@@ -26,6 +27,7 @@ async def registered_master(client: RemotingClient, server: str, broker_name: st
         client: reaches the name server.
         server: address of the name server.
         broker_name: name of the broker.
+        broker_id: id of the broker, by default that of the master.
 
     Raises:
         TianzhouError: the name server does not answer.
@@ -35,7 +37,7 @@ async def registered_master(client: RemotingClient, server: str, broker_name: st
     if reply.code != ResponseCode.SUCCESS:
         return ""
     found = (one for one in ROUTE.loads(reply.body).broker_datas if one.broker_name == broker_name)
-    return next((one.broker_addrs.get(MASTER_ID, "") for one in found), "")
+    return next((one.broker_addrs.get(broker_id, "") for one in found), "")
 
 
 async def answers(client: RemotingClient, address: str) -> bool:
@@ -61,12 +63,16 @@ async def living_master(
     Returns:
         None when no name server answers.
     """
+    asked = list(servers)
+    lookups = (registered_broker(client, server, broker_name) for server in asked)
+    # Side by side: a name server that hangs must not delay the answer of another one.
+    found = await asyncio.gather(*lookups, return_exceptions=True)
     heard = False
-    for server in servers:
-        try:
-            other = await registered_master(client, server, broker_name)
-        except TianzhouError:
+    for server, other in zip(asked, found, strict=True):
+        if isinstance(other, TianzhouError):
             continue
+        if isinstance(other, BaseException):
+            raise other
         heard = True
         if other not in {"", own_address} and await answers(client, other):
             return other, server

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 from tianzhou.broker.registration.name_servers import NameServers
@@ -44,15 +45,27 @@ class GroupMembers:
         self._looked_up_at = now
         code = RequestCode.GET_BROKER_MEMBER_GROUP
         fields = write_header(code, cluster_name=settings.broker_cluster_name, broker_name=settings.broker_name)
-        for address in self._names.addresses:
-            try:
-                reply = await self._client.invoke(address, Command(code, fields=fields), MEMBER_TIMEOUT_MS)
-                found = MEMBER_GROUP.loads(reply.body) if reply.code == ResponseCode.SUCCESS else None
-            except TianzhouError as error:
-                _log.warning("name server %s does not say who else is %s: %s", address, settings.broker_name, error)
-                continue
-            if found is not None:
-                addresses = found.broker_addrs
-                self._members = [where for number, where in addresses.items() if number != self._replication.broker_id]
-                break
+        request = Command(code, fields=fields)
+        # Side by side: a name server that hangs must not delay the answer of another one.
+        lookups = [asyncio.ensure_future(self._asked(address, request)) for address in self._names.addresses]
+        try:
+            for lookup in asyncio.as_completed(lookups):
+                if (found := await lookup) is not None:
+                    own = self._replication.broker_id
+                    self._members = [where for number, where in found.items() if number != own]
+                    break
+        finally:
+            for one in lookups:
+                one.cancel()
         return self._members
+
+    async def _asked(self, address: str, request: Command) -> dict[int, str] | None:
+        """Return ids and addresses of the brokers of this name at one name server; None when it does not know any."""
+        try:
+            reply = await self._client.invoke(address, request, MEMBER_TIMEOUT_MS)
+            found = MEMBER_GROUP.loads(reply.body) if reply.code == ResponseCode.SUCCESS else None
+        except TianzhouError as error:
+            name = self._settings.broker_name
+            _log.warning("name server %s does not answer which brokers have the name %s: %s", address, name, error)
+            return None
+        return None if found is None else found.broker_addrs

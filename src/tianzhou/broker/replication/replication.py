@@ -92,7 +92,7 @@ class Replication:
     Attributes:
         master: address of a slave's master; empty while it is unknown, and at a master.
         is_slave: which of the two it is.
-        other_master: address of another living master of this broker's name; empty while there is none.
+        other_holder: address of another living broker of this one's name and id; empty while there is none.
         master_flush_offset: where a slave's master says its log ended when it started; 0 when nobody has said so.
         halted_slaves: slaves of this master that copy nothing until an operator decides.
     """
@@ -121,7 +121,7 @@ class Replication:
         self.is_slave = store.settings.broker_role == "SLAVE"
         self._ha_master_is_fixed = self.is_slave and store.settings.ha_master_address != ""
         self._ha_master = store.settings.ha_master_address if self._ha_master_is_fixed else ""
-        self.master = self.other_master = ""
+        self.master = self.other_holder = ""
         self.master_flush_offset = 0
         self._look_for_master: Callable[[], None] = lambda: None
         self.halted_slaves = HaltedSlaves()
@@ -374,7 +374,7 @@ class Replication:
 
     def runtime_info(self) -> dict[str, str]:
         """Return the figures of runtime info (28) about copies and other masters; those of `admin.copy_faults`."""
-        figures = {"otherMaster": self.other_master} if self.other_master else {}
+        figures = {"otherMaster": self.other_holder} if self.other_holder else {}
         if self._store.settings.durability:
             figures[DURABILITY] = self._store.settings.durability
         if not self.is_slave:

@@ -1,4 +1,4 @@
-"""The name servers a client asks: one of them until it does not answer, then the next (client.md §1.1, §3.3)."""
+"""The name servers a client asks: one of them while it answers soon, else the next one, too (client.md §1.1, §3.3)."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import logging
 import os
 import random
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from tianzhou.client.cluster import address_server, rpc
 from tianzhou.client.cluster.identity import NAMESRV_ENV, name_server_addresses
 from tianzhou.errors import ConnectFailed, RemotingError, TianzhouError
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.wire.command import Command
+
+SLOW_S: Final = 0.5
+"""Seconds without an answer after which the next name server gets the request as well."""
 
 _log = logging.getLogger(__name__)
 
@@ -79,16 +82,50 @@ class NameServers:
     async def ask(
         self, remoting: RemotingClient, code: int, body: bytes, timeout_ms: float, header: dict[str, Any]
     ) -> Command:
-        """Send a request to the name server in use, and to the others in turn when it does not answer.
+        """Send a read request to the name server in use, and to the next one when it fails or is slow.
+
+        The first answer counts. The name server that gave it is the one in use from then on.
+
+        Args:
+            remoting: reaches the name servers.
+            code: of a request that changes nothing, because two name servers may get it.
+            body: of the request.
+            timeout_ms: limit of each attempt.
+            header: fields of the request.
 
         Raises:
             ConnectFailed: none of them answers.
         """
+        addresses = list(self.addresses)
+        first = self._turn % len(addresses)
+        left = addresses[first:] + addresses[:first]
+        waiting: dict[asyncio.Future[Command], str] = {}
         failures = []
-        for _ in range(len(self.addresses)):
-            try:
-                return await remoting.invoke(self.in_use, rpc.request(code, body, **header), timeout_ms)
-            except RemotingError as error:
-                failures.append(str(error))
-                self._turn = (self._turn + 1) % len(self.addresses)
+        try:
+            while left or waiting:
+                if left:
+                    address = left.pop(0)
+                    attempt = remoting.invoke(address, rpc.request(code, body, **header), timeout_ms)
+                    waiting[asyncio.ensure_future(attempt)] = address
+                limit_s = SLOW_S if left else None
+                done, _ = await asyncio.wait(waiting, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+                for one in done:
+                    address = waiting.pop(one)
+                    try:
+                        reply = one.result()
+                    except RemotingError as error:
+                        failures.append(str(error))
+                        continue
+                    if address in self.addresses:
+                        self._turn = self.addresses.index(address)
+                    return reply
+        finally:
+            for one in waiting:
+                _abandon(one)
         raise ConnectFailed(f"no name server answers: {'; '.join(failures)}")
+
+
+def _abandon(attempt: asyncio.Future[Command]) -> None:
+    """Cancel an attempt, or drop the error of one that has failed."""
+    if not attempt.cancel() and not attempt.cancelled():
+        attempt.exception()
