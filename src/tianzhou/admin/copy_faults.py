@@ -31,7 +31,7 @@ COPIES_WANTED: Final = "haCopiesWanted"
 COPIES_IN_SYNC: Final = "haCopiesInSync"
 """Runtime figure of a SYNC_MASTER: copies that are in sync now, its own included."""
 OTHER_MASTER: Final = "otherMaster"
-"""Runtime figure of a master: address of another living master of its name; empty when there is none."""
+"""Runtime figure of a broker: address of another living one of its name and id; empty when there is none."""
 
 UNDELIVERABLE: Final = "undeliverableMessages"
 """Runtime figure of a master: number of messages that it has set aside as undeliverable; missing without any."""
@@ -47,6 +47,7 @@ class Kind(enum.StrEnum):
     WITHOUT_LEADER = "group-without-leader"
     WITHOUT_MASTER = "broker-without-master"
     TWO_MASTERS = "two-masters"
+    TWO_BROKERS = "two-brokers-of-one-id"
     SLAVE_MISSING = "slave-missing"
     MEMBER_HALTED = "member-follows-no-further"
     SLAVE_HALTED = "slave-refuses-log"
@@ -146,8 +147,12 @@ def _of_broker(one: BrokerStatus) -> Iterator[CopyFault]:
         return CopyFault(kind, one.broker_name, reason, evidence, one.broker_id, one.address)
 
     if other := runtime.get(OTHER_MASTER, ""):
-        pair = f"{one.address} and {other}"
-        yield fault(Kind.TWO_MASTERS, f"{pair} are both masters of this name; stop one of them", {OTHER_MASTER: other})
+        pair, evidence = f"{one.address} and {other}", {OTHER_MASTER: other}
+        if one.broker_id == MASTER_ID:
+            yield fault(Kind.TWO_MASTERS, f"{pair} are both masters of this name; stop one of them", evidence)
+        else:
+            reason = f"{pair} both have brokerId={one.broker_id}; stop one of them, or give it another brokerId"
+            yield fault(Kind.TWO_BROKERS, reason, evidence)
     wanted, in_sync = _number(runtime.get(COPIES_WANTED)), _number(runtime.get(COPIES_IN_SYNC))
     if in_sync < wanted:
         reason = f"the master waits for {wanted} copies of a message and has {in_sync}, its own included; start a slave"

@@ -14,7 +14,7 @@ from tianzhou.model import BrokerData
 from tianzhou.model.name_rules import ADDRESS
 from tianzhou.model.names import MASTER_ID
 from tianzhou.namesrv.routes import LiveBroker, MinBrokerChange, Registration, RouteTable
-from tianzhou.namesrv.second_masters import SecondMasters, may_replace
+from tianzhou.namesrv.second_brokers import Place, SecondBrokers, may_replace
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.namesrv.topic_order import TopicOrder
 from tianzhou.records.checksum import crc32
@@ -85,7 +85,7 @@ class Registrations:
         self._decoding = WeightedSemaphore()
         self._log_throttle = Repeats()
         self._kinds = Repeats(LINES)
-        self._second = SecondMasters()
+        self._second = SecondBrokers()
         # The last registrations of brokers with many topics, and those that are being decoded.
         self._large: dict[tuple[str, str], tuple[bytes, RegisterBody]] = {}
         self._arriving: dict[tuple[str, str], object] = {}
@@ -174,8 +174,8 @@ class Registrations:
             queue_mappings=table.topic_queue_mapping_info_map,
             mastership=mastership_of(request.fields),
         )
-        if (first := self._first_master(connection, registration)) is not None:
-            return self._second_master(request, registration, first)
+        if (first := self._first_broker(connection, registration)) is not None:
+            return self._second_broker(request, registration, first)
         self._check_not_taken(connection, registration)
         registered = self._routes.register(registration, self._now_ms(), connection)
         left_out, name = registration.left_out, registration.broker_name
@@ -194,10 +194,9 @@ class Registrations:
         self._publish(registered.change)
         if self._on_register is not None:
             self._on_register(registration)
-        other = self._second.other(registration.cluster, name, self._now_ms())
-        is_ours = registration.mastership is not None and registration.broker_id == MASTER_ID
-        # An empty field shows a broker of ours that it need not read the route for another master.
-        names_other = {OTHER_MASTER: other} if is_ours else {}
+        # An empty field shows a broker of ours that it need not read the route for another one of its name and id.
+        is_ours = registration.mastership is not None
+        names_other = {OTHER_MASTER: self._second.other(_place(registration), self._now_ms())} if is_ours else {}
         order = self._order.table() if self._settings().return_order_topic_config_to_broker else None
         return request.reply(
             SUCCESS,
@@ -212,29 +211,44 @@ class Registrations:
         where = f"registration of broker {header.broker_name}"
         return self._bounds.refusals.refused(REGISTRATION_BYTES, most + 1, most, where)
 
-    def _first_master(self, connection: Connection, registration: Registration) -> LiveBroker | None:
-        """Return the living master at another address whose place a broker of ours may not take; None without one."""
-        mastership = registration.mastership
-        if mastership is None or registration.broker_id != MASTER_ID:
-            return None
+    def _first_broker(self, connection: Connection, registration: Registration) -> LiveBroker | None:
+        """Return the living broker at another address whose place this one may not take; None without one.
+
+        One of Apache's beside another one of Apache's, or of a group of ours, is let in and named in the log.
+        """
         for live in self._routes.holders(registration, self._now_ms()):
             other = live.connection
             if live.address == registration.address or other is connection:
                 continue
-            if isinstance(other, Connection) and not other.closed and not may_replace(live.mastership, mastership):
+            if not isinstance(other, Connection) or other.closed:
+                continue
+            if not may_replace(live.mastership, registration.mastership):
                 return live
+            if registration.mastership is None and not self._is_from_another_host(live, connection):
+                text = "two brokers %s with brokerId=%d: %s has registered and takes the place of %s, which is alive"
+                name, broker_id = registration.broker_name, registration.broker_id
+                self._note(
+                    logging.WARNING, "second broker", text,
+                    shown(name), broker_id, shown(registration.address), shown(live.address),
+                )  # fmt: skip
         return None
 
-    def _second_master(self, request: Command, registration: Registration, first: LiveBroker) -> Command:
-        """Refuse a second master, and remember it for the answer to the first one's next registration."""
-        name, address = registration.broker_name, registration.address
-        if self._second.refused(registration.cluster, name, address, self._now_ms()):
-            text = "two masters of broker %s: %s has its place and is alive, %s is refused"
-            self._note(logging.WARNING, "second master", text, shown(name), shown(first.address), shown(address))
+    def _second_broker(self, request: Command, registration: Registration, first: LiveBroker) -> Command:
+        """Refuse a second broker, and remember it for the answer to the first one's next registration."""
+        name, address, broker_id = registration.broker_name, registration.address, registration.broker_id
+        is_master = broker_id == MASTER_ID
+        if self._second.refused(_place(registration), address, self._now_ms()):
+            pair = (
+                f"masters of broker {shown(name)}" if is_master else f"brokers {shown(name)} with brokerId={broker_id}"
+            )
+            text = "two %s: %s has its place and is alive, %s is refused"
+            self._note(logging.WARNING, "second broker", text, pair, shown(first.address), shown(address))
+        role = f"the master of {shown(name)}" if is_master else f"{shown(name)} with brokerId={broker_id}"
+        remedy = "brokerName" if is_master else "brokerId"
         return request.reply(
             ResponseCode.NO_PERMISSION,
-            f"{shown(first.address)} is the master of {shown(name)} and alive, {shown(address)} does not take its "
-            "place; stop one of the two, or give it another brokerName",
+            f"{shown(first.address)} is {role} and alive, {shown(address)} does not take its "
+            f"place; stop one of the two, or give it another {remedy}",
             fields={OTHER_MASTER: first.address},
         )
 
@@ -356,6 +370,10 @@ class Registrations:
     def _publish(self, change: MinBrokerChange | None) -> None:
         if change is not None and self._settings().notify_min_broker_id_changed:
             self._on_change(change)
+
+
+def _place(registration: Registration) -> Place:
+    return registration.cluster, registration.broker_name, registration.broker_id
 
 
 async def _decode_in_turns(steps: Generator[None, None, RegisterBody]) -> RegisterBody:

@@ -61,3 +61,13 @@ def test_a_second_master_does_not_take_the_route_and_the_doctor_names_both(tmp_p
                 second.kill()
             # Where the first one stops in order, the name is free for another broker.
             until(lambda: asked(namesrv, "status")[0] == 0, "one master again", within_s=40)
+            first.kill()
+            third = OwnBroker(namesrv, tmp_path / "s3", tmp_path / "h3", conf)
+            with third:
+                # Its place is free as soon as the process has ended, however it ends.
+                until(
+                    lambda: frames.masters(namesrv, "TBW102") == [third.address],
+                    "the next one has the place",
+                    within_s=30,
+                )
+                assert "is refused" not in third.console()

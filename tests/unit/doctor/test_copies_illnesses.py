@@ -66,6 +66,11 @@ FAULTS: list[tuple[Kind, str, list[BrokerStatus]]] = [
     (Kind.WITHOUT_LEADER, "no leader", [status("n1", 2), status("n2", 3)]),
     (Kind.WITHOUT_MASTER, "no master", [status("", 1)]),
     (Kind.TWO_MASTERS, "10.0.0.0:10911 and 10.0.0.9:10911", [status(otherMaster="10.0.0.9:10911")]),
+    (
+        Kind.TWO_BROKERS,
+        "10.0.0.1:10911 and 10.0.0.9:10911 both have brokerId=1",
+        [status(), status("", 1, otherMaster="10.0.0.9:10911")],
+    ),
     (Kind.SLAVE_MISSING, "waits for 2 copies", [status(haCopiesWanted="2", haCopiesInSync="1")]),
     (Kind.MEMBER_HALTED, REASON, [status("n0"), status("n1", 2, dLegerHalted=REASON)]),
     (Kind.SLAVE_HALTED, REASON, [status(), status("", 1, haHalted=REASON)]),
@@ -141,6 +146,17 @@ def test_two_masters_that_name_each_other_are_one_finding() -> None:
 def test_two_masters_at_two_name_servers_are_found_without_a_word_of_theirs() -> None:
     servers = [server("ns1", "10.0.0.0:10911"), server("ns2", "10.0.0.9:10911")]
     assert found([status()], servers) == [("two-masters", "10.0.0.0:10911", "10.0.0.9:10911")]
+
+
+def test_two_slaves_of_one_id_are_one_finding() -> None:
+    other = BrokerStatus("c", "broker-a", 1, "10.0.0.9:10911", {"otherMaster": "10.0.0.1:10911"})
+    brokers = [status(), status("", 1, otherMaster="10.0.0.9:10911"), other]
+    (one,) = copies.findings(seen(brokers, [server("ns", "10.0.0.0:10911")]))
+    assert one.name == "two-brokers-of-one-id"
+    assert "broker-a with brokerId=1 are alive: 10.0.0.1:10911 and 10.0.0.9:10911" in one.message
+    in_chinese = finding_in_chinese(one).message
+    assert "brokerId=1" in in_chinese
+    assert "10.0.0.9:10911" in in_chinese
 
 
 def test_members_of_different_groups_are_found() -> None:

@@ -101,6 +101,10 @@ TEXTS: Final = {
         "Broker {broker} 有两个主节点在线：{first} 和 {second}。客户端只能访问其中一个，另一个接收的消息无法被看到。",
         "停止误启动的那一个，或为其设置另一个 brokerName。在其消息重新发送之前请保留其目录：tianzhou store export",
     ),
+    "two-brokers-of-one-id": (
+        "有两个 Broker {broker} 以 brokerId={id} 在线：{first} 和 {second}。客户端和工具只能访问其中一个。",
+        "停止误启动的那一个，或为其设置另一个 brokerId。",
+    ),
     "durability-differs": (
         "{broker} 的各 Broker 配置文件中 durability 的值不一致：{values}。",
         "请在每个配置文件中写入相同的 durability=…，并逐个重启：docs/howto/zero-loss.md",

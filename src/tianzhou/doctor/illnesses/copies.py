@@ -53,6 +53,12 @@ TWO_MASTERS = Illness(
     "Stop the one that was started by mistake, or give it another brokerName. Keep its folder until its messages are "
     "sent again: tianzhou store export",
 )
+TWO_BROKERS = Illness(
+    "two-brokers-of-one-id",
+    Severity.error,
+    "Two brokers {broker} with brokerId={id} are alive: {first} and {second}. Clients and tools reach one of them.",
+    "Stop the one that was started by mistake, or give it another brokerId.",
+)
 DURABILITY_DIFFERS = Illness(
     "durability-differs",
     Severity.warning,
@@ -68,27 +74,33 @@ UNDELIVERABLE = Illness(
     "undelivered resend`, or deliver them to another topic with --to.",
 )
 
-ILLNESSES: Final = (MEMBER_HALTED, REFUSES_LOG, IDENTITIES_DIFFER, TWO_MASTERS, DURABILITY_DIFFERS, UNDELIVERABLE)
+ILLNESSES: Final = (
+    MEMBER_HALTED, REFUSES_LOG, IDENTITIES_DIFFER, TWO_MASTERS, TWO_BROKERS, DURABILITY_DIFFERS, UNDELIVERABLE,
+)  # fmt: skip
 
 
 def findings(seen: ClusterSeen) -> Iterator[Finding]:
     """What copies and their masters suffer from."""
-    pairs: set[tuple[str, ...]] = set()
+    pairs: set[tuple[str, int, str, str]] = set()
     for fault in copy_faults(one.status for one in seen.brokers):
-        if fault.kind is Kind.TWO_MASTERS:
-            pair = (fault.broker_name, *sorted((fault.address, str(fault.evidence[OTHER_MASTER]))))
+        if fault.kind in {Kind.TWO_MASTERS, Kind.TWO_BROKERS}:
+            first, second = sorted((fault.address, str(fault.evidence[OTHER_MASTER])))
+            pair = fault.broker_name, fault.broker_id or MASTER_ID, first, second
             if pair not in pairs:
                 pairs.add(pair)
-                yield _two(fault.broker_name, pair[1], pair[2], fault.evidence)
+                yield _two(*pair, fault.evidence)
         else:
             yield from _of_fault(fault)
     yield from _durability(one.status for one in seen.brokers)
-    for name, first, second, evidence in _disagreeing(seen.name_servers):
-        if (name, first, second) not in pairs:
-            yield _two(name, first, second, evidence)
+    for pair, evidence in _disagreeing(seen.name_servers):
+        if pair not in pairs:
+            yield _two(*pair, evidence)
 
 
-def _two(name: str, first: str, second: str, evidence: Mapping[str, object]) -> Finding:
+def _two(name: str, broker_id: int, first: str, second: str, evidence: Mapping[str, object]) -> Finding:
+    if broker_id != MASTER_ID:
+        words = {"broker": name, "id": broker_id, "first": shown(first), "second": shown(second)}
+        return TWO_BROKERS.found(f"broker {name} ({broker_id})", evidence, **words)
     return TWO_MASTERS.found(f"broker {name}", evidence, broker=name, first=shown(first), second=shown(second))
 
 
@@ -129,16 +141,18 @@ def _durability(brokers: Iterable[BrokerStatus]) -> Iterator[Finding]:
             yield DURABILITY_DIFFERS.found(f"broker {name}", {DURABILITY: values}, broker=name, values=listed)
 
 
-def _disagreeing(servers: Sequence[NameServerSeen]) -> Iterator[tuple[str, str, str, dict[str, object]]]:
-    """Names of brokers whose masters two name servers have at different addresses, each pair once."""
-    known: dict[tuple[str, str], dict[str, str]] = {}
+def _disagreeing(
+    servers: Sequence[NameServerSeen],
+) -> Iterator[tuple[tuple[str, int, str, str], dict[str, object]]]:
+    """Names and ids of brokers that two name servers have at different addresses, each pair once."""
+    known: dict[tuple[str, str, int], dict[str, str]] = {}
     for server in servers:
         for name, data in (server.info.broker_addr_table if server.info is not None else {}).items():
-            if master := data.broker_addrs.get(MASTER_ID):
-                known.setdefault((data.cluster, name), {})[server.address] = master
-    for (_, name), masters in sorted(known.items()):
-        if len(found := sorted(set(masters.values()))) > 1:
-            yield name, found[0], found[1], {"name_servers": dict(masters)}
+            for broker_id, address in data.broker_addrs.items():
+                known.setdefault((data.cluster, name, broker_id), {})[server.address] = address
+    for (_, name, broker_id), addresses in sorted(known.items()):
+        if len(found := sorted(set(addresses.values()))) > 1:
+            yield (name, broker_id, found[0], found[1]), {"name_servers": dict(addresses)}
 
 
 def _said(fault: CopyFault, figure: str) -> str:

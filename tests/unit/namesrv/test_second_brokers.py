@@ -1,4 +1,4 @@
-"""Two masters of one name: the first living one keeps the place, and both learn of the other (docs/adr/0024)."""
+"""Two brokers of one name and id: the first living one keeps the place, and both learn of the other (docs/adr/0024)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from test_places_of_brokers import OURS, SECOND, Desk
 
-from tianzhou.namesrv.second_masters import FORGET_MS, MOST, SecondMasters, may_replace
+from tianzhou.namesrv.second_brokers import FORGET_MS, MOST, SecondBrokers, may_replace
 from tianzhou.wire.command import Command
 from tianzhou.wire.mastership import OTHER_MASTER, Mastership, mastership_of
 
@@ -83,6 +83,60 @@ def test_a_slave_beside_the_master_and_the_master_itself_are_taken(tmp_path: Pat
     assert desk.routes.members("broker-a") == {0: FIRST, 1: OTHER}
 
 
+def test_a_second_slave_of_the_same_id_is_refused_and_both_learn_of_the_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk = Desk(tmp_path)
+    (master, _), (first, transport), (second, _) = (desk.connect(OURS) for _ in range(3))
+    one, two = f"{OURS}:30911", f"{OURS}:40911"
+    assert register(desk, master, FIRST).code == 0
+    assert register(desk, first, one, broker_id=1).code == 0
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            refused = register(desk, second, two, broker_id=1)
+            assert (refused.code, refused.fields[OTHER_MASTER]) == (16, one)
+    assert "give it another brokerId" in str(refused.remark)
+    (line,) = caplog.messages
+    assert "two brokers broker-a with brokerId=1" in line
+    assert one in line
+    assert two in line
+    assert register(desk, first, one, broker_id=1).fields[OTHER_MASTER] == two
+    assert register(desk, master, FIRST).fields[OTHER_MASTER] == ""
+    # Another id is free, and the id itself at once when its holder has ended.
+    assert register(desk, second, two, broker_id=2).code == 0
+    transport.lose()
+    first.connection_lost(None)
+    assert register(desk, second, two, broker_id=1).code == 0
+    assert desk.routes.members("broker-a") == {0: FIRST, 1: two}
+
+
+@pytest.mark.parametrize("broker_id", [0, 1])
+def test_a_broker_of_apaches_does_not_take_the_place_of_a_living_one_of_ours(tmp_path: Path, broker_id: int) -> None:
+    desk = Desk(tmp_path)
+    (first, _), (second, _) = desk.connect(OURS), desk.connect(OURS)
+    assert register(desk, first, FIRST, broker_id=broker_id).code == 0
+    refused = register(desk, second, OTHER, None, broker_id=broker_id)
+    assert refused.code == 16
+    assert FIRST in str(refused.remark)
+    assert register(desk, first, FIRST, broker_id=broker_id).fields[OTHER_MASTER] == OTHER
+    desk.unregister(first, FIRST)
+    assert register(desk, second, OTHER, None, broker_id=broker_id).code == 0
+
+
+@pytest.mark.parametrize("holder", [None, leader(3)], ids=["apache", "group"])
+def test_a_broker_of_apaches_that_is_let_in_beside_a_living_one_is_named_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, holder: Mastership | None
+) -> None:
+    desk = Desk(tmp_path)
+    (first, _), (second, _) = desk.connect(OURS), desk.connect(OURS)
+    assert register(desk, first, FIRST, holder).code == 0
+    with caplog.at_level(logging.WARNING):
+        assert register(desk, second, OTHER, None).code == 0
+    assert caplog.messages == [
+        f"two brokers broker-a with brokerId=0: {OTHER} has registered and takes the place of {FIRST}, which is alive"
+    ]
+
+
 def test_the_next_leader_of_a_group_takes_the_place_of_one_that_is_held_up(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     (first, _), (second, _) = desk.connect(OURS), desk.connect(OURS)
@@ -110,10 +164,15 @@ def test_the_next_leader_of_a_group_takes_the_place_of_one_that_is_held_up(tmp_p
         (Mastership(), leader(4), False),
         (leader(3), Mastership(), False),
         (None, Mastership(), False),
+        (None, None, True),  # both are Apache's
+        (leader(3), None, True),  # one of Apache's members may be the next leader
+        (Mastership(), None, False),
         (Mastership(), Mastership(), False),
     ],
 )
-def test_who_may_replace_a_living_master(holder: Mastership | None, claimant: Mastership, replaces: bool) -> None:
+def test_which_broker_may_replace_a_living_one(
+    holder: Mastership | None, claimant: Mastership | None, replaces: bool
+) -> None:
     assert may_replace(holder, claimant) is replaces
 
 
@@ -125,11 +184,12 @@ def test_what_a_registration_says_of_its_right() -> None:
 
 
 def test_refused_masters_are_bounded() -> None:
-    masters = SecondMasters()
+    masters = SecondBrokers()
     for number in range(MOST + 1):
-        assert masters.refused("c", f"b{number}", "a", 0)
-    assert masters.other("c", "b0", 0) == ""
-    assert masters.other("c", f"b{MOST}", 0) == "a"
+        assert masters.refused(("c", f"b{number}", 0), "a", 0)
+    assert masters.other(("c", "b0", 0), 0) == ""
+    assert masters.other(("c", f"b{MOST}", 0), 0) == "a"
+    assert masters.other(("c", f"b{MOST}", 1), 0) == ""
 
 
 def test_a_stranger_of_another_host_is_refused_as_before(tmp_path: Path) -> None:
