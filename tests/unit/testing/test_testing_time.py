@@ -6,6 +6,7 @@ import itertools
 import logging
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from types import SimpleNamespace
 
@@ -375,3 +376,21 @@ def test_a_process_that_stood_still_for_an_hour_takes_nobody_for_dead(cluster, c
         cluster.send("orders", "still there?")
         cluster.settle()
         assert seen == [b"still there?"]
+
+
+class SlowToEnd(ThreadPoolExecutor):
+    """Its threads take a moment of real time to join, as on a busy machine."""
+
+    def shutdown(self, wait=True, *, cancel_futures=False):
+        time.sleep(0.05)
+        super().shutdown(wait, cancel_futures=cancel_futures)
+
+
+async def test_the_limit_for_the_threads_of_a_loop_that_ends_does_not_pass_at_once():
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(SlowToEnd())
+    await loop.run_in_executor(None, int)
+    before = loop.time()
+    # asyncio.Runner gives this limit from Python 3.12 on, and warns when it passes.
+    await loop.shutdown_default_executor(300)
+    assert loop.time() == before
