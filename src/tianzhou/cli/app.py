@@ -68,6 +68,7 @@ PARTS: Final[Mapping[str, Part]] = {
     "acl": Part("access", "acl_app", "What users may do: list, set, delete."),
     "config": Part("config", "app", "Settings of running servers: get, set."),
     "store": Part("store.store_files", "app", "Store folders, without a broker: dump, check, repair, …."),
+    "tls": Part("serving.certificates", "app", "Certificates for TLS: make."),
     "console": Part("console", "console", "Serve the web console of a cluster."),
     "console-user": Part("console", "users_app", "Who may log in to the console: list, add, delete."),
     "pipeline": Part("pipelines", "app", "Ready pipelines over topics, to run or to copy."),

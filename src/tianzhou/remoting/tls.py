@@ -391,27 +391,12 @@ def _words(error: Exception) -> str:
 
 def _present_self_signed(context: ssl.SSLContext) -> None:
     """Give the context a certificate made now, which nobody can verify (RocketMQ's test mode)."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
+    from tianzhou.remoting import certificates
 
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, "localhost")])
+    key = certificates.make_key()
     now = dt.datetime.now(dt.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=_SELF_SIGNED_DAYS))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    pem = certificate.public_bytes(serialization.Encoding.PEM) + key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+    certificate = certificates.sign_itself("localhost", key, ["localhost"], now, _SELF_SIGNED_DAYS)
+    pem = certificates.pem_of(certificate) + certificates.pem_of_key(key)
     import tempfile
 
     # The ssl module takes files only; this one only its owner can read, and it is gone at once.
