@@ -1,5 +1,7 @@
 # Sourced by ./run, ./test and scripts/check: makes .venv from a hashed lock, once per lock.
-# need_env run|dev leaves $PY (the environment's interpreter) set.
+# need_env run|dev leaves $PY (the environment's interpreter) set. $VENV names another folder than .venv, for another
+# interpreter (use_python).
+VENV=.venv
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -49,6 +51,23 @@ find_python() {
   printf '%s\n' "$found"
 }
 
+# Have need_env make and use an environment of its own for an interpreter: a version (3.13) or a path.
+use_python() {
+  TIANZHOU_PYTHON=$(type -p "python$1" || type -p "$1") || { say "there is no python$1 in the path, and no program $1"; exit 1; }
+  "$TIANZHOU_PYTHON" -c "$python_points" >/dev/null || { say "$TIANZHOU_PYTHON is no Python 3.11 to 3.14"; exit 1; }
+  VENV=.venv-$("$TIANZHOU_PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+}
+
+# Interpreters in the path that are newer than the one of an environment, one of each version, as "3.13 /usr/bin/python3.13".
+newer_pythons() {
+  own=$("$1" -c 'import sys; print(sys.version_info[1])')
+  for minor in 12 13 14; do
+    [ "$minor" -gt "$own" ] || continue
+    found=$(type -p "python3.$minor") && "$found" -c "$python_points" >/dev/null 2>&1 || continue
+    printf '3.%s %s\n' "$minor" "$found"
+  done
+}
+
 tell_of_slow_python() {
   if [ $(($("$1" -c "$python_points") % 2)) = 0 ]; then
     say "$1 was built without optimisation (--enable-optimizations): what runs in Python takes 1.5 times as long."
@@ -64,11 +83,12 @@ need_package() {
      cat src/tianzhou/records/layout.h
     cat pyproject.toml scripts/hatch_build.py
     can_compile && echo compiler; } | sha256sum | cut -d' ' -f1)
-  [ "$(cat .venv/.tianzhou-hot 2>/dev/null)" != "$hot" ] || return 0
-  if [ "$kind" = dev ] && is_debian_root && ! can_compile; then
+  [ "$(cat $VENV/.tianzhou-hot 2>/dev/null)" != "$hot" ] || return 0
+  # Debian's packages are for its own interpreter.
+  if [ "$kind" = dev ] && [ "$VENV" = .venv ] && is_debian_root && ! can_compile; then
     apt_install gcc libc6-dev python3-dev || true
   fi
-  env -u TIANZHOU_PURE VIRTUAL_ENV="$here/.venv" "$PY" -m uv pip install -q --no-deps --reinstall-package tianzhou \
+  env -u TIANZHOU_PURE VIRTUAL_ENV="$here/$VENV" "$PY" -m uv pip install -q --no-deps --reinstall-package tianzhou \
     --build-constraints locks/build.txt -e . || {
     # Without a package index nothing can be built anew; what was installed before goes on in Python.
     case ${TIANZHOU_REQUIRE_COMPILED:-0} in '' | 0) ;; *) exit 1 ;; esac
@@ -84,7 +104,7 @@ tianzhou.cli.app.whole_app()' || true  # what is wrong, the command itself says
   mode=$(env -u TIANZHOU_PURE "$PY" -c 'from tianzhou import _hot; print(_hot.MODE)')
   say "hot functions: $mode (compiled ones are faster and need gcc and python3-dev; see docs/adr/0004-hot-path.md)"
   # What a compiler could not do this time is tried again.
-  [ "$mode" = pure ] && can_compile || printf '%s' "$hot" >.venv/.tianzhou-hot
+  [ "$mode" = pure ] && can_compile || printf '%s' "$hot" >$VENV/.tianzhou-hot
 }
 
 can_compile() {
@@ -95,12 +115,12 @@ can_compile() {
 need_env() {
   kind=$1
   here=$(pwd)
-  stamp=.venv/.tianzhou-$kind
+  stamp=$VENV/.tianzhou-$kind
   wanted=$(cat "locks/$kind.txt" locks/build.txt pyproject.toml | sha256sum | cut -d' ' -f1)
-  PY=$here/.venv/bin/python
+  PY=$here/$VENV/bin/python
   # The environment for development holds everything the main job needs.
   if [ -x "$PY" ] && { [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ] ||
-    { [ "$kind" = run ] && [ -f .venv/.tianzhou-dev ] && [ "$(cat .venv/.tianzhou-run 2>/dev/null)" = "$wanted" ]; }; }; then
+    { [ "$kind" = run ] && [ -f $VENV/.tianzhou-dev ] && [ "$(cat $VENV/.tianzhou-run 2>/dev/null)" = "$wanted" ]; }; }; then
     need_package
     return
   fi
@@ -108,27 +128,27 @@ need_env() {
     if is_debian_root; then apt_install python3 python3-venv && base=$(find_python); fi
   } || { say "Python 3.11 to 3.14 is needed and was not found; on Debian: apt-get install python3 python3-venv"; exit 1; }
   if ! "$base" -c 'import ensurepip' 2>/dev/null; then
-    if is_debian_root; then apt_install python3-venv; else
+    if [ "$VENV" = .venv ] && is_debian_root; then apt_install python3-venv; else
       say "$base has no venv module; on Debian: apt-get install python3-venv"; exit 1
     fi
   fi
   tell_of_slow_python "$base"
-  say "making the environment .venv ($kind); the first time this takes a few minutes"
-  [ -x "$PY" ] || "$base" -m venv .venv
+  say "making the environment $VENV ($kind); the first time this takes a few minutes"
+  [ -x "$PY" ] || "$base" -m venv "$VENV"
   if ! "$PY" -m uv --version >/dev/null 2>&1; then
     "$PY" -m pip install -q --disable-pip-version-check --require-hashes -r locks/uv.txt
   fi
-  VIRTUAL_ENV=$here/.venv "$PY" -m uv pip install -q --require-hashes --build-constraints locks/build.txt -r "locks/$kind.txt" || {
+  VIRTUAL_ENV=$here/$VENV "$PY" -m uv pip install -q --require-hashes --build-constraints locks/build.txt -r "locks/$kind.txt" || {
     version=$("$PY" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
     say "the packages of locks/$kind.txt could not be installed for Python $version; where the lines above name one that"
     say "has no wheel for it, install python3.11 to python3.13 (Debian: apt-get install python3 python3-venv), remove"
-    say ".venv, and start again"
+    say "$VENV, and start again"
     exit 1
   }
-  rm -f .venv/.tianzhou-hot
+  rm -f $VENV/.tianzhou-hot
   need_package
   printf '%s' "$wanted" >"$stamp"
   if [ "$kind" = dev ]; then
-    cat locks/run.txt locks/build.txt pyproject.toml | sha256sum | cut -d' ' -f1 | tr -d '\n' >.venv/.tianzhou-run
+    cat locks/run.txt locks/build.txt pyproject.toml | sha256sum | cut -d' ' -f1 | tr -d '\n' >$VENV/.tianzhou-run
   fi
 }
