@@ -16,6 +16,7 @@ from client_suite import CLOCK, Checks, fresh, make_topic, queues_of, send_numbe
 
 from tianzhou import ConsumeFromWhere, Message, MessageModel, MessageQueue, Producer, PullConsumer, PushConsumer, sync
 from tianzhou.admin import Admin
+from tianzhou.model import MessageExt
 from waiting import until_async
 
 LAST = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
@@ -47,8 +48,13 @@ async def _pushed(
 ) -> list[bytes]:
     """Return the bodies that a push consumer gets until `last`; `then` runs once the consumer has its queues."""
     seen: list[bytes] = []
+
+    async def note(message: MessageExt) -> None:
+        # Handlers in threads may end in another order than they began.
+        seen.append(message.body)
+
     consumer = PushConsumer(group, namesrv, **options)
-    consumer.subscribe(topic, handler=lambda message: seen.append(message.body))
+    consumer.subscribe(topic, handler=note)
     async with consumer:
         await until_async(lambda: any(queue.topic == topic for queue in consumer.assignment), "it has its queue")
         await then()
