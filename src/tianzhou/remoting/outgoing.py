@@ -119,7 +119,8 @@ class Outgoing(Requester):
         if len(pieces) == 1:
             transport.write(pieces[0])
         elif size >= LARGE_PIECE * len(pieces):
-            transport.writelines(pieces)  # joining would copy them once more
+            # Joining would copy them once more. From Python 3.12 on asyncio never finishes to write an empty piece.
+            transport.writelines([piece for piece in pieces if len(piece)])
         else:
             transport.write(b"".join(pieces))
         if group.guarded and (self._write_paused or (size >= READ_SIZE and transport.get_write_buffer_size())):

@@ -377,7 +377,9 @@ class _Link(asyncio.Protocol):
                 self.close()
                 return
             if isinstance(stretch, memoryview):
-                self._transport.writelines((encode_head(step.offset, step.size), stretch))
+                head = encode_head(step.offset, step.size)
+                # From Python 3.12 on asyncio never finishes to write an empty piece, and its loop spins.
+                self._transport.writelines((head, stretch) if step.size else (head,))
                 self.slave.was_sent(step, now)
                 left -= step.size + 1024
             else:

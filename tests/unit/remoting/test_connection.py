@@ -27,6 +27,17 @@ async def test_all_replies_of_one_read_go_out_in_one_write_and_in_order() -> Non
     assert [c.opaque for c in bench.sent()] == list(range(20))
 
 
+async def test_no_empty_piece_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From Python 3.12 on asyncio never finishes to write one, and its loop spins."""
+    bench, written = Bench(echo), []
+    monkeypatch.setattr(bench.transport, "writelines", written.extend)
+    for data in (b"", b"x" * FLUSH_BYTES, b""):
+        bench.connection.send(data)
+    await asyncio.sleep(0.01)
+    assert b"".join(written) == b"x" * FLUSH_BYTES
+    assert all(written)
+
+
 @pytest.mark.parametrize("flag", [4, 8, 128, 256, 1 << 30, -4])
 async def test_bits_of_the_flag_that_mean_nothing_do_not_keep_a_request_from_its_reply(flag: int) -> None:
     bench = Bench(echo)

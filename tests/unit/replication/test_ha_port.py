@@ -6,11 +6,13 @@ import asyncio
 import os
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from two_stores import bodies, caught_up, followed, log_of, master, put, slave, store_of
 
 from tianzhou.store import NewRecord
+from tianzhou.testing import AsyncCluster, run_virtual
 from tianzhou.wire.ha import encode_report
 from waiting import until_async
 
@@ -221,3 +223,27 @@ def test_a_slave_that_becomes_the_master_before_its_log_is_cut_has_it_all(tmp_pa
                 assert copy.end_offset == end
 
     asyncio.run(main())
+
+
+def test_a_sign_of_life_to_a_slave_is_no_empty_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From Python 3.12 on asyncio never finishes to write an empty piece, and its loop spins."""
+    written: list[bytes] = []
+    real = asyncio.selector_events._SelectorSocketTransport.writelines  # type: ignore[attr-defined]
+
+    def writelines(transport: Any, pieces: Any) -> None:
+        written.extend(map(bytes, pieces))
+        real(transport, pieces)
+
+    monkeypatch.setattr("asyncio.selector_events._SelectorSocketTransport.writelines", writelines)
+
+    async def main() -> None:
+        async with AsyncCluster(virtual=True, settings={"brokerRole": "ASYNC_MASTER"}) as cluster:
+            host, _, port = cluster.brokers["broker-a"].running.replication.ha_address.rpartition(":")
+            _reader, slave = await asyncio.open_connection(host, int(port))
+            slave.write(encode_report(0))
+            await cluster.advance(seconds=10)
+            slave.close()
+
+    run_virtual(main())
+    assert written
+    assert all(written)
