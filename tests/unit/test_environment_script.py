@@ -11,20 +11,21 @@ import pytest
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "env.sh"
 
 
-def chosen(folder: Path, points: dict[str, str], **environment: str) -> tuple[int, str, str]:
+CHOOSE = 'found=$(find_python) || exit 7; echo "$found"; tell_of_slow_python "$found"'
+
+
+def chosen(folder: Path, points: dict[str, str], script: str = CHOOSE, **environment: str) -> tuple[int, str, str]:
     """Interpreters as scripts that answer with their points; nothing else is in the path but what bash needs."""
     for name, answer in points.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"#!/bin/sh\n{answer}\n")
         path.chmod(0o755)
-    (folder / "tools").mkdir()
+    (folder / "tools").mkdir(parents=True)
     for tool in ("cat", "sh"):
         (folder / "tools" / tool).symlink_to(str(shutil.which(tool)))
     path = ":".join(str(folder / part) for part in ("first", "second", "tools"))
-    text = (
-        f'set -euo pipefail; . "{SCRIPT}"; found=$(find_python) || exit 7; echo "$found"; tell_of_slow_python "$found"'
-    )
+    text = f'set -euo pipefail; . "{SCRIPT}"; {script}'
     done = subprocess.run(
         [str(shutil.which("bash")), "-c", text],
         env={"PATH": path, **environment},
@@ -59,3 +60,28 @@ def test_another_can_be_named(tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     code, found, _ = chosen(tmp_path, {"first/python3.11": "echo 7", "mine": "echo 6"}, TIANZHOU_PYTHON=str(mine))
     assert (code, found) == (0, str(mine))
+
+
+def test_newer_interpreters_than_the_environments_are_found_once_each(tmp_path: Path) -> None:
+    points = {
+        "mine": "echo 11", "first/python3.11": "echo 7", "first/python3.12": "exit 1", "first/python3.13": "echo 5",
+        "second/python3.13": "echo 7", "second/python3.14": "echo 7",
+    }  # fmt: skip
+    code, found, _ = chosen(tmp_path, points, f'newer_pythons "{tmp_path / "mine"}"')
+    assert (code, found.splitlines()) == (
+        0, [f"3.13 {tmp_path / 'first/python3.13'}", f"3.14 {tmp_path / 'second/python3.14'}"],
+    )  # fmt: skip
+
+
+def test_without_newer_interpreters_none_is_found(tmp_path: Path) -> None:
+    points = {"mine": "echo 13", "first/python3.11": "echo 7", "first/python3.13": "echo 7"}
+    assert chosen(tmp_path, points, f'newer_pythons "{tmp_path / "mine"}"')[:2] == (0, "")
+
+
+@pytest.mark.parametrize("named", ["3.13", "{folder}/first/python3.13"])
+def test_an_interpreter_that_is_named_has_an_environment_of_its_own(tmp_path: Path, named: str) -> None:
+    points = {"first/python3.13": "echo 3.13"}
+    script = f'use_python "{named.format(folder=tmp_path)}"; echo "$VENV $TIANZHOU_PYTHON"'
+    assert chosen(tmp_path, points, script)[:2] == (0, f".venv-3.13 {tmp_path / 'first/python3.13'}")
+    code, _, said = chosen(tmp_path / "empty", {}, "use_python 3.14")
+    assert (code, "there is no python3.14 in the path" in said) == (1, True)
