@@ -87,7 +87,7 @@ def test_the_wheel_says_where_it_can_be_installed(wheel):
     said = Parser().parsestr(wheel.read(f"{NAME}.dist-info/METADATA").decode())
     assert said["Requires-Python"] == ">=3.11"
     pythons = {text.rpartition(" ")[2] for text in said.get_all("Classifier") if "Python :: 3." in text}
-    assert pythons == {"3.11", "3.12", "3.13", "3.14"}
+    assert pythons == {"3.11", "3.13"}, "versions that the tests ran on"
     assert {"spark", "lake", "pipelines", "fast"} <= set(said.get_all("Provides-Extra"))
 
 

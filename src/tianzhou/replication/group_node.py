@@ -81,8 +81,7 @@ class GroupNode:
         number: of this node, 0.
         standing: what it is now.
         halted: why it follows no further, with the remedy; empty when it follows.
-        joined: whether its log has been that of a leader since its start, or it has led itself. Before, its folder may
-            be that of another group.
+        joined: as `Member.joined`.
         why: why it does not lead any more, for the log.
         leads_ended: how often it has stopped leading or serving; what began before such an end is over, even when the
             node serves again in the same turn of the loop.
@@ -118,12 +117,10 @@ class GroupNode:
         self._syncing: asyncio.Task[None] | None = None
         # In the order of their beginning: it decides which of them are cancelled first.
         self._calls: dict[asyncio.Task[None], None] = {}
-        self._grown = False
+        self._grown = self._fenced = self._stops = False
         self._addresses: dict[str, str] = {}
         self._complaints = Repeats(lines=10)
-        self._fenced = False
         self._bar = self._unfit = ""
-        self._stops = False
         self._disk = DiskFitness(store, clock)
         self.group = settings.d_leger_group
         self.id = settings.d_leger_self_id
@@ -197,12 +194,11 @@ class GroupNode:
             return []
         entries, committed = self._entries, self._member.committed.index
         found = []
-        for name, address in self._peers.items():
-            if name != self.id:
-                lag = self._member.lag(name)
-                index = -1 if lag is None else entries.end_index - lag
-                position = entries.end_of(index) if 0 <= entries.begin_index <= index else 0
-                found.append(Peer(name, address, position, index >= committed))
+        for name in [name for name in self._peers if name != self.id]:
+            lag = self._member.lag(name)
+            index = -1 if lag is None else entries.end_index - lag
+            position = entries.end_of(index) if 0 <= entries.begin_index <= index else 0
+            found.append(Peer(name, self._peers[name], position, index >= committed))
         return found
 
     async def run(self) -> None:
@@ -393,7 +389,6 @@ class GroupNode:
         if ready.append is not None:
             entries.append_raw(ready.append.entries)
         if ready.committed is not None:
-            self.joined = True
             entries.committed(ready.committed.index)
         if ready.standing is not None:
             self._stand(ready.standing)
@@ -405,6 +400,7 @@ class GroupNode:
         if ready.recovered:
             entries.mended()
             _log.warning("group %s: this node's log has got back what it lost", self.group)
+        self.joined = member.joined
         self._note_halt(member.halted)
         for complaint in ready.complaints:
             # Whoever reaches the port can provoke them.

@@ -72,6 +72,7 @@ class Following:
         if index > node.agreed_index and (not counts_older_terms or node.log.term_at(index) == node.term):
             node.commit(index)
         elif node.committed_index <= self.verified:
+            node.joined = node.joined or self.verified >= 0
             node.adopt_committed()
         self._recover()
 

@@ -385,6 +385,11 @@ class Member:
         return self._node.identity.group_id
 
     @property
+    def joined(self) -> bool:
+        """Whether this node's log has been that of a leader since its start; before, it may be of another group."""
+        return self._node.joined
+
+    @property
     def halted(self) -> str:
         """Why this node follows no further, with the remedy; empty when it follows."""
         return self._node.identity.halted

@@ -89,7 +89,7 @@ class Node:
         self.leader: str | None = None
         self.committed_index = -1
         self.synced_index: int | None = None
-        self.impaired = False
+        self.impaired = self.joined = False
         self.doubted_from = NO_DOUBT
         self.unfit = self.barred = ""
         self.asks = Asks()
@@ -136,7 +136,7 @@ class Node:
     def commit(self, index: int) -> None:
         """The log is the group's up to an entry that is in it."""
         if index > self.committed_index:
-            self.committed_index = index
+            self.committed_index, self.joined = index, True
             self.out.committed = Committed(index, self.log.end_of(index))
         self.adopt_committed()
 
