@@ -283,7 +283,7 @@ COMMANDS = [
     ),
     Command(
         "pipeline dlq billing --apply",
-        "--apply and --to send again, and nothing is chosen; choose by --id, --where or --all",
+        "--apply and --to-topic send again, and nothing is chosen; choose by --id, --where or --all",
     ),
     Command(
         "pipeline cdc db --table shop.orders --to cdc --checkpoint cdc",

@@ -84,5 +84,5 @@ def test_traces_and_dead_letters_are_counted_without_it(
             "sends": [],
             "deliveries": [],
         }
-    chosen = pipeline("dlq", "corrupt", "--all", "--to", topic, "--apply", "--corrupt-bodies", "skip")
+    chosen = pipeline("dlq", "corrupt", "--all", "--to-topic", topic, "--apply", "--corrupt-bodies", "skip")
     assert len(chosen["letters"]) == 1
