@@ -36,7 +36,9 @@ ALWAYS = ("basic-killed-4", "basic-killed-5", "timer")
 BUSY = {"transaction", "timer", "pop"}
 """Where Apache's broker adds to the queues by itself: check-backs, timers, revivals."""
 NOT_BY_CLIENTS = ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_", "rmq_sys_", "%LMQ%", "%RETRY%", "%DLQ%")
-WRITTEN_BY_US = ("topics", "consumerOffset", "lmqConsumerOffset", "subscriptionGroup", "delayOffset", "consumerFilter")
+WRITTEN_BY_US = (
+    "topics", "consumerOffset", "lmqConsumerOffset", "subscriptionGroup", "delayOffset", "consumerFilter", "stateFiles",
+)  # fmt: skip
 WAITING = "SCHEDULE_TOPIC_XXXX"
 WHEEL = ("rmq_sys_wheel_timer", 0)
 TIMED = ("F5Timer", 0)

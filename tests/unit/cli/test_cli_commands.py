@@ -51,6 +51,7 @@ FAMILIES = [
     ("users",),
     ("acl",),
     ("console-user",),
+    ("tls",),
 ]
 
 

