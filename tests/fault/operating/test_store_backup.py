@@ -118,7 +118,7 @@ async def test_all_that_was_acknowledged_before_a_backup_is_there_after_it_is_re
         assert result.queue_offset >= max(offset for queue, offset, _ in acknowledged if queue == QUEUES[0])
         with pytest.raises(Exception, match=r"secret|signature|account|denied|sign"):
             async with Admin(server.namesrv_address, access_key="administrator", secret_key="guess") as stranger:
-                await stranger.topics.names()
+                await stranger.groups.config("billing")
     assert check_store(StoreScan(again / "store")).sound
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -126,6 +127,7 @@ async def test_a_refused_end_is_seen_by_the_producer_and_in_the_log(
 ) -> None:
     """The account may send the half message, and loses that right before it ends the transaction."""
     monkeypatch.setattr(plain_files, "WATCH_S", 0.05)
+    caplog.set_level(logging.WARNING, "tianzhou.remoting")  # commands of other tests make it quiet
     async with served(tmp_path) as server, RemotingClient(hooks=[signing(*BY_ADDRESS.values())]) as client:
 
         async def is_refused() -> bool:
