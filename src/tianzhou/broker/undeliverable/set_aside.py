@@ -50,26 +50,17 @@ def message_of(record: NewRecord) -> SetAsideMessage:
         properties = decode_properties(record.properties)
         topic, queue = properties.get(names.REAL_TOPIC, topic), properties.get(names.REAL_QID, "")
         queue_id = int(queue) if queue.isascii() and queue.isdecimal() else 0
-    return SetAsideMessage(
-        topic,
-        queue_id,
-        bytes(record.body),
-        bytes(record.properties),
-        record.flag,
-        record.sys_flag,
-        record.born_timestamp,
-        record.born_host,
-        record.born_port,
-        record.reconsume_times,
-        record.prepared_transaction_offset,
-    )
+    return SetAsideMessage(topic, queue_id, *_content(record), record.prepared_transaction_offset)
 
 
 def placeless(record: Record) -> SetAsideMessage:
     """Return a waiting message that names no topic and queue."""
-    return SetAsideMessage(
-        "",
-        0,
+    return SetAsideMessage("", 0, *_content(record))
+
+
+def _content(record: NewRecord | Record) -> tuple[bytes, bytes, int, int, int, bytes, int, int]:
+    """Return the fields of a set-aside message between its queue and its transaction, in their order."""
+    return (
         bytes(record.body),
         bytes(record.properties),
         record.flag,
