@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
@@ -57,7 +57,7 @@ class AsyncSends(Blocking):
             TooManyRequests: too many messages were in flight for the whole time.
             ClientError: the producer belongs to another process, or the background thread has ended.
         """
-        size = len(message.body) if isinstance(message, Message) and isinstance(message.body, bytes) else 0
+        size = len(message.body) if isinstance(message, Message) and isinstance(message.body, Sized) else 0
         limit_ms = self._async.send_limit_ms if timeout_ms is None else timeout_ms
         self._in_flight.enter(size, limit_ms, can_wait=not self._background.is_own_thread())
         try:
