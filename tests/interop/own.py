@@ -132,7 +132,7 @@ class OwnBroker:
 
         def registered() -> bool:
             if process.poll() is not None:
-                raise RuntimeError(f"tianzhou ended with {process.returncode}: {self.console()}")
+                raise RuntimeError(f"tianzhou ended with {process.returncode}: {self.console()[-3000:]}")
             # The address may be routed to since a broker had it that was killed just now.
             return self.address in members(self.namesrv, "TBW102") and accepts(self.address)
 
@@ -143,8 +143,8 @@ class OwnBroker:
         return ended or b"ready: " in (self.home / "console.log").read_bytes()[self._printed_before :]
 
     def console(self) -> str:
-        """Return the end of what the process printed."""
-        return (self.home / "console.log").read_text(errors="replace")[-3000:]
+        """Return everything that its processes have printed: a line of interest may be followed by many others."""
+        return (self.home / "console.log").read_text(errors="replace")
 
     def stop(self) -> None:
         """Stop it cleanly; a store that is left open is an error."""
@@ -154,8 +154,8 @@ class OwnBroker:
             self._process.terminate()
             code = self._process.wait(STOP_TIMEOUT)
             self._process = None
-            assert code in (0, -15), f"tianzhou ended with {code}: {self.console()}"
-            assert not (self.store_dir / "abort").exists(), self.console()
+            assert code in (0, -15), f"tianzhou ended with {code}: {self.console()[-3000:]}"
+            assert not (self.store_dir / "abort").exists(), self.console()[-3000:]
 
     def kill(self) -> None:
         """End the process by SIGKILL, as a crash would."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -84,6 +86,9 @@ class ShutdownSignals:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._was_ignored:
+            if self._is_in_hook(frame):
+                self._signal_again()  # the interpreter would ignore the exception here, too
+                return
             self._was_ignored = False
             self._end()
             return
@@ -100,9 +105,22 @@ class ShutdownSignals:
     def _raise_again(self, ignored: sys.UnraisableHookArgs) -> None:
         if self.number and isinstance(ignored.exc_value, KeyboardInterrupt):
             self._was_ignored = True
-            threading.Timer(RAISE_AGAIN_S, signal.pthread_kill, (threading.main_thread().ident, self.number)).start()
+            self._signal_again()
         else:
             self._unraisable_before(ignored)
+
+    def _signal_again(self) -> None:
+        # Not by `threading`, whose locks a signal handler may not take.
+        _thread.start_new_thread(self._send_signal, (threading.get_ident(),))
+
+    def _send_signal(self, main: int) -> None:
+        time.sleep(RAISE_AGAIN_S)
+        signal.pthread_kill(main, self.number)
+
+    def _is_in_hook(self, frame: FrameType | None) -> bool:
+        while frame is not None and frame.f_code is not ShutdownSignals._raise_again.__code__:
+            frame = frame.f_back
+        return frame is not None
 
 
 def _interrupt() -> None:

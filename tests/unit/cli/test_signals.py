@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import os
 import signal
@@ -10,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -54,6 +56,31 @@ def test_an_interruption_that_python_ignores_comes_again(ignored_in, capsys: pyt
     with pytest.raises(KeyboardInterrupt):
         work()
     assert not ended.is_set()
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_an_interruption_that_comes_again_while_the_hook_runs_is_raised_behind_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    signals = [signal.SIGINT]
+    start = _thread.start_new_thread
+
+    def start_late(*work: Any) -> int:
+        if signals:
+            signal.raise_signal(signals.pop())
+            return 0
+        return start(*work)
+
+    monkeypatch.setattr(_thread, "start_new_thread", start_late)
+
+    def work() -> None:
+        with ShutdownSignals(LIMIT_S, lambda _: None):
+            del [Interrupted()][0]
+            time.sleep(LIMIT_S)
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert signals == []
     assert "Traceback" not in capsys.readouterr().err
 
 
