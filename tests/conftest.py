@@ -65,12 +65,15 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 @pytest.fixture(autouse=True)
-def log_levels_are_left_as_they_were() -> Iterator[None]:
-    """Commands run in the test's process make some loggers quiet, as they do for their users."""
+def log_levels_are_the_default() -> Iterator[None]:
+    """Undo what commands set that run in the test's process: they make some loggers quiet, as for their users.
+
+    Before a test, too: a fixture of its module may have run a command.
+    """
     quiet = logging.getLogger("tianzhou.remoting")
-    before = quiet.level
+    quiet.setLevel(logging.NOTSET)
     yield
-    quiet.setLevel(before)
+    quiet.setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from tianzhou.errors import TianzhouError
 
-RAISE_AGAIN_S = 0.01
-
 
 def main() -> None:
     """Run the `tianzhou` command line; `tianzhou admin NAME …` is `mqadmin NAME …`."""
@@ -82,7 +80,7 @@ def _run(
 
     def imported() -> None:
         if interruptible:
-            sys.unraisablehook = _raise_again
+            sys.unraisablehook = Interruptions.raise_again
             signal.signal(signal.SIGINT, Interruptions.interrupt)
 
     Interruptions.noted = False
@@ -114,19 +112,6 @@ def _run(
             sys.unraisablehook = hook
         # Reset the state, because the process of a test runs several commands.
         Interruptions.noted = False
-
-
-def _raise_again(ignored: sys.UnraisableHookArgs) -> None:
-    """Have an interruption come once more that fell where the interpreter ignores errors, as between two imports."""
-    if not isinstance(ignored.exc_value, KeyboardInterrupt):
-        sys.__unraisablehook__(ignored)
-        return
-    import signal
-    import threading
-
-    again = threading.Timer(RAISE_AGAIN_S, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
-    again.daemon = True
-    again.start()
 
 
 def _fail(name: str, text: str, code: int) -> NoReturn:

@@ -5,18 +5,22 @@ Imported before Ctrl-C can be seen to, and therefore next to nothing itself.
 
 from __future__ import annotations
 
+import _thread
+import sys
 import time
 
 from tianzhou.lazy_exports import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from types import FrameType
-    from typing import NoReturn
+    from collections.abc import Callable
+    from types import CodeType, FrameType
 
     from tianzhou.errors import TianzhouError
 
 BEGAN = time.monotonic()
 """When the process began, or nearly so: servers say how long they took to be ready."""
+RAISE_AGAIN_S = 0.01
+"""Seconds after which a KeyboardInterrupt that the interpreter ignored is raised once more."""
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
@@ -33,7 +37,7 @@ class Interruptions:
     noted = False
 
     @classmethod
-    def interrupt(cls, number: int, frame: FrameType | None) -> NoReturn:
+    def interrupt(cls, number: int, frame: FrameType | None) -> None:
         """Note the signal and raise KeyboardInterrupt, as Python's own handler of SIGINT does.
 
         Args:
@@ -41,10 +45,68 @@ class Interruptions:
             frame: the interrupted stack frame.
 
         Raises:
-            KeyboardInterrupt: always.
+            KeyboardInterrupt: always, except within `raise_again`, where the interpreter would ignore the exception.
         """
         cls.noted = True
+        if is_within(frame, cls.raise_again.__func__.__code__):  # type: ignore[attr-defined]
+            signal_again(number)
+            return
         raise KeyboardInterrupt
+
+    @classmethod
+    def raise_again(cls, ignored: sys.UnraisableHookArgs) -> None:
+        """Raise a KeyboardInterrupt once more that the interpreter ignored, as between two imports.
+
+        Args:
+            ignored: the exception; any other one is printed.
+        """
+        if not isinstance(ignored.exc_value, KeyboardInterrupt):
+            sys.__unraisablehook__(ignored)
+            return
+        import signal
+
+        signal_again(signal.SIGINT)
+
+
+def start_thread(work: Callable[..., object], *args: object) -> None:
+    """Start a thread that does not keep the process alive; may be called by a signal handler.
+
+    `threading.Thread.start` may not: the handler may have interrupted another start, whose lock it would wait for.
+
+    Args:
+        work: function that the thread runs.
+        args: arguments of the function.
+    """
+    _thread.start_new_thread(work, args)
+
+
+def signal_again(number: int) -> None:
+    """Send the calling thread, which is the main thread, a signal in `RAISE_AGAIN_S`.
+
+    Args:
+        number: the signal.
+    """
+    import signal
+
+    main = _thread.get_ident()
+
+    def send() -> None:
+        time.sleep(RAISE_AGAIN_S)
+        signal.pthread_kill(main, number)
+
+    start_thread(send)
+
+
+def is_within(frame: FrameType | None, code: CodeType) -> bool:
+    """Whether a stack frame is one of a function, or of a function that it has called.
+
+    Args:
+        frame: the stack frame.
+        code: code of the function.
+    """
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    return frame is not None
 
 
 def explain(error: TianzhouError) -> str:

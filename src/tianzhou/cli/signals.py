@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import os
 import signal
 import sys
@@ -15,7 +14,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import typer
 
 from tianzhou.cli.output import print_note
-from tianzhou.cli.process import EXIT_FAILED, EXIT_INTERRUPTED, Interruptions
+from tianzhou.cli.process import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    Interruptions,
+    is_within,
+    signal_again,
+    start_thread,
+)
 
 if TYPE_CHECKING:
     import asyncio
@@ -24,8 +30,6 @@ T = TypeVar("T")
 
 STOP_LIMIT_S = 5.0
 CLIENT_STOP_LIMIT_S = 4.0
-RAISE_AGAIN_S = 0.01
-"""After which time a KeyboardInterrupt that the interpreter ignored is raised once more."""
 EXIT_TERMINATED = 143
 
 
@@ -44,8 +48,7 @@ class ShutdownSignals:
     def __init__(self, limit_s: float, at_once: Callable[[str], None]) -> None:
         self.number = 0
         self._at_once = at_once
-        self._watchdog = threading.Timer(limit_s, at_once, (f"not stopped cleanly within {limit_s:g} s",))
-        self._watchdog.daemon = True
+        self._limit_s = limit_s
         self._before: dict[int, Any] = {}
         self._unraisable_before = sys.unraisablehook
         self._was_ignored = False
@@ -77,8 +80,6 @@ class ShutdownSignals:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self.number:
-            self._watchdog.cancel()
         for number, handler in self._before.items():
             signal.signal(number, handler)
         if self._before:
@@ -86,17 +87,16 @@ class ShutdownSignals:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._was_ignored:
-            if self._is_in_hook(frame):
-                self._signal_again()  # the interpreter would ignore the exception here, too
+            if is_within(frame, ShutdownSignals._raise_again.__code__):
+                signal_again(number)  # the interpreter would ignore the exception here, too
                 return
             self._was_ignored = False
-            self._end()
-            return
-        if self.number:
+        elif self.number:
             self._at_once("stopped at once, by a second signal")
             return
-        self.number = number
-        self._watchdog.start()
+        else:
+            self.number = number
+            start_thread(self._watch)
         if self._loop is None:
             self._end()
         elif not self._loop.is_closed():
@@ -105,22 +105,13 @@ class ShutdownSignals:
     def _raise_again(self, ignored: sys.UnraisableHookArgs) -> None:
         if self.number and isinstance(ignored.exc_value, KeyboardInterrupt):
             self._was_ignored = True
-            self._signal_again()
+            signal_again(self.number)
         else:
             self._unraisable_before(ignored)
 
-    def _signal_again(self) -> None:
-        # Not by `threading`, whose locks a signal handler may not take.
-        _thread.start_new_thread(self._send_signal, (threading.get_ident(),))
-
-    def _send_signal(self, main: int) -> None:
-        time.sleep(RAISE_AGAIN_S)
-        signal.pthread_kill(main, self.number)
-
-    def _is_in_hook(self, frame: FrameType | None) -> bool:
-        while frame is not None and frame.f_code is not ShutdownSignals._raise_again.__code__:
-            frame = frame.f_back
-        return frame is not None
+    def _watch(self) -> None:
+        time.sleep(self._limit_s)
+        self._at_once(f"not stopped cleanly within {self._limit_s:g} s")
 
 
 def _interrupt() -> None:
