@@ -106,6 +106,11 @@ def _run(
     except OSError as error:
         _give_up_stdout()
         _fail(name, f"{error.filename}: {error.strerror}" if error.filename else str(error), EXIT_FAILED)
+    except RuntimeError as error:
+        # Up to Python 3.11 the interpreter wraps an interruption within `__set_name__`, as of a dataclass's field.
+        if not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
+        sys.exit(EXIT_INTERRUPTED)
     finally:
         if interruptible:
             signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -169,3 +169,21 @@ def test_an_interruption_that_an_import_caught_ends_the_command_before_it_serves
     assert ended.value.code == 130
     with ShutdownSignals(LIMIT_S, lambda _: None):
         pass  # the next command of this process ignores the interruption
+
+
+def test_an_interruption_that_the_interpreter_wraps_ends_the_command_without_a_traceback() -> None:
+    class Field:
+        def __set_name__(self, owner: type, name: str) -> None:
+            raise KeyboardInterrupt
+
+    def work(imported: Callable[[], None]) -> None:
+        imported()
+        type("Imported", (), {"field": Field()})
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            main._run(work, "tianzhou")
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    assert ended.value.code == 130
