@@ -103,20 +103,21 @@ ONLY_IN_CHINESE = (
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def seen(chromium: Any, filled: Site, addresses: list[str]) -> dict[str, Seen]:
-    """Open every page once in each language, run all checks on the open page, and return the results."""
+@pytest.fixture(scope="module", params=[3, pytest.param(1, marks=pytest.mark.slow)], ids=["some Chinese", "all"])
+def seen(request: pytest.FixtureRequest, chromium: Any, filled: Site, addresses: list[str]) -> dict[str, Seen]:
+    """Open every page once in English and every n-th in Chinese, run all checks on each, and return the results."""
+    paths = (*addresses, *ONLY_IN_CHINESE)
+    by_language = {"en": addresses, "zh": paths[:: request.param]}
     page = chromium.new_page()
     page.set_default_timeout(30_000)
     browser = Browser(page, filled)
     page.on("console", lambda line: browser.complaints.append(line.text) if line.type == "error" else None)
     page.on("pageerror", lambda error: browser.complaints.append(str(error)))
-    found: dict[str, Seen] = {path: Seen() for path in (*addresses, *ONLY_IN_CHINESE)}
-    for language in ("en", "zh"):
+    found: dict[str, Seen] = {path: Seen() for path in paths}
+    for language, opened_paths in by_language.items():
         page.goto(f"{filled.url}/language/{language}")
-        for path, one in found.items():
-            if path in ONLY_IN_CHINESE and language == "en":
-                continue
+        for path in opened_paths:
+            one = found[path]
             page.set_viewport_size(TELEPHONE)
             opened(browser, path)
             one.headings[language] = browser.heading
@@ -146,8 +147,10 @@ def bad(found: dict[str, Seen], what: Callable[[Seen], Any]) -> dict[str, Any]:
 def test_every_page_opens_in_both_languages(seen: dict[str, Seen], addresses: list[str]) -> None:
     assert bad(seen, lambda one: one.complaints) == {}
     headings = {path: seen[path].headings for path in addresses}
-    assert all(one["en"] and one["zh"] for one in headings.values())
-    assert [path for path, one in headings.items() if one["en"] == one["zh"]] == []
+    assert all(one["en"] for one in headings.values())
+    both = {path: one for path, one in headings.items() if "zh" in one}
+    assert len(both) >= len(addresses) // 3
+    assert [path for path, one in both.items() if one["en"] == one["zh"]] == []
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

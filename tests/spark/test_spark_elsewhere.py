@@ -81,6 +81,7 @@ def python(tmp_path_factory, pure) -> Path:
     return make_python(tmp_path_factory.mktemp("python") / "environment", pure)
 
 
+@pytest.mark.slow
 def test_a_round_trip_through_connect_on_two_nodes(python, tmp_path):
     """Executors are processes of their own, started by a cluster that lives in the server's."""
     with connect_server(tmp_path, "local-cluster[2,1,1024]", python) as remote:

@@ -78,6 +78,7 @@ def failing(plan):
     return Failing
 
 
+@DELTA_IN_EACH_RUN
 def test_rows_come_back_as_they_were(spark, server, source, topic, lake):
     server.send(topic, range(500), tags="A", keys=lambda n: [f"k{n}"])
     live = source(spark.read, includeProperties=True, includeMetadata=True).load()
@@ -98,6 +99,7 @@ def test_a_batch_that_is_written_again_changes_nothing(spark, lake):
     assert sorted(row[0] for row in read(spark, lake).collect()) == list(range(5))
 
 
+@DELTA_IN_EACH_RUN
 def test_exactly_once_whatever_fails(spark, server, source, topic, lake, tasks_are_run_again, tmp_path):
     plan = tmp_path / "plan"
     spark.dataSource.register(failing(str(plan)))

@@ -130,14 +130,15 @@ EVERYTHING = {number: body_of(number) for number in range(COUNT)}
 @pytest.mark.lengthy
 @pytest.mark.parametrize("stop", STOPS)
 @pytest.mark.parametrize("rubbish", [False, True])
+@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_last_record_torn_at_any_byte_is_whole_or_gone(
-    copy: Callable[[str], Path], originals: dict[str, Path], stop: str, rubbish: bool
+    copy: Callable[[str], Path], originals: dict[str, Path], stop: str, rubbish: bool, step: int
 ) -> None:
     last = list(StoreScan(originals[stop]).records())[-1][0]
     name = f"{last.offset // SEGMENT * SEGMENT:020d}"
     rng = random.Random(7)
     gone = 0
-    for cut in range(last.size):
+    for cut in range(0, last.size, step):
         folder = copy(stop)
         with (folder / "commitlog" / name).open("r+b") as file:
             file.seek(last.offset % SEGMENT + cut)
@@ -154,7 +155,7 @@ def test_a_last_record_torn_at_any_byte_is_whole_or_gone(
         if stop == "clean" and missing:
             assert notes
         shutil.rmtree(folder)
-    assert gone >= last.size - len(last.properties)
+    assert gone * step >= last.size - len(last.properties)
 
 
 def files_of(folder: Path, kind: str) -> list[Path]:

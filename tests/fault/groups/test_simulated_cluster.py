@@ -49,6 +49,7 @@ def test_promises_hold_for_many(scenario: str, begin: int, end: int) -> None:
     assert failures(scenario, begin, end) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", SHARES)
 def test_a_seed_does_the_same_again(scenario: str) -> None:
     first, again = run(scenario, 3), run(scenario, 3, trace=True)
@@ -57,7 +58,9 @@ def test_a_seed_does_the_same_again(scenario: str) -> None:
     assert run(scenario, 4).digest != first.digest
 
 
-@pytest.mark.parametrize("scenario", SHARES)
+@pytest.mark.parametrize(
+    "scenario", ["dledger", *(pytest.param(name, marks=pytest.mark.slow) for name in SHARES if name != "dledger")]
+)
 def test_a_seed_leaves_nothing_in_memory(scenario: str) -> None:
     """Ten thousand of them are run by one process."""
     run(scenario, 5)

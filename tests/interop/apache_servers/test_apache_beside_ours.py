@@ -85,6 +85,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.mark.at_once("cluster")
+@pytest.mark.slow
 def test_tools_see_one_cluster(cluster: Cluster) -> None:
     """A topic made for the cluster is made on both."""
     with Mqadmin() as tools:

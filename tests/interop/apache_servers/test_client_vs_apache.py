@@ -33,7 +33,7 @@ class Ran(NamedTuple):
     outcomes: Outcomes
 
 
-@pytest.fixture(scope="module", params=["5.3.3", "4.9.7"])
+@pytest.fixture(scope="module", params=["5.3.3", pytest.param("4.9.7", marks=pytest.mark.slow)])
 def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """Return the outcomes of the checks at Apache's name server and broker of the requested version."""
     with serving(request.param, {"messageDelayLevel": DELAY_LEVELS, **TRANSACTION_SETTINGS}) as address:

@@ -96,6 +96,7 @@ async def go_on(namesrv: str) -> tuple[BatchDecision, list[str]]:
 
 
 @pytest.mark.parametrize("end", ["stopped", pytest.param("killed", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_store_with_staged_messages_goes_to_apache_and_back(end: str, tmp_path: Path) -> None:
     port, store = Ports.free().broker, tmp_path / "store"
     published = sorted(f"{batch}.{n}" for batch in range(2) for n in range(50))

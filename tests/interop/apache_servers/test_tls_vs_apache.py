@@ -22,6 +22,8 @@ from tianzhou.errors import TianzhouError
 from tianzhou.remoting.tls import TlsSettings
 from waiting import until_async
 
+pytestmark = pytest.mark.slow
+
 
 class Apache:
     """Both servers: certificates of one authority, and clients have to show theirs."""

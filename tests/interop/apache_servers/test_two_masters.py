@@ -34,6 +34,7 @@ def two_masters(folder: Path) -> Iterator[tuple[str, OwnBroker, OwnBroker]]:
         yield namesrv, brokers[0], brokers[1]
 
 
+@pytest.mark.slow
 def test_one_of_two_masters_dies_and_comes_back(tmp_path: Path) -> None:
     need(JAVA, GO)
     topic = "two_masters"

@@ -52,6 +52,7 @@ def run(body: Coroutine[Any, Any, None]) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_user_does_what_policies_allow(servers: Guarded) -> None:
     """Retries, dead letters and commits on a check go through; another topic does not."""
 

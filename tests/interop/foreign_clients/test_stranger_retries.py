@@ -105,6 +105,7 @@ REFUSED, SENT_BACK = f"refused-messages-{SERVERS[0]}", f"sent-back-forms-{SERVER
 QUESTIONS = [repr(case) for case in CASES]
 
 
+@pytest.mark.slow
 def test_refused_messages_end_as_at_apaches_broker(tmp_path: Path) -> None:
     ours, theirs = plain(outcomes("tianzhou", tmp_path)), recorded(REFUSED, QUESTIONS)
     for case in CASES:

@@ -64,6 +64,7 @@ def test_each_leader_in_turn_dies_and_nothing_acknowledged_is_lost(kinds: tuple[
         pytest.skip(str(error))
 
 
+@pytest.mark.slow
 def test_a_leader_that_is_cut_off_is_replaced_within_fifteen_seconds(tmp_path: Path) -> None:
     """Cut a leader off from the members, not from clients. A new leader registers within 15 s and serves 5 s later."""
     links = Links()

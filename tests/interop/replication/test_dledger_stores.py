@@ -178,7 +178,7 @@ def units(folder: Path) -> bytes:
 @pytest.mark.parametrize(
     ("version", "stop"),
     [
-        (SERVERS[0], "killed"),
+        pytest.param(SERVERS[0], "killed", marks=pytest.mark.slow),
         pytest.param(SERVERS[0], "stopped", marks=pytest.mark.slow),
         pytest.param(SERVERS[1], "stopped", marks=pytest.mark.slow),
         pytest.param(SERVERS[1], "killed", marks=pytest.mark.slow),

@@ -37,6 +37,7 @@ def answers(address: str, times: tuple[int, ...] = ()) -> list[tuple[str, ...]]:
     return found
 
 
+@pytest.mark.slow
 def test_queues_of_a_late_slave_begin_where_apaches_do(tmp_path: Path) -> None:
     with ExitStack() as stack:
         namesrv = stack.enter_context(name_server(tmp_path))

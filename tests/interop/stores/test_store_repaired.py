@@ -152,6 +152,7 @@ def damage_killed(damage: Damage) -> None:
 
 @pytest.mark.parametrize("version", SERVERS)
 @pytest.mark.parametrize(("stop", "do"), [("clean", damage_all), ("killed", damage_killed)])
+@pytest.mark.slow
 def test_a_mended_store_is_served(
     stop: str, do: Callable[[Damage], None], version: str, made: Made, tmp_path: Path
 ) -> None:

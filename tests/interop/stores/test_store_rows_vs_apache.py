@@ -99,6 +99,7 @@ def said(message: MessageExt) -> tuple:
     )
 
 
+@pytest.mark.slow
 def test_rows_are_what_the_running_broker_delivers(apache: tuple[str, ApacheBroker]) -> None:
     address, broker = apache
     folder = Path(broker.store_dir)

@@ -157,6 +157,7 @@ async def theirs(store: StoreSettings, ports: Ports, home: Path) -> AsyncIterato
         namesrv.kill()
 
 
+@pytest.mark.slow
 def test_apache_goes_on_with_our_structures_and_we_with_its(tmp_path: Path) -> None:
     ports = Ports.free()
     store = StoreSettings(

@@ -26,6 +26,7 @@ MESSAGES = 200
 
 
 @pytest.mark.parametrize("other", ["apache", "apache-4.9.7"])
+@pytest.mark.slow
 def test_a_note_of_ours_is_not_believed_after_apache(other: str, server_kind: str, tmp_path: Path) -> None:
     if server_kind == "apache":
         pytest.skip("this is about two different servers")

@@ -102,6 +102,7 @@ async def end_all(namesrv: str, wanted: set[int]) -> list[int]:
         pytest.param("ours ours", "stopped", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_undecided_transactions_change_owners(owners: str, end: str, tmp_path: Path) -> None:
     port, store = Ports.free().broker, tmp_path / "store"
     wanted = {i for i in range(COUNT + 1) if i % 2 == 0}

@@ -134,7 +134,9 @@ def test_either_way_goes_on_with_what_the_other_has_done(spark, server, topic, p
     assert not noted[mixed]["conf"].items() - noted[alone]["conf"].items()
 
 
-@pytest.mark.parametrize("listed", [False, True], ids=["before its list", "before its commit"])
+@pytest.mark.parametrize(
+    "listed", [pytest.param(False, marks=pytest.mark.slow), True], ids=["before its list", "before its commit"]
+)
 def test_either_way_finishes_what_the_other_has_begun(spark, server, topic, pipeline, tmp_path, listed):
     to, sent = tmp_path / "archive", 0
 

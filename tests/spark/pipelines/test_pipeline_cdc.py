@@ -114,7 +114,7 @@ def test_order_is_kept_by_key_over_all_queues(database, table, server, capture, 
     assert capture() == 0
 
 
-@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
+@pytest.mark.parametrize("delivery", [pytest.param("at-least-once", marks=pytest.mark.slow), "exactly-once"])
 def test_a_batch_that_was_sent_and_not_noted_changes_nothing(
     database, table, topic, server, capture, table_of_topic, tmp_path, delivery
 ):
@@ -201,6 +201,7 @@ def finished(folder: Path) -> list[Path]:
     return list((folder / "cdc" / "commits").glob("[0-9]*"))
 
 
+@pytest.mark.slow
 def test_killed_while_rows_change(database, table, topic, server, capture, table_of_topic, tmp_path):
     killed(database, server, table, topic, tmp_path, [1], random.Random(1))
     capture()

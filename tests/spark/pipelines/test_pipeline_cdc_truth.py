@@ -155,7 +155,9 @@ def test_every_type_is_equal_in_the_lake(database, spark, copied):
     ("definition", "keys"),
     [
         pytest.param("BINARY(4)", ["x'41000000'", "x'00000000'", "x'00000001'", "x'01020304'"], marks=pytest.mark.slow),
-        ("VARBINARY(9)", ["x'ff41ff'", "'/0H/'", "x'0102'", "x''", "x'41'", "x'4100'"]),
+        pytest.param(
+            "VARBINARY(9)", ["x'ff41ff'", "'/0H/'", "x'0102'", "x''", "x'41'", "x'4100'"], marks=pytest.mark.slow
+        ),
         pytest.param(
             "VARCHAR(40) COLLATE utf8mb4_bin",
             ["'\\001\\002'", "'a,b'", "'a'", "'a b'", "'%2C'", "','"],
@@ -181,6 +183,7 @@ def test_any_key_can_be_a_key(database, copied, definition, keys):
     assert copy.is_equal()
 
 
+@pytest.mark.slow
 def test_a_table_that_is_emptied(database, copied):
     copy = copied()
     name = copy.name
@@ -197,7 +200,12 @@ def test_a_table_that_is_emptied(database, copied):
 @pytest.mark.parametrize(
     ("settings", "statement", "reason"),
     [
-        ("SET SESSION binlog_format = 'STATEMENT'", "INSERT INTO {} VALUES (9, 'x')", "is logged as a statement"),
+        pytest.param(
+            "SET SESSION binlog_format = 'STATEMENT'",
+            "INSERT INTO {} VALUES (9, 'x')",
+            "is logged as a statement",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             "SET @a = 1", "ALTER TABLE {} ADD COLUMN w INT DEFAULT 7", "the table was changed", marks=pytest.mark.slow
         ),
