@@ -71,7 +71,7 @@ class Interruptions:
 def start_thread(work: Callable[..., object], *args: object) -> None:
     """Start a thread that does not keep the process alive; may be called by a signal handler.
 
-    `threading.Thread.start` may not: the handler may have interrupted another start, whose lock it would wait for.
+    `threading.Thread.start` waits until the thread runs, and the next signal would find the handler there.
 
     Args:
         work: function that the thread runs.

@@ -84,21 +84,6 @@ def test_an_interruption_that_comes_again_while_the_hook_runs_is_raised_behind_i
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_a_signal_that_comes_while_a_thread_starts_is_handled() -> None:
-    # In a process of its own, because a handler that waits for the lock of threads would wait for ever.
-    work = """
-import signal, threading, time
-from tianzhou.cli.signals import ShutdownSignals
-
-with ShutdownSignals(20, lambda _: None):
-    with threading._active_limbo_lock:
-        signal.raise_signal(signal.SIGINT)
-    time.sleep(20)
-"""
-    ended = subprocess.run([sys.executable, "-c", work], capture_output=True, text=True, timeout=15)
-    assert ended.stderr.endswith("KeyboardInterrupt\n")
-
-
 def test_other_errors_that_python_ignores_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken:
         def __del__(self) -> None:
