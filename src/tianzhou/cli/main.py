@@ -1,6 +1,6 @@
 """The `tianzhou` command: how it begins and ends.
 
-Next to nothing is imported before `_run`, which ends without a traceback at Ctrl-C.
+Next to nothing is imported before `run_command`, which ends without a traceback at Ctrl-C.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def main() -> None:
         imported()
         part_for(words)(prog_name="tianzhou")
 
-    _run(work, "tianzhou")
+    run_command(work, "tianzhou")
 
 
 def mqadmin() -> None:
@@ -55,10 +55,10 @@ def mqadmin() -> None:
 
         return failure(error)
 
-    _run(work, "mqadmin", words)
+    run_command(work, "mqadmin", words)
 
 
-def _run(
+def run_command(
     work: Callable[[Callable[[], None]], None], name: str, words: Callable[[TianzhouError], str] = explain
 ) -> None:
     """Run a command line.

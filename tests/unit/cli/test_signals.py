@@ -128,7 +128,7 @@ def test_an_interruption_of_a_command_that_python_ignores_comes_again() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(SystemExit) as ended:
-            main._run(work, "tianzhou")
+            main.run_command(work, "tianzhou")
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     assert ended.value.code == 130
@@ -148,7 +148,7 @@ def test_an_interruption_that_an_import_caught_ends_the_command_before_it_serves
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(SystemExit) as ended:
-            main._run(work, "tianzhou")
+            main.run_command(work, "tianzhou")
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     assert ended.value.code == 130
@@ -168,7 +168,7 @@ def test_an_interruption_that_the_interpreter_wraps_ends_the_command_without_a_t
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(SystemExit) as ended:
-            main._run(work, "tianzhou")
+            main.run_command(work, "tianzhou")
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     assert ended.value.code == 130
