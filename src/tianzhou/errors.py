@@ -205,6 +205,16 @@ class NoWritableQueue(TopicUnavailable):
     retriable = True
 
 
+class RateLimited(ClientError):
+    """A producer got no token of its own limit (`send_rate`, `send_rate_bytes`) before the time of the send was over.
+
+    A send that a broker's limit refuses raises a `BrokerError` of code 2 (SYSTEM_BUSY).
+    """
+
+    retriable = True
+    response_code = 2
+
+
 class ReplyError(ClientError):
     """A delivered message cannot be replied to: nobody waits for a reply (RocketMQ's client code 10007)."""
 

@@ -77,6 +77,10 @@ class ProducerKeywords(ClientKeywords, total=False):
     enable_backpressure_for_async_mode: bool
     back_pressure_for_async_send_num: int
     back_pressure_for_async_send_size: int
+    send_rate: float | None
+    send_burst: float | None
+    send_rate_bytes: float | None
+    send_burst_bytes: float | None
     outbox: Path | str | None
     outbox_max_bytes: int
 

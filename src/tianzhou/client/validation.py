@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from tianzhou.errors import ClientError, ConfigError
 from tianzhou.model import Message, MessageExt, MessageQueue, names
@@ -151,6 +152,11 @@ def check_properties(properties: Iterable[tuple[str, str]]) -> None:
         check_separators(f"property {name}", value)
 
 
+MIN_RATE: Final = 0.001
+MAX_RATE: Final = 1e12
+"""Minimum and maximum of a producer's rate, in messages or bytes a second."""
+
+
 def check_number(name: str, value: object, low: float, high: float | None = None) -> None:
     """Check a setting that is a number.
 
@@ -159,9 +165,24 @@ def check_number(name: str, value: object, low: float, high: float | None = None
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ConfigError(f"{name} is {value!r}; it has to be a number")
-    if value < low or (high is not None and value > high):
+    if not value >= low or (high is not None and value > high):  # no comparison with NaN is true
         range_ = f"{low} to {high}" if high is not None else f"at least {low}"
         raise ConfigError(f"{name} is {value}; it has to be {range_}")
+
+
+def check_rate(name: str, rate: object, burst_name: str, burst: object) -> None:
+    """Check the rate of a limit and its burst, of which each may be None.
+
+    Raises:
+        ConfigError: one of them is no number or out of its range, or the burst has no rate.
+    """
+    if rate is None:
+        if burst is not None:
+            raise ConfigError(f"{burst_name} is {burst} without {name}; give {name} as well")
+        return
+    check_number(name, rate, MIN_RATE, MAX_RATE)
+    if burst is not None:
+        check_number(burst_name, burst, 1, MAX_RATE)
 
 
 def check_choice(name: str, value: object, kind: type[enum.Enum]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from tianzhou.client.hooks import ForbiddenHook, SendHook, StampHook
 from tianzhou.client.retry import RETRY_ON_OTHER_BROKER
 from tianzhou.client.tracing.options import TraceOptions
-from tianzhou.client.validation import MAX_MESSAGE_SIZE, check_compression, check_number
+from tianzhou.client.validation import MAX_MESSAGE_SIZE, check_compression, check_number, check_rate
 from tianzhou.model import names
 
 MIB = 1024 * 1024
@@ -52,6 +52,12 @@ class ProducerOptions(TraceOptions):
         enable_backpressure_for_async_mode: let senders wait while too much is on its way.
         back_pressure_for_async_send_num: most messages on their way, at least 10.
         back_pressure_for_async_send_size: most bytes of bodies on their way, at least 1 MiB.
+        send_rate: maximum number of messages a second of this producer, over all topics; one-way sends, batches and
+            what the outbox sends count as well. A send waits for its turn, and raises RateLimited when its time is over
+            before. None for any number.
+        send_burst: maximum number of messages at once, after a time without sends; by default `send_rate`, at least 1.
+        send_rate_bytes: maximum number of bytes of bodies a second, as they are sent; None for any number.
+        send_burst_bytes: maximum number of bytes at once; by default `send_rate_bytes`.
         outbox: a folder; messages that no broker takes are stored there, and sent in order once one does, see
             `tianzhou.client.producer.outbox`. `send` then returns the status KEPT_IN_OUTBOX. Not for requests, replies
             and transactions. Off by default.
@@ -88,6 +94,10 @@ class ProducerOptions(TraceOptions):
     enable_backpressure_for_async_mode: bool = False
     back_pressure_for_async_send_num: int = 10_000
     back_pressure_for_async_send_size: int = 100 * MIB
+    send_rate: float | None = None
+    send_burst: float | None = None
+    send_rate_bytes: float | None = None
+    send_burst_bytes: float | None = None
     outbox: Path | str | None = None
     outbox_max_bytes: int = 256 * MIB
 
@@ -104,6 +114,8 @@ class ProducerOptions(TraceOptions):
         if self.enable_backpressure_for_async_mode:
             check_number("back_pressure_for_async_send_num", self.back_pressure_for_async_send_num, 10)
             check_number("back_pressure_for_async_send_size", self.back_pressure_for_async_send_size, MIB)
+        check_rate("send_rate", self.send_rate, "send_burst", self.send_burst)
+        check_rate("send_rate_bytes", self.send_rate_bytes, "send_burst_bytes", self.send_burst_bytes)
         for hooks in ("send_hooks", "check_forbidden_hooks", "stamp_hooks"):
             object.__setattr__(self, hooks, tuple(getattr(self, hooks)))  # what can be read once is read here
 

@@ -1,7 +1,8 @@
 """The layers of a send, put together once from a producer's options (client.md §5, §6).
 
-From the top: the outbox, back-pressure, durability, the choice of queues with repetition, hooks, the transport. What
-the options do not ask for is not there. Automatic batching is above all of them: it makes one send of several.
+From the top: the outbox, back-pressure, the producer's own rate, durability, the choice of queues with repetition,
+hooks, the transport. What the options do not ask for is not there. Automatic batching is above all of them: it makes
+one send of several.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tianzhou.client.producer.options import ProducerOptions
 from tianzhou.client.producer.outbox.outbox_entry import OutboxEntry
 from tianzhou.client.producer.outbox_fallback import with_outbox
 from tianzhou.client.producer.publish_plan import PublishPlans
+from tianzhou.client.producer.rate_limit import SendRate, with_rate
 from tianzhou.client.producer.selector import select_by_hash
 from tianzhou.client.producer.send_request import Layer, SendRequest
 from tianzhou.client.producer.transport import AnyTransport, HookedTransport, Transport
@@ -82,6 +84,12 @@ class SendStack:
                 max(ROUND_MS, options.send_msg_timeout_ms),
             )
             self.send_oneway = refuse_oneway
+        self._outbox_sends = self._delivered
+        if options.send_rate is not None or options.send_rate_bytes is not None:
+            rate = SendRate(options, instance.clock.monotonic)
+            self._outbox_sends = with_rate(self._delivered, rate, patient=True)
+            self._delivered = with_rate(self._delivered, rate)
+            self.send_oneway = self.send_oneway if options.durable else with_rate(self.send_oneway, rate)
         self.send_without_outbox: Layer = self._delivered
         if options.enable_backpressure_for_async_mode:
             limits = options.back_pressure_for_async_send_num, options.back_pressure_for_async_send_size
@@ -97,7 +105,7 @@ class SendStack:
             self.outbox = Outbox(instance, options.outbox, options.outbox_max_bytes, self._send_entries)
             self.send = with_outbox(self.send_without_outbox, self.outbox, builder, plans)
             if not options.durable:
-                self.send_oneway = with_outbox(self.delivery.send_oneway, self.outbox, builder, plans)
+                self.send_oneway = with_outbox(self.send_oneway, self.outbox, builder, plans)
         self.batching = Accumulator(options, self._send_together) if options.auto_batch else None
         self.is_bare = not (
             options.send_latency_fault_enable
@@ -105,6 +113,7 @@ class SendStack:
             or options.durable
             or options.send_msg_max_timeout_per_request_ms
             or options.enable_backpressure_for_async_mode
+            or self._outbox_sends is not self._delivered
             or options.stamp_hooks
             or hooks
             or self.batching
@@ -122,4 +131,4 @@ class SendStack:
         """Send entries of the outbox; those of one sharding key go to the queue of its hash also as a batch."""
         prepared = self._builder.from_outbox(entries)
         selector = select_by_hash if prepared.messages[0].sharding_key is not None else None
-        return await self._delivered(SendRequest(prepared, self._timeout_ms, entries[0].queue, selector))
+        return await self._outbox_sends(SendRequest(prepared, self._timeout_ms, entries[0].queue, selector))

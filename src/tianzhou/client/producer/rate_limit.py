@@ -1,0 +1,97 @@
+"""The layer that keeps a producer within its own rate: a send waits for its tokens (docs/adr/0031)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from math import inf
+from typing import TypeVar
+
+from tianzhou.client.producer.options import ProducerOptions
+from tianzhou.client.producer.send_request import SendRequest
+from tianzhou.errors import RateLimited
+from tianzhou.token_bucket import TokenBucket
+
+T = TypeVar("T")
+
+
+class SendRate:
+    """The tokens of a producer. Sends get them first come, first served.
+
+    Args:
+        options: of the producer.
+        monotonic: seconds of a clock.
+    """
+
+    def __init__(self, options: ProducerOptions, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._messages = bucket(options.send_rate, options.send_burst, monotonic())
+        self._bytes = bucket(options.send_rate_bytes, options.send_burst_bytes, monotonic())
+
+    async def turn(self, request: SendRequest, patience_ms: float) -> float:
+        """Return once a send has its tokens, with the milliseconds that it waited.
+
+        Args:
+            request: the send.
+            patience_ms: maximum number of milliseconds to wait.
+
+        Raises:
+            RateLimited: the tokens were not there in time; the send took none.
+        """
+        prepared, now_s = request.prepared, self._monotonic()
+        count, size = max(len(prepared.messages), 1), len(prepared.body)
+        wanted = [(one, amount) for one, amount in ((self._messages, count), (self._bytes, size)) if one is not None]
+        wait_s = max(one.wait_s(amount, now_s) for one, amount in wanted)
+        if not wait_s:
+            for one, amount in wanted:
+                one.take(amount)
+            return 0.0
+        if wait_s * 1000 >= patience_ms:
+            # The caller waits all the same: one that tries again at once would keep a processor busy.
+            await asyncio.sleep(patience_ms / 1000)
+            raise RateLimited(
+                f"nothing was sent: {self._described()} left no room for a send to topic {prepared.topic} within "
+                f"{patience_ms:.0f} ms, the next room is {wait_s:.3f} s after its begin; send less, or raise the limit"
+            )
+        # The tokens are reserved before the wait, so that later sends wait behind this one.
+        for one, amount in wanted:
+            one.take(amount)
+        try:
+            await asyncio.sleep(wait_s)
+        except BaseException:
+            for one, amount in wanted:
+                one.put_back(amount)
+            raise
+        return (self._monotonic() - now_s) * 1000
+
+    def _described(self) -> str:
+        named = (("send_rate", self._messages), ("send_rate_bytes", self._bytes))
+        return " and ".join(
+            f"{name} {one.rate:.12g} (burst {one.burst:.12g})" for name, one in named if one is not None
+        )
+
+
+def bucket(rate: float | None, burst: float | None, now_s: float) -> TokenBucket | None:
+    """Return the bucket of an option and its burst; None without the option."""
+    return None if rate is None else TokenBucket(rate, max(1.0, rate) if burst is None else burst, now_s)
+
+
+def with_rate(
+    send: Callable[[SendRequest], Awaitable[T]], rate: SendRate, *, patient: bool = False
+) -> Callable[[SendRequest], Awaitable[T]]:
+    """A layer that waits for the tokens of a send first; the wait counts to the limit of the send.
+
+    Args:
+        send: the layer below.
+        rate: the tokens.
+        patient: whether a send waits for as long as its tokens take, and has its whole limit afterwards.
+    """
+
+    async def send_in_turn(request: SendRequest) -> T:
+        waited_ms = await rate.turn(request, inf if patient else request.timeout_ms)
+        if waited_ms and not patient:
+            # The tokens came in time, so the send is tried however little time is left.
+            request = request._replace(timeout_ms=max(request.timeout_ms - waited_ms, 1.0))
+        return await send(request)
+
+    return send_in_turn
