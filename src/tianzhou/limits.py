@@ -255,6 +255,13 @@ HALF_MESSAGES = Limit(
 )
 STAGED_WRITERS = Limit("maxStagedWriters", 10_000, "writers", "writers of staged messages", "code 29")
 STAGED_UNITS = Limit("maxStagedUnits", 500_000, "units", "units of staged messages that wait for a decision", "code 29")
+SEND_LIMITS = Limit(
+    "maxSendLimits", 10_000, "limits", "limits of topics, producer groups and clients (31030)", "code 29"
+)
+SEND_BUCKETS = Limit(
+    "maxSendBuckets", 10_000, "names", "names that each limit `*` of senders counts one by one",
+    "further names share one bucket until a place is free",
+)
 COLD_READ_GROUPS = Limit("maxColdReadLimits", 10_000, "groups", "groups with a limit of cold reads (2001)", "code 29")
 
 BROKERS = Limit(

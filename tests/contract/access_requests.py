@@ -343,6 +343,8 @@ REQUESTS: tuple[Asked, ...] = (
     Asked(31006, body=ATTEMPTS.dumps(AttemptList(WRITER, 0, "broker-a", ["0~never"]))),
     Asked(31010, fields={"offset": 0, "size": 16}),
     Asked(31020, answer=16, kind=USERS, says="to super users alone"),
+    Asked(31030, fields={"limit": "topic:never-there", "rate": 1, "burst": 1}),
+    Asked(31031),
     # Served by clients
     Asked(39, CLIENT, {"tranStateTableOffset": 0, "commitLogOffset": 0}),
     Asked(40, CLIENT, _CG),

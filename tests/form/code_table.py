@@ -153,6 +153,10 @@ TESTS: dict[int, str] = {
         "scenario/replication/test_users_of_slaves.py::test_users_of_a_master_are_at_its_slave_and_are_caught_up": (
             31020,
         ),
+        "unit/broker/send_limits/test_limited_sends.py::test_limits_are_set_listed_and_deleted_by_request": (
+            31030,
+            31031,
+        ),
     }.items()
     for code in codes
 }

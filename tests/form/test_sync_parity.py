@@ -51,6 +51,7 @@ PAIRS = [
     (admin.Transactions, blocking_admin.Transactions, set()),
     (admin.Delays, blocking_admin.Delays, set()),
     (admin.Undeliverable, blocking_admin.Undeliverable, set()),
+    (admin.SendLimits, blocking_admin.SendLimits, set()),
 ]
 SAME_MEANING = {
     "__aenter__": "__enter__",
@@ -73,6 +74,7 @@ INNER = {
         "Transactions",
         "Delays",
         "Undeliverable",
+        "SendLimits",
     )
 }
 INNER |= {blocking_reader.QueueReader}

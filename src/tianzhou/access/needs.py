@@ -202,6 +202,9 @@ ROWS: Final[Mapping[int, Row]] = {
     31010: Row(ADMIN, "Cluster Update"),
     # docs/adr/0024: passwords are in the answer
     31020: Row(ADMIN, "Cluster All"),
+    # docs/adr/0031
+    31030: Row(ADMIN, "Cluster Update"),
+    31031: Row(ACCOUNT, "Cluster Get"),
     # Members of a DLedger group among themselves
     **dict.fromkeys((50000, 50001, 50002, *range(51001, 51006), 31101, 31102), Row(ADMIN, "Cluster Update")),
     # Served by clients: what they answer goes to the connection that was asked alone

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tianzhou.admin.groups import Groups
     from tianzhou.admin.messages import Messages
     from tianzhou.admin.progress import GroupLag, OffsetChange, QueueLag
+    from tianzhou.admin.send_limits import LimitStatus, SendLimits
     from tianzhou.admin.servers import Servers
     from tianzhou.admin.topics import TopicDescription, Topics
     from tianzhou.admin.tracks import MessageTrack, TrackType
@@ -41,6 +42,7 @@ __all__ = [
     "GroupLag",
     "Groups",
     "HalfMessage",
+    "LimitStatus",
     "MessageTrack",
     "Messages",
     "OffsetChange",
@@ -48,6 +50,7 @@ __all__ = [
     "QueueLag",
     "Redelivery",
     "Resent",
+    "SendLimits",
     "Servers",
     "TopicDescription",
     "Topics",
@@ -70,6 +73,7 @@ __getattr__, __dir__ = lazy_exports(
         "groups": "Groups",
         "messages": "Messages",
         "progress": "GroupLag OffsetChange QueueLag",
+        "send_limits": "LimitStatus SendLimits",
         "servers": "Servers",
         "topics": "TopicDescription Topics",
         "tracks": "MessageTrack TrackType",

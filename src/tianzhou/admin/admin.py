@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tianzhou.admin.delays import Delays
     from tianzhou.admin.groups import Groups
     from tianzhou.admin.messages import Messages
+    from tianzhou.admin.send_limits import SendLimits
     from tianzhou.admin.servers import Servers
     from tianzhou.admin.topics import Topics
     from tianzhou.admin.transactions import Transactions
@@ -112,6 +113,13 @@ class Admin(Startable):
         from tianzhou.admin.undeliverable import Undeliverable
 
         return Undeliverable(self._reach)
+
+    @cached_property
+    def send_limits(self) -> SendLimits:
+        """Limits of senders that brokers keep: set, list, delete."""
+        from tianzhou.admin.send_limits import SendLimits
+
+        return SendLimits(self._reach)
 
     @cached_property
     def delays(self) -> Delays:

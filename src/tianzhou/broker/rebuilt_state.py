@@ -17,6 +17,7 @@ OFFSETS: Final = "consumerOffset.json"
 LIGHT_OFFSETS: Final = "lmqConsumerOffset.json"
 DELAYS: Final = "delayOffset.json"
 FILTERS: Final = "consumerFilter.json"
+SEND_LIMITS: Final = "sendLimits.json"
 TABLES: Final[Mapping[str, str]] = {
     TOPICS: "topicConfigTable",
     GROUPS: "subscriptionGroupTable",
@@ -24,6 +25,7 @@ TABLES: Final[Mapping[str, str]] = {
     LIGHT_OFFSETS: "offsetTable",
     DELAYS: "offsetTable",
     FILTERS: "filterDataByTopic",
+    SEND_LIMITS: "sendLimitTable",
 }
 """Member of each state file that holds its table. A file without it is damaged: every broker writes it."""
 MAX_NAMED: Final = 20
@@ -177,6 +179,8 @@ class RebuiltState:
                 text += "say: set positions with tianzhou offset reset before the consumers start"
             elif name == DELAYS:
                 text = "delivery positions are lost: all delayed messages that the log still has are delivered again"
+            elif name == SEND_LIMITS:
+                text = "limits of senders are lost, and sends are not limited: set them with tianzhou limit set"
             else:
                 text = "filter expressions of groups are lost: the groups announce them again with their heartbeats"
             found.append(f"{name} was lost ({why}): {text}")

@@ -57,6 +57,7 @@ from tianzhou.broker.replication.log_repairs import LogRepairs
 from tianzhou.broker.replication.metadata_sync import WORK as MASTER_TABLES
 from tianzhou.broker.replication.replication import Replication
 from tianzhou.broker.router import NOT_ON_FAST_PORT, Router
+from tianzhou.broker.send_limits.handler import SendLimitHandler
 from tianzhou.broker.services import Services
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.staging.staging_publisher import StagingPublisher
@@ -473,6 +474,7 @@ def make_parts(
         RuntimeInfoHandler(services),
         ReplicationHandler(services),
         RetentionHandler(services),
+        SendLimitHandler(services, written),
         ConfigHandler(services, config_file, settings_changed),
         *rules,
         refuse=lambda code, waited_ms: waited_too_long(code, waited_ms, settings),

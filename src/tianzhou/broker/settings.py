@@ -356,6 +356,8 @@ class BrokerSettings(AuthSettings, MetricsSettings):
     max_half_messages: int = limits.HALF_MESSAGES.default
     max_staged_writers: int = limits.STAGED_WRITERS.default
     max_staged_units: int = limits.STAGED_UNITS.default
+    max_send_limits: int = limits.SEND_LIMITS.default
+    max_send_buckets: int = limits.SEND_BUCKETS.default
     max_cold_read_limits: int = limits.COLD_READ_GROUPS.default
     # Tianzhou's own: requests that can lose messages or stop the service are taken from other machines, too
     # (see remoting.gates.admin_gate)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tianzhou.broker.delays.delay import DelayLedger
+from tianzhou.broker.send_limits.table import SendLimitTable
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.staging.staging import StagingLedger
 from tianzhou.broker.tables.broadcast_offsets import BroadcastOffsets
@@ -42,6 +43,7 @@ class Tables:
     void_positions: VoidPositions = field(default_factory=VoidPositions)
     undeliverable: UndeliverableLedger = field(default_factory=UndeliverableLedger)
     bounds: Bounds = field(default_factory=Bounds)
+    send_limits: SendLimitTable = field(default_factory=SendLimitTable)
 
     @property
     def refusals(self) -> Refusals:
@@ -85,4 +87,5 @@ def make_tables(settings: BrokerSettings, store_settings: StoreSettings, now_ms:
         staging=StagingLedger(settings.broker_name, bounds=bounds),
         broadcasts=BroadcastOffsets(bounds),
         bounds=bounds,
+        send_limits=SendLimitTable(bounds),
     )

@@ -25,6 +25,7 @@ from tianzhou.broker.rebuilt_state import (
     GROUPS,
     LIGHT_OFFSETS,
     OFFSETS,
+    SEND_LIMITS,
     TABLES,
     TOPICS,
     RebuiltState,
@@ -154,12 +155,15 @@ class StateFiles:
         self._offsets = pretty(offsets, tables.offsets.to_json)
         self._delays = pretty(JsonFile(folder / DELAYS), tables.delays.to_file)
         self._filters = pretty(JsonFile(folder / FILTERS), tables.filters.to_json)
+        self._send_limits = pretty(JsonFile(folder / SEND_LIMITS), tables.send_limits.to_json)
         self._metrics = StateFile(
             JsonFile(folder / "transactionMetrics"), lambda: iter([dumps(tables.transaction_metrics.to_json())]), None
         )
         # Positions first: at a stop that has but little time, they are what cannot be made again.
-        self._files = (self._offsets, self._delays, self._topics, self._groups, self._filters, self._metrics)
-        # RocketMQ 4.9 has no such file; who never had a transaction does not get one.
+        self._files = (
+            self._offsets, self._delays, self._topics, self._groups, self._filters, self._send_limits, self._metrics,
+        )  # fmt: skip
+        # RocketMQ 4.9 has no such file, and no RocketMQ has that of limits: a broker that needs none writes none.
         self._has_metrics = False
         self._requested = Watermark()
         self._thread = ThreadPoolExecutor(1, "tianzhou-tables")
@@ -183,6 +187,7 @@ class StateFiles:
             (self._groups, self._take_groups),
             (self._delays, self._tables.delays.load),
             (self._filters, self._tables.filters.load),
+            (self._send_limits, self._tables.send_limits.load),
         ):
             self._load_one(file.file, take, lost)
         offsets, load_offsets = self._offsets.file, self._tables.offsets.load
@@ -201,6 +206,7 @@ class StateFiles:
                 self._request(one)
         self._tables.topics.listeners.append(lambda _: self._request(self._topics))
         self._tables.groups.listeners.append(lambda: self._request(self._groups))
+        self._tables.send_limits.listeners.append(lambda: self._request(self._send_limits))
 
     def _load_one(self, file: JsonFile, take: Callable[[dict[Any, Any]], object], lost: dict[JsonFile, str]) -> bool:
         """Fill a table from its file; return whether there was a file that can be read."""
@@ -303,12 +309,12 @@ class StateFiles:
         self._request(self._filters)
 
     async def settled(self) -> None:
-        """Return once everything that changed so far in the tables of topics and groups is on the disk.
+        """Return once everything that changed so far in the tables of topics, groups and limits is on the disk.
 
         Raises:
             StoreError: some of it is not; the text says what that means.
         """
-        for file in (self._topics, self._groups):
+        for file in (self._topics, self._groups, self._send_limits):
             await file.settled()
 
     async def all_written(self) -> None:
@@ -397,7 +403,8 @@ class StateFiles:
         """Write everything, at the stop."""
         self._thread.shutdown()
         for file in self._files:
-            if file is self._metrics and not self._has_metrics:
+            limits_unused = self._send_limits.file.source is Source.NOTHING and not self._tables.send_limits.version
+            if (file is self._metrics and not self._has_metrics) or (file is self._send_limits and limits_unused):
                 continue
             try:
                 try:

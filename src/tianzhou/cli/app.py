@@ -63,6 +63,7 @@ PARTS: Final[Mapping[str, Part]] = {
     "message": Part("messages.message", "app", "Messages: get one, query by key or time, trace."),
     "offset": Part("messages.offsets", "app", "Offsets of consumer groups: show, reset, clone."),
     "dlq": Part("messages.dead_letters", "app", "Dead letters: count, list, show, resend, export."),
+    "limit": Part("cluster.limits", "app", "Limits of senders: set, list, delete."),
     "undelivered": Part("messages.undeliverable", "app", "Messages that brokers have set aside: list, resend."),
     "users": Part("access", "users_app", "Users of brokers that check who asks: list, create, …."),
     "acl": Part("access", "acl_app", "What users may do: list, set, delete."),

@@ -16,6 +16,7 @@ from tianzhou.admin.delays import DelayLevel
 from tianzhou.admin.messages import FOREVER_MS, MAX_MESSAGES
 from tianzhou.admin.progress import GroupLag, OffsetChange
 from tianzhou.admin.queue_reading import MOST_BYTES
+from tianzhou.admin.send_limits import LimitStatus
 from tianzhou.admin.topics import TopicDescription
 from tianzhou.admin.tracks import MessageTrack
 from tianzhou.admin.transactions import OpenTransactions
@@ -34,6 +35,7 @@ from tianzhou.model import (
     TopicRoute,
 )
 from tianzhou.model.names import TRACE_TOPIC
+from tianzhou.model.send_limit import LimitScope, SendLimit
 from tianzhou.model.topic import PERM_READ, PERM_WRITE
 from tianzhou.sync.background import Blocking
 from tianzhou.wire.bodies.access import AclInfo, PlainAccounts, UserInfo
@@ -832,6 +834,62 @@ class Undeliverable(Blocking):
         return self._run(self._async.resend(messages, to=to))
 
 
+class SendLimits(Blocking):
+    """Limits of senders. Each broker counts its own sends.
+
+    Args:
+        asynchronous: the async one.
+    """
+
+    _async: admin.SendLimits
+
+    def __init__(self, asynchronous: admin.SendLimits) -> None:
+        super().__init__(asynchronous)
+
+    def set(self, limit: SendLimit, *, broker_name: str | None = None) -> list[str]:
+        """Set a limit at the brokers of all clusters, in the place of one of the same scope and name.
+
+        Args:
+            limit: the limit.
+            broker_name: one broker alone; None takes all.
+
+        Returns:
+            Names of the brokers that have it.
+
+        Raises:
+            TianzhouError: a broker refuses or does not answer; the text names the brokers that have the limit.
+        """
+        return self._run(self._async.set(limit, broker_name=broker_name))
+
+    def delete(self, scope: LimitScope, name: str, *, broker_name: str | None = None) -> list[str]:
+        """Delete a limit.
+
+        Args:
+            scope: of the limit.
+            name: of its topic, group or client.
+            broker_name: one broker alone; None takes all.
+
+        Returns:
+            Names of the brokers that had it.
+
+        Raises:
+            ClientError: no broker has it.
+            TianzhouError: a broker refuses or does not answer; the text names the brokers that have deleted it.
+        """
+        return self._run(self._async.delete(scope, name, broker_name=broker_name))
+
+    def list(self, broker_name: str | None = None) -> list[LimitStatus]:
+        """Return the limits, broker by broker.
+
+        Args:
+            broker_name: one broker alone; None takes all.
+
+        Raises:
+            TianzhouError: a broker does not know limits, refuses, or does not answer.
+        """
+        return self._run(self._async.list(broker_name))
+
+
 class Access(Blocking):
     """Operations on users and policies.
 
@@ -1507,6 +1565,11 @@ class Admin(Blocking):
     def undeliverable(self) -> Undeliverable:
         """Messages that brokers have set aside because they cannot deliver them."""
         return Undeliverable(self._async.undeliverable)
+
+    @cached_property
+    def send_limits(self) -> SendLimits:
+        """Limits of senders that brokers keep: set, list, delete."""
+        return SendLimits(self._async.send_limits)
 
     @cached_property
     def delays(self) -> Delays:

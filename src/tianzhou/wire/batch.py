@@ -24,6 +24,27 @@ def entry_size(body_size: int, properties_size: int) -> int:
     return _OVERHEAD + body_size + properties_size
 
 
+def count_entries(body: Octets) -> int:
+    """Return the number of entries of a batch body, at least 1; a broken entry ends the count.
+
+    Args:
+        body: the entries.
+    """
+    count = at = 0
+    end = len(body) - _OVERHEAD
+    while at <= end:
+        (_total, _magic, _crc, _flag, body_size) = _HEAD.unpack_from(body, at)
+        properties_at = at + _HEAD.size + body_size
+        if not at + _HEAD.size <= properties_at <= len(body) - _LENGTH.size:
+            break
+        (properties_size,) = _LENGTH.unpack_from(body, properties_at)
+        if properties_size < 0:
+            break
+        at = properties_at + _LENGTH.size + properties_size
+        count += 1
+    return max(count, 1)
+
+
 def encode_batch(entries: Iterable[tuple[int, Octets, Octets]]) -> bytes:
     """A batch body of (flag, body, property string) entries; magic and CRC are 0, as Java writes them."""
     parts: list[Octets] = []

@@ -350,6 +350,10 @@ class RequestCode(enum.IntEnum):
     """Bytes of the commit log, between brokers of a group (docs/adr/0016)."""
     READ_USERS = 31020
     """Users with passwords and policies, between a master and its slaves (docs/adr/0024)."""
+    UPDATE_SEND_LIMITS = 31030
+    """Set or delete limits of senders (docs/adr/0031)."""
+    READ_SEND_LIMITS = 31031
+    """Limits of senders and what they have refused; slaves ask for them, too."""
 
 
 class DLedgerRequestCode(enum.IntEnum):

@@ -152,6 +152,7 @@ REQUESTS: Section = (
     asked("topics cleaned away (316)", 316),
     asked("the log deleted (329)", 329),
     asked("the log read (31010)", 31010, {"offset": "0"}),
+    asked("the limit of a topic raised (31030)", 31030, {"limit": "topic:orders", "rate": "9", "burst": "9"}),
     asked("oneself made an administrator (50)", 50,
         {"accessKey": WORKER, "secretKey": "12345678", "admin": "true"}, **_OTHER_KIND),
     asked("everybody let in (53)", 53, {"globalWhiteAddrs": "*"}, **_OTHER_KIND),

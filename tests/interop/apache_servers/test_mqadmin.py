@@ -25,8 +25,10 @@ from toolchain import SERVERS, ToolchainMissingError
 from tianzhou.wire.codes import RequestCode
 from waiting import until
 
-# READ_USERS (31020) is ours and served with access control alone, which these brokers do not have.
-CODES = sorted({int(code) for code in RequestCode} - {RequestCode.READ_USERS} | {4711})
+# READ_USERS (31020) is ours and served with access control alone, which these brokers do not have. Requests about
+# limits of senders (31030, 31031) are ours, and younger than what was recorded of Apache's servers.
+OURS_ALONE = {RequestCode.READ_USERS, RequestCode.UPDATE_SEND_LIMITS, RequestCode.READ_SEND_LIMITS}
+CODES = sorted({int(code) for code in RequestCode} - OURS_ALONE | {4711})
 NAME = f"mqadmin-{SERVERS[0]}"
 QUESTIONS = [*map(str, CODES), *map(repr, FILLED), *map(repr, COMMANDS)]
 

@@ -21,6 +21,7 @@ from tianzhou.remoting.signing import signing
 from tianzhou.wire.bodies.access import USER_INFO, UserInfo
 from tianzhou.wire.bodies.groups import SUBSCRIPTION_GROUP
 from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.command import Command
 from waiting import until_async
 
 pytestmark = pytest.mark.runner.with_args(run)
@@ -113,6 +114,35 @@ async def send_orders(group: Group, client: RemotingClient, count: int, body: by
 
 def committed(broker: Broker) -> int | None:
     return broker.tables.offsets.committed("G", "orders", 0)
+
+
+async def test_members_have_the_limits_of_senders_of_their_leader(tmp_path: Path) -> None:
+    def limits(broker: Broker) -> dict[str, float]:
+        return {key: limit.rate for key, limit in broker.tables.send_limits.all().items()}
+
+    async with group(tmp_path) as members, RemotingClient() as client:
+
+        async def change(broker: Broker, **fields: str) -> int:
+            command = Command(int(RequestCode.UPDATE_SEND_LIMITS), fields=fields)
+            return (await client.invoke(broker.address, command, 5_000)).code
+
+        async def all_have(wanted: dict[str, float]) -> None:
+            await until_async(lambda: all(limits(one) == wanted for one in members.members.values()), "all have them")
+
+        first = await members.leader()
+        leader = members.members[first]
+        for key, rate in (("topic:orders", "5"), ("group:*", "0.5"), ("client:::1", "3")):
+            assert await change(leader, limit=key, rate=rate, burst="7") == 0
+        assert await change(leader, limit="group:*", delete="true") == 0
+        await all_have({"topic:orders": 5, "client:::1": 3})
+        follower = next(one for number, one in members.members.items() if number != first)
+        assert await change(follower, limit="topic:orders", rate="9", burst="9") != 0
+        await members.stop(first)
+        leader = members.members[await members.leader()]
+        assert limits(leader) == {"topic:orders": 5, "client:::1": 3}
+        assert await change(leader, limit="topic:orders", rate="8", burst="7") == 0
+        await members.start(first)
+        await all_have({"topic:orders": 8, "client:::1": 3})
 
 
 async def test_changes_that_were_answered_ok_are_at_the_next_leader(tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ FAMILIES = [
     ("offset",),
     ("dlq",),
     ("undelivered",),
+    ("limit",),
     ("config",),
     ("store",),
     ("pipeline",),

@@ -15,6 +15,7 @@ import tianzhou.console
 from tianzhou.admin.accounts import AccountFiles
 from tianzhou.admin.cluster import BrokerStatus
 from tianzhou.admin.replicas import Lag
+from tianzhou.admin.send_limits import LimitStatus
 from tianzhou.bench.proof.comparison import Reading, Verdict
 from tianzhou.bench.proof.run import Outcome
 from tianzhou.console.layout import cell_address
@@ -24,6 +25,7 @@ from tianzhou.console.snapshot import Snapshot
 from tianzhou.console.texts import TEXTS
 from tianzhou.doctor import Finding, Severity
 from tianzhou.errors import ClientError, ConfigError
+from tianzhou.model.send_limit import LimitScope, limit_of
 from tianzhou.wire.bodies.access import AclInfo, PlainAccountInfo, PlainAccounts, PolicyEntryInfo, PolicyInfo, UserInfo
 from tianzhou.wire.bodies.clients import Connection, ProducerInfo
 
@@ -78,6 +80,15 @@ def test_the_process_that_an_address_means() -> None:
         broker.member_of(NOW, "broker-c", "")
     with pytest.raises(ClientError, match=r"no broker broker-a 7"):
         broker.member_of(NOW, "broker-a", "7")
+
+
+def test_limits_of_senders_are_rows_with_the_last_sender_that_was_refused() -> None:
+    orders, group = limit_of(LimitScope.TOPIC, "orders", 500, 1_000), limit_of(LimitScope.GROUP, "*", 0.5, 1, 1_000_000)
+    rows = broker.limit_rows([LimitStatus("broker-a", orders), LimitStatus("broker-a", group, 7, "shop", 1_000)])
+    assert rows[0] == {"limit": "topic orders", "rate": "500 messages/s (burst 1000)", "refused": 0, "last": ""}
+    assert (rows[1]["limit"], rows[1]["refused"]) == ("group *", 7)
+    assert rows[1]["rate"] == "0.5 messages/s (burst 1) and 1000000 bytes/s (burst 1000000)"
+    assert re.fullmatch(r"shop \S+ \S+.*", rows[1]["last"])
 
 
 def test_settings_of_name_servers_are_told_apart_only_where_they_differ() -> None:

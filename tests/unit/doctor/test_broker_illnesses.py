@@ -14,9 +14,11 @@ from tianzhou.admin import Admin
 from tianzhou.broker.handlers import runtime_info
 from tianzhou.damaged_files import accept_lost_state
 from tianzhou.doctor import diagnose
+from tianzhou.doctor.chinese import finding_in_chinese
 from tianzhou.doctor.looks.cluster import level_delays_ms
 from tianzhou.errors import BrokerError, TianzhouError
 from tianzhou.model import Message, SendStatus, TransactionState
+from tianzhou.model.send_limit import LimitScope, limit_of
 from tianzhou.testing import AsyncCluster
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.ha import encode_report
@@ -220,6 +222,25 @@ def test_limits_that_are_reached() -> None:
         assert one.evidence["refused"].keys() == {"maxQueuesPerTopic"}
 
     ill(make, settings={"maxQueuesPerTopic": 8})
+
+
+def test_a_limit_of_senders_that_refuses() -> None:
+    async def make(cluster: AsyncCluster) -> None:
+        async with cluster.admin() as admin:
+            await admin.send_limits.set(limit_of(LimitScope.TOPIC, "orders", 0.01, 1))
+        async with cluster.producer("shop") as producer:
+            await producer.send(Message("orders", b"x"))
+            assert "sends-limited" not in await names(cluster, "broker")
+            with pytest.raises(BrokerError, match=r"topic orders is limited to 0\.01 messages/s"):
+                await producer.send(Message("orders", b"x"))
+        one = await finding(cluster, "sends-limited", "broker")
+        assert "topic orders (0.01 messages/s (burst 1))" in one.message
+        assert one.message != finding_in_chinese(one).message
+        assert "topic orders" in finding_in_chinese(one).message
+        await cluster.advance(seconds=61)
+        assert "sends-limited" not in await names(cluster, "broker")
+
+    ill(make)
 
 
 def test_a_table_that_cannot_be_written(tmp_path: Path) -> None:

@@ -79,6 +79,7 @@ def broker_seen(
         ("sends-failed", broker_seen({"putMessageFailedTimes": "4", "putMessageTimesTotal": "90"})),
         ("sends-slow", broker_seen({"putLatency99": "812.00"})),
         ("limits-reached", broker_seen({"refused_maxTopics": "3"})),
+        ("sends-limited", broker_seen({"sendsLimitedBy": "topic orders (5 messages/s (burst 5)): 9 messages refused"})),
         ("delayed-messages-late", broker_seen(delayed=[DelayedSeen(3, 10, 120_000)])),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

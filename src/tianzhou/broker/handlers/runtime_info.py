@@ -9,17 +9,21 @@ from typing import Any, Final
 
 from tianzhou import __version__
 from tianzhou.admin.copy_faults import UNDELIVERABLE, UNDELIVERABLE_REASON, UNDELIVERABLE_TOPICS
+from tianzhou.admin.send_limits import LIMITED_BY
 from tianzhou.broker.delays.delay import waiting_room
 from tianzhou.broker.handlers.handler import Handler, serves
 from tianzhou.broker.rebuilt_note import kept_damaged_files, rebuilt_tables
 from tianzhou.broker.services import Services
 from tianzhou.broker.undeliverable.keeper import UndeliverableKeeper
 from tianzhou.errors import BrokerError
+from tianzhou.escaping import shown
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.wire.bodies.tables import BROKER_STATS, KV_TABLE
 from tianzhou.wire.codes import VERSION, RequestCode, ResponseCode, version_name
 from tianzhou.wire.command import Command
 
+SHOWN_LIMITS: Final = 10
+"""Limits of senders that are named."""
 SHOWN_TOPICS: Final = 10
 """Topics of undeliverable messages that are named."""
 
@@ -61,6 +65,7 @@ class RuntimeInfoHandler(Handler):
             "damagedLogStretches": store.damage.stretches,
             "damagedLogStretchesPutRight": store.damage.put_right,
             **self._undeliverable(),
+            **self._limited(now),
             "brokerVersion": VERSION,
             "brokerVersionDesc": version_name(VERSION),
             "tianzhouVersion": __version__,
@@ -136,6 +141,15 @@ class RuntimeInfoHandler(Handler):
             topics[named.topic or "(none)"] += number
         listed = ", ".join(f"{topic} {number}" for topic, number in topics.most_common(SHOWN_TOPICS))
         return {UNDELIVERABLE: count, UNDELIVERABLE_TOPICS: listed, UNDELIVERABLE_REASON: ledger.reason}
+
+    def _limited(self, now_ms: int) -> dict[str, Any]:
+        table = self._tables.send_limits
+        found = [
+            f"{limit} ({limit.text}): {one.count} messages refused, the last of {shown(one.name)}"
+            for key, one in list(table.recent(now_ms).items())[:SHOWN_LIMITS]
+            if (limit := table.all().get(key)) is not None
+        ]
+        return {LIMITED_BY: "; ".join(found)} if found else {}
 
     def _disk(self) -> dict[str, Any]:
         # The directory comes with the first message; until then its disk is that of the nearest one above it.

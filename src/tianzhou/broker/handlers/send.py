@@ -12,14 +12,16 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
-from tianzhou._hot import PropertyReader, SendRun, SendTarget, message_ids, send_reply, stored_reply
-from tianzhou.broker.delays.delay import NO_TIMERS, put_off, wanted_level
+from tianzhou._hot import PropertyReader, SendRun, message_ids, send_reply, stored_reply
+from tianzhou.broker.delays.delay import put_off
 from tianzhou.broker.handlers.handler import Handler, serves
 from tianzhou.broker.messages.acknowledgements import Acknowledgements
 from tianzhou.broker.messages.admission import (
+    TIMERS,
     Admission,
     added_properties,
     check_key,
+    delay_level,
     multi_tag_flag,
     needs_key,
     reply_marks,
@@ -27,10 +29,11 @@ from tianzhou.broker.messages.admission import (
 )
 from tianzhou.broker.messages.put_codes import code_of, is_stored, remark_of, unsettled_remark
 from tianzhou.broker.messages.retry import group_of_retry_topic, is_dead_on_arrival, limit_of
+from tianzhou.broker.messages.send_target import Target
 from tianzhou.broker.overload import too_many_waiting
+from tianzhou.broker.send_limits.limited_sends import LimitedSends
 from tianzhou.broker.services import Services
 from tianzhou.broker.stats.message_kinds import DELAY, TRANSACTION
-from tianzhou.broker.stats.stats import PutTraffic
 from tianzhou.broker.transactions.transaction_records import make_half, prepare
 from tianzhou.errors import BrokerError, ProtocolError
 from tianzhou.limits import HALF_MESSAGES
@@ -38,7 +41,6 @@ from tianzhou.model import TopicConfig, names
 from tianzhou.records.layout import INNER_BATCH_BITS, TRANSACTION_BITS
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.session import MAX_FRAME
-from tianzhou.store.queues.queues import is_batch_type
 from tianzhou.store.results import NewRecord, PutResult, PutStatus
 from tianzhou.wire.batch import decode_batch
 from tianzhou.wire.codes import FLAG_ONEWAY, RequestCode, ResponseCode
@@ -48,27 +50,11 @@ from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.ids import UniqueIdGenerator, offset_msg_id
 from tianzhou.wire.properties import decode_properties, encode_properties
 
-_TIMERS = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 _OURS = (names.CLUSTER, names.MSG_REGION, names.TRACE_ON)
 """Properties the broker sets; a message that was stored before brings them along."""
-_SPECIAL = frozenset({names.DELAY, names.TRAN_MSG, names.POP_CK, names.INNER_NUM, *_TIMERS, *_OURS})
+_SPECIAL = frozenset({names.DELAY, names.TRAN_MSG, names.POP_CK, names.INNER_NUM, *TIMERS, *_OURS})
 SAMPLE_EVERY_S = 0.01
 """Puts are timed no more often than this."""
-
-
-class Target(SendTarget):
-    """A topic that sends were admitted to, with what the hot path needs of it."""
-
-    __slots__ = ("batched", "queues", "traffic", "waits")
-
-    def __init__(self, config: TopicConfig, traffic: PutTraffic) -> None:
-        self.queues = config.write_queue_nums
-        self.limit = max(config.write_queue_nums, config.read_queue_nums)
-        self.flags = multi_tag_flag(config)
-        self.batched = is_batch_type(config.attributes)
-        traffic.grow(self.limit)
-        self.traffic = traffic
-        self.counts, self.sizes, self.waits = traffic.counts, traffic.sizes, traffic.waits
 
 
 class SendHandler(Handler):
@@ -89,10 +75,15 @@ class SendHandler(Handler):
         self._access = services.access
         self._rng = services.rng
         self._targets: dict[str, Target] = {}
+        # Topics that a limit counts are kept from the runs, which know no limits.
+        self._limited_targets: dict[str, Target] = {}
+        self._limited_sends = LimitedSends(services)
+        self._limits: LimitedSends | None = None
         self._append: Callable[[NewRecord], PutResult] = self._store.append
         self._unusual_due = 0.0
         self._sample()
         self._tables.topics.listeners.append(self._forget)
+        self._tables.send_limits.listeners.append(self._limits_changed)
         self.settings_changed()
 
     def settings_changed(self) -> None:
@@ -107,7 +98,13 @@ class SendHandler(Handler):
         self._marks = reply_marks(settings)
         self._settles = self._store.durability.waits
         self._shared_text: str | None = None
+        self._limits_changed()
+
+    def _limits_changed(self) -> None:
+        self._limited_sends.follow()
+        self._limits = None if self._limited_sends.is_empty else self._limited_sends
         self._targets.clear()
+        self._limited_targets.clear()
 
     @serves(RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2)
     def send(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
@@ -119,6 +116,10 @@ class SendHandler(Handler):
             if header is None:
                 header = read_header(command)
             target = self._targets.get(header.topic)
+            if target is None and self._limits is not None:
+                if (refused := self._limits.refused(connection, command, header, self._marks)) is not None:
+                    return refused
+                target = self._limited_targets.get(header.topic)
             if target is None:
                 return self._unusual(connection, command, header)
             queue_id = header.queue_id
@@ -163,6 +164,9 @@ class SendHandler(Handler):
         try:
             if self._settles and len(self._acks) >= self._tables.settings.send_thread_pool_queue_capacity:
                 self._refuse_more()
+            limits = None if header.topic in self._targets else self._limits
+            if limits is not None and (refused := limits.refused(connection, command, header, self._marks)) is not None:
+                return refused
             return self._batch(connection, command, header)
         except BrokerError as error:
             return command.reply(error.code, error.remark, self._marks)
@@ -243,12 +247,12 @@ class SendHandler(Handler):
             topic, queue_id = self._retried(header, command.version, topic, queue_id, properties, now)
         elif needs_key(config):
             check_key(topic, properties)
-        elif topic not in self._targets:
-            self._targets[topic] = Target(config, self._stats.put(topic))
+        elif topic not in self._targets and topic not in self._limited_targets:
+            self._remember(topic, Target(config, self._stats.put(topic)))
         unique = properties.get(names.UNIQ_KEY)
         if unique is None:
             unique = properties[names.UNIQ_KEY] = self._unique_ids.next(now)
-        level = self._level(properties)
+        level = delay_level(properties)
         sys_flag = header.sys_flag
         retried_later = header.reconsume_times > 0 and level > 0
         prepared = properties.get(names.TRAN_MSG, "").lower() == "true" and not retried_later
@@ -317,19 +321,6 @@ class SendHandler(Handler):
         else:
             kinds.add_waiting(topic, TRANSACTION if stored_in == names.HALF_TOPIC else DELAY, size)
 
-    @staticmethod
-    def _level(properties: dict[str, str]) -> int:
-        try:
-            level = wanted_level(properties)
-        except ValueError:
-            raise BrokerError(
-                ResponseCode.SYSTEM_ERROR, f"property DELAY={properties[names.DELAY]!r}: expected a delay level"
-            ) from None
-        timer = next((name for name in _TIMERS if name in properties), None)
-        if level <= 0 and timer is not None:
-            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"{timer}: {NO_TIMERS}")
-        return level
-
     def _prepared(self, topic: str, queue_id: int, properties: dict[str, str]) -> tuple[str, int]:
         settings = self._tables.settings
         if settings.reject_transaction_message:
@@ -344,13 +335,13 @@ class SendHandler(Handler):
     def _delayed(self, level: int, topic: str, queue_id: int, properties: dict[str, str]) -> tuple[str, int]:
         if level <= 0:
             return topic, queue_id
-        for name in _TIMERS:
+        for name in TIMERS:
             properties.pop(name, None)
         return put_off(properties, self._tables.delays.capped(level), topic, queue_id)
 
     def _batch(self, connection: Connection, command: Command, header: Any) -> Reply | Awaitable[Reply]:
         topic, queue_id = header.topic, header.queue_id
-        target = self._targets.get(topic)
+        target = self._targets.get(topic) or self._limited_targets.get(topic)
         if target is None or not 0 <= queue_id < target.limit:
             target, queue_id = self._batch_target(connection, header)
         if self._shared_text != (header.properties or ""):
@@ -398,10 +389,15 @@ class SendHandler(Handler):
         config = self._admission.topic_for(header, self._clock.now_ms())
         self._admission.check_queue(config, header.queue_id, connection.remote_address)
         queue_id = self._queue(config, header.queue_id)
-        target = self._targets.get(topic) or Target(config, self._stats.put(topic))
+        known = self._targets.get(topic) or self._limited_targets.get(topic)
+        target = known or Target(config, self._stats.put(topic))
         if not needs_key(config):
-            self._targets[topic] = target
+            self._remember(topic, target)
         return target, queue_id
+
+    def _remember(self, topic: str, target: Target) -> None:
+        is_limited = self._limits is not None and self._limits.covers(topic)
+        (self._limited_targets if is_limited else self._targets)[topic] = target
 
     def _read_shared(self, text: str) -> None:
         """Take down what the messages of a batch have in common; mostly it is what those before had, too."""
@@ -494,3 +490,4 @@ class SendHandler(Handler):
     def _forget(self, topics: list[str]) -> None:
         for topic in topics:
             self._targets.pop(topic, None)
+            self._limited_targets.pop(topic, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tianzhou.broker.delays.delay import NO_TIMERS, wanted_level
 from tianzhou.broker.replication.replication import Replication
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.state import Tables
@@ -17,6 +18,8 @@ from tianzhou.wire.codes import ResponseCode
 
 _OWN = (names.STAGED_TOPIC, names.STAGED_OP_TOPIC, names.UNDELIVERABLE_TOPIC)
 """Topics that only the broker itself writes to."""
+TIMERS = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+"""Properties of messages for RocketMQ 5's timers, which this broker has not."""
 UNIT_TOPIC = 0x1
 UNIT_SUBSCRIPTION = 0x2
 """Bits of a topic's flag (store.md §15.2)."""
@@ -65,6 +68,24 @@ def check_key(topic: str, properties: Mapping[str, str]) -> None:
             f"Required message key is missing: topic {topic} keeps the last message of each key"
             " (cleanup.policy=COMPACTION); set KEYS",
         )
+
+
+def delay_level(properties: Mapping[str, str]) -> int:
+    """Return the delay level that a message asks for, 0 or below for none.
+
+    Raises:
+        BrokerError: the level is no number, or the message asks for a timer.
+    """
+    try:
+        level = wanted_level(properties)
+    except ValueError:
+        raise BrokerError(
+            ResponseCode.SYSTEM_ERROR, f"property DELAY={properties[names.DELAY]!r}: expected a delay level"
+        ) from None
+    timer = next((name for name in TIMERS if name in properties), None)
+    if level <= 0 and timer is not None:
+        raise BrokerError(ResponseCode.SYSTEM_ERROR, f"{timer}: {NO_TIMERS}")
+    return level
 
 
 def retry_group(groups: GroupTable, name: str, now_ms: int) -> SubscriptionGroupConfig:

@@ -104,6 +104,13 @@ class BrokerState:
             aside.add(count, *named)
         yield aside
         yield counter("tianzhou_undeliverable_total", "Messages that were set aside.", tables.undeliverable.total)
+        yield gauge("tianzhou_send_limits", "Limits of senders.", len(tables.send_limits))
+        text = "Messages that a limit of senders has refused."
+        refused = Family("tianzhou_limited_messages_total", Kind.COUNTER, text, ("scope", "name"), self._most)
+        for key, one in list(tables.send_limits.refused.items()):
+            scope, _, name = key.partition(":")
+            refused.add(one.count, scope, name)
+        yield refused
         waiting = self._gauges("tianzhou_delayed_messages", "Messages that wait for their delay.", "level")
         for level in tables.delays.levels:
             left = store.max_offset(*waiting_room(level)) - tables.delays.offset(level)

@@ -11,6 +11,7 @@ from tianzhou.broker.replication.table_entries import (
     DELAY,
     FORBIDDEN,
     GROUP,
+    SEND_LIMIT,
     SETTING,
     TABLES,
     TOPIC,
@@ -22,6 +23,7 @@ from tianzhou.broker.replication.table_entries import (
 )
 from tianzhou.broker.state import Tables
 from tianzhou.errors import TianzhouError
+from tianzhou.model.send_limit import decode_limit
 from tianzhou.remoting.users.user_store import UserStore
 from tianzhou.wire.bodies.groups import SUBSCRIPTION_GROUP
 from tianzhou.wire.bodies.topics import TOPIC_CONFIG
@@ -65,6 +67,8 @@ class MemberTables:
             return tables.groups.version, len(tables.groups.forbidden)
         if table == USER:
             return None if self._users is None else id(self._users.table)
+        if table == SEND_LIMIT:
+            return tables.send_limits.version
         return object()  # small tables: compared each time
 
     def entries(self, table: str) -> Mapping[str, Any]:
@@ -81,6 +85,8 @@ class MemberTables:
             return {} if users is None else {name: (user, users.acls.get(name)) for name, user in users.users.items()}
         if table == SETTING:
             return dict(self.settings)
+        if table == SEND_LIMIT:
+            return tables.send_limits.all()
         if table == WAITING:
             return {key: dict(queues) for key, queues in tables.offsets.resets.items()}
         return {str(level): offset for level, offset in self.delays().items()}
@@ -103,7 +109,7 @@ class MemberTables:
         if table == USER:
             assert self._users is not None
             return user_entry(self._users.table, key)
-        return value
+        return value.to_json() if table == SEND_LIMIT else value
 
     # changing
 
@@ -145,6 +151,9 @@ class MemberTables:
             tables.groups.set_forbidden(values, deleted, now_ms)
         elif table == SETTING:
             self.take_settings({key: int(value) for key, value in sets.items()})
+        elif table == SEND_LIMIT:
+            tables.send_limits.put([decode_limit(key, value) for key, value in sets.items()], bounded=False)
+            tables.send_limits.delete(deleted)
         elif table == WAITING:
             tables.offsets.set_waiting(offsets_of(sets), deleted)
         elif table == DELAY:
@@ -170,7 +179,7 @@ class MemberTables:
         Raises:
             ConfigError: the disk refuses the users' file.
         """
-        for table in (TOPIC, GROUP, FORBIDDEN, USER, WAITING):
+        for table in (TOPIC, GROUP, FORBIDDEN, USER, WAITING, SEND_LIMIT):
             if table == USER and not snapshot.keys[USER]:
                 continue  # the leader's access control is off
             gone = [key for key in self.entries(table) if key not in snapshot.keys[table]]

@@ -25,6 +25,7 @@ from tianzhou.broker.replication.table_answers import (
     SourceAnswers,
     refusal,
 )
+from tianzhou.broker.send_limits.table import decode_limits
 from tianzhou.broker.state import Tables
 from tianzhou.broker.tables.consumer_offsets import SEPARATOR, split_key
 from tianzhou.clock import Clock
@@ -198,9 +199,10 @@ class MetadataSync:
             (RequestCode.GET_ALL_CONSUMER_OFFSET, self._offsets),
             (RequestCode.GET_ALL_DELAY_OFFSET, self._delays),
             (RequestCode.READ_USERS, self._take_users),
+            (RequestCode.READ_SEND_LIMITS, self._take_send_limits),
         )
         for code, take in steps:
-            if self._is_in_log(code) or (code is RequestCode.READ_USERS and not self._asks_for_users()):
+            if self._is_in_log(code) or not self._asks_for(code):
                 continue
             self._asked_at = self._store.end_offset
             self._of_log_before = frozenset(self._of_log)
@@ -213,6 +215,8 @@ class MetadataSync:
                 if code is RequestCode.READ_USERS and reply.code != ResponseCode.SUCCESS:
                     self._note_refused_users(master, reply)
                     continue
+                if code is RequestCode.READ_SEND_LIMITS and reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    continue  # an earlier version of ours
                 if reply.code != ResponseCode.SUCCESS:
                     raise BrokerError(reply.code, reply.remark or "", address=master)
                 if self._refused(master, reply.fields, term):
@@ -270,9 +274,11 @@ class MetadataSync:
             return False
         return code is not RequestCode.GET_ALL_CONSUMER_OFFSET or not self._tables.offsets.own
 
-    def _asks_for_users(self) -> bool:
-        """Whether the master is one of ours; brokers of Apache's do not know the request."""
-        return self._users is not None and self._answers.is_known_to_serve
+    def _asks_for(self, code: RequestCode) -> bool:
+        """Whether the master knows a request; brokers of Apache's do not know those that are ours."""
+        if code is RequestCode.READ_USERS:
+            return self._users is not None and self._answers.is_known_to_serve
+        return code is not RequestCode.READ_SEND_LIMITS or self._answers.is_known_to_serve
 
     def _note_refused_users(self, master: str, reply: Command) -> None:
         """Log once that a master does not give its users away."""
@@ -291,6 +297,16 @@ class MetadataSync:
         self._answers.note(RequestCode.READ_USERS, DataVersion(), found)
         await self._note_listed()
         await self._users.take_entries(found, gone)
+
+    def _take_send_limits(self, body: Octets) -> None:
+        code, present = RequestCode.READ_SEND_LIMITS, self._tables.send_limits
+        found = decode_limits(loads(body))
+        if self._source_is_rebuilt:
+            present.put([limit for key, limit in found.items() if key not in present.all()], bounded=False)
+            return
+        present.put(found.values(), bounded=False)
+        present.delete(self._answers.deleted(code, found))
+        self._answers.note(code, DataVersion(), found)
 
     async def _note_listed(self) -> None:
         """Note on the disk which entries the master has listed."""

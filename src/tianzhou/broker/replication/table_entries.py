@@ -21,7 +21,8 @@ USER: Final = "user"
 SETTING: Final = "setting"
 WAITING: Final = "waiting"
 DELAY: Final = "delay"
-TABLES: Final = (TOPIC, GROUP, FORBIDDEN, USER, SETTING, WAITING, DELAY)
+SEND_LIMIT: Final = "sendLimit"
+TABLES: Final = (TOPIC, GROUP, FORBIDDEN, USER, SETTING, WAITING, DELAY, SEND_LIMIT)
 """Tables whose entries are set and deleted by key; the table of offsets has members of its own in an entry."""
 
 

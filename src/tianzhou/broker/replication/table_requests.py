@@ -24,7 +24,7 @@ _AT_LEADER: Final = frozenset(
         Code.UPDATE_AND_CREATE_TOPIC, Code.UPDATE_AND_CREATE_TOPIC_LIST, Code.DELETE_TOPIC_IN_BROKER,
         Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
         Code.DELETE_SUBSCRIPTIONGROUP, Code.UPDATE_AND_GET_GROUP_FORBIDDEN, Code.INVOKE_BROKER_TO_RESET_OFFSET,
-        Code.CLONE_GROUP_OFFSET,
+        Code.CLONE_GROUP_OFFSET, Code.UPDATE_SEND_LIMITS,
     }
 )  # fmt: skip
 """Changes that a follower refuses: the next snapshot of the leader would undo them."""

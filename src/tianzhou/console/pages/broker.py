@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -10,6 +10,7 @@ from urllib.parse import quote
 from nicegui import ui
 
 from tianzhou.admin.cluster import BrokerStatus
+from tianzhou.admin.send_limits import LimitStatus
 from tianzhou.console.layout import (
     Chart,
     View,
@@ -62,6 +63,40 @@ async def _configuration(view: View, address: str) -> tuple[dict[str, str], str]
         return {}, str(error)
 
 
+def limit_rows(found: Iterable[LimitStatus]) -> list[dict[str, Any]]:
+    """Rows of the table of limits of senders."""
+    return [
+        {
+            "limit": str(one.limit),
+            "rate": one.limit.text,
+            "refused": one.refused,
+            "last": f"{one.last_name} {local_time(one.last_refused_ms)}" if one.refused else "",
+        }
+        for one in found
+    ]
+
+
+async def _limits_of(view: View, broker: str) -> list[LimitStatus]:
+    """The limits of senders of a broker; none where it does not tell them, as Apache's brokers do not."""
+    try:
+        return await view.console.admin.send_limits.list(broker)
+    except (TianzhouError, OSError):
+        return []
+
+
+def _limits(view: View, found: list[LimitStatus]) -> None:
+    if not found:
+        ui.label(view.text("broker.limits.none")).classes("text-grey")
+        return
+    columns = [
+        ("limit", view.text("broker.limits.of")),
+        ("rate", view.text("broker.limits.rate")),
+        ("refused", view.text("broker.limits.refused")),
+        ("last", view.text("broker.limits.last")),
+    ]
+    table(columns, limit_rows(found), key="limit")
+
+
 @page("/brokers/{broker}", "page.broker")
 async def show(view: View) -> None:
     """Fill the page.
@@ -84,6 +119,9 @@ async def show(view: View) -> None:
     with section(view.text("broker.runtime")):
         columns = [("key", view.text("broker.figure")), ("value", view.text("broker.value"))]
         found = table(columns, value_rows(one.runtime, one.broker_id), key="key", filter_text=view.text("filter"))
+    if one.is_master:
+        with section(view.text("broker.limits")):
+            _limits(view, await _limits_of(view, one.broker_name))
     if view.visitor.may_change and one.is_master:
         with section(view.text("broker.write")):
             _write_permission(view, one.broker_name)

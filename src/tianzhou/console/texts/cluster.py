@@ -22,6 +22,15 @@ TEXTS: Final = {
     # One broker
     "broker.config": ("Configuration", "配置"),
     "broker.runtime": ("Runtime", "运行时信息"),
+    "broker.limits": ("Limits of senders", "发送限额"),
+    "broker.limits.none": (
+        "No sender is limited here. Set a limit with: tianzhou limit set",
+        "没有发送方受限。设置限额：tianzhou limit set",
+    ),
+    "broker.limits.of": ("Limit", "限额"),
+    "broker.limits.rate": ("Rate", "速率"),
+    "broker.limits.refused": ("Messages refused since the start", "启动以来拒绝的消息数"),
+    "broker.limits.last": ("Last refused", "最近一次拒绝"),
     "broker.key": ("Key", "配置项"),
     "broker.figure": ("Figure", "指标"),
     "broker.value": ("Value", "值"),

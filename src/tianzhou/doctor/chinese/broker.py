@@ -90,6 +90,13 @@ TEXTS: Final = {
             "或用 --to 投递到其他主题。"
         ),
     ),
+    "sends-limited": (
+        "{broker} 因发送方受限而拒绝消息：{limits}。",
+        (
+            "若负载正常，请用 `tianzhou limit set` 提高限额；否则请找出发送方，"
+            "`tianzhou limit list` 显示每个限额拒绝的消息数。"
+        ),
+    ),
     "group-identities-differ": (
         "DLedger 组 {broker} 的成员属于不同的组：{members}。",
         (

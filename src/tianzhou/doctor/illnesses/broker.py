@@ -8,10 +8,12 @@ from typing import Final
 
 from tianzhou.admin.cluster import BrokerStatus
 from tianzhou.admin.copy_faults import Kind, copy_faults
+from tianzhou.admin.send_limits import LIMITED_BY
 from tianzhou.doctor.findings import Finding, Illness, Severity
 from tianzhou.doctor.illnesses import copies
 from tianzhou.doctor.illnesses.group import duration
 from tianzhou.doctor.observations import BrokerSeen, ClusterSeen, NameServerSeen
+from tianzhou.escaping import shown
 from tianzhou.wire.bodies.replication import HaStatus
 
 CLOCK_MS: Final = 5_000
@@ -180,6 +182,13 @@ LIMITS_REACHED = Illness(
     "{broker} has refused requests because of a limit: {limits}.",
     "Raise the limit if that is meant, else find who asks for so much (docs/reference/limits.md).",
 )
+SENDS_LIMITED = Illness(
+    "sends-limited",
+    Severity.warning,
+    "{broker} refuses messages because their senders are limited: {limits}.",
+    "When the load is meant, raise the limit: tianzhou limit set. Else find the sender; tianzhou limit list shows what "
+    "each limit refuses.",
+)
 HALF_PILE_UP = Illness(
     "half-messages-pile-up",
     Severity.warning,
@@ -198,7 +207,7 @@ ILLNESSES: Final = (
     NAME_SERVER_SILENT, NAME_SERVERS_DISAGREE, NO_BROKER, SILENT, WITHOUT_MASTER, WITHOUT_LEADER, ADDRESS_ONLY_LOCAL,
     WORK_FAILS, DISK_FULL, DISK_NEARLY_FULL, LOG_DAMAGED, STATE_REBUILT, STATE_DAMAGED, SLAVE_MISSING,
     SLAVE_STANDS, SLAVE_BEHIND, CLOCK_OFF, NOT_WRITABLE, NOT_READABLE, WAITS_TO_START, BUSY, PAGE_CACHE_BUSY,
-    SENDS_FAILED, SENDS_SLOW, LIMITS_REACHED, HALF_PILE_UP, DELAYED_LATE,
+    SENDS_FAILED, SENDS_SLOW, LIMITS_REACHED, SENDS_LIMITED, HALF_PILE_UP, DELAYED_LATE,
 )  # fmt: skip
 
 
@@ -387,3 +396,5 @@ def _refusals(broker: BrokerSeen, now_ms: int) -> Iterator[Finding]:
     if refused:
         limits = ", ".join(f"{name} {count} times" for name, count in refused.items())
         yield LIMITS_REACHED.found(broker.subject, {"refused": refused}, limits=limits, **who)
+    if limits := broker.status.runtime.get(LIMITED_BY, ""):
+        yield SENDS_LIMITED.found(broker.subject, {LIMITED_BY: limits}, limits=shown(limits, 1_000), **who)

@@ -27,6 +27,7 @@ DANGEROUS: Final[Mapping[int, str]] = {
     Code.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: "changes settings",
     Code.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: "changes settings",
     Code.SET_COMMITLOG_READ_MODE: "changes settings",
+    Code.UPDATE_SEND_LIMITS: "changes how much others may send",
     Code.PUT_KV_CONFIG: "changes the order of topics for all",
     Code.DELETE_KV_CONFIG: "changes the order of topics for all",
     Code.DELETE_TOPIC_IN_BROKER: "deletes messages",

@@ -13,9 +13,11 @@ from tianzhou.broker.rebuilt_note import rebuilt_tables, write_note
 from tianzhou.broker.rebuilt_state import RebuiltState
 from tianzhou.broker.replication.metadata_sync import APACHE_COMPLETE_S, MetadataSync
 from tianzhou.broker.replication.table_answers import COMPLETE, REBUILT, SERVING, START, TERM, refusal
+from tianzhou.broker.send_limits.table import SendLimitTable
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.state import Tables, make_tables
 from tianzhou.model import DataVersion, SubscriptionGroupConfig, TopicConfig
+from tianzhou.model.send_limit import LimitScope, limit_of
 from tianzhou.store.settings import StoreSettings
 from tianzhou.testing.clock import VirtualClock, run
 from tianzhou.wire.bodies.groups import SUBSCRIPTION_GROUP_TABLE, SubscriptionGroupTable
@@ -44,6 +46,7 @@ class Master:
         self.forbidden: dict[str, dict[str, int]] = {}
         self.offsets: dict[str, dict[str, int]] = {}
         self.delays: dict[str, int] = {}
+        self.limits = SendLimitTable()
         self.version = 0
         self.commits: list[tuple[str, int]] = []
 
@@ -72,6 +75,7 @@ class Master:
             ),
             RequestCode.GET_ALL_CONSUMER_OFFSET: dumps({"offsetTable": self.offsets}),
             RequestCode.GET_ALL_DELAY_OFFSET: dumps({"offsetTable": self.delays}),
+            RequestCode.READ_SEND_LIMITS: dumps(self.limits.to_json()),
         }[RequestCode(command.code)]
         return command.reply(0, None, dict(self.fields), body)
 
@@ -295,3 +299,28 @@ def test_tables_are_taken_from_a_serving_master_of_the_present_term(
     fields: dict[str, str], term: int, *, taken: bool
 ) -> None:
     assert (refusal(fields, term) == "") is taken
+
+
+async def test_limits_of_senders_are_merged_and_deleted_by_what_the_master_has_listed(master: Master) -> None:
+    follower = Follower(master)
+    a, b, own = (limit_of(LimitScope.TOPIC, name, 5) for name in ("a", "b", "own"))
+    follower.tables.send_limits.put([own])
+
+    async def after_a_round() -> set[str]:
+        await follower.sync.round()
+        return set(follower.tables.send_limits.all())
+
+    master.limits.put([a, b])
+    assert await after_a_round() == {"topic:own"}, "a broker of Apache's is not asked"
+    master.fields = ours(1)
+    assert await after_a_round() == {"topic:a", "topic:b", "topic:own"}
+    master.limits.delete(["topic:b"])
+    assert await after_a_round() == {"topic:a", "topic:own"}
+    # The master starts again without its table, and then from a rebuilt one: no entry is known to be deleted.
+    master.limits.delete(["topic:a"])
+    master.fields = ours(2)
+    assert await after_a_round() == {"topic:a", "topic:own"}
+    master.limits.put([limit_of(LimitScope.TOPIC, "a", 9), b])
+    master.fields = ours(3) | {REBUILT: "true"}
+    assert await after_a_round() == {"topic:a", "topic:b", "topic:own"}
+    assert follower.tables.send_limits.all()["topic:a"] == a
