@@ -6,7 +6,7 @@ from collections import deque
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tianzhou._hot import QueueCursor, runs, sources
@@ -91,6 +91,7 @@ def taken(take: Any, found: list[Any]) -> tuple[int, list[Any], list[int]]:
     return at, [(queues.index(entry[0]), *entry[1:]) for entry in pending], [queue.next_offset for queue in queues]
 
 
+@example([(0, 0, "T", 0, (1 << 63) - 1, 0, 0, b"")])
 @given(st.lists(rows, max_size=5))
 def test_plain_records_get_what_the_walk_by_hand_gives_them(found: list[Any]) -> None:
     at, pending, _ = taken(runs.take_rows, found)
@@ -104,6 +105,7 @@ def test_plain_records_get_what_the_walk_by_hand_gives_them(found: list[Any]) ->
 
 
 @pytest.mark.skipif(compiled is None, reason="the compiled twin was not built here")
+@example([(0, 0, "T", 0, (1 << 63) - 1, 0, 0, b"")])
 @given(st.lists(rows, max_size=5))
 def test_twins_take_the_same_records(found: list[Any]) -> None:
     assert taken(compiled.take_rows, found) == taken(runs.take_rows, found)

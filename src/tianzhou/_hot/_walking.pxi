@@ -86,6 +86,8 @@ def take_rows(list rows, Py_ssize_t at, dict table, pending, tags_code):
         if not isinstance(cursor, QueueCursor):
             break
         queue, properties = <QueueCursor>cursor, row[7]
+        if not 0 <= <int64_t>row[4] < INT64_MAX:
+            break
         if (not queue.plain or queue.delayed
                 or <int64_t>row[5] & (TRANSACTION_BITS | INNER_BATCH_BITS) or not PyBytes_CheckExact(properties)
                 or not find_values(<Place>PyBytes_AS_STRING(properties), PyBytes_GET_SIZE(properties), _NAMES, &found)):

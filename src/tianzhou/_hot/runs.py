@@ -10,6 +10,7 @@ from tianzhou._hot.cursors import Pending
 from tianzhou.records.checksum import full_crc32
 from tianzhou.records.layout import (
     BLANK_SIZE,
+    END_OFFSET,
     HEAD_SIZE,
     HOST_BITS,
     INNER_BATCH_BITS,
@@ -89,8 +90,8 @@ def take_rows(
 ) -> int:
     """Let the queues of a copied log's records have them, up to the first record that is not plain.
 
-    Plain is one of an ordinary queue that is there, neither of a transaction nor an inner batch, whose properties say
-    everything once.
+    Plain is one of an ordinary queue that is there, with an offset that a queue can have, neither of a transaction nor
+    an inner batch, whose properties say everything once.
 
     Args:
         rows: the records.
@@ -106,6 +107,8 @@ def take_rows(
         offset, size, topic, queue_id, queue_offset, flags, stored, properties = rows[at]
         queue = table.get(topic, {}).get(queue_id)
         if queue is None or not queue.plain or queue.delayed or flags & (TRANSACTION_BITS | INNER_BATCH_BITS):
+            break
+        if not 0 <= queue_offset < END_OFFSET:
             break
         found = dict.fromkeys(_LOOKED_FOR, b"")
         seen: set[bytes] = set()

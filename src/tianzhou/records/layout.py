@@ -83,6 +83,8 @@ UNWRAP: Final = 0x40
 INNER_BATCH: Final = 0x80
 INNER_BATCH_BITS: Final = UNWRAP | INNER_BATCH
 """Bits of `sys_flag` (store.md §0.4)."""
+END_OFFSET: Final = (1 << 63) - 1
+"""Offsets of a queue are below this number, so that the offset behind the last one fits into 64 bits."""
 
 HOST_V6_EXTRA: Final = 12
 """Bytes that an IPv6 host takes more than an IPv4 one; what comes behind it is shifted by them."""

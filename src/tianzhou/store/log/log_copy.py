@@ -21,6 +21,7 @@ from tianzhou.model.name_rules import folder_name_problem
 from tianzhou.records.change import is_change
 from tianzhou.records.layout import (
     BLANK_SIZE,
+    END_OFFSET,
     INNER_BATCH,
     MAGIC_START,
     PREPARED,
@@ -284,6 +285,13 @@ class LogCopy:
             self.on_change(entry.offset, entry.size)
             # Nothing but this makes a queue of that number, so each of these entries comes here.
             entry = entry._replace(queue_id=0)
+        if not 0 <= entry.queue_offset < END_OFFSET:
+            logger.error(
+                "the record at %d of the copied log is left out: no queue has an offset %d",
+                entry.offset,
+                entry.queue_offset,
+            )
+            return
         queue = self._queues.find(entry.topic, entry.queue_id)
         if queue is None:
             problem = folder_name_problem(entry.topic) or ("" if entry.queue_id >= 0 else "no queue has such a number")

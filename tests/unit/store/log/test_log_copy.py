@@ -63,6 +63,26 @@ def test_stretches_of_any_size_make_the_same_log(tmp_path: Path, original: bytes
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("offset", [-1, (1 << 63) - 1])
+def test_a_record_whose_offset_no_queue_can_have_is_left_out_and_named(
+    tmp_path: Path, original: bytes, offset: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with copy_of(tmp_path) as store:
+            changed = original[:20] + offset.to_bytes(8, "big", signed=True) + original[28:]
+            store.copy.append(0, memoryview(changed))
+            async with asyncio.timeout(20):
+                while served(store) != [29, 30]:
+                    await asyncio.sleep(0)
+        for path in (tmp_path / "consumequeue").rglob("0" * 20):
+            path.unlink()  # so that the next start reads the log
+        async with copy_of(tmp_path) as store:
+            assert served(store) == [29, 30]
+
+    asyncio.run(main())
+    assert f"the record at 0 of the copied log is left out: no queue has an offset {offset}" in caplog.text
+
+
 def test_half_a_record_is_gone_after_a_stop_and_comes_again(tmp_path: Path, original: bytes) -> None:
     async def main() -> None:
         half = len(original) - 100
