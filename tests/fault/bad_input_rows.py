@@ -145,9 +145,10 @@ COMMANDS = [
         "serve --data new --set durability=zero-loss",
         "durability=zero-loss: brokers of `tianzhou serve` have no copies; give --replicas 3, or see …",
     ),
-    Command("plan --rate 0", "rate=0: expected 1 to 1e+09"),
+    Command("plan brokers --rate 0", "rate=0: expected 1 to 1e+09"),
     Command(
-        "plan --rate 1 --measured missing", "--measured missing: No such file or directory; name a file that is there"
+        "plan brokers --rate 1 --measured missing",
+        "--measured missing: No such file or directory; name a file that is there",
     ),
     Command(
         "prove orders --acked missing",

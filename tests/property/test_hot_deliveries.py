@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from contextlib import asynccontextmanager
 from dataclasses import fields
@@ -20,6 +21,7 @@ from tianzhou.client.consumer.push.consume_rates import ConsumeRates
 from tianzhou.client.consumer.push.handlers import Handlers
 from tianzhou.client.consumer.push.options import PushOptions
 from tianzhou.client.consumer.push.process_queue import ProcessQueue
+from tianzhou.client.consumer.push.processor_time import Spent, measured
 from tianzhou.model import ConsumeResult, MessageExt, MessageQueue
 from tianzhou.records.codec import Record, encode_record
 from tianzhou.testing.clock import VirtualClock, run
@@ -321,11 +323,13 @@ async def test_a_handler_that_waits_is_gone_on_with() -> None:
     seen: list[str] = []
     line = Line(made(2))
     _, unfinished = line.run(calls(), waits)
-    assert await concurrent.go_on(unfinished.waiting, unfinished.wanted) == "done"
+    spent = Spent()
+    assert await measured(unfinished.waiting, spent, time.thread_time, unfinished.wanted) == "done"
+    assert spent.cpu_s > 0
     _, unfinished = line.run(calls(), waits)
 
     async def on() -> Any:
-        return await concurrent.go_on(unfinished.waiting, unfinished.wanted)
+        return await measured(unfinished.waiting, Spent(), time.thread_time, unfinished.wanted)
 
     # What was begun here waits in a task of its own from now on.
     unfinished.wanted.cancel()

@@ -82,7 +82,7 @@ class Unfinished(NamedTuple):
     Attributes:
         message: it.
         began_s: when its handler was called, monotonic seconds.
-        waiting: the coroutine of a handler that waits, to be gone on with by `go_on`; None when it has ended.
+        waiting: the coroutine of a handler that waits, to be gone on with by `measured`; None when it has ended.
         wanted: what that waits for, or what the handler returned.
         failure: what the handler raised.
     """

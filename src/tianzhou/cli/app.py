@@ -73,7 +73,7 @@ PARTS: Final[Mapping[str, Part]] = {
     "console": Part("console", "console", "Serve the web console of a cluster."),
     "console-user": Part("console", "users_app", "Who may log in to the console: list, add, delete."),
     "pipeline": Part("pipelines", "app", "Ready pipelines over topics, to run or to copy."),
-    "plan": Part("plan", "plan", "Show how many brokers a load needs, and how large."),
+    "plan": Part("plan.command", "app", "Plan a load: brokers, consumers."),
     "bench": Part("bench", "app", "Load a cluster and say how fast it was."),
     "drain": Part("drain.command", "drain", "Have producers leave a broker; say when to stop it."),
     "prove": Part("prove", "prove", "Prove that a cluster loses nothing."),

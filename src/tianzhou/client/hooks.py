@@ -99,6 +99,8 @@ class HandlerCall:
             iteration gave out last is FAILED when the consumer stops before the next was requested.
         result: what the handler returned.
         error: what it raised.
+        cpu_s: seconds of a processor that the handler took; None before the end, and for messages that iteration or
+            `poll` gave out.
     """
 
     group: str
@@ -107,6 +109,7 @@ class HandlerCall:
     outcome: ConsumeOutcome | None = None
     result: ConsumeResult | None = None
     error: BaseException | None = None
+    cpu_s: float | None = None
 
     @property
     def success(self) -> bool:

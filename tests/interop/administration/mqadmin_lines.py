@@ -154,6 +154,8 @@ _KEPT_WIDTH: Final = (
 )
 """Values that differ from run to run and are equally long, so that the columns behind them stay in place."""
 _MEASURED: Final = (
+    # Times of handlers, which only Tianzhou's members report.
+    (re.compile(r"^(?:handler:\S+|cores) +: .*$", re.MULTILINE), ""),
     (re.compile(r"(?<![0-9A-F])[0-9A-F]{32,}(?![0-9A-F])"), "<id>"),
     (re.compile(r"127\.0\.0\.1@\S+?(?=[\s,)\]}\"]|$)"), "<client>"),
     (re.compile(r"(?<=-PRODUCE-|-CONSUME-)\d+"), "<serial>"),

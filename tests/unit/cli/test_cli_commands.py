@@ -53,12 +53,13 @@ FAMILIES = [
     ("acl",),
     ("console-user",),
     ("tls",),
+    ("plan",),
 ]
 
 
 def test_the_commands_are_those_of_the_documentation() -> None:
     assert {" ".join(path) for path in EVERY_COMMAND} >= {
-        "serve", "namesrv", "broker", "status", "produce", "consume", "plan", "prove", "flights",
+        "serve", "namesrv", "broker", "status", "produce", "consume", "prove", "flights",
         "topic list", "topic describe", "topic create", "topic delete",
         "doctor", "doctor group", "doctor topic", "doctor broker", "doctor send", "doctor connect", "doctor spark",
         "doctor host", "doctor access",
@@ -73,6 +74,7 @@ def test_the_commands_are_those_of_the_documentation() -> None:
         "pipeline rates", "pipeline timeouts", "pipeline cdc", "pipeline merge", "pipeline verify",
         "pipeline logs", "pipeline source",
         "store dump", "store check", "store repair", "store export", "store import",
+        "plan brokers", "plan consumers",
         "bench produce", "bench consume", "bench latency", "bench mixed",
     }  # fmt: skip
 

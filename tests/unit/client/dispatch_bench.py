@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import asynccontextmanager
 
 from tianzhou.client.consumer.offset_tracker import PullLimits
@@ -33,16 +34,19 @@ class DispatchBench:
     """A dispatcher of topic T's messages; `away` takes what is not consumed."""
 
     def __init__(
-        self, dispatcher, handler, away, *, batch_size=1, hooks=(), orderly=False, options=None, own=PLAIN, **parts
-    ):
+        self, dispatcher, handler, away, *, batch_size=1, hooks=(), orderly=False, options=None, own=PLAIN,
+        cpu_s=time.thread_time, threads=1, **parts,
+    ):  # fmt: skip
         self.clock = LoopClock()
         self.tasks = set()
         self.away = away
         self.rates = ConsumeRates(0.0)
         consumer = PushOptions(**options or {})
         handlers = Handlers(
-            "G", orderly=orderly, batch_size=batch_size, threads=1, hooks=hooks, is_broadcast=consumer.is_broadcast
-        )
+            "G", orderly=orderly, batch_size=batch_size, threads=threads, hooks=hooks,
+            is_broadcast=consumer.is_broadcast, rates=self.rates, cpu_s=cpu_s, wall_s=self.clock.monotonic,
+        )  # fmt: skip
+        self.handlers = handlers
         handlers.add("T", handler, own)
         self.consuming = dispatcher("G", consumer, handlers, away, self.rates, self.clock, self.spawn, **parts)
 

@@ -4,6 +4,11 @@ import pytest
 
 from tianzhou.client.cluster.identity import endpoint_namespace, name_server_addresses, vip_address
 from tianzhou.client.namespaces.namespaces import unwrap, wrap
+from tianzhou.client.namespaces.reply_names import answer_inside
+from tianzhou.client.namespaces.request_names import running_info_outside
+from tianzhou.wire.bodies.clients import RUNNING_INFO, ConsumerRunningInfo
+from tianzhou.wire.codes import RequestCode
+from tianzhou.wire.command import Command
 
 
 @pytest.mark.parametrize(
@@ -44,3 +49,18 @@ def test_an_address_may_name_the_namespace() -> None:
 
 def test_the_fast_port_is_two_below() -> None:
     assert vip_address("10.0.0.1:10911") == "10.0.0.1:10909"
+
+
+def test_handlers_times_are_reported_by_the_servers_names_and_read_by_the_users() -> None:
+    inside = {"handler:orders": "cpuMs=1 wallMs=1 messages=1 runsIn=loop", "cores": "2"}
+    outside = running_info_outside("shop", ConsumerRunningInfo(user_consumer_info=inside))
+    assert outside.user_consumer_info.keys() == {"handler:shop%orders", "cores"}
+    reply = Command(0, body=RUNNING_INFO.dumps(outside))
+    answer_inside("shop", RequestCode.GET_CONSUMER_RUNNING_INFO, reply)
+    assert RUNNING_INFO.loads(reply.body).user_consumer_info == inside
+
+
+def test_a_member_that_reports_no_table_of_its_own_is_read() -> None:
+    reply = Command(0, body=b'{"userConsumerInfo":null}')
+    answer_inside("shop", RequestCode.GET_CONSUMER_RUNNING_INFO, reply)
+    assert RUNNING_INFO.loads(reply.body).user_consumer_info == {}

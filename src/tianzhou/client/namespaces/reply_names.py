@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from tianzhou.client.namespaces.namespaces import unwrap, wrap
 from tianzhou.client.namespaces.renamed_bodies import Rename, renamed
 from tianzhou.model import MessageQueue, SubscriptionData
+from tianzhou.wire.bodies import handler_times
 from tianzhou.wire.bodies.clients import CONSUMER_CONNECTION, LOCKED_QUEUES, RUNNING_INFO
 from tianzhou.wire.bodies.groups import GROUP_LIST, SUBSCRIPTION_GROUP_TABLE
 from tianzhou.wire.bodies.offsets import CONSUME_STATS, TOPIC_STATS
@@ -75,6 +76,10 @@ def _subscriptions(namespace: str, found: Iterable[SubscriptionData]) -> list[Su
     return [replace(subscription, topic=unwrap(namespace, subscription.topic)) for subscription in found]
 
 
+def _handler_times(namespace: str, entries: Mapping[str, str]) -> dict[str, str]:
+    return handler_times.renamed(entries, lambda topic: unwrap(namespace, topic))
+
+
 def _groups(namespace: str, body: bytes) -> bytes:
     return GROUP_LIST.dumps(_names(namespace, GROUP_LIST.loads(body)))
 
@@ -98,6 +103,10 @@ _BODIES: Mapping[int, Callable[[str, bytes], bytes]] = {
     RequestCode.GET_CONSUME_STATS: renamed(CONSUME_STATS, offset_table=_queues),
     RequestCode.GET_CONSUMER_CONNECTION_LIST: renamed(CONSUMER_CONNECTION, subscription_table=_table_with("topic")),
     RequestCode.GET_CONSUMER_RUNNING_INFO: renamed(
-        RUNNING_INFO, subscription_set=_subscriptions, mq_table=_queues, status_table=_table
+        RUNNING_INFO,
+        subscription_set=_subscriptions,
+        mq_table=_queues,
+        status_table=_table,
+        user_consumer_info=_handler_times,
     ),
 }

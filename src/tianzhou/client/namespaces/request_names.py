@@ -15,6 +15,7 @@ from tianzhou.client.namespaces.renamed_bodies import renamed
 from tianzhou.client.namespaces.reply_names import answer_inside, has_names
 from tianzhou.model import ConsumerData, MessageExt, MessageQueue, SubscriptionData, names
 from tianzhou.remoting.client import Exchange, RpcHook
+from tianzhou.wire.bodies import handler_times
 from tianzhou.wire.bodies.clients import LOCK_REQUEST, ConsumerRunningInfo
 from tianzhou.wire.bodies.groups import SUBSCRIPTION_GROUP
 from tianzhou.wire.bodies.heartbeat import CLIENT_CONFIG_CHECK, HEARTBEAT
@@ -118,4 +119,5 @@ def running_info_outside(namespace: str | None, info: ConsumerRunningInfo) -> Co
         subscription_set=[_outside(namespace, one) for one in info.subscription_set],
         mq_table=offsets_outside(namespace, info.mq_table),
         status_table={wrap(namespace, topic): value for topic, value in info.status_table.items()},
+        user_consumer_info=handler_times.renamed(info.user_consumer_info, lambda topic: wrap(namespace, topic)),
     )

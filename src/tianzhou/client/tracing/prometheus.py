@@ -24,6 +24,7 @@ MOST_SERIES: Final = 1_000
 _SEND_MS: Final = (1, 5, 10, 20, 50, 200, 500)
 _DELIVERY_MS: Final = _SEND_MS
 _PROCESS_MS: Final = (1, 5, 10, 100, 1_000, 10_000, 60_000)
+_CPU_MS: Final = (0.1, 0.5, 1, 2, 5, 10, 50, 100, 1_000, 10_000)
 
 
 class ClientMetrics:
@@ -58,6 +59,10 @@ class ClientMetrics:
             "rocketmq_process_time", "Milliseconds of a handler's call.",
             ("topic", "consumer_group", "invocation_status"), buckets=_PROCESS_MS, **where,
         )  # fmt: skip
+        self._cpu = library.Histogram(
+            "tianzhou_client_handler_cpu_time", "Milliseconds of a processor in a handler's call.",
+            ("topic", "consumer_group"), buckets=_CPU_MS, **where,
+        )  # fmt: skip
         self._consumed = library.Counter(
             "tianzhou_client_consumed_messages", "Messages that handlers were called with.",
             ("topic", "consumer_group", "invocation_status"), **where,
@@ -76,7 +81,7 @@ class ClientMetrics:
         return after
 
     def on_consume(self, call: HandlerCall) -> Callable[[HandlerCall], None]:
-        """A consume hook: how late messages are, how long the handler takes, and how it ends."""
+        """A consume hook: how late messages are, how long the handler takes, its processor time, and how it ends."""
         place, now_ms = self._place(call.queue.topic, call.group), time.time() * 1000
         for message in call.messages:
             self._deliveries.labels(*place).observe(max(now_ms - message.store_timestamp, 0))
@@ -85,6 +90,8 @@ class ClientMetrics:
         def after(call: HandlerCall) -> None:
             status = "success" if call.success else "failure"
             self._processing.labels(*place, status).observe((time.monotonic() - began) * 1000)
+            if call.cpu_s is not None:
+                self._cpu.labels(*place).observe(call.cpu_s * 1000)
             self._consumed.labels(*place, status).inc(len(call.messages))
 
         return after

@@ -12,6 +12,7 @@ from tianzhou.console.layout import Chart, View, deletion_button, live, local_ti
 from tianzhou.console.pages.offsets import reset_form
 from tianzhou.model.names import RETRY_PREFIX
 from tianzhou.model.topic import SubscriptionGroupConfig
+from tianzhou.wire.bodies import handler_times
 from tianzhou.wire.bodies.clients import ConsumerConnection, ConsumerRunningInfo
 
 
@@ -124,16 +125,19 @@ def _running_info(view: View, info: ConsumerRunningInfo) -> None:
     of_queues = ("topic", "queue", "member.cached", "member.commit", "member.locked")
     with section(view.text("member.queues")):
         table([(name.removeprefix("member."), view.text(name)) for name in of_queues], queues, key="key")
+    times = handler_times.read(info.user_consumer_info)
     rates = [
         {
             "topic": topic,
             "rt": f"{one.consume_rt:.1f}",
+            "cpu": f"{times[topic].cpu_ms:.2f}" if topic in times else "",
+            "wall": f"{times[topic].wall_ms:.2f}" if topic in times else "",
             "ok": f"{one.consume_ok_tps:.1f}",
             "failed": f"{one.consume_failed_tps:.1f}",
         }
         for topic, one in info.status_table.items()
     ]
-    of_rates = ("topic", "member.rt", "member.ok", "member.failed")
+    of_rates = ("topic", "member.rt", "member.cpu", "member.wall", "member.ok", "member.failed")
     with section(view.text("member.rates")):
         table([(name.removeprefix("member."), view.text(name)) for name in of_rates], rates, key="topic")
     with section(view.text("member.properties")):

@@ -44,6 +44,8 @@ TEXTS: Final = {
     "member.yes": ("yes", "是"),
     "member.no": ("no", "否"),
     "member.rt": ("ms", "耗时（毫秒）"),
+    "member.cpu": ("handler CPU ms", "处理函数 CPU（毫秒）"),
+    "member.wall": ("handler ms", "处理函数耗时（毫秒）"),
     "member.ok": ("Consumed / s", "成功 / 秒"),
     "member.failed": ("Failed / s", "失败 / 秒"),
     "member.queues": ("Its queues", "分配的队列"),

@@ -134,7 +134,7 @@ TEXTS: Final = {
     ),
     "broker-busy": (
         "发送在 {broker} 上等待 {waits} 才得到处理；等待更久的会被拒绝（SYSTEM_BUSY）。",
-        "负载超出了它的能力：查看其磁盘和处理器，增加 Broker（tianzhou plan），或让生产者放慢。",
+        "负载超出了它的能力：查看其磁盘和处理器，增加 Broker（tianzhou plan brokers），或让生产者放慢。",
     ),
     "page-cache-busy": (
         "写入 {broker} 的日志耗时 {held}：磁盘跟不上，发送被拒绝。",

@@ -51,7 +51,7 @@ TEXTS: Final = {
     ),
     "little-memory": (
         "本机或其容器的内存为 {total} GiB：留给页缓存的很少，而消费者是从页缓存得到消息的。",
-        "为 Broker 提供 8 GiB 或更多；tianzhou plan 可估算负载所需：tianzhou plan --rate 10000",
+        "为 Broker 提供 8 GiB 或更多；tianzhou plan brokers 可估算负载所需：tianzhou plan brokers --rate 10000",
     ),
     "read-ahead-high": (
         "{store} 所在的磁盘每次读取都预读 {kilobytes} KiB：查找和冷读会挤占较新消息的内存。",

@@ -156,7 +156,8 @@ BUSY = Illness(
     "broker-busy",
     Severity.error,
     "Sends wait {waits} at {broker} before they are served; those that wait longer are refused (SYSTEM_BUSY).",
-    "It gets more than it can take: see its disk and processor, add brokers (tianzhou plan), or slow producers down.",
+    "It gets more than it can take: see its disk and processor, add brokers (tianzhou plan brokers), or slow "
+    "producers down.",
 )
 PAGE_CACHE_BUSY = Illness(
     "page-cache-busy",

@@ -94,7 +94,7 @@ MEMORY = Illness(
     Severity.warning,
     "The machine or its container has {total} GiB of memory: little is left for the page cache, from which consumers "
     "are served.",
-    "Give a broker 8 GiB or more; tianzhou plan says how much a load needs: tianzhou plan --rate 10000",
+    "Give a broker 8 GiB or more; tianzhou plan brokers says how much a load needs: tianzhou plan brokers --rate 10000",
 )
 READ_AHEAD = Illness(
     "read-ahead-high",

@@ -7,10 +7,12 @@ import sys
 import pytest
 
 from tianzhou.client import in_processes
+from tianzhou.client.consumer.push.consume_rates import ConsumeRates
 from tianzhou.client.consumer.push.handlers import ConsumeContext, Handlers
 from tianzhou.errors import CallbackExit, ClientError, ConfigError
 from tianzhou.model import ConsumeResult, MessageQueue
 from tianzhou.records.codec import Record, encode_record
+from tianzhou.wire.bodies.handler_times import RunsIn
 from tianzhou.wire.pulled import decode_messages
 
 FUNCTIONS = """
@@ -41,6 +43,12 @@ def act(message):
         os._exit(3)
     if message.body == b"bad":
         raise ValueError("bad")
+
+def burn(message):
+    began_s = time.process_time()
+    time.sleep(0.05)
+    while time.process_time() - began_s < 0.1:
+        pass
 
 async def asks(message): ...
 def two(message, context): ...
@@ -81,6 +89,26 @@ def test_a_function_runs_elsewhere_and_its_answer_is_the_handlers(functions, tmp
     assert sorted(body for _, body in seen) == ["0", "1", "2"]
     assert {int(pid) for pid, _ in seen}.isdisjoint({os.getpid()})
     assert len({pid for pid, _ in seen}) == 1
+
+
+@pytest.mark.parametrize("hooks", [(), (lambda call: None,)])
+def test_the_times_of_a_call_are_those_of_its_process(functions, hooks):
+    rates = ConsumeRates(0.0)
+    handlers = Handlers("G", orderly=False, batch_size=1, threads=1, rates=rates, hooks=hooks)
+    handlers.add("T", in_processes(functions.burn, 1))
+
+    async def main():
+        if hooks:
+            await handlers.call("T", [message(b"x")], ConsumeContext(MessageQueue("T", "b", 0)))
+        else:
+            await handlers.plain["T"](message(b"x"))
+        handlers.close()
+
+    asyncio.run(main())
+    found = rates.times(handlers.runs_in)["T"]
+    assert (found.messages, found.runs_in) == (1, RunsIn.processes)
+    assert found.cpu_ms == pytest.approx(100, rel=0.15)
+    assert found.wall_ms >= 149
 
 
 async def test_errors_come_back_and_a_process_that_dies_is_followed_by_another(functions):

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import types
-from collections.abc import Awaitable, Generator
-from types import CoroutineType
 from typing import Any
 
 from tianzhou._hot import HandlerCalls
@@ -15,6 +12,7 @@ from tianzhou.client.consumer.push.consume_rates import TopicRates
 from tianzhou.client.consumer.push.dispatcher import TURN_MESSAGES, HandlerDispatcher, Work
 from tianzhou.client.consumer.push.handlers import ConsumeContext
 from tianzhou.client.consumer.push.process_queue import ProcessQueue
+from tianzhou.client.consumer.push.processor_time import Spent, measured
 from tianzhou.client.consumer.push.retry_policy import Fate
 from tianzhou.client.consumer.push.typed_bodies import NotCalled, split
 from tianzhou.client.consumer.push.workers import Slot
@@ -44,38 +42,6 @@ class PulledMessages:
         calls.reverse()
         self.pq = pq
         self.rest: list[Any] = calls
-
-
-async def _awaited(outcome: Awaitable[Any]) -> Any:
-    return await outcome
-
-
-@types.coroutine
-def go_on(waiting: Any, wanted: Any) -> Generator[Any, Any, Any]:
-    """Go on with a handler that has begun, as `await` would have.
-
-    Args:
-        waiting: its coroutine; or what it returned, when that is no coroutine and has not begun.
-        wanted: what it has asked its task to wait for.
-    """
-    if not isinstance(waiting, CoroutineType):
-        return (yield from _awaited(waiting).__await__())
-    while True:
-        try:
-            sent = yield wanted
-        except GeneratorExit:
-            waiting.close()
-            raise
-        except BaseException as error:  # noqa: BLE001 - as it is thrown into the task
-            try:
-                wanted = waiting.throw(error)
-            except StopIteration as end:
-                return end.value
-        else:
-            try:
-                wanted = waiting.send(sent)
-            except StopIteration as end:
-                return end.value
 
 
 class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
@@ -139,6 +105,7 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
         # around: most of them do not wait, and then what is between two calls is most of what a message costs.
         line, plain, rates_of = self._line, self._handlers.plain, self._rates.of
         monotonic, now_ms = self._clock.monotonic, self._clock.now_ms
+        cpu_s, in_loop = self._handlers.cpu_s, self._handlers.in_loop
         # Clocks are read once a message: one call of a handler begins where that before it ended, and the time of day
         # is looked at again when it can have changed.
         began_s = stale_s = monotonic()
@@ -172,8 +139,14 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
                     if self._idle and not self._called and (len(lot.rest) > 1 or len(line) > 1):
                         self._call_one()  # as below
                     rates = rates_of(topic)
+                    calls, call_ms, cpu_began_s = rates.calls, rates.call_ms, cpu_s()
                     count, unfinished = run(line, lot, handler, rates, slot, TURN_MESSAGES - self._turn)
                     self._turn += count
+                    if topic in in_loop:
+                        # One look at the processor's clock for all calls of a run. It covers the first step of a
+                        # handler that waits now; `_finish_call` adds the others.
+                        wall_s = (rates.call_ms - call_ms) / 1000
+                        rates.time(rates.calls - calls, cpu_s() - cpu_began_s, wall_s)
                     if unfinished is not None:
                         alone = ALONE_AFTER_WAIT if unfinished.waiting is not None else 0
                         await self._finish_call(pq, unfinished, rates, slot)
@@ -210,11 +183,12 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
                 rated, rates = topic, rates_of(topic)
             failure = None
             result: ConsumeResult | None = None
+            spent = Spent()
             pq.at_work += 1
             try:
                 slot.since_s = began_s
                 try:
-                    result = await handler(message)
+                    result = await measured(handler(message), spent, cpu_s)
                     if result is not None:
                         result = self._handlers.answer(topic, result)
                 except BaseException as error:  # noqa: BLE001 - `_follow` raises errors of other origin
@@ -224,6 +198,8 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
                 ended_s = monotonic()
                 rates.calls += 1
                 rates.call_ms += (ended_s - began_s) * 1000
+                if topic in in_loop:
+                    rates.time(1, spent.cpu_s, ended_s - began_s)
                 began_s = ended_s
                 if failure is None and result is None and not pq.dropped:
                     pq.finish(message.queue_offset)
@@ -239,20 +215,24 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
     async def _finish_call(self, pq: ProcessQueue, call: Unfinished, rates: TopicRates, slot: Slot) -> None:
         """Wait for a handler that has begun, and act on its answer."""
         message, failure, result = call.message, call.failure, call.wanted
+        spent = Spent()
         pq.at_work += 1
         try:
             if failure is None:
                 slot.since_s = call.began_s
                 try:
                     if call.waiting is not None:
-                        result = await go_on(call.waiting, call.wanted)
+                        result = await measured(call.waiting, spent, self._handlers.cpu_s, call.wanted)
                     if result is not None:
                         result = self._handlers.answer(message.topic, result)
                 except BaseException as error:  # noqa: BLE001 - `_follow` raises errors of other origin
                     failure = error
                 finally:
                     slot.since_s = None
-            rates.called(self._clock.monotonic() - call.began_s)
+            took_s = self._clock.monotonic() - call.began_s
+            rates.called(took_s)
+            if message.topic in self._handlers.in_loop:
+                rates.time(1, spent.cpu_s, took_s)
             if failure is None and result is None and not pq.dropped:
                 pq.finish(message.queue_offset)
                 rates.consumed += 1

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tianzhou.wire.bodies.clients import ConsumeStatus
+from tianzhou.wire.bodies.handler_times import HandlerTimes, RunsIn
 
 MINUTE_SAMPLES = 7
 MINUTE_STEP_S = 10.0
@@ -25,6 +27,9 @@ class TopicRates:
         call_ms: how long they took together.
         consumed: messages consumed.
         failed: messages not consumed.
+        timed: messages whose handlers were measured.
+        cpu_ms: milliseconds of a processor that these handlers took together.
+        wall_ms: milliseconds from begin to end of these calls together.
     """
 
     pulls: int = 0
@@ -34,6 +39,21 @@ class TopicRates:
     call_ms: float = 0.0
     consumed: int = 0
     failed: int = 0
+    timed: int = 0
+    cpu_ms: float = 0.0
+    wall_ms: float = 0.0
+
+    def time(self, messages: int, cpu_s: float, wall_s: float) -> None:
+        """Add the times of a handler.
+
+        Args:
+            messages: number of messages it was called with.
+            cpu_s: seconds of a processor.
+            wall_s: seconds from begin to end.
+        """
+        self.timed += messages
+        self.cpu_ms += cpu_s * 1000
+        self.wall_ms += wall_s * 1000
 
     def called(self, seconds: float) -> None:
         """Count a call of a handler, and how long it took."""
@@ -66,6 +86,15 @@ class _History:
             consume_failed_tps=(now.failed - minute.failed) / seconds,
             consume_failed_msgs=now.failed - hour.failed,
         )
+
+    def times(self, runs_in: RunsIn) -> HandlerTimes | None:
+        now, (_, hour) = self.rates, self._hour[0]
+        messages = now.timed - hour.timed
+        if not messages:
+            return None
+        cpu_ms, wall_ms = (now.cpu_ms - hour.cpu_ms) / messages, (now.wall_ms - hour.wall_ms) / messages
+        # The compiled loop times a run of calls as a whole, its own work between two calls included.
+        return HandlerTimes(cpu_ms, max(cpu_ms, wall_ms), messages, runs_in)
 
 
 def _mean(total: float, count: int) -> float:
@@ -101,6 +130,15 @@ class ConsumeRates:
     def status(self, topic: str, now_s: float) -> ConsumeStatus:
         """A topic's figures as running info gives them: of the last minute, failures of the last hour."""
         return self._history(topic).status(now_s)
+
+    def times(self, runs_in: Mapping[str, RunsIn]) -> dict[str, HandlerTimes]:
+        """Return the mean times of the handlers that were called in the last hour, by topic.
+
+        Args:
+            runs_in: where the handler of a topic runs.
+        """
+        found = ((topic, self._history(topic).times(kind)) for topic, kind in sorted(runs_in.items()))
+        return {topic: times for topic, times in found if times is not None}
 
     @property
     def consumed(self) -> int:

@@ -6,18 +6,22 @@ import asyncio
 import functools
 import inspect
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
+from tianzhou.client.consumer.push.consume_rates import ConsumeRates
 from tianzhou.client.consumer.push.process_pool import ProcessPool
+from tianzhou.client.consumer.push.processor_time import Spent, measured, timed
 from tianzhou.client.consumer.push.retry_policy import NextStep, RetryPolicy, check_policy, next_step
 from tianzhou.client.consumer.push.typed_bodies import AT_ONCE, NotCalled, TypedBody, Undecodable, typed_body
 from tianzhou.client.hooks import ConsumeHook, ConsumeOutcome, HandlerCall, begin, end
 from tianzhou.errors import ClientError, ConfigError
 from tianzhou.model import ConsumeResult, MessageExt, MessageQueue
 from tianzhou.remoting.callbacks import call_in_thread, failure_of
+from tianzhou.wire.bodies.handler_times import RunsIn
 
 Handler: TypeAlias = Callable[..., "ConsumeResult | Awaitable[ConsumeResult | None] | None"]
 """Consumes a message, or a list of messages when `consume_message_batch_max_size` is above 1.
@@ -95,6 +99,9 @@ class Handlers:
         threads: how many sync handlers run at the same time.
         hooks: called around each call of a handler.
         is_broadcast: whether each member of the group gets all messages.
+        rates: where the times of handlers are added.
+        cpu_s: processor's time of the event loop's thread, seconds.
+        wall_s: time of a monotonic clock, seconds.
     """
 
     def __init__(
@@ -106,8 +113,13 @@ class Handlers:
         threads: int,
         hooks: Iterable[ConsumeHook] = (),
         is_broadcast: bool = False,
+        rates: ConsumeRates | None = None,
+        cpu_s: Callable[[], float] = time.thread_time,
+        wall_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._group = group
+        self._rates = ConsumeRates(0.0) if rates is None else rates
+        self.cpu_s, self._wall_s = cpu_s, wall_s
         self._orderly = orderly
         self._is_broadcast = is_broadcast
         self._answers = ORDERLY if orderly else UNORDERED
@@ -116,6 +128,10 @@ class Handlers:
         self.plain: dict[str, Callable[..., Awaitable[Any]]] = {}
         """By topic the coroutine functions that take the message alone and have no hooks around them: who calls them
         here instead of with `call` gives to `answer` what they return."""
+        self.in_loop: set[str] = set()
+        """Topics whose `plain` handlers run in the event loop, so that who calls them there measures their times."""
+        self.runs_in: dict[str, RunsIn] = {}
+        """Where the handler of a topic runs."""
         self.threads = threads
         self._executor: ThreadPoolExecutor | None = None
         self.batch_size = batch_size
@@ -148,8 +164,16 @@ class Handlers:
         wants_context = typed is None and _wants_context(handler)
         known = self._known[topic] = _Known(handler, _is_async(handler), wants_context, typed, options.retry)
         self.plain.pop(topic, None)
+        self.in_loop.discard(topic)
+        self.runs_in[topic] = RunsIn.loop if known.is_async else RunsIn.threads
+        if isinstance(handler, ProcessPool):
+            self.runs_in[topic] = RunsIn.processes
         if known.is_async and not known.wants_context and not self.hooks and typed is None:
-            self.plain[topic] = cast("Callable[..., Awaitable[Any]]", handler)
+            if isinstance(handler, ProcessPool):
+                self.plain[topic] = functools.partial(self._in_process, topic, handler)
+            else:
+                self.plain[topic] = cast("Callable[..., Awaitable[Any]]", handler)
+                self.in_loop.add(topic)
 
     def next_step(
         self, message: MessageExt, failure: BaseException | None, max_times: int, wanted_level: int = 0
@@ -208,11 +232,12 @@ class Handlers:
             NotCalled: a body has no value of the kind that the handler wants.
         """
         if not self.hooks:
-            return await self._call(topic, messages, context)
+            return await self._call(topic, messages, context, Spent())
         around = HandlerCall(self._group, messages, context.queue)
         afters = begin(self.hooks, around)
+        spent = Spent()
         try:
-            around.result = await self._call(topic, messages, context)
+            around.result = await self._call(topic, messages, context, spent)
             around.outcome = outcome_of(around.result)
         except Exception as error:
             around.outcome, around.error = ConsumeOutcome.EXCEPTION, error
@@ -221,10 +246,13 @@ class Handlers:
             around.outcome = ConsumeOutcome.TIME_OUT
             raise
         finally:
+            around.cpu_s = spent.cpu_s
             end(afters, around)
         return around.result
 
-    async def _call(self, topic: str, messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult | None:
+    async def _call(
+        self, topic: str, messages: list[MessageExt], context: ConsumeContext, spent: Spent
+    ) -> ConsumeResult | None:
         try:
             handler, is_async, wants_context, typed, _ = self._known[topic]
         except KeyError:
@@ -241,21 +269,37 @@ class Handlers:
         arguments = (argument, context) if wants_context else (argument,)
         outcome: Any
         task = asyncio.current_task()
+        began_s = self._wall_s()
         try:
-            if is_async:
-                outcome = await handler(*arguments, **named)  # type: ignore[misc]
+            if isinstance(handler, ProcessPool):
+                outcome, times = await handler.timed(*arguments)
+                spent.cpu_s, spent.wall_s = times.cpu_s, times.wall_s
+            elif is_async:
+                outcome = await measured(handler(*arguments, **named), spent, self.cpu_s)
             else:
                 if self._executor is None:
                     self._executor = ThreadPoolExecutor(self.threads, f"consume-{self._group}")
                 # `call_in_thread` copies the context, because hooks may have set a trace's context for the handler.
-                outcome = await call_in_thread(self._executor, functools.partial(handler, *arguments, **named))
+                call = functools.partial(handler, *arguments, **named)
+                outcome = await call_in_thread(self._executor, timed, call, spent)
                 if inspect.isawaitable(outcome):
-                    outcome = await outcome
+                    outcome = await measured(outcome, spent, self.cpu_s)
+                    spent.wall_s = None  # the call in the thread was only the beginning
         except Exception:
             raise
         except BaseException as error:
             raise failure_of(error, task) from error
+        finally:
+            if spent.wall_s is None and not isinstance(handler, ProcessPool):  # a process that failed tells no times
+                spent.wall_s = self._wall_s() - began_s
+            if spent.wall_s is not None:
+                self._rates.of(topic).time(len(messages), spent.cpu_s, spent.wall_s)
         return self.answer(topic, outcome)
+
+    async def _in_process(self, topic: str, pool: ProcessPool, message: MessageExt) -> Any:
+        outcome, spent = await pool.timed(message)
+        self._rates.of(topic).time(1, spent.cpu_s, spent.wall_s or 0.0)
+        return outcome
 
     def answer(self, topic: str, outcome: Any) -> ConsumeResult | None:
         """A topic's handler's answer; a value that is none means consumed, and is warned of once.

@@ -8,10 +8,12 @@ import os
 import pickle
 import signal
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, CancelledError
 from typing import TYPE_CHECKING, Any
 
+from tianzhou.client.consumer.push.processor_time import Spent
 from tianzhou.client.validation import check_number
 from tianzhou.errors import CallbackExit, ClientError
 
@@ -36,11 +38,19 @@ class ProcessPool:
             Exception: what the function raises.
             ClientError: the process died; the next call starts others.
         """
+        return (await self.timed(message))[0]
+
+    async def timed(self, message: Any) -> tuple[Any, Spent]:
+        """Have a process consume the message, and return the function's answer and its times in that process.
+
+        Raises:
+            Exception: see `__call__`.
+        """
         if self._pool is None:
             self._pool = _fresh_pool(self._processes)
         pool = self._pool
         try:
-            return await asyncio.get_running_loop().run_in_executor(pool, _consume, self._function, message)
+            answer, *times = await asyncio.get_running_loop().run_in_executor(pool, _consume, self._function, message)
         except BrokenExecutor as error:
             if self._pool is pool:
                 self.close()
@@ -49,6 +59,7 @@ class ProcessPool:
                 "the function's module (a program needs `if __name__ == '__main__':` around what it runs); the message "
                 "is delivered again"
             ) from error
+        return answer, Spent(*times)
 
     def close(self) -> None:
         """End the processes once they have done what they were given; the next call starts others."""
@@ -112,9 +123,12 @@ def _fresh_pool(processes: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(processes, get_context("spawn"), _settle_in)
 
 
-def _consume(function: Callable[[Any], Any], message: Any) -> Any:
+def _consume(function: Callable[[Any], Any], message: Any) -> tuple[Any, float, float]:
+    # A process runs one call at a time, so the time of all its threads belongs to the call, NumPy's threads included.
+    began_s, cpu_s = time.monotonic(), time.process_time()
     try:
-        return function(message)
+        answer = function(message)
+        return answer, time.process_time() - cpu_s, time.monotonic() - began_s
     except BaseException as error:
         # Without this conversion the pool raises `SystemExit` in the event loop of the consumer.
         failure = error if isinstance(error, Exception) else CallbackExit(f"{type(error).__name__}: {error}")

@@ -88,6 +88,7 @@ class PushConsumer(GroupClient, Startable):
             retry_topic = names.retry_topic(group)
             self._subscriptions[retry_topic] = build_subscription(retry_topic, version_ms=clock.now_ms())
         self._trace = trace_dispatcher(own, group, "CONSUME", options)
+        self._rates = ConsumeRates(clock.monotonic())
         self._handlers = Handlers(
             group,
             orderly=options.orderly,
@@ -95,8 +96,9 @@ class PushConsumer(GroupClient, Startable):
             threads=options.consume_concurrency,
             is_broadcast=options.is_broadcast,
             hooks=[*options.consume_hooks, *([self._trace.on_consume] if self._trace is not None else [])],
+            rates=self._rates,
+            wall_s=clock.monotonic,
         )
-        self._rates = ConsumeRates(clock.monotonic())
         self._send_back = SendBack(self._instance, group, options.max_reconsume_times)
         self._offsets = offset_store(self._instance, group, options)
         self._queues = AssignedQueues(

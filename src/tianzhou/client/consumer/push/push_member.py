@@ -10,9 +10,11 @@ from tianzhou.client.consumer.push.consume_directly import directly
 from tianzhou.client.consumer.push.consume_rates import ConsumeRates
 from tianzhou.client.consumer.push.handlers import Handlers
 from tianzhou.client.consumer.push.options import MIB, PushOptions
+from tianzhou.client.consumer.push.processor_time import usable_cores
 from tianzhou.client.consumer.rebalancer import Rebalancer
 from tianzhou.client.instance import ClientInstance
 from tianzhou.model import ConsumerData, MessageExt, MessageQueue, SubscriptionData
+from tianzhou.wire.bodies import handler_times
 from tianzhou.wire.bodies.clients import ConsumerRunningInfo, DirectConsumption
 
 
@@ -90,6 +92,7 @@ class PushMember:
             subscription_set=self.consumer_data().subscription_data_set,
             mq_table={queue: pq.info(now_s) for queue, pq in sorted(self._queues.table.items())},
             status_table={topic: self._rates.status(topic, now_s) for topic in sorted(self._subscriptions)},
+            user_consumer_info=handler_times.written(self._rates.times(self._handlers.runs_in), usable_cores()),
         )
 
     async def consume_directly(self, message: MessageExt) -> DirectConsumption:

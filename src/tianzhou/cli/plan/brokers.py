@@ -1,4 +1,4 @@
-"""`plan`: how many brokers a load needs, and what each of them should have."""
+"""`plan brokers`: how many brokers a load needs, and what each of them should have."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tianzhou.cli.output import Output, OutputOption, print_json, print_note, pr
 from tianzhou.errors import ConfigError
 
 
-def plan(
+def brokers(
     rate: Annotated[float, typer.Option(metavar="N", help="Messages a second at the peak.")],
     size: Annotated[int, typer.Option(metavar="BYTES", help="Average body.")] = 1024,
     average_rate: Annotated[
@@ -50,7 +50,7 @@ def plan(
 
     Nothing is asked and nothing measured; docs/howto/planning.md has the arithmetic.
 
-    Example: tianzhou plan --rate 100000 --size 1024 --retention 72 --copies 3
+    Example: tianzhou plan brokers --rate 100000 --size 1024 --retention 72 --copies 3
     """
     if measured is not None:
         if node_rate:

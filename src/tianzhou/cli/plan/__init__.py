@@ -1,0 +1,1 @@
+"""`plan`: how many brokers and consumers a load needs."""
