@@ -11,6 +11,7 @@ from typing import TypedDict
 from tianzhou.client.cluster.tls import Tls
 from tianzhou.client.consumer.allocation import AllocateStrategy
 from tianzhou.client.hooks import ConsumeHook, FilterHook, ForbiddenHook, SendHook, SharesChanged, StampHook
+from tianzhou.client.validation import CommitMode
 from tianzhou.clock import Clock
 from tianzhou.model import ConsumeFromWhere, MessageModel
 from tianzhou.remoting.client import RpcHook
@@ -123,6 +124,7 @@ class PushKeywords(ConsumerKeywords, total=False):
     pull_threshold_size_for_topic_bytes: int
     consume_concurrently_max_span: int
     persist_consumer_offset_interval_ms: int
+    commit: CommitMode
     await_termination_ms: int
     post_subscription_when_pull: bool
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, Literal, TypeAlias, get_args
 
 from tianzhou.errors import ClientError, ConfigError
 from tianzhou.model import Message, MessageExt, MessageQueue, names
@@ -14,6 +14,9 @@ from tianzhou.wire.compression import LZ4, ZLIB, ZSTD
 MAX_MESSAGE_SIZE = 4 * 1024 * 1024
 
 COMPRESSION_KINDS: Mapping[str, int] = {"ZLIB": ZLIB, "LZ4": LZ4, "ZSTD": ZSTD}
+
+CommitMode: TypeAlias = Literal["async", "sync"]
+"""Whether the next batch of a queue waits until the broker has confirmed the offset of the last one ("sync")."""
 
 HOW_TO_START = "start it with 'async with' ('with' in tianzhou.sync) or start()"
 DEFAULT_PRODUCER_GROUP = "DEFAULT_PRODUCER"
@@ -193,6 +196,16 @@ def check_choice(name: str, value: object, kind: type[enum.Enum]) -> None:
     """
     if not isinstance(value, kind):
         raise ConfigError(f"{name} is {value!r}; use one of {', '.join(str(member) for member in kind)}")
+
+
+def check_commit_mode(mode: str) -> None:
+    """Check when a push consumer commits offsets.
+
+    Raises:
+        ConfigError: it is no `CommitMode`.
+    """
+    if mode not in get_args(CommitMode):
+        raise ConfigError(f"commit is {mode!r}; use one of {', '.join(get_args(CommitMode))}")
 
 
 def check_compression(kind: str, level: int) -> None:

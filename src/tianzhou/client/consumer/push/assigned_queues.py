@@ -16,6 +16,7 @@ from tianzhou.client.consumer.push.consume_rates import ConsumeRates
 from tianzhou.client.consumer.push.options import PushOptions
 from tianzhou.client.consumer.push.process_queue import ProcessQueue, set_event
 from tianzhou.client.consumer.push.queue_locks import QueueLocks
+from tianzhou.client.consumer.push.queue_offsets import QueueOffsets
 from tianzhou.client.consumer.subscription import Begin, first_offset, original_topic
 from tianzhou.client.hooks import FilterContext, let_through
 from tianzhou.client.instance import ClientInstance
@@ -73,6 +74,7 @@ class AssignedQueues:
         self._begin_ms = options.begin_ms(instance.clock.now_ms())
         self._filters = options.filter_hooks
         self._offsets = offsets
+        self._progress = QueueOffsets(instance, group, offsets)
         self._subscription = subscription
         self._hand_out = hand_out
         self._lost = lost
@@ -146,12 +148,12 @@ class AssignedQueues:
 
     async def _end_at_will(self, leaving: list[ProcessQueue]) -> None:
         if any(pq.at_work for pq in leaving):
-            await self._store(leaving)
+            await self._progress.store(leaving)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(REST_S):
                     for pq in leaving:
                         await pq.rested()
-        await self._store(leaving, confirm=True)
+        await self._progress.store(leaving, confirm=True)
         for pq in leaving:
             self._forget(pq)
         self._share_limits()
@@ -171,7 +173,7 @@ class AssignedQueues:
                 self._group,
                 pq.queue,
             )
-        await self._store([pq], confirm=True)
+        await self._progress.store([pq], confirm=True)
         self._forget(pq)
         self._share_limits()
         if self._options.locks:
@@ -246,7 +248,7 @@ class AssignedQueues:
         options = self._options
         limits = shared_limits(
             options.limits,
-            options.pull_threshold_for_topic,
+            -1 if options.confirms_pulls else options.pull_threshold_for_topic,
             options.pull_threshold_size_for_topic_bytes,
             len(self.table),
         )
@@ -261,7 +263,8 @@ class AssignedQueues:
             if pq.given_up:
                 continue
             paused = not pq.room.is_set()
-            if paused and now_s - pq.warned_s > WARN_INTERVAL_S:
+            # Between a pull and the confirmation of its offset a queue is always paused.
+            if paused and not self._options.confirms_pulls and now_s - pq.warned_s > WARN_INTERVAL_S:
                 pq.warned_s = now_s
                 why = pq.tracker.pause_reason(pq.limits)
                 _log.warning("pulling %s for group %s pauses, handlers are too slow: %s", pq.queue, self._group, why)
@@ -319,6 +322,9 @@ class AssignedQueues:
                 await pq.room.wait()
             if not self._unpaused.is_set():
                 await self._unpaused.wait()
+            if self._options.confirms_pulls:
+                pq.last_pull_s = self._instance.clock.monotonic()  # a loop that waits for the broker does not hang
+                await self.confirm(pq)
             if pq.given_up:
                 return
             if self._options.locks and not pq.is_locked(self._instance.clock.monotonic()):
@@ -347,7 +353,8 @@ class AssignedQueues:
         if address is None:
             address = await self._instance.reader(queue, pq.suggested_broker_id)
         committable = pq.tracker.committable
-        commit = committable > 0 and not self._options.is_broadcast and address == routes.master(queue.broker_name)
+        carries = self._options.commit == "async" and committable > 0 and not self._options.is_broadcast
+        commit = carries and address == routes.master(queue.broker_name)
         began_s = self._instance.clock.monotonic()
         pq.carry(committable if commit else None, began_s)
         pulls = pq.pulls
@@ -452,7 +459,11 @@ class AssignedQueues:
         Args:
             confirm: wait until they are stored.
         """
-        await self._store(list(self.table.values()), confirm=confirm)
+        await self._progress.store(list(self.table.values()), confirm=confirm)
+
+    async def confirm(self, pq: ProcessQueue) -> None:
+        """See `QueueOffsets.confirm`."""
+        await self._progress.confirm(pq)
 
     def persist_soon(self) -> None:
         """Store the offsets that have moved: others of the group may take queues before we learn which."""
@@ -470,29 +481,3 @@ class AssignedQueues:
                 await self.persist()
         finally:
             self._persisting = False
-
-    async def _store(self, queues: list[ProcessQueue], *, confirm: bool = False) -> None:
-        now_s = self._instance.clock.monotonic()
-        doubtful = [pq for pq in queues if confirm and pq.doubtful(now_s)]
-        moved = {
-            pq.queue: pq
-            for pq in queues
-            if not pq.dropped and (pq.tracker.committable != pq.committed or pq in doubtful)
-        }
-        if not moved:
-            return
-        offsets = {queue: pq.tracker.committable for queue, pq in moved.items()}
-        for queue in await self._offsets.persist(offsets, confirm=confirm):
-            moved[queue].committed = offsets[queue]
-        await asyncio.gather(*(self._restore(pq, offsets[pq.queue]) for pq in doubtful if not pq.dropped))
-
-    async def _restore(self, pq: ProcessQueue, offset: int) -> None:
-        # Apache's broker has threads for pulls and others for commits, so that the commit of a pull we sent just
-        # before may be carried out after ours and put the group back.
-        try:
-            put_back = await self._offsets.read(pq.queue) == pq.carried != offset
-        except TianzhouError as error:
-            _log.info("the offset of %s of group %s cannot be looked at: %s", pq.queue, self._group, error)
-            return
-        if put_back:
-            await self._offsets.persist({pq.queue: offset}, confirm=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tianzhou.client.consumer.offset_tracker import PullLimits
 from tianzhou.client.consumer.options import ConsumerOptions
-from tianzhou.client.validation import check_number
+from tianzhou.client.validation import CommitMode, check_commit_mode, check_number
 
 if TYPE_CHECKING:
     from tianzhou.client.consumer.pulling import QueuePulls
@@ -44,6 +44,9 @@ class PushOptions(ConsumerOptions):
         consume_concurrently_max_span: pulling a queue pauses above this span of unfinished offsets; not with
             `orderly`.
         persist_consumer_offset_interval_ms: how often offsets are stored.
+        commit: "async" stores offsets with pulls and in this interval. With "sync" the next batch of a queue begins
+            after the broker has confirmed the offset of the last one, so that a consumer that dies repeats one batch
+            at most. A batch is the messages of one pull (`pull_batch_size`); with `orderly`, of one handler call.
         await_termination_ms: how long `stop` lets running handlers finish.
         post_subscription_when_pull: say in each pull what is subscribed to; brokers else know it from heartbeats.
     """
@@ -63,6 +66,7 @@ class PushOptions(ConsumerOptions):
     pull_threshold_size_for_topic_bytes: int = -1
     consume_concurrently_max_span: int = 2_000
     persist_consumer_offset_interval_ms: int = 5_000
+    commit: CommitMode = "async"
     await_termination_ms: int = 10_000
     post_subscription_when_pull: bool = False
 
@@ -82,12 +86,24 @@ class PushOptions(ConsumerOptions):
         check_number("consume_timeout_ms", self.consume_timeout_ms, 1)
         check_number("max_reconsume_times", self.max_reconsume_times, -1)
         check_number("await_termination_ms", self.await_termination_ms, 0)
+        check_commit_mode(self.commit)
 
     @property
     def limits(self) -> PullLimits:
         """Limits for what waits of a queue."""
         span = ANY_SPAN if self.orderly else self.consume_concurrently_max_span
-        return PullLimits(self.pull_threshold_for_queue, self.pull_threshold_size_for_queue_bytes, span)
+        messages = 0 if self.confirms_pulls else self.pull_threshold_for_queue
+        return PullLimits(messages, self.pull_threshold_size_for_queue_bytes, span)
+
+    @property
+    def confirms_pulls(self) -> bool:
+        """Whether the messages of a pull have to be finished, and their offset confirmed, before the next pull."""
+        return self.commit == "sync" and not self.orderly
+
+    @property
+    def confirms_calls(self) -> bool:
+        """Whether the offset of a handler's call has to be confirmed before the next call for the queue."""
+        return self.commit == "sync" and self.orderly
 
     def pulls(self, group: str, queue: MessageQueue, subscription: SubscriptionData) -> QueuePulls:
         """Return the pulls of a queue for a group with a subscription."""

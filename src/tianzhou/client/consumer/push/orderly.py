@@ -72,6 +72,7 @@ class OrderlyDispatcher(HandlerDispatcher[ProcessQueue]):
         spawn: runs a coroutine as a task of the consumer.
         relock: asks for a queue's lock again; True when it is ours, False when the queue is not ours any more, None
             when that cannot be learnt now.
+        confirm: stores how far a queue is consumed and returns once that is confirmed; used with `commit="sync"`.
     """
 
     def __init__(
@@ -85,8 +86,10 @@ class OrderlyDispatcher(HandlerDispatcher[ProcessQueue]):
         spawn: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]],
         *,
         relock: Callable[[ProcessQueue], Awaitable[bool | None]],
+        confirm: Callable[[ProcessQueue], Awaitable[None]] | None = None,
     ) -> None:
         super().__init__(group, options, handlers, send_back, rates, clock, spawn)
+        self._confirm = confirm if options.confirms_calls else None
         self._relock = relock
         self._rest_default_ms = options.suspend_current_queue_time_ms
         self._max_times = options.max_reconsume_times if options.max_reconsume_times >= 0 else UNLIMITED_TIMES
@@ -200,6 +203,14 @@ class OrderlyDispatcher(HandlerDispatcher[ProcessQueue]):
         self._go_on(pq)
 
     def _go_on(self, pq: ProcessQueue) -> None:
+        if self._confirm is not None and pq.committed != pq.tracker.committable:
+            self._spawn(self._go_on_confirmed(pq, self._confirm))
+            return
+        pq.scheduled = False
+        self._line_up(pq)
+
+    async def _go_on_confirmed(self, pq: ProcessQueue, confirm: Callable[[ProcessQueue], Awaitable[None]]) -> None:
+        await confirm(pq)
         pq.scheduled = False
         self._line_up(pq)
 

@@ -112,7 +112,9 @@ class PushConsumer(GroupClient, Startable):
             rates=self._rates,
             spawn=self._tasks.spawn,
         )
-        dispatcher = partial(OrderlyDispatcher, relock=self._queues.relock) if options.orderly else ConcurrentDispatcher
+        queues = self._queues
+        orderly = partial(OrderlyDispatcher, relock=queues.relock, confirm=queues.confirm)
+        dispatcher = orderly if options.orderly else ConcurrentDispatcher
         self._consuming: HandlerDispatcher[Any] = dispatcher(
             group, options, self._handlers, self._send_back, self._rates, clock, self._tasks.spawn
         )
