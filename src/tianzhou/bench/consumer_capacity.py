@@ -30,7 +30,7 @@ class Workers(enum.StrEnum):
     processes = "processes"
 
 
-CLIENT_RATES: Final = {Workers.threads: 9_000, Workers.processes: 4_000}
+CLIENT_RATES: Final = {Workers.threads: 10_000, Workers.processes: 4_000}
 """Messages a second that one member hands to handlers which do nothing (docs/howto/planning.md)."""
 
 

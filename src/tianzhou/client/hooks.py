@@ -99,8 +99,8 @@ class HandlerCall:
             iteration gave out last is FAILED when the consumer stops before the next was requested.
         result: what the handler returned.
         error: what it raised.
-        cpu_s: seconds of a processor that the handler took; None before the end, and for messages that iteration or
-            `poll` gave out.
+        cpu_s: seconds of a processor that the handler took; None before the end, for calls that were not measured
+            (after the first ones one in seven is), and for messages of iteration or `poll`.
     """
 
     group: str

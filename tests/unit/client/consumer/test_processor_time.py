@@ -12,6 +12,7 @@ from dispatch_bench import DispatchBench
 
 from tianzhou.bench.consumer_capacity import ConsumerLoad, Workers, way
 from tianzhou.client.consumer.push.concurrent import ConcurrentDispatcher
+from tianzhou.client.consumer.push.consume_rates import MEASURED_FIRST
 from tianzhou.client.consumer.push.orderly import OrderlyDispatcher
 from tianzhou.model import ConsumeResult
 from tianzhou.testing.clock import VirtualClock, run
@@ -98,7 +99,8 @@ def test_a_handler_that_never_waits_has_no_waiting_time(hooks):
         bench = bench_of(handler, clock, hooks=hooks)
         await consume(bench, 100, 2)
         found = times_of(bench)
-        assert (found.messages, found.cpu_ms, found.io_ms) == (100, pytest.approx(2), pytest.approx(0, abs=1e-6))
+        assert MEASURED_FIRST <= found.messages < 100, "after the first ones not each call is measured"
+        assert (found.cpu_ms, found.io_ms) == (pytest.approx(2), pytest.approx(0, abs=1e-6))
 
     run(main(), clock)
 
@@ -139,7 +141,8 @@ def test_a_handler_in_a_thread_is_measured_by_the_time_of_its_thread():
         return times_of(bench)
 
     found = asyncio.run(main())
-    assert (found.messages, found.runs_in) == (40, RunsIn.threads)
+    assert found.messages >= MEASURED_FIRST
+    assert found.runs_in is RunsIn.threads
     assert found.cpu_ms == pytest.approx(2, rel=0.15)
     assert found.wall_ms >= 20
 

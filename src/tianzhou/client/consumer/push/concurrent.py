@@ -183,12 +183,15 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
                 rated, rates = topic, rates_of(topic)
             failure = None
             result: ConsumeResult | None = None
-            spent = Spent()
+            spent = Spent() if topic in in_loop and rates.is_due else None
             pq.at_work += 1
             try:
                 slot.since_s = began_s
                 try:
-                    result = await measured(handler(message), spent, cpu_s)
+                    if spent is None:
+                        result = await handler(message)
+                    else:
+                        result = await measured(handler(message), spent, cpu_s)
                     if result is not None:
                         result = self._handlers.answer(topic, result)
                 except BaseException as error:  # noqa: BLE001 - `_follow` raises errors of other origin
@@ -198,7 +201,7 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
                 ended_s = monotonic()
                 rates.calls += 1
                 rates.call_ms += (ended_s - began_s) * 1000
-                if topic in in_loop:
+                if spent is not None:
                     rates.time(1, spent.cpu_s, ended_s - began_s)
                 began_s = ended_s
                 if failure is None and result is None and not pq.dropped:

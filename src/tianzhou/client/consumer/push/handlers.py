@@ -129,7 +129,7 @@ class Handlers:
         """By topic the coroutine functions that take the message alone and have no hooks around them: who calls them
         here instead of with `call` gives to `answer` what they return."""
         self.in_loop: set[str] = set()
-        """Topics whose `plain` handlers run in the event loop, so that who calls them there measures their times."""
+        """Topics whose `plain` handlers run in the event loop, so that the dispatcher that calls them measures them."""
         self.runs_in: dict[str, RunsIn] = {}
         """Where the handler of a topic runs."""
         self.threads = threads
@@ -231,11 +231,11 @@ class Handlers:
             ClientError: there is no handler, or it answered what this consumer cannot do.
             NotCalled: a body has no value of the kind that the handler wants.
         """
+        spent = Spent() if self._rates.of(topic).is_due else None
         if not self.hooks:
-            return await self._call(topic, messages, context, Spent())
+            return await self._call(topic, messages, context, spent)
         around = HandlerCall(self._group, messages, context.queue)
         afters = begin(self.hooks, around)
-        spent = Spent()
         try:
             around.result = await self._call(topic, messages, context, spent)
             around.outcome = outcome_of(around.result)
@@ -246,12 +246,12 @@ class Handlers:
             around.outcome = ConsumeOutcome.TIME_OUT
             raise
         finally:
-            around.cpu_s = spent.cpu_s
+            around.cpu_s = None if spent is None else spent.cpu_s
             end(afters, around)
         return around.result
 
     async def _call(
-        self, topic: str, messages: list[MessageExt], context: ConsumeContext, spent: Spent
+        self, topic: str, messages: list[MessageExt], context: ConsumeContext, spent: Spent | None
     ) -> ConsumeResult | None:
         try:
             handler, is_async, wants_context, typed, _ = self._known[topic]
@@ -271,29 +271,36 @@ class Handlers:
         task = asyncio.current_task()
         began_s = self._wall_s()
         try:
-            if isinstance(handler, ProcessPool):
+            if isinstance(handler, ProcessPool) and spent is not None:
                 outcome, times = await handler.timed(*arguments)
                 spent.cpu_s, spent.wall_s = times.cpu_s, times.wall_s
             elif is_async:
-                outcome = await measured(handler(*arguments, **named), spent, self.cpu_s)
+                waiting = handler(*arguments, **named)
+                outcome = await (waiting if spent is None else measured(waiting, spent, self.cpu_s))  # type: ignore[misc]
             else:
                 if self._executor is None:
                     self._executor = ThreadPoolExecutor(self.threads, f"consume-{self._group}")
                 # `call_in_thread` copies the context, because hooks may have set a trace's context for the handler.
                 call = functools.partial(handler, *arguments, **named)
-                outcome = await call_in_thread(self._executor, timed, call, spent)
+                if spent is None:
+                    outcome = await call_in_thread(self._executor, call)
+                else:
+                    outcome = await call_in_thread(self._executor, timed, call, spent)
                 if inspect.isawaitable(outcome):
-                    outcome = await measured(outcome, spent, self.cpu_s)
-                    spent.wall_s = None  # the call in the thread was only the beginning
+                    if spent is not None:
+                        outcome = measured(outcome, spent, self.cpu_s)
+                        spent.wall_s = None  # the call in the thread was only the beginning
+                    outcome = await outcome
         except Exception:
             raise
         except BaseException as error:
             raise failure_of(error, task) from error
         finally:
-            if spent.wall_s is None and not isinstance(handler, ProcessPool):  # a process that failed tells no times
-                spent.wall_s = self._wall_s() - began_s
-            if spent.wall_s is not None:
-                self._rates.of(topic).time(len(messages), spent.cpu_s, spent.wall_s)
+            if spent is not None:
+                if spent.wall_s is None and not isinstance(handler, ProcessPool):  # a failed process reports no times
+                    spent.wall_s = self._wall_s() - began_s
+                if spent.wall_s is not None:
+                    self._rates.of(topic).time(len(messages), spent.cpu_s, spent.wall_s)
         return self.answer(topic, outcome)
 
     async def _in_process(self, topic: str, pool: ProcessPool, message: MessageExt) -> Any:
