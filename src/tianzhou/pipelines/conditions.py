@@ -2,16 +2,18 @@
 
 What might mean something else is not answered: then Spark is asked. So only `=`, `<>`, `IN` and `IS NULL` of texts and
 `=`, `<>`, `<`, `<=`, `>`, `>=` of whole numbers, joined by AND, OR and parentheses, are.
+
+The tags of `pipeline rates --tags` are here as well.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from operator import ge, gt, le, lt
 from typing import Any, Final
 
-from tianzhou.errors import FilterSyntaxError
+from tianzhou.errors import ConfigError, FilterSyntaxError
 from tianzhou.filter.parser import parse
 from tianzhou.filter.syntax import All, Equal, Literal, Not, OneOf, Operand, Order, Property
 from tianzhou.filter.syntax import Any as Either
@@ -25,6 +27,37 @@ _ORDERS: Final[Mapping[str, Callable[[int, int], bool]]] = {"<": lt, "<=": le, "
 # Quotes in texts, escapes and other kinds of quotes are read in other ways by Spark; so is a NOT before a comparison.
 _OTHERWISE: Final = re.compile(r"""''|["`\\]|\bNOT\b(?!\s+(?:IN|NULL)\b)""", re.IGNORECASE)
 _INTEGERS: Final = 1 << 31
+TAG_SEPARATOR: Final = "||"
+ALL_TAGS: Final = "*"
+
+
+def outcome_tags(text: str, good: str) -> tuple[str, ...]:
+    """Return the tags of `--tags`, in their order and each once.
+
+    Args:
+        text: tags separated by `||`, as subscriptions have them.
+        good: the tag that means success.
+
+    Raises:
+        ConfigError: a tag is empty or `*`, or `good` is none of them.
+    """
+    tags = tuple(dict.fromkeys(part.strip() for part in text.split(TAG_SEPARATOR)))
+    if "" in tags or ALL_TAGS in tags:
+        raise ConfigError(f"--tags {text}: expected names of tags, such as paid||failed")
+    check_good(tags, good)
+    return tags
+
+
+def check_good(tags: Collection[str], good: str) -> None:
+    """Refuse a success that no tag means.
+
+    Raises:
+        ConfigError: `good` is none of the tags.
+    """
+    if good not in tags:
+        raise ConfigError(
+            f"--good {good}: is none of --tags {TAG_SEPARATOR.join(tags)}; name the tag that means success"
+        )
 
 
 class _OnlySpark(Exception):

@@ -27,17 +27,18 @@ _DELAY: Final = "spark.watermarkDelayMs"
 """Metadata by which Spark recognises the column of the event time, and knows its delay in ms."""
 
 
-def delay_ms(rows: DataFrame, delay: str) -> int:
+def delay_ms(rows: DataFrame, delay: str, column: str = SLOWEST) -> int:
     """Return the milliseconds of a time as Spark reads it, as in `10 minutes`.
 
     Args:
-        rows: a stream with the column `slowestTimestamp`.
+        rows: a stream with the column.
         delay: the time.
+        column: name of a column of times.
 
     Raises:
         AnalysisException: it is no time.
     """
-    found: int = rows.withWatermark(SLOWEST, delay).schema[SLOWEST].metadata[_DELAY]
+    found: int = rows.withWatermark(column, delay).schema[column].metadata[_DELAY]
     return found
 
 

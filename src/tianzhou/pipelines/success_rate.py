@@ -1,23 +1,34 @@
-"""Success rate: of the JSON messages of a topic, how many say that something worked, per window of time.
+"""Success rate: of the messages of a topic, how many say that something worked, per window of time.
 
-An example to copy: `{"status": "ok", "merchant": "m1"}` in, one line per window and group out. Windows count by the
-time a message was stored, or by the producer's time, and are final once the watermark has passed them, so each is sent
-once.
+An example to copy: `{"status": "ok", "merchant": "m1"}` in, one line per window and group out. Instead of a field of
+JSON the tag may say how it went. Windows count by the time a message was stored, or by the producer's time, and are
+final once the watermark has passed them, so each is sent once.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tianzhou.errors import ConfigError
+from tianzhou.pipelines.conditions import TAG_SEPARATOR, check_good
 from tianzhou.pipelines.event_time import AT, BY_SLOWEST, STORE, slowest_columns, time_of, with_slowest_watermark
 from tianzhou.pipelines.topics import Topics, text_body
 
 
 def success_rates(
-    rows: DataFrame, *, status: str, good: str, by: str | None, window: str, late: str, time: str = STORE
+    rows: DataFrame,
+    *,
+    status: str = "$.status",
+    good: str,
+    by: str | None,
+    window: str,
+    late: str,
+    time: str = STORE,
+    tags: Collection[str] = (),
 ) -> DataFrame:
     """One row per window and group: messages, how many succeeded, the rate.
 
@@ -29,14 +40,18 @@ def success_rates(
         window: length of a window, as in `1 minute`.
         late: how much later than others a message may come and still count.
         time: STORE or BORN: the time that decides about a message's window.
+        tags: the tags that say how it went, instead of a field of JSON; messages with other tags do not count.
 
     Raises:
-        ConfigError: a path does not begin with `$`.
+        ConfigError: a path does not begin with `$`, or `good` is none of the tags.
     """
     for option, path in (("--status", status), ("--group-by", by)):
         if path is not None and not path.startswith("$"):
             raise ConfigError(f"{option} {path}: expected a JSON path like $.status")
-    outcome = f.get_json_object(text_body(), status)
+    if tags:
+        check_good(tags, good)
+        rows = rows.where(f.col("tags").isin(*tags))
+    outcome = f.col("tags") if tags else f.get_json_object(text_body(), status)
     key = f.get_json_object(text_body(), by) if by is not None else f.lit(None).cast("string")
     if time == STORE:
         chosen = rows.select("storeTimestamp", key.alias("group"), outcome.alias("outcome"), *slowest_columns(rows))
@@ -75,6 +90,7 @@ def success_rate(
     window: str = "1 minute",
     late: str = "10 seconds",
     time: str = STORE,
+    tags: Collection[str] = (),
     follow: bool = False,
 ) -> StreamingQuery:
     """Start counting; finished windows become JSON messages of a topic.
@@ -90,12 +106,16 @@ def success_rate(
         window: see `success_rates`.
         late: see `success_rates`.
         time: see `success_rates`.
+        tags: see `success_rates`.
         follow: go on with what is sent later.
 
     Raises:
-        ConfigError: a path does not begin with `$`.
+        ConfigError: a path does not begin with `$`, or `good` is none of the tags.
     """
-    rows = topics.stream(source, startingOffsets="earliest", **(BY_SLOWEST if time == STORE else {}))
-    rates = success_rates(rows, status=status, good=good, by=by, window=window, late=late, time=time)
+    # Brokers leave out messages with other tags, which a stream would else read and drop.
+    wanted = TAG_SEPARATOR.join(tags) or None
+    options = BY_SLOWEST if time == STORE else {}
+    rows = topics.stream(source, startingOffsets="earliest", tags=wanted, **options)
+    rates = success_rates(rows, status=status, good=good, by=by, window=window, late=late, time=time, tags=tags)
     lines = rates.select(f.to_json(f.struct("*")).alias("body"), f.coalesce("group", f.lit("")).alias("keys"))
     return topics.start(lines, checkpoint, topic=to, follow=follow)

@@ -9,7 +9,10 @@ import pytest
 
 from tianzhou.client.hooks import ConsumeOutcome, MessageKind
 from tianzhou.client.tracing import trace_records
+from tianzhou.pipelines.order_timeouts import order_timeouts
 from tianzhou.pipelines.success_rate import success_rates
+from tianzhou.pipelines.topics import Topics
+from waiting import until
 
 # --- trace
 
@@ -121,7 +124,56 @@ def test_finished_windows_become_messages(server, topic, pipeline, tmp_path):
     assert sum(rate["succeeded"] for rate in rates) == 3
 
 
+def test_tags_say_how_it_went(spark):
+    rows = [
+        (dt.datetime.fromisoformat(f"2026-11-21T{at}+00:00"), tag, b'{"merchant": "m1"}')
+        for at, tag in [
+            ("12:00:05", "paid"),
+            ("12:00:59", "paid"),
+            ("12:00:30", "failed"),
+            ("12:00:31", "created"),
+            ("12:00:32", None),
+            ("12:01:00", "failed"),
+        ]
+    ]
+    frame = spark.createDataFrame(rows, "storeTimestamp TIMESTAMP, tags STRING, body BINARY")
+    options = {"tags": ("paid", "failed"), "good": "paid", "window": "1 minute", "late": "0 seconds"}
+    made = success_rates(frame, by="$.merchant", **options)
+    found = [(row["start"].minute, row["group"], row["messages"], row["succeeded"]) for row in made.collect()]
+    assert sorted(found) == [(0, "m1", 3, 2), (1, "m1", 1, 0)]
+
+
+def test_windows_of_tags_become_messages(server, topic, pipeline, tmp_path):
+    to = server.create(f"{topic}-rates")
+    for tag, count in (("paid", 3), ("failed", 1), ("created", 5)):
+        server.send(topic, [b"no JSON"] * count, tags=tag)
+    server.send(topic, [b"\xff"], tags="paid", after_s=5)
+    args = ["--tags", "paid||failed", "--good", "paid", "--window", "1 second", "--late", "0 seconds"]
+    args += ["--time", "born", "--checkpoint", str(tmp_path / "c")]
+    found = pipeline("rates", topic, "--to", to, *args)
+    assert (found["read"], found["late"]) == (5, 0), "messages with other tags are not read"
+    rates = [json.loads(m.body) for m in server.messages(to)]
+    assert (sum(rate["messages"] for rate in rates), sum(rate["succeeded"] for rate in rates)) == (4, 3)
+
+
 # --- timeouts
+
+
+def test_orders_time_out_by_the_clock_without_traffic(spark, server, topic, tmp_path):
+    payments, to = server.create(f"{topic}-payments"), server.create(f"{topic}-outcomes")
+    server.send(topic, ['{"order": "a"}', '{"order": "b"}'])
+    server.send(payments, ['{"order": "a"}', '{"order": "nobody"}'])
+    query = order_timeouts(
+        Topics(spark, server.address), topic, payments, to, str(tmp_path / "c"),
+        timeout_s=1, late="1 second", by_clock=True, follow=True,
+    )  # fmt: skip
+    try:
+        until(lambda: len(server.messages(to)) == 3, "each order has an outcome without traffic", within_s=60)
+    finally:
+        query.stop()
+    found = {m.keys: m.tags for m in server.messages(to)}
+    assert found == {"a": "paid", "b": "timed-out", "nobody": "no-order"}
+    assert len(server.messages(to)) == 3
 
 
 def test_orders_that_were_not_paid_in_time_are_reported(server, topic, pipeline, tmp_path):
@@ -156,6 +208,12 @@ def test_orders_that_were_not_paid_in_time_are_reported(server, topic, pipeline,
         (["timeouts", "{topic}", "no-payments", "--to", "{topic}"], "topic no-payments does not exist", 2),
         (["timeouts", "{topic}", "{topic}", "--to", "{topic}", "--timeout", "0"], "--timeout", 2),
         (["rates", "{topic}", "--to", "{topic}", "--time", "mine"], "--time mine: expected store or born", 2),
+        (["rates", "{topic}", "--to", "{topic}", "--tags", "paid||failed"], "--good ok: is none of --tags", 2),
+        (["rates", "{topic}", "--to", "{topic}", "--tags", "paid||", "--good", "paid"], "--tags paid||: expected", 2),
+        (["rates", "{topic}", "--to", "{topic}", "--tags", "*", "--good", "*"], "--tags *: expected", 2),
+        (["rates", "{topic}", "--to", "{topic}", "--tags", "ok", "--status", "$.x"], "exclude each other", 2),
+        (["timeouts", "{topic}", "{topic}", "--to", "{topic}", "--timer", "sand"], "--timer sand: expected event", 2),
+        (["timeouts", "{topic}", "{topic}", "--to", "{topic}", "--timer", "clock"], "add --follow", 2),
     ],
 )
 def test_mistakes_are_explained(topic, cli, tmp_path, args, text, code):

@@ -45,7 +45,9 @@ if TYPE_CHECKING:
 
 LateOption = Annotated[str, typer.Option(help="How much later than others a message may come and still count.")]
 
+STATUS = "$.status"
 TIMES = ("store", "born")
+TIMERS = ("event", "clock")
 TimeOption = Annotated[str, typer.Option(help="Whose time counts: store, the broker's, or born, the producer's.")]
 
 
@@ -126,11 +128,14 @@ def _traced_by_spark(
 @app.command()
 @of_cluster
 def rates(
-    topic: Annotated[str, typer.Argument(help="Topic of JSON messages.")],
+    topic: Annotated[str, typer.Argument(help="Topic of the messages, JSON unless --tags is given.")],
     to: Annotated[str, typer.Option(help="Topic the finished windows are sent to.")],
     checkpoint: CheckpointOption,
-    status: Annotated[str, typer.Option(help="JSON path of what says how it went.")] = "$.status",
-    good: Annotated[str, typer.Option(help="The value that means success.")] = "ok",
+    status: Annotated[str, typer.Option(help="JSON path of what says how it went.")] = STATUS,
+    tags: Annotated[
+        str | None, typer.Option(help="Tags that say how it went instead, as in 'paid||failed'; others do not count.")
+    ] = None,
+    good: Annotated[str, typer.Option(help="The value, or the tag, that means success.")] = "ok",
     group_by: Annotated[str | None, typer.Option(help="JSON path of what to count separately.")] = None,
     window: Annotated[str, typer.Option(help="Length of a window.")] = "1 minute",
     late: LateOption = "10 seconds",
@@ -147,8 +152,13 @@ def rates(
 
     Example: tianzhou pipeline rates payments --to payment-rates --group-by '$.merchant' --checkpoint rates
     """
+    from tianzhou.pipelines.conditions import outcome_tags
+
     delivered = delivery_of(delivery)
     _check_time(time)
+    if tags is not None and status != STATUS:
+        raise ConfigError(f"--tags {tags} and --status {status} exclude each other; leave one out")
+    outcomes = () if tags is None else outcome_tags(tags, good)
     corrupt = corrupt_bodies_of(corrupt_bodies)
     ensure_topics([topic], cluster)
     ensure_target(to, cluster)
@@ -167,6 +177,7 @@ def rates(
             window=window,
             late=late,
             time=time,
+            tags=outcomes,
             follow=follow,
         )
 
@@ -184,6 +195,13 @@ def timeouts(
     timeout: Annotated[int, typer.Option(help="Seconds an order may stay unpaid.", min=1)] = 900,
     late: LateOption = "10 seconds",
     time: TimeOption = "store",
+    timer: Annotated[
+        str,
+        typer.Option(
+            help="When time is over: event, once later messages say so, or clock, by Spark's clock, also without "
+            "traffic; needs --follow."
+        ),
+    ] = "event",
     corrupt_bodies: CorruptBodiesOption = "fail",
     follow: FollowOption = False,
     delivery: DeliveryOption = None,
@@ -198,6 +216,10 @@ def timeouts(
     """
     delivered = delivery_of(delivery)
     _check_time(time)
+    if timer not in TIMERS:
+        raise ConfigError(f"--timer {timer}: expected {' or '.join(TIMERS)}")
+    if timer == "clock" and not follow:
+        raise ConfigError("--timer clock: orders time out while the query runs; add --follow")
     corrupt = corrupt_bodies_of(corrupt_bodies)
     ensure_topics([orders, payments], cluster)
     ensure_target(to, cluster)
@@ -206,7 +228,17 @@ def timeouts(
         from tianzhou.pipelines.order_timeouts import order_timeouts
 
         return order_timeouts(
-            topics, orders, payments, to, checkpoint, key=key, timeout_s=timeout, late=late, time=time, follow=follow
+            topics,
+            orders,
+            payments,
+            to,
+            checkpoint,
+            key=key,
+            timeout_s=timeout,
+            late=late,
+            time=time,
+            by_clock=timer == "clock",
+            follow=follow,
         )
 
     _run("timeouts", start, to, cluster, delivered, conf, output, corrupt)
