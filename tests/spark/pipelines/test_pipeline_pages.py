@@ -186,6 +186,18 @@ def test_a_page_runs_as_printed(printed, page_server, name):
             assert len(said.splitlines()) >= len([line for line in shown.splitlines() if "messages" not in line[:12]])
 
 
+def test_the_recipe_of_tags_runs_as_printed(printed, page_server):
+    for command, shown in steps_of(PAGES.parent / "recipes" / "success-rate-by-tags.md"):
+        if "order-10" in command:
+            page_server.broker_clock.ahead_ms += 7000  # a window lasts five seconds, and lateness one
+        said = printed(command)
+        if command.startswith("tianzhou pipeline"):
+            assert labels(said) == labels(shown)
+            assert re.search(r"^read +21$", said, re.MULTILINE), "18 paid, 2 failed, and one that moves the time on"
+    windows = [json.loads(message.body) for message in page_server.messages("payment-rates")]
+    assert (sum(one["messages"] for one in windows), sum(one["succeeded"] for one in windows)) == (20, 18)
+
+
 def test_the_topic_of_database_changes_is_made_too(server, topic, cli, tmp_path):
     """What is missing then is the database, which no test of pages has."""
     target = f"{topic}-cdc"
