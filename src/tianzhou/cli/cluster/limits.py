@@ -20,7 +20,7 @@ from tianzhou.cli.output import (
     print_note,
     print_rows,
 )
-from tianzhou.cli.plan import measured_rate
+from tianzhou.cli.plan.brokers import measured_rate
 from tianzhou.cli.topics import with_admin
 from tianzhou.errors import ConfigError
 from tianzhou.escaping import shown
