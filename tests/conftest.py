@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import logging
+import signal
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator
 from importlib.metadata import entry_points
@@ -46,6 +47,10 @@ NOT_QUICK = frozenset(
 LONG_RUN_S = 600
 """Seconds of all tests together from which on a run says where they have gone."""
 property_examples.register()
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As of a shell's job in the background. Programs that tests interrupt would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 WORKER_DIED = 3
 """The exit code of a run in which a worker's process died: what it had not come to was tested by nobody."""
