@@ -20,6 +20,8 @@ if TYPE_CHECKING:
         FixedQueues,
         NearbyRoom,
     )
+    from tianzhou.client.consumer.once.database_ids import DatabaseIds
+    from tianzhou.client.consumer.once.decorator import once
     from tianzhou.client.consumer.pull.pull_consumer import PullConsumer
     from tianzhou.client.consumer.pull.pull_schedule import PullSchedule, PullTurn
     from tianzhou.client.consumer.pull.queue_reader import QueueReader
@@ -46,6 +48,7 @@ __all__ = [
     "ClientMetrics",
     "ConsistentHash",
     "ConsumeContext",
+    "DatabaseIds",
     "FixedQueues",
     "Handler",
     "MemoryIds",
@@ -67,6 +70,7 @@ __all__ = [
     "encode_message",
     "idempotent",
     "in_processes",
+    "once",
     "select_at_random",
     "select_by_hash",
     "split_batches",
@@ -78,6 +82,8 @@ __getattr__, __dir__ = lazy_exports(
         "bodies": "decode_body encode_message",
         "cluster.requests": "create_reply_message",
         "consumer.allocation": "Averagely ByCircle ByMachineRoom ConsistentHash FixedQueues NearbyRoom",
+        "consumer.once.database_ids": "DatabaseIds",
+        "consumer.once.decorator": "once",
         "consumer.pull.pull_consumer": "PullConsumer",
         "consumer.pull.pull_schedule": "PullSchedule PullTurn",
         "consumer.pull.queue_reader": "QueueReader",

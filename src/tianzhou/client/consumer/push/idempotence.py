@@ -15,7 +15,7 @@ What it promises, and what not:
   delivery, gives the id back, and the message is consumed again when it comes again.
 - A process that dies inside a run leaves the id claimed. Without `lease_s` the message is then skipped: at most once,
   though perhaps never done. With `lease_s` another run begins when the claim is so old: at least once, in that one
-  case. Nobody can have both without writing the id in the same transaction as the work itself.
+  case. `once` has both: it writes the id in the same transaction as the work itself.
 - A message that comes again after the window has passed is consumed again.
 - All members of a group have to use one store; `MemoryIds` belongs to one process, and forgets with it.
 - Two messages count as the same when `default_id` says so: they have the same unique key, which their producer gives
@@ -31,15 +31,13 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
+from tianzhou.client.consumer.push.claimed_calls import ClaimedCall, key_of, parameter_names
 from tianzhou.clock import Clock, SystemClock
 from tianzhou.errors import ConfigError, DuplicateInProgress
-from tianzhou.model import ConsumeResult, MessageExt
+from tianzhou.model import MessageExt
 from tianzhou.remoting.callbacks import call_in_thread
 
 H = TypeVar("H", bound=Callable[..., Any])
-_AGAIN = frozenset(
-    {ConsumeResult.RECONSUME_LATER, ConsumeResult.SUSPEND_CURRENT_QUEUE_A_MOMENT, ConsumeResult.ROLLBACK}
-)
 
 
 class Claim(enum.Enum):
@@ -155,7 +153,7 @@ def idempotent(
     guard = _Guard(ids, window_s, key, scope, lease_s, clock or SystemClock())
 
     def decorate(handler: H) -> H:
-        wanted = _names_of(handler)
+        wanted = parameter_names(handler)
         if inspect.iscoroutinefunction(handler):
 
             @functools.wraps(handler)
@@ -190,50 +188,6 @@ def idempotent(
     return decorate
 
 
-class _Claimed:
-    """What a handler is to be called with, and the ids claimed for it.
-
-    Args:
-        argument: the message, or its value; a list of them where handlers get lists.
-        named: what a handler of values gets by name, `message` or `messages` in any case.
-    """
-
-    __slots__ = ("_argument", "_in_lists", "_named", "fresh", "given", "ids", "running")
-
-    def __init__(self, argument: Any, named: Mapping[str, Any]) -> None:
-        messages = named.get("messages", named.get("message", argument))
-        self._argument = argument
-        self._named = named
-        self._in_lists = isinstance(messages, list)
-        self.given: list[MessageExt] = messages if self._in_lists else [messages]
-        self.fresh: list[MessageExt] = []
-        self.ids: list[str] = []
-        self.running = ""
-
-    @property
-    def context(self) -> tuple[Any, ...]:
-        """The context, when it has come by name."""
-        return (self._named["context"],) if "context" in self._named else ()
-
-    def arguments(self, wanted: frozenset[str]) -> tuple[Any, dict[str, Any]]:
-        """What the handler is called with, without what is claimed elsewhere; by name only what it has names for."""
-        named = {name: value for name, value in self._named.items() if name in wanted}
-        if not self._in_lists:
-            return self._argument, named
-        if "messages" not in self._named:
-            return self.fresh, named
-        fresh = {id(message) for message in self.fresh}
-        values = [value for value, message in zip(self._argument, self.given, strict=True) if id(message) in fresh]
-        return values, named | ({"messages": self.fresh} if "messages" in wanted else {})
-
-
-def _names_of(handler: Callable[..., Any]) -> frozenset[str]:
-    try:
-        return frozenset(inspect.signature(handler).parameters)
-    except (TypeError, ValueError):  # some builtins do not tell
-        return frozenset()
-
-
 class _Guard:
     """The steps of `idempotent` around a handler, for async and sync ones."""
 
@@ -260,17 +214,18 @@ class _Guard:
             return await call_in_thread(None, function, *arguments)
         return function(*arguments)
 
-    def claim(self, argument: Any, named: Mapping[str, Any]) -> _Claimed:
+    def claim(self, argument: Any, named: Mapping[str, Any]) -> ClaimedCall:
         """Claim the ids of what a handler is to be called with.
 
         Raises:
             DuplicateInProgress: the only message is in work elsewhere.
+            ClientError: a message has no key.
         """
-        claimed = _Claimed(argument, named)
+        claimed = ClaimedCall(argument, named)
         now_ms = self._now_ms()
         try:
             for message in claimed.given:
-                id_ = f"{self._scope}:{self._key(message)}"
+                id_ = f"{self._scope}:{key_of(message, self._key)}"
                 answer = self._ids.claim(id_, now_ms, self._claim_ms)
                 if answer is Claim.GRANTED:
                     claimed.fresh.append(message)
@@ -284,29 +239,18 @@ class _Guard:
             raise self._in_progress(claimed)
         return claimed
 
-    def release(self, claimed: _Claimed) -> None:
+    def release(self, claimed: ClaimedCall) -> None:
         """Give all ids back."""
         for id_ in claimed.ids:
             self._ids.release(id_)
 
-    def settle(self, claimed: _Claimed, result: Any, context: Any = None) -> None:
+    def settle(self, claimed: ClaimedCall, result: Any, context: Any = None) -> None:
         """Note what is done, as the handler's answer says.
 
         Raises:
             DuplicateInProgress: some messages of the list are in work elsewhere; the list has to come again.
         """
-        done = len(claimed.ids)
-        ack_index = getattr(context, "ack_index", None)
-        if result in _AGAIN:
-            done = 0
-        elif ack_index is not None and claimed.fresh:
-            done = min(max(ack_index + 1, 0), done)
-            if done < len(claimed.fresh):
-                # The consumer counts in the list it gave, from which duplicates were taken out.
-                first = claimed.fresh[done]
-                context.ack_index = next(i for i, message in enumerate(claimed.given) if message is first) - 1
-            else:
-                context.ack_index = None
+        done = claimed.count_done(result, context)
         now_ms = self._now_ms()
         for id_ in claimed.ids[:done]:
             self._ids.finish(id_, now_ms, self._window_ms)
@@ -316,7 +260,7 @@ class _Guard:
             raise self._in_progress(claimed)
 
     @staticmethod
-    def _in_progress(claimed: _Claimed) -> DuplicateInProgress:
+    def _in_progress(claimed: ClaimedCall) -> DuplicateInProgress:
         return DuplicateInProgress(
             f"{claimed.running} is in work elsewhere, or was when its consumer died; it is looked at again later"
         )

@@ -13,6 +13,8 @@ from tianzhou.errors import ConfigError
 
 PURGE_EVERY = 1_000
 BUSY_TIMEOUT_S = 10.0
+REDIS_TIMEOUT_S = 5.0
+"""Seconds that a call waits for a Redis that does not answer."""
 _TABLE = "CREATE TABLE IF NOT EXISTS processed(id TEXT PRIMARY KEY, done INTEGER NOT NULL, until_ms INTEGER NOT NULL)"
 _INDEX = "CREATE INDEX IF NOT EXISTS processed_until ON processed(until_ms)"
 _CLAIM = (
@@ -104,7 +106,9 @@ class RedisIds:
                 raise ConfigError(
                     "RedisIds needs the redis package, which is not installed: pip install tianzhou[redis]"
                 ) from error
-            client = redis.Redis.from_url(client)
+            # Before redis 8 the client waits for ever by default. Options in the URL win.
+            limit_s = REDIS_TIMEOUT_S
+            client = redis.Redis.from_url(client, socket_timeout=limit_s, socket_connect_timeout=limit_s)
         self._client = client
         self._prefix = prefix
 
