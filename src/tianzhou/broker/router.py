@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import cast
 
 from tianzhou.broker.handlers.handler import Handler, Serve
-from tianzhou.remoting.connection import Connection, Processor, Reply
+from tianzhou.remoting.connection import Connection, Processor, Reply, Runs
 from tianzhou.remoting.gates.access_gate import AccessGate
 from tianzhou.remoting.gates.admin_gate import AdminGate
 from tianzhou.remoting.turns import Turns
@@ -96,6 +96,14 @@ class Router:
         other._handlers.update((code, handle) for code, handle in self._handlers.items() if code not in refused)
         other._table.update((code, handle) for code, handle in self._table.items() if code not in refused)
         return other
+
+    def before_runs(self, serve: Runs) -> Runs:
+        """Return a function that serves several ordinary requests by one call, past this router, or leaves them to it.
+
+        Args:
+            serve: serves ordinary requests at the front of a read.
+        """
+        return serve
 
     def serve_late(self, connection: Connection, command: Command, waited_s: float) -> Reply | Awaitable[Reply]:
         """Serve a request that has waited, unless that was for too long."""

@@ -359,7 +359,7 @@ class Broker:
                     bounds=self._tables.bounds,
                     unread=unread,
                     trusted_proxies=TrustedProxies.parse(settings.proxy_protocol_trusted),
-                    runs=runs,
+                    runs=router.before_runs(runs),
                 )
             )
             self._parts.metrics.servers.append(server)

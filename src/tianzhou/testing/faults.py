@@ -15,7 +15,7 @@ from typing import Any, Self, TypeAlias, TypedDict, Unpack
 from tianzhou.broker.router import Router
 from tianzhou.chained_coroutines import ChainedCoroutine
 from tianzhou.errors import ClientError
-from tianzhou.remoting.connection import Connection, Processor, Reply
+from tianzhou.remoting.connection import Connection, Processor, Reply, Runs
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header
@@ -237,6 +237,16 @@ class FaultyRouter(Router):
         twin = FaultyRouter(self._router.without(codes), self._faults)
         self._twins.append(twin)
         return twin
+
+    def before_runs(self, serve: Runs) -> Runs:
+        """Leave requests to this router, one by one, while a fault is in force."""
+
+        def serve_unless_faulty(
+            connection: Connection, buffer: bytearray, start: int, end: int
+        ) -> tuple[int, list[bytes]]:
+            return (start, []) if self._faults._active else serve(connection, buffer, start, end)
+
+        return serve_unless_faulty
 
     def _admits(self, connection: Connection) -> bool:
         if self._killed:

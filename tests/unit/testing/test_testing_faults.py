@@ -197,6 +197,18 @@ def test_a_whole_cluster_is_killed_under_its_clients_and_comes_up(virtual):
             cluster.wait_until(lambda: b"last" in seen)
 
 
+async def test_faults_strike_each_of_the_sends_that_come_together():
+    async with AsyncCluster(brokers=1) as cluster:
+        await cluster.create_topic("orders")
+        async with cluster.producer(retry_times_when_send_failed=0) as producer:
+            await producer.send(Message("orders", b"first"))  # opens the connection
+            with cluster.faults.refuse(ResponseCode.SYSTEM_BUSY, times=3) as fault:
+                sends = [producer.send(Message("orders", b"%d" % n)) for n in range(8)]
+                results = await asyncio.gather(*sends, return_exceptions=True)
+            assert fault.hits == 3
+            assert [isinstance(result, BrokerError) for result in results] == [True] * 3 + [False] * 5
+
+
 async def test_faults_in_real_time_and_async_code():
     async with AsyncCluster(brokers=2) as cluster:
         await cluster.create_topic("orders")
