@@ -6,11 +6,11 @@ import socket
 import threading
 
 import pytest
-from scripted import ScriptedCluster, noting, one_broker, record, within
+from scripted import ScriptedBroker, ScriptedCluster, noting, one_broker, record, within
 
 from client_probe import ClientProbe
 from tianzhou import Message, Producer, SendStatus, TransactionProducer, TransactionState
-from tianzhou.client import ClientInstance
+from tianzhou.client import RETRY_CODES_4X, ClientInstance
 from tianzhou.client.cluster.address_server import lookup_url
 from tianzhou.errors import BatchPartlySent, BrokerError, ClientError, ConfigError, ConnectFailed, RequestTimeout
 from tianzhou.records.codec import encode_record
@@ -379,3 +379,82 @@ async def test_hooks_see_failures_and_backpressure_ends_in_time(cluster, broker)
         )
     assert sorted(type(result).__name__ for result in results) == ["RequestTimeout"] * 10 + ["TooManyRequests"] * 2
     assert seen == [RequestTimeout.__name__] * 10
+
+
+# --- the choice of queues, and behaviour of 4.x ------------------------------------------------------------------
+
+
+async def test_by_latency_messages_go_to_the_broker_that_answers_fastest() -> None:
+    async with ScriptedCluster(2, queues=2) as cluster:
+        slow, fast = cluster.brokers
+
+        async def late(command: Command) -> Command:
+            await asyncio.sleep(0.2)
+            return slow._on_310(command)
+
+        slow.answers[310] = late
+        async with Producer("P", cluster.address, queue_selector="latency") as producer:
+            for number in range(20):
+                await producer.send(Message("T", b"%d" % number))
+            assert (len(slow.asked(310)), len(fast.asked(310))) == (1, 19)
+            assert {header.queue_id for header in fast.asked(310)} == {0, 1}
+            await producer.send_oneway(Message("T", b"one way"))
+            await until_async(lambda: len(fast.asked(310)) == 20, "the one-way message")
+            # A queue, a selector or a sharding key decides as ever.
+            await producer.send(Message("T", b"x"), selector=lambda queues, message, arg: queues[0])
+            assert len(slow.asked(310)) == 2
+
+
+async def test_by_latency_a_broker_that_refuses_at_once_is_not_the_fastest() -> None:
+    async with ScriptedCluster(2) as cluster:
+        refusing, other = cluster.brokers
+        refusing.answers[310] = lambda command: command.reply(2, "busy")
+        async with Producer("P", cluster.address, queue_selector="latency") as producer:
+            for number in range(10):
+                assert (await producer.send(Message("T", b"%d" % number))).status is SendStatus.SEND_OK
+        assert (len(refusing.asked(310)), len(other.asked(310))) == (1, 10)
+
+
+async def test_by_the_codes_of_4x_a_busy_broker_is_not_followed_by_another() -> None:
+    async with ScriptedCluster(2) as cluster:
+        for broker in cluster.brokers:
+            broker.answers[310] = lambda command: command.reply(2, "busy")
+        for options, attempts in ({}, 3), ({"retry_response_codes": RETRY_CODES_4X}, 1):
+            for broker in cluster.brokers:
+                broker.requests.clear()
+            async with Producer("P", cluster.address, **options) as producer:
+                with pytest.raises(BrokerError, match="busy"):
+                    await producer.send(Message("T", b"x"))
+            assert sum(len(broker.asked(310)) for broker in cluster.brokers) == attempts
+
+
+async def test_by_the_pauses_of_4x_a_slow_broker_is_avoided_for_half_a_minute() -> None:
+    for version, pause_s in ("5.x", 2), ("4.x", 30):
+        async with ScriptedCluster(2) as cluster:
+            slow = cluster.brokers[0]
+
+            async def late(command: Command, slow: ScriptedBroker = slow) -> Command:
+                await asyncio.sleep(0.6)
+                return slow._on_310(command)
+
+            slow.answers[310] = late
+            options = {"send_latency_fault_enable": True, "latency_pauses": version}
+            async with Producer("P", cluster.address, **options) as producer:
+                while not slow.asked(310):
+                    await producer.send(Message("T", b"x"))
+                await asyncio.sleep(pause_s - 1)
+                for _ in range(4):
+                    await producer.send(Message("T", b"x"))
+                assert len(slow.asked(310)) == 1
+                await asyncio.sleep(2)
+                for _ in range(2):
+                    await producer.send(Message("T", b"x"))
+                assert len(slow.asked(310)) == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "words"), [("queue_selector", "round-robin, latency"), ("latency_pauses", "5.x, 4.x")]
+)
+def test_a_word_that_an_option_does_not_have_is_refused(option: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=f"{option} is 'fastest'; use one of {words}"):
+        Producer("P", "127.0.0.1:9", **{option: "fastest"})

@@ -37,10 +37,12 @@ if TYPE_CHECKING:
     from tianzhou.client.producer.producer import Producer
     from tianzhou.client.producer.selector import select_at_random, select_by_hash
     from tianzhou.client.producer.transactions import TransactionProducer
+    from tianzhou.client.retry import RETRY_CODES_4X
     from tianzhou.client.tracing.opentelemetry import Spans
     from tianzhou.client.tracing.prometheus import ClientMetrics
 
 __all__ = [
+    "RETRY_CODES_4X",
     "Averagely",
     "ByCircle",
     "ByMachineRoom",
@@ -99,6 +101,7 @@ __getattr__, __dir__ = lazy_exports(
         "producer.producer": "Producer",
         "producer.selector": "select_at_random select_by_hash",
         "producer.transactions": "TransactionProducer",
+        "retry": "RETRY_CODES_4X",
         "tracing.opentelemetry": "Spans",
         "tracing.prometheus": "ClientMetrics",
     },

@@ -64,7 +64,9 @@ class ProducerKeywords(ClientKeywords, total=False):
     max_message_size: int
     create_topic_key: str
     default_topic_queue_nums: int
+    queue_selector: str
     send_latency_fault_enable: bool
+    latency_pauses: str
     start_detector_enable: bool
     detect_timeout_ms: int
     detect_interval_ms: int

@@ -21,6 +21,9 @@ RETRY_ON_OTHER_BROKER = frozenset(
 )
 """Answers after which another broker may well accept the message (wire.md §2, last line)."""
 
+RETRY_CODES_4X = RETRY_ON_OTHER_BROKER - {ResponseCode.SYSTEM_BUSY, ResponseCode.GO_AWAY}
+"""Answers after which RocketMQ's 4.x clients send again, for `Producer(retry_response_codes=…)`."""
+
 PULL_ERROR_DELAY_MS = 1000
 PULL_FLOW_CONTROL_DELAY_MS = 20
 SEND_BACK_RETRY_MS = 5000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, Literal, TypeAlias, get_args
 
 from tianzhou.errors import ClientError, ConfigError
@@ -186,6 +186,16 @@ def check_rate(name: str, rate: object, burst_name: str, burst: object) -> None:
     check_number(name, rate, MIN_RATE, MAX_RATE)
     if burst is not None:
         check_number(burst_name, burst, 1, MAX_RATE)
+
+
+def check_word(name: str, value: object, words: Collection[str]) -> None:
+    """Check a setting that is one of a few words.
+
+    Raises:
+        ConfigError: it is none of them.
+    """
+    if value not in words:
+        raise ConfigError(f"{name} is {value!r}; use one of {', '.join(words)}")
 
 
 def check_choice(name: str, value: object, kind: type[enum.Enum]) -> None:

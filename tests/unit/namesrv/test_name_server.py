@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 from name_server_desk import BROKER, Desk
 
+from shared_loop import SharedLoop
 from tianzhou.damaged_files import accept_lost_state, is_lost_state_accepted
 from tianzhou.errors import ConfigError
 from tianzhou.limits import CONFIG_UPDATE_BYTES
@@ -126,6 +130,26 @@ async def test_a_silent_broker_is_gone_after_two_minutes_and_its_connection_clos
                 break
             await asyncio.sleep(0.01)
         assert broker.connected(desk.address) is None
+
+
+def in_virtual_time(test: Coroutine[Any, Any, None]) -> None:
+    with SharedLoop() as loop:
+        loop.run(test)
+
+
+@pytest.mark.runner.with_args(in_virtual_time)
+@pytest.mark.parametrize(("settings", "interval_s"), [({}, 5), ({"scan_not_active_broker_interval": 10_000}, 10)])
+async def test_the_search_for_silent_brokers_takes_its_interval_of_5x_or_4x(
+    settings: dict[str, int], interval_s: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searches: list[float] = []
+    loop = asyncio.get_running_loop()
+    async with Desk(tmp_path, **settings) as desk:
+        monkeypatch.setattr(desk.server, "scan", lambda: searches.append(loop.time()))
+        await asyncio.sleep(4 * interval_s)
+    pauses_s = [after - before for before, after in itertools.pairwise(searches)]
+    assert pauses_s == pytest.approx([interval_s] * len(pauses_s), abs=0.5)
+    assert len(pauses_s) >= 2
 
 
 async def test_a_wall_clock_that_is_set_unregisters_nobody(tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ import logging
 from typing import Final, NamedTuple
 
 from tianzhou.client.instance import ClientInstance
+from tianzhou.client.producer.answer_times import AnswerTimes
 from tianzhou.client.producer.latency_faults import LatencyFaults
-from tianzhou.client.producer.options import ProducerOptions
+from tianzhou.client.producer.options import BY_LATENCY, ProducerOptions
 from tianzhou.client.producer.publish_plan import PublishPlan, PublishPlans, Target
 from tianzhou.client.producer.selector import choose_queue
 from tianzhou.client.producer.send_request import BATCH, SendRequest
@@ -55,6 +56,7 @@ class Delivery:
         self._instance = instance
         self._plans = plans
         self._faults = faults
+        self._times = AnswerTimes() if options.queue_selector == BY_LATENCY else None
         self._transport = transport
         self._retry = SendRetries(
             options.retry_times_when_send_failed,
@@ -103,7 +105,7 @@ class Delivery:
             left_ms = self._retry.timeout_of(attempt, (now_s - started_s) * 1000, request.timeout_ms)
             if left_ms <= 0:
                 break
-            queue = plan.turn.choose(plan.queues, avoid, self._faults, now_s * 1000)
+            queue = plan.turn.choose(plan.queues, avoid, self._faults, now_s * 1000, self._times)
             try:
                 result = await self._transport.send(plan.targets[queue], prepared, left_ms)
             except TianzhouError as error:
@@ -132,7 +134,14 @@ class Delivery:
             RemotingError: the broker cannot be reached.
         """
         plan = await self._plans.make(request.prepared.topic)
-        await self._transport.send_oneway(self._wanted(plan, request) or plan.next_target(), request.prepared)
+        target = self._wanted(plan, request)
+        if target is None:
+            target = plan.next_target() if self._times is None else self._fastest(plan, self._times)
+        await self._transport.send_oneway(target, request.prepared)
+
+    def _fastest(self, plan: PublishPlan, times: AnswerTimes) -> Target:
+        """Return a target of the broker that answers fastest."""
+        return plan.targets[plan.turn.choose(plan.queues, None, self._faults, self._monotonic() * 1000, times)]
 
     def _wanted(self, plan: PublishPlan, request: SendRequest) -> Target | None:
         """The target a message has to go to, None when any queue will do."""
@@ -170,9 +179,12 @@ class Delivery:
         self._instance.spawn(self._instance.refresh_route(wire_topic))
 
     def _record(self, queue: MessageQueue, started_s: float, error: TianzhouError | None = None) -> None:
+        now_s = self._monotonic()
+        if self._times is not None:
+            latency_ms = (now_s - started_s) * 1000
+            self._times.record(queue.broker_name, latency_ms, now_s * 1000, failed=error is not None)
         if not self._faults.enabled:
             return
-        now_s = self._monotonic()
         reachable = True
         if isinstance(error, RemotingError):
             # Without a detector it would never be reachable again.

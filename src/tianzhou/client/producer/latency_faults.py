@@ -6,22 +6,43 @@ Pure: time is an argument, milliseconds of any monotonic clock.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
-LATENCY_STEPS_MS = (50, 100, 550, 1800, 3000, 5000, 15000)
-"""Latency of a send from which the pause of the same index below applies."""
 
-PAUSE_MS = (0, 0, 2000, 5000, 6000, 10000, 30000)
-"""For how long a broker that was that slow is avoided."""
+class Pauses(NamedTuple):
+    """Times for which brokers are avoided.
 
-ISOLATION_LATENCY_MS = 10_000
-"""The latency a failed send counts as."""
+    Attributes:
+        steps_ms: latencies of a send from which the pause of the same index applies.
+        pauses_ms: times in ms for which a broker is avoided that was so slow.
+        isolation_ms: latency in ms that a failed send counts as.
+    """
+
+    steps_ms: tuple[int, ...]
+    pauses_ms: tuple[int, ...]
+    isolation_ms: int
+
+    def after(self, latency_ms: float) -> int:
+        """Return for how many ms a broker is avoided after a send that took `latency_ms`."""
+        index = bisect_right(self.steps_ms, latency_ms) - 1
+        return self.pauses_ms[index] if index >= 0 else 0
+
+
+PAUSES: Final[Mapping[str, Pauses]] = MappingProxyType(
+    {
+        "5.x": Pauses((50, 100, 550, 1800, 3000, 5000, 15000), (0, 0, 2000, 5000, 6000, 10000, 30000), 10_000),
+        "4.x": Pauses((50, 100, 550, 1000, 2000, 3000, 15000), (0, 0, 30000, 60000, 120000, 180000, 600000), 30_000),
+    }
+)
+"""Pauses of RocketMQ's clients, by their version."""
 
 
 def pause_ms(latency_ms: float) -> int:
-    """For how long a broker is avoided after a send that took `latency_ms`."""
-    index = bisect_right(LATENCY_STEPS_MS, latency_ms) - 1
-    return PAUSE_MS[index] if index >= 0 else 0
+    """Return for how many ms a client of 5.x avoids a broker after a send that took `latency_ms`."""
+    return PAUSES["5.x"].after(latency_ms)
 
 
 @dataclass(slots=True)
@@ -38,11 +59,13 @@ class LatencyFaults:
     Args:
         enabled: off, nothing is remembered and every broker is fit for use.
         detecting: a `Detector` probes brokers that did not answer.
+        pauses: how long slow and failed brokers are avoided.
     """
 
-    def __init__(self, *, enabled: bool = True, detecting: bool = False) -> None:
+    def __init__(self, *, enabled: bool = True, detecting: bool = False, pauses: Pauses = PAUSES["5.x"]) -> None:
         self.enabled = enabled
         self.detecting = detecting
+        self._pauses = pauses
         self._faults: dict[str, _Fault] = {}
 
     def record(
@@ -54,12 +77,13 @@ class LatencyFaults:
             broker_name: where it was sent.
             latency_ms: how long it took.
             now_ms: the present.
-            isolate: it failed; the broker is avoided for ten seconds whatever the latency.
+            isolate: it failed; the broker is avoided for ten seconds (ten minutes by the pauses of 4.x) whatever the
+                latency.
             reachable: whether the broker answered at all.
         """
         if not self.enabled:
             return
-        pause = pause_ms(ISOLATION_LATENCY_MS if isolate else latency_ms)
+        pause = self._pauses.after(self._pauses.isolation_ms if isolate else latency_ms)
         fault = self._faults.get(broker_name)
         if fault is None:
             self._faults[broker_name] = _Fault(latency_ms, now_ms + pause, reachable)

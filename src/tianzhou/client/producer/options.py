@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tianzhou.client.hooks import ForbiddenHook, SendHook, StampHook
+from tianzhou.client.producer.latency_faults import PAUSES
 from tianzhou.client.retry import RETRY_ON_OTHER_BROKER
 from tianzhou.client.tracing.options import TraceOptions
-from tianzhou.client.validation import MAX_MESSAGE_SIZE, check_compression, check_number, check_rate
+from tianzhou.client.validation import MAX_MESSAGE_SIZE, check_compression, check_number, check_rate, check_word
 from tianzhou.model import names
 
 MIB = 1024 * 1024
+IN_TURN, BY_LATENCY = "round-robin", "latency"
+"""Values of `queue_selector`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,14 +33,20 @@ class ProducerOptions(TraceOptions):
             docs/howto/zero-loss.md.
         durable_timeout_ms: with `durable`, limit of one send with all its attempts, in the place of
             `send_msg_timeout_ms`; longer than a group takes to elect.
-        retry_response_codes: the answers worth another attempt.
+        retry_response_codes: the answers worth another attempt; `tianzhou.client.RETRY_CODES_4X` are those of
+            RocketMQ's 4.x clients, which do not try again after SYSTEM_BUSY.
         compress_msg_body_over_howmuch: bodies of this many bytes or more are compressed.
         compress_level: 0 to 9.
         compress_type: `ZLIB`, `LZ4` or `ZSTD`; consumers before RocketMQ 5 know only ZLIB.
         max_message_size: longest body in bytes; brokers have a limit of their own.
         create_topic_key: the topic whose route and permission an unknown topic borrows.
         default_topic_queue_nums: queues requested when a topic is created by sending to it.
+        queue_selector: choice of the queue of a message that is sent without a queue, a selector and a sharding key:
+            `round-robin`, all queues in turn, or `latency`, the queues of the broker with the lowest mean time of
+            answers.
         send_latency_fault_enable: avoid brokers for a while that were slow or failed.
+        latency_pauses: with the above, how long slow brokers are avoided: `5.x`, 2 s after 550 ms, or `4.x`, 30 s after
+            550 ms, as RocketMQ's clients of these versions do.
         start_detector_enable: with the above, probe brokers that did not answer.
         detect_timeout_ms: limit of one probe.
         detect_interval_ms: pause between two probes of a broker.
@@ -80,7 +89,9 @@ class ProducerOptions(TraceOptions):
     max_message_size: int = MAX_MESSAGE_SIZE
     create_topic_key: str = names.AUTO_CREATE_TOPIC
     default_topic_queue_nums: int = 4
+    queue_selector: str = IN_TURN
     send_latency_fault_enable: bool = False
+    latency_pauses: str = "5.x"
     start_detector_enable: bool = False
     detect_timeout_ms: int = 200
     detect_interval_ms: int = 2_000
@@ -107,6 +118,8 @@ class ProducerOptions(TraceOptions):
         check_number("send_msg_timeout_ms", self.send_msg_timeout_ms, 1)
         check_number("durable_timeout_ms", self.durable_timeout_ms, 1)
         check_number("retry_times_when_send_failed", self.retry_times_when_send_failed, 0)
+        check_word("queue_selector", self.queue_selector, (IN_TURN, BY_LATENCY))
+        check_word("latency_pauses", self.latency_pauses, tuple(PAUSES))
         if self.auto_batch:
             check_number("batch_max_delay_ms", self.batch_max_delay_ms, 1, 30_000)
             check_number("batch_max_bytes", self.batch_max_bytes, 1, 2 * MIB)

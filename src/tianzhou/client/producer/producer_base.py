@@ -14,7 +14,7 @@ from tianzhou.client.instance import ClientInstance
 from tianzhou.client.namespaces.namespaces import wrap
 from tianzhou.client.option_keywords import ProducerKeywords
 from tianzhou.client.producer.detector import Detector
-from tianzhou.client.producer.latency_faults import LatencyFaults
+from tianzhou.client.producer.latency_faults import PAUSES, LatencyFaults
 from tianzhou.client.producer.message_builder import MessageBuilder
 from tianzhou.client.producer.message_properties import quick_properties
 from tianzhou.client.producer.options import ProducerOptions
@@ -62,7 +62,11 @@ class BaseProducer(GroupClient, Startable):
         if self._trace is not None:
             self._hooks.send.append(self._trace.on_send)
             self._hooks.end_transaction.append(self._trace.on_end_transaction)
-        self._faults = LatencyFaults(enabled=options.send_latency_fault_enable, detecting=options.start_detector_enable)
+        self._faults = LatencyFaults(
+            enabled=options.send_latency_fault_enable,
+            detecting=options.start_detector_enable,
+            pauses=PAUSES[options.latency_pauses],
+        )
         self._detector = Detector(self._instance, self._faults, options.detect_timeout_ms, options.detect_interval_ms)
         self._builder = MessageBuilder(self._instance, options)
         self._plans = PublishPlans(self._instance, self._wire_group, options, self._check_running)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from tianzhou.client.producer.answer_times import AnswerTimes
 from tianzhou.client.producer.latency_faults import LatencyFaults
 from tianzhou.errors import ClientError
 from tianzhou.model import Message, MessageQueue
@@ -49,6 +50,7 @@ class RoundRobin:
         avoid_broker: str | None = None,
         faults: LatencyFaults | None = None,
         now_ms: float = 0,
+        times: AnswerTimes | None = None,
     ) -> MessageQueue:
         """The next queue, preferably not on a broker that has just failed.
 
@@ -56,7 +58,9 @@ class RoundRobin:
             queues: the writable queues, at least one.
             avoid_broker: the broker the last attempt failed on; it is taken only when there is no other.
             faults: what is known about slow brokers, when fault avoidance is on.
-            now_ms: the present, for the faults.
+            now_ms: the present, for the faults and times.
+            times: with `queue_selector="latency"`, mean times of brokers' answers: of the queues above, those of the
+                fastest broker take turns.
 
         Raises:
             ClientError: there is no queue.
@@ -65,7 +69,7 @@ class RoundRobin:
         if not count:
             raise ClientError("the topic has no writable queue; check its permission and its brokers")
         start = self.next_index(count)
-        if avoid_broker is None and (faults is None or not faults.enabled):
+        if avoid_broker is None and times is None and (faults is None or not faults.enabled):
             return queues[start]
         ring = [queues[(start + step) % count] for step in range(count)]
         others = [q for q in ring if q.broker_name != avoid_broker]
@@ -73,7 +77,12 @@ class RoundRobin:
             fit = [q for q in others if faults.is_available(q.broker_name, now_ms)]
             fit = fit or [q for q in others if faults.is_reachable(q.broker_name)]
             others = fit or others
-        return (others or ring)[0]
+        others = others or ring
+        if times is None:
+            return others[0]
+        fastest = times.choose((q.broker_name for q in others), now_ms)
+        mine = [q for q in queues if q.broker_name == fastest]
+        return mine[self.index % len(mine)]
 
 
 def select_by_hash(queues: Sequence[MessageQueue], message: Message, key: Any) -> MessageQueue:

@@ -18,7 +18,7 @@ from tianzhou.client.producer.delivery import Delivery
 from tianzhou.client.producer.durable import ROUND_MS, refuse_oneway, until_durable
 from tianzhou.client.producer.latency_faults import LatencyFaults
 from tianzhou.client.producer.message_builder import MessageBuilder
-from tianzhou.client.producer.options import ProducerOptions
+from tianzhou.client.producer.options import IN_TURN, ProducerOptions
 from tianzhou.client.producer.outbox.outbox_entry import OutboxEntry
 from tianzhou.client.producer.outbox_fallback import with_outbox
 from tianzhou.client.producer.publish_plan import PublishPlans
@@ -109,6 +109,7 @@ class SendStack:
         self.batching = Accumulator(options, self._send_together) if options.auto_batch else None
         self.is_bare = not (
             options.send_latency_fault_enable
+            or options.queue_selector != IN_TURN
             or options.retry_another_broker_when_not_store_ok
             or options.durable
             or options.send_msg_max_timeout_per_request_ms

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tianzhou.client.producer.latency_faults import LatencyFaults, pause_ms
+from tianzhou.client.producer.latency_faults import PAUSES, LatencyFaults, pause_ms
 from tianzhou.client.producer.selector import RoundRobin, choose_queue, select_at_random, select_by_hash
 from tianzhou.errors import ClientError
 from tianzhou.model import Message, MessageQueue
@@ -37,6 +37,20 @@ def test_without_a_queue_nothing_can_be_sent():
 )
 def test_the_slower_the_longer_it_is_avoided(latency_ms, expected_ms):
     assert pause_ms(latency_ms) == expected_ms
+
+
+@pytest.mark.parametrize(
+    ("latency_ms", "expected_ms"),
+    [(549, 0), (550, 30_000), (1000, 60_000), (2000, 120_000), (3000, 180_000), (15_000, 600_000)],
+)
+def test_pauses_of_clients_of_4x_are_longer(latency_ms, expected_ms):
+    assert PAUSES["4.x"].after(latency_ms) == expected_ms
+    faults = LatencyFaults(pauses=PAUSES["4.x"])
+    faults.record("a", latency_ms, now_ms=0)
+    assert faults.is_available("a", expected_ms)
+    assert not expected_ms or not faults.is_available("a", expected_ms - 1)
+    faults.record("b", 1, now_ms=0, isolate=True)
+    assert not faults.is_available("b", 599_999)
 
 
 def test_a_slow_broker_is_avoided_until_its_pause_is_over():
