@@ -278,6 +278,12 @@ class OutboxFull(TianzhouError):
     retriable = True
 
 
+class OutboxUnavailable(TianzhouError):
+    """No broker accepts a message, and the producer's outbox does not answer. The outbox may have stored it."""
+
+    retriable = True
+
+
 class LimitExceeded(TianzhouError):
     """More was requested than a limit allows (docs/reference/limits.md); nothing of it was done.
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+from redis_server import RedisServer
 from scripted import ScriptedBroker, ScriptedCluster
 
 from open_fixtures import open_for_test
@@ -18,3 +21,16 @@ def cluster(request: pytest.FixtureRequest) -> ScriptedCluster:
 def broker(cluster: ScriptedCluster) -> ScriptedBroker:
     """The broker of `cluster`."""
     return cluster.brokers[0]
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """A redis-server that the tests of a worker share, when the machine has one."""
+    with RedisServer(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_url(redis_server: RedisServer) -> str:
+    """The URL of `redis_server`."""
+    return redis_server.url

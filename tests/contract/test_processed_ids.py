@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import socket
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,11 +18,9 @@ from tianzhou.errors import DuplicateInProgress
 from tianzhou.model import MessageExt
 from tianzhou.testing.clock import VirtualClock
 
-HOST = "127.0.0.1"
 SECOND_MS = 1_000
 MOMENT_MS = 300
 """The windows of tests that let one pass: Redis goes by its own clock, and that takes real time."""
-START_WITHIN_S = 20
 
 
 @dataclass
@@ -52,50 +47,6 @@ class RealClock:
 
     def monotonic(self) -> float:
         return time.monotonic()
-
-
-@pytest.fixture(scope="session")
-def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A redis-server on a free port, when the machine has one."""
-    redis = pytest.importorskip("redis")
-    binary = shutil.which("redis-server")
-    if binary is None:
-        pytest.skip("redis-server is not on the path (Debian: apt-get install redis-server)")
-    with socket.create_server((HOST, 0)) as probe:
-        port = probe.getsockname()[1]
-    folder = tmp_path_factory.mktemp("redis")
-    with (folder / "log").open("wb") as log:
-        command = [
-            binary,
-            "--bind",
-            HOST,
-            "--port",
-            str(port),
-            "--save",
-            "",
-            "--appendonly",
-            "no",
-            "--dir",
-            str(folder),
-        ]
-        server = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-    url = f"redis://{HOST}:{port}/0"
-    try:
-        client = redis.Redis.from_url(url)
-        deadline = time.monotonic() + START_WITHIN_S
-        while True:
-            try:
-                client.ping()
-                break
-            except redis.ConnectionError:
-                assert server.poll() is None, (folder / "log").read_text()
-                assert time.monotonic() < deadline, "redis-server does not answer"
-                time.sleep(0.02)
-        client.close()
-        yield url
-    finally:
-        server.terminate()
-        server.wait(10)
 
 
 @pytest.fixture(params=["memory", "sqlite", "redis"])

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from tianzhou.client.consumer.push.retry_policy import RetryPolicy
     from tianzhou.client.instance import ClientInstance
     from tianzhou.client.producer.batch_splitting import split_batches
+    from tianzhou.client.producer.outbox.outbox_store import OutboxStore
+    from tianzhou.client.producer.outbox.redis_store import RedisOutbox
+    from tianzhou.client.producer.outbox.sqlite_store import SqliteOutbox
     from tianzhou.client.producer.producer import Producer
     from tianzhou.client.producer.selector import select_at_random, select_by_hash
     from tianzhou.client.producer.transactions import TransactionProducer
@@ -55,6 +58,7 @@ __all__ = [
     "Handler",
     "MemoryIds",
     "NearbyRoom",
+    "OutboxStore",
     "Producer",
     "PullConsumer",
     "PullSchedule",
@@ -63,9 +67,11 @@ __all__ = [
     "QueueReader",
     "RawPull",
     "RedisIds",
+    "RedisOutbox",
     "RetryPolicy",
     "Spans",
     "SqliteIds",
+    "SqliteOutbox",
     "TransactionProducer",
     "create_reply_message",
     "decode_body",
@@ -98,6 +104,9 @@ __getattr__, __dir__ = lazy_exports(
         "consumer.push.retry_policy": "RetryPolicy",
         "instance": "ClientInstance",
         "producer.batch_splitting": "split_batches",
+        "producer.outbox.outbox_store": "OutboxStore",
+        "producer.outbox.redis_store": "RedisOutbox",
+        "producer.outbox.sqlite_store": "SqliteOutbox",
         "producer.producer": "Producer",
         "producer.selector": "select_at_random select_by_hash",
         "producer.transactions": "TransactionProducer",

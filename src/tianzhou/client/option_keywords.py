@@ -11,6 +11,7 @@ from typing import TypedDict
 from tianzhou.client.cluster.tls import Tls
 from tianzhou.client.consumer.allocation import AllocateStrategy
 from tianzhou.client.hooks import ConsumeHook, FilterHook, ForbiddenHook, SendHook, SharesChanged, StampHook
+from tianzhou.client.producer.outbox.outbox_store import OutboxStore
 from tianzhou.client.validation import CommitMode
 from tianzhou.clock import Clock
 from tianzhou.model import ConsumeFromWhere, MessageModel
@@ -84,7 +85,7 @@ class ProducerKeywords(ClientKeywords, total=False):
     send_burst: float | None
     send_rate_bytes: float | None
     send_burst_bytes: float | None
-    outbox: Path | str | None
+    outbox: Path | str | OutboxStore | None
     outbox_max_bytes: int
 
 

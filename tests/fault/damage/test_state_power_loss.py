@@ -135,13 +135,13 @@ def write_users(root: Path, number: int) -> None:
 
 
 def write_outbox(root: Path, number: int) -> None:
-    file = OutboxFile(root, 1 << 20)
-    file.append([b"m%d" % number])
+    file = OutboxFile(root)
+    file.write([b"m%d" % number])
     file.close()
 
 
 def read_outbox(root: Path) -> list[int]:
-    file = OutboxFile(root, 1 << 20)
+    file = OutboxFile(root)
     try:
         return [len(file.peek(1 << 20))]
     finally:

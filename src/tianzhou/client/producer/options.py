@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tianzhou.client.hooks import ForbiddenHook, SendHook, StampHook
 from tianzhou.client.producer.latency_faults import PAUSES
+from tianzhou.client.producer.outbox.outbox_store import OutboxStore
 from tianzhou.client.retry import RETRY_ON_OTHER_BROKER
 from tianzhou.client.tracing.options import TraceOptions
 from tianzhou.client.validation import MAX_MESSAGE_SIZE, check_compression, check_number, check_rate, check_word
@@ -67,10 +68,11 @@ class ProducerOptions(TraceOptions):
         send_burst: maximum number of messages at once, after a time without sends; by default `send_rate`, at least 1.
         send_rate_bytes: maximum number of bytes of bodies a second, as they are sent; None for any number.
         send_burst_bytes: maximum number of bytes at once; by default `send_rate_bytes`.
-        outbox: a folder; messages that no broker takes are stored there, and sent in order once one does, see
-            `tianzhou.client.producer.outbox`. `send` then returns the status KEPT_IN_OUTBOX. Not for requests, replies
-            and transactions. Off by default.
-        outbox_max_bytes: most bytes that may wait there; above it `send` raises OutboxFull.
+        outbox: a folder, the URL of a Redis (`redis://host:6379/0`) or an `OutboxStore`; messages that no broker
+            accepts now are stored there, and sent in order once one does, see `tianzhou.client.producer.outbox`. `send`
+            then returns the status KEPT_IN_OUTBOX. Sends of one queue or one sharding key wait for each other. Not for
+            requests, replies and transactions. Off by default.
+        outbox_max_bytes: maximum number of bytes that may wait there; above it `send` raises OutboxFull.
 
     Raises:
         ConfigError: a value is out of its range.
@@ -109,7 +111,7 @@ class ProducerOptions(TraceOptions):
     send_burst: float | None = None
     send_rate_bytes: float | None = None
     send_burst_bytes: float | None = None
-    outbox: Path | str | None = None
+    outbox: Path | str | OutboxStore | None = None
     outbox_max_bytes: int = 256 * MIB
 
     def __post_init__(self) -> None:

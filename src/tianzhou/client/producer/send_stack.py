@@ -99,13 +99,14 @@ class SendStack:
         self.send: Layer = self.send_without_outbox
         self.outbox: Outbox | None = None
         if options.outbox is not None:
-            # Imported here because it needs locks that not every system has.
-            from tianzhou.client.producer.outbox.outbox import Outbox
+            from tianzhou.client.producer.outbox.outbox import Outbox, store_of
 
-            self.outbox = Outbox(instance, options.outbox, options.outbox_max_bytes, self._send_entries)
-            self.send = with_outbox(self.send_without_outbox, self.outbox, builder, plans)
+            store = store_of(options.outbox)
+            self.outbox = Outbox(instance, store, group, options.outbox_max_bytes, self._send_entries)
+            beside = self.outbox, builder, plans
+            self.send = with_outbox(self.send_without_outbox, *beside)
             if not options.durable:
-                self.send_oneway = with_outbox(self.send_oneway, self.outbox, builder, plans)
+                self.send_oneway = with_outbox(self.send_oneway, *beside)
         self.batching = Accumulator(options, self._send_together) if options.auto_batch else None
         self.is_bare = not (
             options.send_latency_fault_enable

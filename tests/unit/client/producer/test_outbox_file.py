@@ -21,7 +21,6 @@ def payloads(first: int, count: int, size: int = 20) -> list[bytes]:
 
 def drain(file: OutboxFile, most: int = 1_000_000) -> list[int]:
     seen: list[int] = []
-    file.sync()
     while file.count:
         frames = file.peek(len(seen) % 100)[: max(1, most - len(seen))]
         if not frames:
@@ -41,9 +40,8 @@ def flip(path, before: bytes, offset: int = 0) -> None:
 
 
 def test_nobody_else_may_read_it(tmp_path) -> None:
-    file = OutboxFile(tmp_path / "outbox", 10_000_000)
-    file.append(payloads(0, 3))
-    file.sync()
+    file = OutboxFile(tmp_path / "outbox")
+    file.write(payloads(0, 3))
     found = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "outbox").iterdir()}
     assert found == dict.fromkeys(("lock", "outbox.db", "outbox.db-shm", "outbox.db-wal"), 0o600)
     assert stat.S_IMODE((tmp_path / "outbox").stat().st_mode) == 0o700
@@ -51,19 +49,16 @@ def test_nobody_else_may_read_it(tmp_path) -> None:
 
 
 def test_what_goes_in_comes_out_in_order_and_its_space_is_given_back(tmp_path) -> None:
-    file = OutboxFile(tmp_path, 10_000_000)
+    file = OutboxFile(tmp_path)
     for i in range(50):
-        file.append(payloads(i * 3, 3))
-        if i % 7 == 0:
-            file.sync()
+        file.write(payloads(i * 3, 3))
     assert file.count == 150
     assert file.bytes == 150 * (8 + 28)
     assert drain(file) == list(range(150))
     assert (file.count, file.bytes) == (0, 0)
-    file.append(payloads(7, 1))
+    file.write(payloads(7, 1))
     assert drain(file) == [7]
-    file.append(payloads(0, 50, 100_000))
-    file.sync()
+    file.write(payloads(0, 50, 100_000))
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) > 5_000_000
     assert drain(file) == list(range(50))
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 100_000
@@ -72,12 +67,12 @@ def test_what_goes_in_comes_out_in_order_and_its_space_is_given_back(tmp_path) -
 
 def test_it_goes_on_where_it_was_after_a_start(tmp_path) -> None:
     for start in range(0, 100, 10):
-        file = OutboxFile(tmp_path, 1_000_000)
-        file.append(payloads(start, 10))
+        file = OutboxFile(tmp_path)
+        file.write(payloads(start, 10))
         assert drain(file, 5)[0] == start // 2
         assert file.count == 5 + start // 2
         file.close()
-    file = OutboxFile(tmp_path, 1_000_000)
+    file = OutboxFile(tmp_path)
     assert drain(file) == list(range(50, 100))
     file.close()
 
@@ -87,19 +82,17 @@ def test_dying_at_any_byte_loses_nothing_that_was_synced(tmp_path) -> None:
     rng = random.Random(5)
     for trial in range(60):
         folder = tmp_path / str(trial)
-        file = OutboxFile(folder, 1_000_000)
+        file = OutboxFile(folder)
         log = folder / "outbox.db-wal"
         total, handed_out = 0, 0
         for _ in range(rng.randint(1, 6)):
             count = rng.randint(1, 8)
-            file.append(payloads(total, count, rng.randint(0, 60)))
-            file.sync()
+            file.write(payloads(total, count, rng.randint(0, 60)))
             total += count
             handed_out += len(drain(file, rng.randint(1, 6)))
         safe, synced = log.stat().st_size, total
         if rng.random() < 0.5:  # more that was being written, of which some bytes are there
-            file.append(payloads(total, 3, rng.randint(0, 6_000)))
-            file.sync()
+            file.write(payloads(total, 3, rng.randint(0, 6_000)))
             total += 3
         copy = tmp_path / f"{trial}-after"
         shutil.copytree(folder, copy)
@@ -112,23 +105,24 @@ def test_dying_at_any_byte_loses_nothing_that_was_synced(tmp_path) -> None:
                 torn.write(rng.randbytes(rng.randint(1, 40)))
         if rng.random() < 0.5:
             (copy / "outbox.db-shm").unlink()
-        again = OutboxFile(copy, 1_000_000)
+        again = OutboxFile(copy)
         left = drain(again)
         whole = total if left and left[-1] >= synced else synced
         assert left == list(range(whole))[whole - len(left) :]
         assert len(left) >= synced - handed_out
-        again.append(payloads(total, 1))
+        assert again.lost == total - whole
+        again.write(payloads(total, 1))
         assert drain(again) == [total]
         again.close()
 
 
 def test_damage_costs_its_message_and_no_more(tmp_path, caplog) -> None:
-    file = OutboxFile(tmp_path, 1_000_000)
+    file = OutboxFile(tmp_path)
     for i in range(20):
-        file.append(payloads(i, 1))
+        file.write(payloads(i, 1))
     file.close()
     flip(tmp_path / "outbox.db", b"00000001", 10)
-    file = OutboxFile(tmp_path, 1_000_000)
+    file = OutboxFile(tmp_path)
     left = drain(file)
     assert "outbox.db is damaged: messages 2 are lost" in caplog.text
     assert left == [0, *range(2, 20)]
@@ -137,32 +131,30 @@ def test_damage_costs_its_message_and_no_more(tmp_path, caplog) -> None:
 
 
 def test_damage_while_it_is_open(tmp_path, caplog) -> None:
-    file = OutboxFile(tmp_path, 1_000_000)
-    file.append(payloads(0, 3))
-    file.sync()
+    file = OutboxFile(tmp_path)
+    file.write(payloads(0, 3))
     with sqlite3.connect(tmp_path / "outbox.db") as other:
         other.execute("UPDATE waiting SET payload = ?", (b"something else" + b"x" * 14,))
     other.close()
     assert file.peek(1_000) == []
     assert "is damaged" in caplog.text
     assert file.count == 0
-    file.append(payloads(9, 1))
+    file.write(payloads(9, 1))
     assert drain(file) == [9]
     with sqlite3.connect(tmp_path / "outbox.db") as other:
         other.execute("DROP TABLE waiting")
     other.close()
     with pytest.raises(ClientError, match=r"outbox\.db cannot be used now \(no such table"):
         file.peek(1)
-    file.append(payloads(10, 1))
     with pytest.raises(OutboxFull, match="cannot take 36 bytes"):
-        file.sync()
+        file.write(payloads(10, 1))
     assert (file.count, file.bytes) == (0, 0)
     file.close()
 
 
 def test_a_file_that_is_no_outbox_any_more_is_named_with_what_to_do(tmp_path) -> None:
-    file = OutboxFile(tmp_path, 1_000_000)
-    file.append(payloads(0, 1_000))
+    file = OutboxFile(tmp_path)
+    file.write(payloads(0, 1_000))
     file.close()
     path = tmp_path / "outbox.db"
     whole = path.read_bytes()
@@ -171,17 +163,17 @@ def test_a_file_that_is_no_outbox_any_more_is_named_with_what_to_do(tmp_path) ->
         with pytest.raises(
             ConfigError, match=r"outbox\.db is damaged .*move all files out of the folder and start again"
         ):
-            OutboxFile(tmp_path, 1_000_000)
+            OutboxFile(tmp_path)
     for file in tmp_path.iterdir():
         file.unlink()
-    OutboxFile(tmp_path, 1_000_000).close()
+    OutboxFile(tmp_path).close()
 
 
 @pytest.mark.parametrize("harm", ["empty", "NUL bytes", "cut", "gone"])
 def test_a_file_that_has_lost_its_messages_is_no_new_outbox(tmp_path, harm: str) -> None:
-    OutboxFile(tmp_path, 1_000_000).close()
-    file = OutboxFile(tmp_path, 1_000_000)
-    file.append(payloads(0, 1_000))
+    OutboxFile(tmp_path).close()
+    file = OutboxFile(tmp_path)
+    file.write(payloads(0, 1_000))
     file.close()
     path = tmp_path / "outbox.db"
     match harm:
@@ -194,7 +186,7 @@ def test_a_file_that_has_lost_its_messages_is_no_new_outbox(tmp_path, harm: str)
         case _:
             path.unlink()
     with pytest.raises(ConfigError, match=r"outbox\.db is damaged.*move all files out of the folder"):
-        OutboxFile(tmp_path, 1_000_000)
+        OutboxFile(tmp_path)
 
 
 def frame(payload: bytes) -> bytes:
@@ -209,41 +201,30 @@ def test_segments_of_frames_are_taken_over_once(tmp_path, caplog, position: str 
     if position is not None:
         (tmp_path / "position").write_text(position + "\n", encoding="ascii")
     for _ in range(2):
-        file = OutboxFile(tmp_path, 100)  # they were promised, whatever the limit is now
+        file = OutboxFile(tmp_path)
         assert (file.count, file.bytes) == (10 - first, (10 - first) * 36)
         assert list(tmp_path.glob("*.log")) == []
         file.close()
     assert caplog.text.count("damaged at byte 180: the 19 bytes from there are lost") == (first < 10)
-    file = OutboxFile(tmp_path, 1_000)
-    file.append(payloads(10, 1))
+    file = OutboxFile(tmp_path)
+    file.write(payloads(10, 1))
     assert drain(file) == list(range(first, 11))
     file.close()
 
 
-def test_it_is_bounded_and_says_what_holds_it(tmp_path) -> None:
-    file = OutboxFile(tmp_path, 100)
-    file.append(payloads(0, 2))
-    with pytest.raises(OutboxFull, match=r"holds 2 messages of 72 bytes, the limit is 100 \(outbox_max_bytes\)"):
-        file.append(payloads(2, 1))
-    assert drain(file, 1) == [0]
-    file.append(payloads(2, 1))
-    assert drain(file) == [1, 2]
-    file.close()
-
-
 def test_two_producers_cannot_share_a_folder(tmp_path) -> None:
-    file = OutboxFile(tmp_path, 100)
+    file = OutboxFile(tmp_path)
     with pytest.raises(ConfigError, match="in use by another producer"):
-        OutboxFile(tmp_path, 100)
+        OutboxFile(tmp_path)
     file.close()
-    OutboxFile(tmp_path, 100).close()
+    OutboxFile(tmp_path).close()
     (tmp_path / "a-file").touch()
     with pytest.raises(ConfigError, match="cannot be used"):
-        OutboxFile(tmp_path / "a-file", 100)
+        OutboxFile(tmp_path / "a-file")
 
 
 def test_a_writer_and_a_reader_in_two_threads_count_right(tmp_path) -> None:
-    file = OutboxFile(tmp_path, 10_000_000)
+    file = OutboxFile(tmp_path)
     seen: list[int] = []
 
     def read() -> None:
@@ -255,8 +236,7 @@ def test_a_writer_and_a_reader_in_two_threads_count_right(tmp_path) -> None:
     reader = threading.Thread(target=read)
     reader.start()
     for i in range(200):
-        file.append(payloads(i * 10, 10))
-        file.sync()
+        file.write(payloads(i * 10, 10))
     reader.join()
     assert seen == list(range(2_000))
     assert (file.count, file.bytes) == (0, 0)

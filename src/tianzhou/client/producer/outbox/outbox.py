@@ -1,15 +1,15 @@
-"""Messages that no broker accepts now, stored on disk and sent when a broker accepts them again.
+"""Messages that no broker accepts now, stored in an `OutboxStore` and sent when a broker accepts them again.
 
-What a producer with an outbox promises: a message whose `send` returned is at a broker, or in a local file from which
-it is sent later, in the order of the sends, at least once and always with the same unique key; even when the process
-is killed in between. While anything is in the outbox, all further messages go through it, so that none overtakes.
+When `send` returns, a broker or the store has the message. The outbox sends stored messages in the order of the sends,
+at least once and always with the same unique key. That holds when the process is killed in between. While anything is
+in the outbox, all further messages go through it. Sends of one queue or one sharding key wait for each other
+(`ordered_sends`), so that none overtakes another.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
@@ -17,14 +17,9 @@ import msgspec
 
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.producer.outbox.outbox_entry import OutboxEntry, OutboxStatus, together
-from tianzhou.client.producer.outbox.outbox_file import Frame, OutboxFile
+from tianzhou.client.producer.outbox.outbox_store import Frame, OutboxStore, bytes_of
 from tianzhou.client.producer.send_failures import FailureKind, failure_kind, is_missing_topic
-from tianzhou.errors import (
-    BrokerError,
-    ClientError,
-    TianzhouError,
-)
-from tianzhou.file_modes import MODES
+from tianzhou.errors import BrokerError, ClientError, ConfigError, OutboxFull, TianzhouError
 from tianzhou.model import SendResult, names
 from tianzhou.wire.bodies.route import CLUSTER_INFO
 from tianzhou.wire.codes import RequestCode, ResponseCode
@@ -35,88 +30,103 @@ PEEK_BYTES = 512 * 1024
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
 MOST_REFUSALS = 16
 """Refusals after which a message is set aside, so that those behind it get their turn."""
-REFUSED_FILE = "refused.jsonl"
 LAST_SEND_S = 3.0
 _HOPELESS = frozenset({ResponseCode.MESSAGE_ILLEGAL})
 """Codes after which the first message is set aside at once."""
 
 
 class Outbox:
-    """Keeps messages and sends them later.
+    """Stores messages and sends them later.
 
     Args:
-        instance: of the producer.
-        folder: of the file with the messages; each producer needs its own.
-        max_bytes: most bytes that may wait.
+        instance: client instance of the producer.
+        store: store of the messages; each producer needs its own.
+        producer: the producer group.
+        max_bytes: maximum number of bytes in the store.
         send: sends entries of one topic and queue together.
     """
 
     def __init__(
         self,
         instance: ClientInstance,
-        folder: Path | str,
+        store: OutboxStore,
+        producer: str,
         max_bytes: int,
         send: Callable[[Sequence[OutboxEntry]], Awaitable[SendResult]],
     ) -> None:
         self._instance = instance
-        self._folder = Path(folder)
+        self._store = store
+        self._producer = producer
         self._max_bytes = max_bytes
         self._send = send
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(OutboxEntry).decode
-        self._file: OutboxFile | None = None
-        self._disk = asyncio.Lock()
+        self._using = asyncio.Lock()
+        """Held during each call of the store."""
+        self._unwritten: list[bytes] = []
+        self._unwritten_count = self._unwritten_bytes = 0
+        """Payloads that the store does not have yet, with those of the call that runs."""
         self._next_write: asyncio.Task[None] | None = None
         self._filled = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
+        self._is_open = False
         self._sent = self._refused = self._refusals = 0
         self._last_error: str | None = None
         self._oldest_ms: int | None = None
 
     @property
     def pending(self) -> int:
-        """Messages that wait."""
-        return self._file.count if self._file is not None else 0
+        """Number of messages that wait."""
+        return self._store.count + self._unwritten_count
 
     def status(self) -> OutboxStatus:
-        """Its status now."""
-        file = self._file
+        """Return its status now."""
         return OutboxStatus(
-            self._folder,
+            self._store.place,
             self.pending,
-            file.bytes if file is not None else 0,
+            self._store.bytes + self._unwritten_bytes,
             self._max_bytes,
             self._oldest_ms if self.pending else None,
             self._sent,
             self._refused,
             self._last_error,
+            self._store.lost,
         )
+
+    def check_open(self) -> None:
+        """Check that messages can be stored: a send before the start might overtake messages of the process before.
+
+        Raises:
+            ClientError: the outbox is not open.
+        """
+        if not self._is_open:
+            raise ClientError(f"outbox {self._store.place} is not open; start the producer first")
 
     # --- life ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open the file, and begin to send what is in it from before.
+        """Open the store, and begin to send the messages that a process before has left in it.
 
         Raises:
-            ConfigError: the folder cannot be used.
+            ConfigError: the store cannot be used.
         """
-        if self._file is not None:
+        if self._is_open:
             return
         self._closing.clear()
-        self._file = await asyncio.to_thread(OutboxFile, self._folder, self._max_bytes)
-        if self._file.count:
-            _log.info("outbox %s: %d messages wait from before", self._folder, self._file.count)
-            if first := await asyncio.to_thread(self._file.peek, 1):
+        await self._store.open(self._producer)
+        self._is_open = True
+        if self._store.count:
+            _log.info("outbox %s: %d messages wait from before", self._store.place, self._store.count)
+            if first := await self._store.peek(1):
                 self._oldest_ms = self._entry(first[0]).born_ms
             self._filled.set()
-        self._task = self._instance.keep(f"outbox {self._folder}", self._run)
+        self._task = self._instance.keep(f"outbox {self._store.place}", self._run)
 
     async def stop(self) -> None:
-        """End; what has not been sent stays in the file for the next start."""
-        file = self._file
+        """End; messages that are not sent remain in the store for the next start."""
         self._closing.set()
-        if file is None:
+        if not self._is_open:
             return
         if self._task is not None:
             self._filled.set()
@@ -124,46 +134,65 @@ class Outbox:
             self._task.cancel()
             await asyncio.wait([self._task])
             self._task = None
-        self._file = None
+        self._is_open = False
         if self._next_write is not None:
             await asyncio.wait([self._next_write])
-        async with self._disk:
-            await asyncio.to_thread(file.close)
-        if file.count:
-            _log.warning("outbox %s: %d messages wait for the next start", self._folder, file.count)
+        async with self._using:
+            left = self._store.count
+            await self._store.close()
+        if left:
+            _log.warning("outbox %s: %d messages wait for the next start", self._store.place, left)
 
-    # --- keeping ---------------------------------------------------------------------------------------------
+    # --- storing ---------------------------------------------------------------------------------------------
 
-    async def keep(self, messages: Sequence[OutboxEntry], failure: TianzhouError | None = None) -> None:
-        """Store messages. They are on the disk when this returns.
+    def keep(self, messages: Sequence[OutboxEntry], failure: TianzhouError | None = None) -> Awaitable[None]:
+        """Place messages behind all others of the outbox and store them. The store has them once the result is awaited.
+
+        Sends that come later are placed behind these messages, and need not wait for the store.
 
         Args:
             messages: the messages, in the order of their sends.
             failure: the error of their send; None for messages that follow others into the outbox.
 
         Raises:
-            OutboxFull: there is no room.
+            OutboxFull: there is no room, also when the result is awaited.
+            OutboxUnavailable: when the result is awaited, the store does not answer.
         """
-        file = self._file
-        if file is None:
-            raise ClientError(f"outbox {self._folder} is not open; start the producer first")
-        was_empty = not file.count
-        file.append([self._encode(message) for message in messages])
+        self.check_open()
+        was_empty = not self.pending
+        self._add([self._encode(message) for message in messages])
         if was_empty:
             self._oldest_ms = messages[0].born_ms
             _log.warning(
                 "messages are stored in outbox %s until a broker accepts them; the first send failed: %s",
-                self._folder, failure or "others waited before it",
+                self._store.place, failure or "others waited before it",
             )  # fmt: skip
         self._filled.set()
         if self._next_write is None:
-            self._next_write = asyncio.get_running_loop().create_task(self._write(file))
-        await asyncio.shield(self._next_write)
+            self._next_write = asyncio.get_running_loop().create_task(self._write())
+        return asyncio.shield(self._next_write)
 
-    async def _write(self, file: OutboxFile) -> None:
-        async with self._disk:
-            self._next_write = None  # who comes from now on needs the next one
-            await asyncio.to_thread(file.write, file.take())
+    def _add(self, payloads: list[bytes]) -> None:
+        size, used = bytes_of(payloads), self._store.bytes + self._unwritten_bytes
+        if used + size > self._max_bytes:
+            raise OutboxFull(
+                f"outbox {self._store.place} holds {self.pending} messages of {used} bytes, the limit is "
+                f"{self._max_bytes} (outbox_max_bytes), and no broker answers; raise the limit or send later"
+            )
+        self._unwritten += payloads
+        self._unwritten_count += len(payloads)
+        self._unwritten_bytes += size
+
+    async def _write(self) -> None:
+        """Store all payloads that have come during the call before, in one call."""
+        async with self._using:
+            self._next_write = None  # payloads that come from now on need the next call
+            payloads, self._unwritten = self._unwritten, []
+            try:
+                await self._store.append(payloads)
+            finally:
+                self._unwritten_count -= len(payloads)
+                self._unwritten_bytes -= bytes_of(payloads)
 
     async def accepts(self, error: TianzhouError) -> bool:
         """Whether the outbox stores messages whose send failed with this error, because a later send may succeed.
@@ -215,13 +244,14 @@ class Outbox:
             pass
 
     async def _send_first(self) -> bool:
-        """Send what is first in line; whether the line has moved."""
-        file = self._file
-        assert file is not None
-        async with self._disk:
-            frames = await asyncio.to_thread(file.peek, PEEK_BYTES)
+        """Send the first messages in line. Return whether the line has moved."""
+        if not self._store.count and self._next_write is not None:
+            # A store in memory never suspends this task, so the task that writes would not run.
+            await asyncio.wait([self._next_write])
+        async with self._using:
+            frames = await self._store.peek(PEEK_BYTES)
         if not frames:
-            return True
+            return not self._store.count
         entries = [self._entry(frame) for frame in frames]
         self._oldest_ms = entries[0].born_ms
         count = 1 if self._refusals else together(entries)
@@ -230,43 +260,67 @@ class Outbox:
         except TianzhouError as error:
             if failure_kind(error) is FailureKind.TEMPORARY or await self._no_broker_runs(error):
                 raise
-            return await self._refuse(file, frames, entries, count, error)
+            return await self._refuse(frames, entries, count, error)
         self._sent += count
-        await self._advance(file, frames[:count], entries)
+        await self._advance(frames[:count], entries)
         return True
 
-    async def _refuse(
-        self, file: OutboxFile, frames: list[Frame], entries: list[OutboxEntry], count: int, error: TianzhouError
-    ) -> bool:
-        """A broker, or this client, refuses what is first: try it alone, later again, and at last set it aside."""
+    async def _refuse(self, frames: list[Frame], entries: list[OutboxEntry], count: int, error: TianzhouError) -> bool:
+        """Handle a refusal: try the first message alone, then again later, and at last set it aside."""
         self._last_error = str(error)
         self._refusals += 1
         if count > 1:
-            return True  # which of them it is will be seen when each goes alone
-        code = error.code if isinstance(error, BrokerError) else None
+            return True  # the next attempt sends the first alone and so finds the refused one
+        code, place = error.code if isinstance(error, BrokerError) else None, self._store.place
         if code not in _HOPELESS and self._refusals < MOST_REFUSALS:
-            _log.info("outbox %s: the first message was refused and is tried again: %s", self._folder, error)
+            _log.info("outbox %s: the first message was refused and is tried again: %s", place, error)
             return False
-        _log.error("outbox %s: message %s is set aside: %s", self._folder, entries[0].properties[names.UNIQ_KEY], error)
-        self._refused += 1
+        _log.error("outbox %s: message %s is set aside: %s", place, entries[0].properties[names.UNIQ_KEY], error)
         line = msgspec.json.encode({"error": str(error), "message": msgspec.structs.asdict(entries[0])})
-        await asyncio.to_thread(self._set_aside, line)
-        await self._advance(file, frames[:1], entries)
+        async with self._using:
+            await self._store.set_aside(line)
+        self._refused += 1
+        await self._advance(frames[:1], entries)
         return True
 
-    def _set_aside(self, line: bytes) -> None:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        with os.fdopen(os.open(self._folder / REFUSED_FILE, flags, MODES.files), "ab") as aside:
-            aside.write(line + b"\n")
-
-    async def _advance(self, file: OutboxFile, frames: list[Frame], entries: list[OutboxEntry]) -> None:
+    async def _advance(self, frames: list[Frame], entries: list[OutboxEntry]) -> None:
         self._refusals = 0
-        async with self._disk:
-            await asyncio.to_thread(file.advance, frames)
+        async with self._using:
+            await self._store.remove(frames)
         if len(entries) > len(frames):
             self._oldest_ms = entries[len(frames)].born_ms
-        if not file.count:
-            _log.warning("outbox %s is empty again: all its messages are at brokers", self._folder)
+        if not self.pending:
+            _log.warning("outbox %s is empty again: all its messages are at brokers", self._store.place)
 
     def _entry(self, frame: Frame) -> OutboxEntry:
         return self._decode(frame.payload)
+
+
+def store_of(outbox: Path | str | OutboxStore) -> OutboxStore:
+    """Return the store that the option `outbox` of a producer asks for.
+
+    Args:
+        outbox: a folder, the URL of a Redis, or a store.
+
+    Raises:
+        ConfigError: there is no such store.
+    """
+    if isinstance(outbox, str) and "://" in outbox:
+        from tianzhou.client.producer.outbox.redis_store import SCHEMES, RedisOutbox
+
+        if not outbox.startswith(SCHEMES):
+            raise ConfigError(
+                f"outbox={outbox.partition('://')[0]}://…: an outbox is a folder, a URL that begins with "
+                f"{', '.join(SCHEMES)}, or an object with the methods of OutboxStore"
+            )
+        return RedisOutbox(outbox)
+    if isinstance(outbox, (str, Path)):
+        # Imported here because it needs locks that not every system has.
+        from tianzhou.client.producer.outbox.sqlite_store import SqliteOutbox
+
+        return SqliteOutbox(outbox)
+    if isinstance(outbox, OutboxStore):
+        return outbox
+    raise ConfigError(
+        f"outbox={outbox!r}: an outbox is a folder, the URL of a Redis, or an object with the methods of OutboxStore"
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -61,17 +60,20 @@ class OutboxStatus(NamedTuple):
     """Status of an outbox.
 
     Attributes:
-        path: its folder.
-        pending: messages that wait.
-        bytes: their bytes on disk.
-        max_bytes: most bytes it may hold.
-        oldest_ms: when the first of them was sent, milliseconds since the epoch; None when it is empty.
-        sent: messages it has sent since the producer started.
-        refused: messages that brokers would not take, set aside in `refused.jsonl` of the folder since then.
-        last_error: why the latest attempt failed; None when it did not.
+        place: its folder, or its address and stream in Redis, without the password.
+        pending: number of messages that wait.
+        bytes: their bytes.
+        max_bytes: maximum number of bytes.
+        oldest_ms: time of the first message's send, milliseconds since the epoch; None when the outbox is empty.
+        sent: number of messages it has sent since the producer started.
+        refused: number of messages that brokers refused since then. They are set aside: in `refused.jsonl` of the
+            folder, or in the stream with the suffix `:refused`.
+        last_error: error of the latest attempt; None when it succeeded.
+        lost: number of messages that were stored and that the store no longer has, as noticed since the start. The log
+            has an error with the cause.
     """
 
-    path: Path
+    place: str
     pending: int
     bytes: int
     max_bytes: int
@@ -79,6 +81,7 @@ class OutboxStatus(NamedTuple):
     sent: int
     refused: int
     last_error: str | None
+    lost: int = 0
 
 
 def together(entries: Sequence[OutboxEntry]) -> int:

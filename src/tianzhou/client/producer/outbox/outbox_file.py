@@ -1,8 +1,9 @@
 """A queue of byte strings in an SQLite file, which survives the end of its process, or of the power, at any moment.
 
-The folder holds `outbox.db` (with SQLite's `-wal` and `-shm` beside it) and `lock`, which one process holds at a time.
-Rows are written with `synchronous=FULL`, so that what `write` returned for is on the disk. They are deleted with
-`synchronous=NORMAL`: after a power failure they may be handed out twice, but none is passed over.
+The folder holds `outbox.db` (with SQLite's `-wal` and `-shm` beside it) and `lock`, which one process locks at a time
+and which has the note of written messages (`written_note`). Rows are written with `synchronous=FULL`, so that the disk
+has them when `write` returns. They are deleted with `synchronous=NORMAL`: after a power failure they may be returned
+twice, but none is skipped.
 """
 
 from __future__ import annotations
@@ -16,52 +17,45 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
+from tianzhou.client.producer.outbox.outbox_store import MAX_FRAMES, OVERHEAD_BYTES, Frame, bytes_of
 from tianzhou.client.producer.outbox.segment_files import read_segments
+from tianzhou.client.producer.outbox.written_note import WrittenNote, missing_count, read_note
 from tianzhou.errors import ClientError, ConfigError, OutboxFull
 from tianzhou.file_modes import MODES, make_folders, sync_folder
 
 _log = logging.getLogger(__name__)
 
-DATABASE, LOCK = "outbox.db", "lock"
-OVERHEAD_BYTES = 8
-"""Bytes that a message counts beside its payload."""
-MOST_FRAMES = 256
+DATABASE, LOCK, REFUSED_FILE = "outbox.db", "lock", "refused.jsonl"
 SPACE_WORTH_FREEING_BYTES = 1024 * 1024
 _MADE = b"made\n"
 """Content of the lock file once the disk has the database."""
 _REMEDY = "move all files out of the folder and start again with an empty outbox"
 _TABLE = "CREATE TABLE IF NOT EXISTS waiting(id INTEGER PRIMARY KEY, crc INTEGER NOT NULL, payload BLOB NOT NULL)"
-
-
-class Frame(NamedTuple):
-    """A payload and its number; later ones have higher numbers."""
-
-    payload: bytes
-    number: int
+_REMOVED_TABLE = "CREATE TABLE IF NOT EXISTS removed(up_to INTEGER NOT NULL)"
+"""One row: the number up to which all messages were removed, which an empty table of messages does not show."""
+_NOTE_REMOVED = "UPDATE removed SET up_to = MAX(up_to, COALESCE((SELECT MIN(id) - 1 FROM waiting), ?))"
 
 
 class OutboxFile:
-    """The queue. `append` and `take` touch memory only and belong to one thread; the others may run in any.
+    """The queue. Its methods block, and may run in any thread.
 
     Args:
         folder: made when it is missing.
-        max_bytes: most bytes that may wait: payloads, and OVERHEAD_BYTES for each.
+
+    Attributes:
+        count: number of payloads in the file.
+        bytes: their bytes, with `OVERHEAD_BYTES` for each.
+        lost: number of payloads that were written and are damaged or missing, as noticed since the start.
 
     Raises:
         ConfigError: the folder cannot be used, another process uses it, or the file is damaged.
     """
 
-    def __init__(self, folder: Path | str, max_bytes: int) -> None:
+    def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
-        self.max_bytes = max_bytes
-        self.count = 0
-        """Payloads that wait, those that are not written yet included."""
-        self.bytes = 0
-        """Their bytes."""
+        self.count = self.bytes = self.lost = 0
         self._path = self.folder / DATABASE
-        self._unwritten: list[bytes] = []
         self._counting = threading.Lock()
         self._using = threading.Lock()
         with ExitStack() as held:
@@ -81,9 +75,11 @@ class OutboxFile:
                 os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODES.files))
                 self._database = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
                 held.callback(self._database.close)
+                self._guard = guard
                 self._prepare(made=made)
                 if not made:
                     self._mark_made(guard)
+                self._note()
             except BlockingIOError as error:
                 raise ConfigError(f"outbox {folder} is in use by another producer; give each its own folder") from error
             except (OSError, sqlite3.OperationalError) as error:
@@ -104,8 +100,43 @@ class OutboxFile:
         if made and not list(self._database.execute("SELECT 1 FROM sqlite_master WHERE name = 'waiting'")):
             raise sqlite3.DatabaseError("its table of messages is gone")
         self._database.execute(_TABLE)
-        ((count, size),) = self._database.execute("SELECT COUNT(*), TOTAL(LENGTH(payload)) FROM waiting")
+        self._database.execute(_REMOVED_TABLE)
+        self._database.execute("INSERT INTO removed SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM removed)")
+        ((count, size, first, last),) = self._database.execute(
+            "SELECT COUNT(*), TOTAL(LENGTH(payload)), MIN(id), MAX(id) FROM waiting"
+        )
+        ((removed,),) = self._database.execute("SELECT MAX(up_to) FROM removed")
         self._add(count, int(size) + count * OVERHEAD_BYTES)
+        self._removed = max(removed, first - 1) if count else removed
+        self._written = max(removed, last or 0)
+        note = read_note(self._guard, len(_MADE))
+        if note is not None:
+            self._look_for_missing(note)
+
+    def _look_for_missing(self, note: WrittenNote) -> None:
+        after = max(self._removed, note.removed)
+        ((found,),) = self._database.execute(
+            "SELECT COUNT(*) FROM waiting WHERE id > ? AND id <= ?", (after, note.written)
+        )
+        missing = missing_count(note, self._removed, found)
+        if missing:
+            self.lost += missing
+            _log.error(
+                "outbox %s: %d messages are lost: messages up to number %d were written, and the database ends with "
+                "number %d. Its write-ahead log %s-wal was damaged, cut or removed, or the database is an older copy. "
+                "Check the disk, and send again what the topics lack; %d messages that are left are sent now",
+                self._path, missing, note.written, self._written, DATABASE, self.count,
+            )  # fmt: skip
+
+    def _note(self) -> None:
+        # Without the note a later loss is not noticed. The messages are stored all the same.
+        try:
+            os.pwrite(self._guard, WrittenNote(self._written, self._removed).encode(), len(_MADE))
+        except OSError as error:
+            _log.warning(
+                "outbox %s: the numbers of written messages cannot be noted in %s (%s); a damaged write-ahead log may "
+                "go unnoticed", self.folder, LOCK, error.strerror,
+            )  # fmt: skip
 
     def _mark_made(self, guard: int) -> None:
         """Note in the lock file that the disk has the database: from now on an empty or missing one is damage.
@@ -123,55 +154,32 @@ class OutboxFile:
         segments, payloads = read_segments(self.folder)
         if payloads:
             _log.info("outbox %s: %d messages come from %d segments", self.folder, len(payloads), len(segments))
-            self._add(len(payloads), _bytes_of(payloads))
             self.write(payloads)
         for segment in segments:
             segment.unlink()
 
     # --- writing ---------------------------------------------------------------------------------------------
 
-    def append(self, payloads: list[bytes]) -> None:
-        """Take payloads in, all of them or none; they are safe when `write` was called with what `take` gives.
-
-        Raises:
-            OutboxFull: there is no room.
-        """
-        size = _bytes_of(payloads)
-        if self.bytes + size > self.max_bytes:
-            raise OutboxFull(
-                f"outbox {self.folder} holds {self.count} messages of {self.bytes} bytes, the limit is "
-                f"{self.max_bytes} (outbox_max_bytes), and no broker answers; raise the limit or send later"
-            )
-        self._unwritten += payloads
-        self._add(len(payloads), size)
-
-    def take(self) -> list[bytes]:
-        """The payloads appended since the last time."""
-        taken, self._unwritten = self._unwritten, []
-        return taken
-
     def write(self, payloads: Sequence[bytes]) -> None:
-        """Return when payloads are on the disk, all of them.
+        """Return when the disk has payloads, all of them.
 
         Raises:
-            OutboxFull: the disk did not take them; they are in the outbox no more.
+            OutboxFull: the disk did not take them; the file has none of them.
         """
         try:
             with self._transaction("FULL"):
                 self._database.executemany(
-                    "INSERT INTO waiting(crc, payload) VALUES(?, ?)", ((zlib.crc32(one), one) for one in payloads)
+                    "INSERT INTO waiting(id, crc, payload) VALUES(?, ?, ?)",
+                    ((number, zlib.crc32(one), one) for number, one in enumerate(payloads, self._written + 1)),
                 )
         except sqlite3.Error as error:
-            self._add(-len(payloads), -_bytes_of(payloads))
             raise OutboxFull(
-                f"outbox {self.folder} cannot take {_bytes_of(payloads)} bytes, and no broker answers: "
+                f"outbox {self.folder} cannot take {bytes_of(payloads)} bytes, and no broker answers: "
                 f"{self._failure(error)}"
             ) from error
-
-    def sync(self) -> None:
-        """Write what was appended."""
-        if payloads := self.take():
-            self.write(payloads)
+        self._written += len(payloads)
+        self._add(len(payloads), bytes_of(payloads))
+        self._note()
 
     # --- reading ---------------------------------------------------------------------------------------------
 
@@ -185,7 +193,7 @@ class OutboxFile:
         unsound: list[Frame] = []
         try:
             with self._using:
-                rows = self._database.execute(f"SELECT payload, id, crc FROM waiting ORDER BY id LIMIT {MOST_FRAMES}")
+                rows = self._database.execute(f"SELECT payload, id, crc FROM waiting ORDER BY id LIMIT {MAX_FRAMES}")
                 for payload, number, crc in rows:
                     (frames if zlib.crc32(payload) == crc else unsound).append(Frame(payload, number))
                     most_bytes -= len(payload) + OVERHEAD_BYTES
@@ -200,19 +208,25 @@ class OutboxFile:
                 self._path,
                 ", ".join(str(frame.number) for frame in unsound),
             )
+            self.lost += len(unsound)
             self.advance(unsound)
         return frames
 
     def advance(self, frames: Sequence[Frame]) -> None:
-        """Payloads that `peek` gave are wanted no more.
+        """Delete payloads that `peek` has returned.
 
         Raises:
             ClientError: the file cannot be written.
         """
+        if not frames:
+            return
         try:
             with self._transaction("NORMAL"):
                 self._database.executemany("DELETE FROM waiting WHERE id = ?", ((frame.number,) for frame in frames))
-            self._add(-len(frames), -_bytes_of([frame.payload for frame in frames]))
+                self._database.execute(_NOTE_REMOVED, (max(frame.number for frame in frames),))
+                ((self._removed,),) = self._database.execute("SELECT MAX(up_to) FROM removed")
+            self._add(-len(frames), -bytes_of([frame.payload for frame in frames]))
+            self._note()
             if not self.count and self._path.stat().st_size > SPACE_WORTH_FREEING_BYTES:
                 with self._using:
                     self._database.execute("VACUUM")
@@ -220,13 +234,26 @@ class OutboxFile:
         except sqlite3.Error as error:
             raise ClientError(self._failure(error)) from error
 
-    def close(self) -> None:
-        """Write what was appended, and let go of the folder."""
+    def set_aside(self, record: bytes) -> None:
+        """Append a line to the file of refused messages.
+
+        Raises:
+            ClientError: the file cannot be written.
+        """
+        path = self.folder / REFUSED_FILE
         try:
-            self.sync()
-        finally:
-            with self._using:
-                self._held.close()
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+            with os.fdopen(os.open(path, flags, MODES.files), "ab") as aside:
+                aside.write(record + b"\n")
+        except OSError as error:
+            raise ClientError(
+                f"a refused message cannot be written to {path} ({error.strerror}); make room, or correct its mode"
+            ) from error
+
+    def close(self) -> None:
+        """Close the database, and unlock the folder."""
+        with self._using:
+            self._held.close()
 
     # --- both ------------------------------------------------------------------------------------------------
 
@@ -250,7 +277,3 @@ class OutboxFile:
             f"outbox {self._path} is damaged ({error}); stop the producer, {_REMEDY} (sqlite3 {DATABASE} .recover "
             "shows what can still be read)"
         )
-
-
-def _bytes_of(payloads: Sequence[bytes]) -> int:
-    return sum(map(len, payloads)) + len(payloads) * OVERHEAD_BYTES
