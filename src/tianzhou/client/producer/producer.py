@@ -85,7 +85,11 @@ class Producer(BaseProducer):
                 return await self._go_on(sent, limit_ms, failure)
         check_is_message(message)
         batching = self._stack.batching
-        if batching is not None and timeout_ms is None and batching.takes(message):
+        # With an outbox, messages that keep an order do not wait for others: two batches of one queue, or a batch and a
+        # message that is too large for it, could overtake each other.
+        is_ordered = queue is not None or selector is not None or message.sharding_key is not None
+        may_wait = not (is_ordered and self._stack.outbox is not None)
+        if batching is not None and timeout_ms is None and may_wait and batching.takes(message):
             if queue is None and (message.sharding_key is not None or selector is not None):
                 queue = choose_queue(await self.queues(message.topic), message, selector, selector_arg)
             self._check_running()

@@ -19,6 +19,7 @@ from tianzhou.client.producer.durable import ROUND_MS, refuse_oneway, until_dura
 from tianzhou.client.producer.latency_faults import LatencyFaults
 from tianzhou.client.producer.message_builder import MessageBuilder
 from tianzhou.client.producer.options import IN_TURN, ProducerOptions
+from tianzhou.client.producer.ordered_sends import OrderedSends
 from tianzhou.client.producer.outbox.outbox_entry import OutboxEntry
 from tianzhou.client.producer.outbox_fallback import with_outbox
 from tianzhou.client.producer.publish_plan import PublishPlans
@@ -103,7 +104,7 @@ class SendStack:
 
             store = store_of(options.outbox)
             self.outbox = Outbox(instance, store, group, options.outbox_max_bytes, self._send_entries)
-            beside = self.outbox, builder, plans
+            beside = self.outbox, builder, plans, OrderedSends(), instance.clock.monotonic
             self.send = with_outbox(self.send_without_outbox, *beside)
             if not options.durable:
                 self.send_oneway = with_outbox(self.send_oneway, *beside)
