@@ -53,7 +53,11 @@ def times_of(bench):
     return bench.rates.times(bench.handlers.runs_in)["T"]
 
 
-@pytest.mark.parametrize("ways", [{}, {"hooks": (lambda call: None,)}, {"batch_size": 2}, {"orderly": True}], ids=str)
+@pytest.mark.parametrize(
+    "ways",
+    [{}, {"hooks": (lambda call: None,)}, {"batch_size": 2}, {"orderly": True}],
+    ids=["plain", "hooks", "batches", "orderly"],
+)
 def test_a_handler_in_the_loop_is_planned_as_it_runs(ways):
     clock = VirtualClock()
 
