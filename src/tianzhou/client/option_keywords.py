@@ -3,19 +3,21 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
-from tianzhou.client.cluster.tls import Tls
-from tianzhou.client.consumer.allocation import AllocateStrategy
-from tianzhou.client.hooks import ConsumeHook, FilterHook, ForbiddenHook, SendHook, SharesChanged, StampHook
-from tianzhou.client.producer.outbox.outbox_store import OutboxStore
-from tianzhou.client.validation import CommitMode
-from tianzhou.clock import Clock
-from tianzhou.model import ConsumeFromWhere, MessageModel
-from tianzhou.remoting.client import RpcHook
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from tianzhou.client.cluster.tls import Tls
+    from tianzhou.client.consumer.allocation import AllocateStrategy
+    from tianzhou.client.hooks import ConsumeHook, FilterHook, ForbiddenHook, SendHook, SharesChanged, StampHook
+    from tianzhou.client.producer.outbox.outbox_store import OutboxStore
+    from tianzhou.client.validation import CommitMode
+    from tianzhou.clock import Clock
+    from tianzhou.model import ConsumeFromWhere, MessageModel
+    from tianzhou.remoting.client import RpcHook
 
 
 class ClientKeywords(TypedDict, total=False):
