@@ -42,6 +42,8 @@ def small(folder: Path, **changes: Any) -> MessageStore:
     quick = {
         "delete_when": some_hours_away(12), "delete_commit_log_files_interval": 1, "max_index_num": 40,
         "delete_consume_queue_files_interval": 1, "flush_interval_commit_log": 10, "flush_interval_consume_queue": 10,
+        # A disk that is three quarters full would delete what has expired at any hour.
+        "disk_max_used_space_ratio": 95,
     }  # fmt: skip
     return small_store(folder, **{**quick, **changes})
 
