@@ -37,7 +37,7 @@ class PostgreSQL:
 
     def __init__(self) -> None:
         # The folders of pytest belong to root and are closed to other users.
-        self._folder = Path(tempfile.mkdtemp(prefix="postgresql-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="postgresql-", dir="/tmp"))
         self._user = server_user()
         if self._user is not None:
             shutil.chown(self._folder, self._user)
@@ -69,7 +69,7 @@ class PostgreSQL:
         done = subprocess.run(
             [PROGRAMS / program, *words], capture_output=True, timeout=120, cwd="/", user=self._user, check=False
         )
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.returncode == 0, done.stderr + done.stdout
 
     def connect(self, database: str = "shop", **options: object) -> psycopg.Connection:
         """Return a connection of the superuser."""
