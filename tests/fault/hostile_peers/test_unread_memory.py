@@ -64,14 +64,16 @@ def test_what_is_not_read_stays_within_the_stated_bound(tmp_path: Path, speaks: 
             return plain if context is None else stack.enter_context(context.wrap_socket(plain))
 
         connect()  # the first handshake loads libraries
-        before = server.figure("VmRSS")
+        before, mapped_before = server.figure("VmRSS"), server.figure("RssFile")
         for _ in range(PEERS):
             peer = connect()
             with suppress(BrokenPipeError, ConnectionResetError, ssl.SSLError):  # disconnected already
                 peer.sendall(pulls(queue.queue_id))
         # The server disconnects all peers except the ones whose replies fit into the bound.
         until(lambda: refused() >= PEERS - 2 * LIMIT_BYTES // REPLY_BYTES, "peers are disconnected")
-        assert server.figure("VmHWM") - before <= 2 * LIMIT_BYTES + REST_BYTES
+        # Pages of the mapped log, which pulls read, belong to the system's cache.
+        mapped = max(server.figure("RssFile") - mapped_before, 0)
+        assert server.figure("VmHWM") - before - mapped <= 2 * LIMIT_BYTES + REST_BYTES
         with sync.PullConsumer("reads", ready["namesrv"]) as consumer:
             consumer.assign([queue])
             consumer.seek(queue, 0)
