@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import socket
 import subprocess
-import time
+from collections.abc import Coroutine
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import pytest
 
+from waiting import until
+
 HOST = "127.0.0.1"
 START_WITHIN_S = 20
+
+
+def run_in_real_time(test: Coroutine[Any, Any, None]) -> None:
+    """Run an async test in real time, for a minute at most: a redis-server answers in real time."""
+
+    async def limited() -> None:
+        async with asyncio.timeout(60):
+            await test
+
+    asyncio.run(limited())
 
 
 class RedisServer:
@@ -56,16 +70,21 @@ class RedisServer:
         log = self._folder / "log"
         with log.open("ab") as out:
             self._process = subprocess.Popen(self._command, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
-        with self.client() as client:
-            deadline = time.monotonic() + START_WITHIN_S
-            while True:
-                try:
-                    client.ping()
-                    return
-                except self._redis.ConnectionError:
-                    assert self._process.poll() is None, log.read_text()
-                    assert time.monotonic() < deadline, "redis-server does not answer"
-                    time.sleep(0.02)
+        until(self._answers, "redis-server answers", within_s=START_WITHIN_S)
+
+    def _answers(self) -> bool:
+        if self._process is None or self._process.poll() is not None:
+            raise RuntimeError((self._folder / "log").read_text())
+        with self.client() as client, suppress(self._redis.ConnectionError):
+            return bool(client.ping())
+        return False
+
+    def kill(self) -> None:
+        """End it at once, as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(10)
+            self._process = None
 
     def stop(self) -> None:
         """Stop it as its service does."""

@@ -33,6 +33,18 @@ def insert(one: MessageExt, do: Callable[..., Any]) -> None:
     do("INSERT INTO work (message) VALUES (:message)", message=one.msg_id)
 
 
+def run_statement(connection: Any, sql: str) -> list[tuple[Any, ...]]:
+    """Run a statement in a transaction of its own, return its rows, and close the connection."""
+    try:
+        cursor = connection.cursor()
+        cursor.execute(sql)
+        rows = [tuple(row) for row in cursor.fetchall()] if cursor.description else []
+        connection.commit()
+        return rows
+    finally:
+        connection.close()
+
+
 @dataclass
 class Kind:
     """A kind of connection to one database.
@@ -69,15 +81,7 @@ class Kind:
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         """Run a statement in a transaction of its own and return its rows."""
-        connection = self.connect()
-        try:
-            cursor = connection.cursor()
-            cursor.execute(sql)
-            rows = [tuple(row) for row in cursor.fetchall()] if cursor.description else []
-            connection.commit()
-            return rows
-        finally:
-            connection.close()
+        return run_statement(self.connect(), sql)
 
     def done(self) -> list[str]:
         """Return the messages whose work is committed."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from memory_outbox import MemoryOutbox
+from redis_server import run_in_real_time
 
 from seeds import seeds
 from tianzhou import Message, Producer, SendStatus
@@ -60,17 +61,7 @@ def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Kind:
     return Kind(make, lambda: [record for store in made for record in store.aside])
 
 
-def run(test: Coroutine[Any, Any, None]) -> None:
-    """Run a test in real time, because a Redis of another process answers in real time."""
-
-    async def limited() -> None:
-        async with asyncio.timeout(60):
-            await test
-
-    asyncio.run(limited())
-
-
-pytestmark = pytest.mark.runner.with_args(run)
+pytestmark = pytest.mark.runner.with_args(run_in_real_time)
 
 
 def numbered(first: int, count: int, size: int = 20) -> list[bytes]:
@@ -129,7 +120,7 @@ def test_a_store_serves_one_event_loop_after_another(kind: Kind) -> None:
         await store.close()
 
     for number in range(3):
-        run(use(number))
+        run_in_real_time(use(number))
 
 
 async def test_two_producers_cannot_share_a_store(kind: Kind) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
-from redis_server import RedisServer
+from redis_server import RedisServer, run_in_real_time
 
 from server_ports import server_ports
 from tianzhou import Message, Producer, SendStatus
@@ -19,17 +18,7 @@ from tianzhou.errors import ConfigError, OutboxFull, OutboxUnavailable
 GROUP = "P"
 
 
-def run(test: Coroutine[Any, Any, None]) -> None:
-    """Run a test in real time, because Redis answers in real time."""
-
-    async def limited() -> None:
-        async with asyncio.timeout(60):
-            await test
-
-    asyncio.run(limited())
-
-
-pytestmark = pytest.mark.runner.with_args(run)
+pytestmark = pytest.mark.runner.with_args(run_in_real_time)
 
 
 @pytest.fixture

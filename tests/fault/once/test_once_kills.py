@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from killed_broker import KilledBroker
 from once_child import STEPS, connect_to
+from once_kinds import run_statement
 from processes import Tianzhou
 
 from tianzhou import Message, Producer
@@ -60,15 +61,7 @@ class Bank(KilledBroker):
             self.query(statement)
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
-        connection = self._connect()
-        try:
-            cursor = connection.cursor()
-            cursor.execute(sql)
-            rows = [tuple(row) for row in cursor.fetchall()] if cursor.description else []
-            connection.commit()
-            return rows
-        finally:
-            connection.close()
+        return run_statement(self._connect(), sql)
 
     async def run(self, rounds: int) -> None:
         async with self.killed(0, QUEUES, TOPIC):

@@ -10,10 +10,11 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
+
+from waiting import until
 
 psycopg = pytest.importorskip("psycopg", reason="pip install 'tianzhou[database]'")
 FOLDERS = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: int(folder.parent.name), reverse=True)
@@ -55,14 +56,16 @@ class PostgreSQL:
                  "-k", str(self._folder), "-c", "fsync=off", "-c", "max_connections=60", "-c", "shared_buffers=16MB"],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", user=self._user,
             )  # fmt: skip
-        for _ in range(300):
-            with contextlib.suppress(psycopg.OperationalError), self.connect("postgres") as connection:
-                connection.autocommit = True
-                connection.execute("CREATE DATABASE shop")
-                return
-            assert self._process.poll() is None, self._log.read_text()
-            time.sleep(0.1)
-        raise AssertionError(self._log.read_text())
+        until(self._made_database, "PostgreSQL serves", within_s=60, every_s=0.1)
+
+    def _made_database(self) -> bool:
+        if self._process.poll() is not None:
+            raise RuntimeError(self._log.read_text())
+        with contextlib.suppress(psycopg.OperationalError), self.connect("postgres") as connection:
+            connection.autocommit = True
+            connection.execute("CREATE DATABASE shop")
+            return True
+        return False
 
     def _run(self, program: str, *words: str) -> None:
         assert PROGRAMS is not None

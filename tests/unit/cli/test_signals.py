@@ -118,6 +118,17 @@ with interruptible():
     assert shown == ["before", "ours"]
 
 
+def exit_code_of(work: Callable[[Callable[[], None]], None]) -> object:
+    """Run a command whose Ctrl-C Python handles, and return its exit code."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            main.run_command(work, "tianzhou")
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    return ended.value.code
+
+
 def test_an_interruption_of_a_command_that_python_ignores_comes_again() -> None:
     def work(imported: Callable[[], None]) -> None:
         imported()
@@ -125,13 +136,7 @@ def test_an_interruption_of_a_command_that_python_ignores_comes_again() -> None:
         time.sleep(LIMIT_S)
 
     hook, began = sys.unraisablehook, time.monotonic()
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(SystemExit) as ended:
-            main.run_command(work, "tianzhou")
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    assert ended.value.code == 130
+    assert exit_code_of(work) == 130
     assert time.monotonic() - began < LIMIT_S
     assert sys.unraisablehook is hook
 
@@ -145,13 +150,7 @@ def test_an_interruption_that_an_import_caught_ends_the_command_before_it_serves
         with ShutdownSignals(LIMIT_S, os._exit):
             pytest.fail("it serves")
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(SystemExit) as ended:
-            main.run_command(work, "tianzhou")
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    assert ended.value.code == 130
+    assert exit_code_of(work) == 130
     with ShutdownSignals(LIMIT_S, lambda _: None):
         pass  # the next command of this process ignores the interruption
 
@@ -165,10 +164,4 @@ def test_an_interruption_that_the_interpreter_wraps_ends_the_command_without_a_t
         imported()
         type("Imported", (), {"field": Field()})
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(SystemExit) as ended:
-            main.run_command(work, "tianzhou")
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    assert ended.value.code == 130
+    assert exit_code_of(work) == 130

@@ -24,13 +24,14 @@ def test_a_member_without_measured_handlers_reports_nothing() -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "cpuMs=1", "cpuMs=x wallMs=1 messages=1 runsIn=loop", "cpuMs=1 wallMs=1 messages=1 runsIn=moon",
-     "cpuMs=nan wallMs=1 messages=1 runsIn=loop", "cpuMs=-1 wallMs=1 messages=1 runsIn=loop"],
+     "cpuMs=nan wallMs=1 messages=1 runsIn=loop", "cpuMs=-1 wallMs=1 messages=1 runsIn=loop",
+     "cpuMs=1e300 wallMs=1 messages=1 runsIn=loop", f"cpuMs=1 wallMs=1 messages={'9' * 400} runsIn=loop"],
 )  # fmt: skip
 def test_entries_of_another_form_are_passed_over(text: str) -> None:
     assert read({"handler:orders": text, "own": "of a user"}) == {}
 
 
-@pytest.mark.parametrize("text", ["", "0", "-1", "many", "9999999999", "٣"])
+@pytest.mark.parametrize("text", ["", "0", "-1", "many", "9999999999", "٣", "012345" + "0" * 5_000])
 def test_cores_that_cannot_be_are_unknown(text: str) -> None:
     assert read_cores({"cores": text}) is None
 

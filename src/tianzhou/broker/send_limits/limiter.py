@@ -48,9 +48,9 @@ class Buckets:
         """Return the remark of a refusal up to the milliseconds; the last one is kept, as most refusals repeat it."""
         if name != self._head_name:
             limit = self.limit
-            whose = f"{limit.scope} {name}" + (f" (limit of {limit.scope} *)" if limit.name == DEFAULT else "")
+            sender = f"{limit.scope} {name}" + (f" (limit of {limit.scope} *)" if limit.name == DEFAULT else "")
             self._head = (
-                f"[RATE_LIMIT]broker busy, start flow control for a while, {whose} is limited to {limit.text},"
+                f"[RATE_LIMIT]broker busy, start flow control for a while, {sender} is limited to {limit.text},"
                 " next token in "
             )
             self._head_name = name

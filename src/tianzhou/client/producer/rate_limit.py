@@ -28,12 +28,12 @@ class SendRate:
         self._messages = bucket(options.send_rate, options.send_burst, monotonic())
         self._bytes = bucket(options.send_rate_bytes, options.send_burst_bytes, monotonic())
 
-    async def turn(self, request: SendRequest, patience_ms: float) -> float:
+    async def acquire(self, request: SendRequest, limit_ms: float) -> float:
         """Return once a send has its tokens, with the milliseconds that it waited.
 
         Args:
             request: the send.
-            patience_ms: maximum number of milliseconds to wait.
+            limit_ms: maximum number of milliseconds to wait.
 
         Raises:
             RateLimited: the tokens were not there in time; the send took none.
@@ -46,12 +46,12 @@ class SendRate:
             for one, amount in wanted:
                 one.take(amount)
             return 0.0
-        if wait_s * 1000 >= patience_ms:
+        if wait_s * 1000 >= limit_ms:
             # The caller waits all the same: one that tries again at once would keep a processor busy.
-            await asyncio.sleep(patience_ms / 1000)
+            await asyncio.sleep(limit_ms / 1000)
             raise RateLimited(
                 f"nothing was sent: {self._described()} left no room for a send to topic {prepared.topic} within "
-                f"{patience_ms:.0f} ms, the next room is {wait_s:.3f} s after its begin; send less, or raise the limit"
+                f"{limit_ms:.0f} ms, the next room is {wait_s:.3f} s after its begin; send less, or raise the limit"
             )
         # The tokens are reserved before the wait, so that later sends wait behind this one.
         for one, amount in wanted:
@@ -77,19 +77,19 @@ def bucket(rate: float | None, burst: float | None, now_s: float) -> TokenBucket
 
 
 def with_rate(
-    send: Callable[[SendRequest], Awaitable[T]], rate: SendRate, *, patient: bool = False
+    send: Callable[[SendRequest], Awaitable[T]], rate: SendRate, *, unlimited: bool = False
 ) -> Callable[[SendRequest], Awaitable[T]]:
     """A layer that waits for the tokens of a send first; the wait counts to the limit of the send.
 
     Args:
         send: the layer below.
         rate: the tokens.
-        patient: whether a send waits for as long as its tokens take, and has its whole limit afterwards.
+        unlimited: whether a send waits for as long as its tokens take, and has its whole limit afterwards.
     """
 
     async def send_in_turn(request: SendRequest) -> T:
-        waited_ms = await rate.turn(request, inf if patient else request.timeout_ms)
-        if waited_ms and not patient:
+        waited_ms = await rate.acquire(request, inf if unlimited else request.timeout_ms)
+        if waited_ms and not unlimited:
             # The tokens came in time, so the send is tried however little time is left.
             request = request._replace(timeout_ms=max(request.timeout_ms - waited_ms, 1.0))
         return await send(request)

@@ -88,7 +88,7 @@ class SendStack:
         self._outbox_sends = self._delivered
         if options.send_rate is not None or options.send_rate_bytes is not None:
             rate = SendRate(options, instance.clock.monotonic)
-            self._outbox_sends = with_rate(self._delivered, rate, patient=True)
+            self._outbox_sends = with_rate(self._delivered, rate, unlimited=True)
             self._delivered = with_rate(self._delivered, rate)
             self.send_oneway = self.send_oneway if options.durable else with_rate(self.send_oneway, rate)
         self.send_without_outbox: Layer = self._delivered

@@ -7,7 +7,6 @@ RocketMQ leaves this table to its users, and its tools print it. An entry is `ha
 from __future__ import annotations
 
 import enum
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -16,6 +15,8 @@ HANDLER_PREFIX: Final = "handler:"
 """A topic's name cannot contain a colon, so no entry of a user's own has this form by accident."""
 CORES: Final = "cores"
 MAX_CORES: Final = 65_536
+MAX_MS: Final = 1e12
+"""Upper limit of a mean time in ms, and of a number of messages: a member may report anything."""
 
 
 class RunsIn(enum.StrEnum):
@@ -76,7 +77,9 @@ def read(entries: Mapping[str, str]) -> dict[str, HandlerTimes]:
 def read_cores(entries: Mapping[str, str]) -> int | None:
     """Return the cores that a member may use; None when it does not report them."""
     text = entries.get(CORES, "")
-    return int(text) if text.isascii() and text.isdecimal() and 0 < int(text[:6]) <= MAX_CORES else None
+    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_CORES))):
+        return None
+    return int(text) if 0 < int(text) <= MAX_CORES else None
 
 
 def renamed(entries: Mapping[str, str], rename: Callable[[str], str]) -> dict[str, str]:
@@ -111,5 +114,7 @@ def _times(text: str) -> HandlerTimes | None:
         messages, runs_in = int(values["messages"]), RunsIn(values["runsIn"])
     except (KeyError, ValueError):
         return None
-    whole = math.isfinite(cpu_ms) and math.isfinite(wall_ms) and cpu_ms >= 0 and wall_ms >= 0 and messages >= 0
-    return HandlerTimes(cpu_ms, wall_ms, messages, runs_in) if whole else None
+    # NaN is within no range.
+    if not all(0 <= value <= MAX_MS for value in (cpu_ms, wall_ms, messages)):
+        return None
+    return HandlerTimes(cpu_ms, wall_ms, messages, runs_in)
