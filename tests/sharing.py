@@ -12,11 +12,6 @@ WHOLE_FILES = (FOREIGN, SPARK, BROWSER)
 """Each file of these stays on one worker, as its tests share a JVM, a server or a browser."""
 QUICK = ("tests/unit/", "tests/property/", "tests/golden_checks/", "tests/form/", "tests/contract/client/")
 """Folders of tests that wait for no process. They run last, because a busy machine makes none of them fail."""
-LAST_OF_SPARE = (*QUICK, "tests/scenario/")
-"""Folders of tests that the spare worker takes; scenarios come when no quick test is left.
-
-The other workers then wait half of their time.
-"""
 SPARK_WORKER = "gw1"
 SPARE_NICE = 15
 """The spare worker gets next to nothing while others have something to do: these wait with time limits."""
@@ -37,7 +32,7 @@ class LongFirst(LoadScopeScheduling):
 
     Tests of foreign peers wait most of the time, for elections and for each other; those of Spark work. One worker
     begins with Spark's, and the others come to these last, so that not all work, or all wait, at once. A spare worker
-    takes the last tests of `LAST_OF_SPARE`, and no time from the others; it ends when there are no more.
+    takes the last of the quick ones, and no time from the others; it ends when there are no more.
 
     Groups by markers (`--dist loadgroup` alone) do nothing with pytest 9, whose items keep their names.
     """
@@ -58,7 +53,7 @@ class LongFirst(LoadScopeScheduling):
         """The scope that a worker gets next; None when there is none for it."""
         last = next(reversed(self.workqueue))
         if self._is_spare(node):
-            return last if last.startswith(LAST_OF_SPARE) else None
+            return last if last.startswith(QUICK) else None
         wants_spark = node.gateway.id == SPARK_WORKER
         # Scopes of Spark come early, so that a look at all is a look at few.
         for scope in self.workqueue:

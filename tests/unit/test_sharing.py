@@ -1,4 +1,4 @@
-"""How workers share a run's tests: none is left out or run twice, and the spare one takes the last ones."""
+"""How workers share a run's tests: none is left out or run twice, and the spare one takes quick ones only."""
 
 from __future__ import annotations
 
@@ -80,13 +80,6 @@ def test_the_spare_worker_takes_the_last_of_the_quick_ones() -> None:
     assert spare[0] == QUICK[-1]
     assert set(spare) <= set(QUICK)
     assert [part[0] for part in others] == [LONG[0], SPARK[0]]
-
-
-def test_the_spare_worker_goes_on_with_scenarios_and_with_nothing_else() -> None:
-    scenarios = [f"tests/scenario/test_e.py::test_{n}" for n in range(30)]
-    *_, spare = shared([*LONG, *SPARK, *WAITING, *scenarios, *QUICK[:6]], 3, spare=True)
-    assert set(spare) <= {*scenarios, *QUICK}
-    assert set(spare) & set(scenarios)
 
 
 def test_one_worker_begins_with_spark_and_the_others_come_to_it_last() -> None:
