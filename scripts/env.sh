@@ -145,6 +145,8 @@ need_env() {
     say "$VENV, and start again"
     exit 1
   }
+  # uv builds the source package of PySpark anew for each environment and keeps every build, 1.4 GB each.
+  "$PY" -m uv cache prune -q >/dev/null 2>&1 || true
   rm -f $VENV/.tianzhou-hot
   need_package
   printf '%s' "$wanted" >"$stamp"

@@ -18,6 +18,7 @@ import property_examples
 from open_fixtures import runner_of
 from shared_loop import SharedLoop
 from sharing import QUICK, WHOLE_FILES, LongFirst, is_spare, step_back
+from steady_disk import have_half_empty_disk
 from tianzhou._hot import frames, properties, records, sources
 from tianzhou.wire import command
 
@@ -47,6 +48,7 @@ NOT_QUICK = frozenset(
 LONG_RUN_S = 600
 """Seconds of all tests together from which on a run says where they have gone."""
 property_examples.register()
+have_half_empty_disk()
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As of a shell's job in the background. Programs that tests interrupt would inherit it.
@@ -109,6 +111,23 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     for handler in (plugin.caplog_handler, plugin.report_handler):
         handler.setFormatter(plugin.formatter)
     return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Report a failure without the garbage collector.
+
+    The report parses the sources of the traceback. A collection meanwhile may log the exception of a lost task, which
+    parses sources as well. CPython 3.11.2 raises SystemError ("AST constructor recursion depth mismatch") for the outer
+    of two parsers, and pytest then ends the whole run.
+    """
+    if call.excinfo is None:
+        return (yield)
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.fixture(scope="module", params=["pure", "compiled"])

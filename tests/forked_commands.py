@@ -26,6 +26,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
+from steady_disk import have_half_empty_disk
+
 IMPORTED = (
     "tianzhou.cli.main", "tianzhou.cli.app", "tianzhou.cli.gc_freeze", "tianzhou.cli.signals", "tianzhou.cli.servers",
     "tianzhou.cli.cluster.brokers", "tianzhou.cli.cluster.status", "tianzhou.cli.config", "tianzhou.cli.consume",
@@ -241,6 +243,7 @@ def _become(request: dict[str, Any]) -> None:
 if __name__ == "__main__":
     for _name in IMPORTED:
         import_module(_name)
+    have_half_empty_disk()
     _request = _serve(socket.socket(fileno=int(sys.argv[1])))
     _become(_request)
     if _request["program"]:
