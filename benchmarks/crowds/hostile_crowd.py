@@ -162,6 +162,7 @@ class Victim:
 
     def __init__(self, case: Case, work: Path, connections: int) -> None:
         settings = {"brokerName": "broker-a", "brokerIP1": "127.0.0.1", "listenPort": 0, "diskMaxUsedSpaceRatio": 99,
+                    "diskSpaceEnoughFreeBytes": 1 << 30,
                     "storePathRootDir": work / "store"}  # fmt: skip
         more = case.conf(connections)
         if case.signs:

@@ -27,7 +27,7 @@ async def main(folder, flush_type):
     settings = StoreSettings(
         store_path_root_dir=folder, mapped_file_size_commit_log=1 << 18, mapped_file_size_consume_queue=4000,
         max_hash_slot_num=500, max_index_num=2000, flush_disk_type=flush_type,
-        flush_interval_consume_queue=20, flush_consume_queue_thorough_interval=50,
+        flush_interval_consume_queue=20, flush_consume_queue_thorough_interval=50, disk_space_enough_free_bytes=1,
     )
     async with MessageStore(settings) as store:
         number = max((store.max_offset("T", q) for q in range(4)), default=0)
