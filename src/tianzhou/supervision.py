@@ -1,4 +1,4 @@
-"""Supervision of long-lived tasks: a failed one is logged and restarted.
+"""Tasks with an owner: their exceptions are retrieved, and a long-lived task that fails is logged and restarted.
 
 `tianzhou.troubles` decides about failures (log line, pause).
 """
@@ -7,13 +7,121 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from concurrent.futures import Future as ThreadFuture
 from contextlib import contextmanager
+from functools import partial
+from typing import Any, NoReturn, TypeVar
 
+from tianzhou.chained_coroutines import ChainedCoroutine
 from tianzhou.clock import Clock, SystemClock
+from tianzhou.errors import TianzhouError
 from tianzhou.troubles import Troubles, steady_s
 
+T = TypeVar("T")
+
 _log = logging.getLogger(__name__)
+
+
+def start_awaited(work: Coroutine[Any, Any, T], *, name: str | None = None) -> asyncio.Task[T]:
+    """Start a task that its caller awaits. asyncio never logs "Task exception was never retrieved" about this task.
+
+    The exception reaches each caller that awaits the task. The last caller may be cancelled before the task fails, and
+    neither `asyncio.shield` nor `asyncio.wait` retrieves the exception then. `KeyboardInterrupt` and `SystemExit` leave
+    the event loop as usual, and the task is cancelled.
+
+    Args:
+        work: what the task runs.
+        name: the task's name.
+    """
+    task = asyncio.get_running_loop().create_task(_around(work, _without_exits), name=name)
+    task.add_done_callback(retrieve_exception)
+    return task
+
+
+def start_owned(
+    work: Coroutine[Any, Any, T],
+    owner: str,
+    *,
+    name: str | None = None,
+    expected: tuple[type[Exception], ...] = (TianzhouError, OSError),
+) -> asyncio.Task[T]:
+    """Start a task that perhaps no caller awaits. See `start_awaited`; a defect is logged as well.
+
+    Args:
+        work: what the task runs.
+        owner: the object that starts the task, for the log.
+        name: the task's name.
+        expected: errors that are not logged. Callers that await the task get them, as they get every other error.
+    """
+    task = start_awaited(work, name=name)
+    task.add_done_callback(partial(_log_defect, owner, expected))
+    return task
+
+
+def run_owned_threadsafe(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> ThreadFuture[T]:
+    """Start a task on the loop of another thread, and return a future of its result.
+
+    `asyncio.run_coroutine_threadsafe` does not retrieve the exception of a task whose future was cancelled. This
+    function does.
+
+    Args:
+        work: what the task runs.
+        loop: the other thread's event loop.
+    """
+    return asyncio.run_coroutine_threadsafe(_around(work, _retrieving), loop)
+
+
+def shared_result(task: asyncio.Future[T]) -> asyncio.Future[T]:
+    """Return a future of a shared task's result, for one caller. Its cancellation does not reach the task.
+
+    The caller need not await the future: asyncio does not log its exception.
+    """
+    future = asyncio.shield(task)
+    future.add_done_callback(retrieve_exception)
+    return future
+
+
+def retrieve_exception(done: asyncio.Future[Any]) -> BaseException | None:
+    """Return a done future's exception, and keep asyncio from logging it. Return None for a cancelled future."""
+    return None if done.cancelled() else done.exception()
+
+
+def _log_defect(owner: str, expected: tuple[type[Exception], ...], task: asyncio.Task[Any]) -> None:
+    error = retrieve_exception(task)
+    if error is not None and not isinstance(error, expected):
+        _log.error("a task of %s failed", owner, exc_info=error)
+
+
+def _around(
+    work: Coroutine[Any, Any, T], wrapper: Callable[[Coroutine[Any, Any, T]], Coroutine[Any, Any, T]]
+) -> ChainedCoroutine[T]:
+    wrapped = ChainedCoroutine(wrapper(work), work)
+    wrapped.__qualname__ = getattr(work, "__qualname__", wrapped.__qualname__)  # for the text of the task
+    return wrapped
+
+
+async def _without_exits(work: Coroutine[Any, Any, T]) -> T:
+    try:
+        return await work
+    except (KeyboardInterrupt, SystemExit) as error:
+        # asyncio would keep the exception in the task as well, and stop the loop, which then runs no callback that
+        # retrieves it. So a callback raises the exception, and the task keeps none.
+        asyncio.get_running_loop().call_soon(_raise, error)
+        raise asyncio.CancelledError from None
+
+
+def _raise(error: BaseException) -> NoReturn:
+    try:
+        raise error
+    finally:
+        del error  # its traceback refers to this frame
+
+
+async def _retrieving(work: Coroutine[Any, Any, T]) -> T:
+    if (task := asyncio.current_task()) is not None:
+        task.add_done_callback(retrieve_exception)
+    return await work
 
 
 class Supervisor:
@@ -38,7 +146,7 @@ class Supervisor:
             name: the work's name for operators.
             work: called for every start.
         """
-        task = asyncio.get_running_loop().create_task(self.keep(name, work), name=f"{self._owner} {name}")
+        task = start_owned(self.keep(name, work), self._owner, name=f"{self._owner} {name}")
         self._tasks.append(task)
         return task
 

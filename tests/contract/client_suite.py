@@ -211,11 +211,12 @@ async def a_pull_at_the_end_waits_for_the_next_message(namesrv: str, folder: Pat
     topic = await make_topic(namesrv, 1)
     async with Producer(fresh("P"), namesrv) as producer, PullConsumer(fresh("G"), namesrv) as consumer:
         (queue,) = await consumer.queues(topic)
-        waiting = asyncio.create_task(consumer.pull(queue, 0, suspend_ms=15_000))
-        await asyncio.sleep(0.3)
-        assert not waiting.done()
-        await producer.send(Message(topic, b"now"))
-        result = await asyncio.wait_for(waiting, 10)
+        async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+            waiting = tasks.create_task(consumer.pull(queue, 0, suspend_ms=15_000))
+            await asyncio.sleep(0.3)
+            assert not waiting.done()
+            await producer.send(Message(topic, b"now"))
+        result = waiting.result()
         assert [message.body for message in result.messages] == [b"now"]
         started = CLOCK.monotonic()
         nothing = await consumer.pull(queue, 1, suspend_ms=1_000)

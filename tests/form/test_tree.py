@@ -107,6 +107,29 @@ def pages() -> list[Path]:
     ]
 
 
+STARTS_TASKS = {
+    "supervision.py": "has the functions that other modules call",
+    "remoting/connection.py": "retrieves the exception in `_finished`; one task for each slow request",
+    "testing/simulation/machines.py": "a process that dies drops its tasks",
+    "testing/simulation/cluster.py": "the run gathers its faults",
+    "testing/simulation/run.py": "the run awaits its tasks",
+}
+"""Modules that may call asyncio for a task, and why."""
+
+
+def test_tasks_are_started_by_functions_that_retrieve_their_exceptions() -> None:
+    starts = re.compile(
+        r"\b(?:asyncio|loop|_loop|get_running_loop\(\))\.(?:create_task|ensure_future|run_coroutine_threadsafe)\("
+    )
+    found = {
+        str(path.relative_to(ROOT / "src" / "tianzhou"))
+        for path in (ROOT / "src" / "tianzhou").rglob("*.py")
+        if starts.search(path.read_text(encoding="utf-8"))
+    }
+    assert found - set(STARTS_TASKS) == set(), "call tianzhou.supervision's start_awaited or start_owned"
+    assert set(STARTS_TASKS) - found == set(), "take these off the list"
+
+
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_in_the_documentation_exist(page: Path) -> None:
     for code in code_of(page.read_text(encoding="utf-8")):

@@ -13,6 +13,7 @@ from tianzhou.bench.payloads import DUE_PROPERTY, MARK_LENGTH
 from tianzhou.bench.series import Gathering
 from tianzhou.client import PullConsumer, PushConsumer
 from tianzhou.model import ConsumeFromWhere, MessageExt
+from tianzhou.supervision import start_awaited
 
 POLL_MS = 500
 
@@ -75,7 +76,7 @@ class Receiving:
             if isinstance(consumer, PushConsumer):
                 consumer.resume()
             else:
-                self._tasks.append(asyncio.create_task(self._poll(consumer)))
+                self._tasks.append(start_awaited(self._poll(consumer)))
 
     async def finished(self) -> None:
         """Never return: the parent knows when all is consumed.

@@ -24,6 +24,7 @@ from tianzhou.bench.worker_pool import Worker, WorkerPool
 from tianzhou.bench.worker_protocol import WorkerReport
 from tianzhou.client import PullConsumer
 from tianzhou.errors import ConfigError, TianzhouError
+from tianzhou.supervision import start_owned
 
 SHARED_LIMIT_S = 30.0
 LOOK_EVERY_S = 0.05
@@ -203,7 +204,7 @@ class Run:
         self._started = True
         for worker in [*senders, *([] if spec.backlog_bytes else receivers)]:
             worker.begin(epoch_s)
-        progress = asyncio.create_task(self._show_progress(epoch_s))
+        progress = start_owned(self._show_progress(epoch_s), "bench")
         try:
             if spec.backlog_bytes:
                 await self._backlog(epoch_s, senders, receivers)

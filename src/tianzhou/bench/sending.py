@@ -19,6 +19,7 @@ from tianzhou.bench.spec import Payload
 from tianzhou.client import Producer
 from tianzhou.errors import BrokerError, ConfigError, TianzhouError
 from tianzhou.model import Message, SendStatus
+from tianzhou.supervision import start_awaited
 
 AFTER_FAILURE_S = 0.01
 NEVER_COMPRESSED = 1 << 62
@@ -109,7 +110,7 @@ class Sending:
         self._pacer = Pacer()
         # Connection after connection in turn, so that a slow rate uses all of them.
         self._tasks = [
-            asyncio.create_task(self._work(producer, topic, self._tickets, self._pacer, gathering))
+            start_awaited(self._work(producer, topic, self._tickets, self._pacer, gathering))
             for _ in range(job.spec.in_flight)
             for producer, topic in self._producers
         ]

@@ -22,6 +22,7 @@ from tianzhou.bench.worker_protocol import WorkerReport, decode_job, decode_star
 from tianzhou.errors import TianzhouError
 from tianzhou.logs import log_to_stderr
 from tianzhou.remoting.loop import run
+from tianzhou.supervision import start_awaited
 
 REPORT_EVERY_S = 0.25
 LOOK_EVERY_S = 0.05
@@ -120,7 +121,7 @@ async def _carry_out(work: Sending | Receiving, reports: _Reports, lines: asynci
 
 async def _start_line(work: Sending | Receiving, reports: _Reports, lines: asyncio.StreamReader) -> bytes:
     """The parent's `Start`, empty when it is to end; reports meanwhile how queues are shared."""
-    reading = asyncio.create_task(lines.readline())
+    reading = start_awaited(lines.readline())
     reported: dict[str, int] = {}
     while not reading.done():
         now = work.queues()
@@ -140,8 +141,8 @@ async def _measure(
     gc.freeze()
     usage = _Usage()
     work.start(gathering)
-    working = asyncio.create_task(work.finished())
-    stop = asyncio.create_task(lines.readline())
+    working = start_awaited(work.finished())
+    stop = start_awaited(lines.readline())
     try:
         while not (working.done() or stop.done()):
             await asyncio.wait([working, stop], timeout=REPORT_EVERY_S, return_when=asyncio.FIRST_COMPLETED)

@@ -12,6 +12,7 @@ from tianzhou.bench.jobs import Job
 from tianzhou.bench.spec import Role
 from tianzhou.bench.worker_protocol import Start, WorkerReport, decode_report, encode
 from tianzhou.errors import TianzhouError
+from tianzhou.supervision import start_owned
 
 LONGEST_LINE = 16 * 1024 * 1024
 READY_LIMIT_S = 30.0
@@ -56,7 +57,7 @@ class Worker:
             # Ctrl-C is for the parent, which asks the workers for what they have counted.
             start_new_session=True,
         )  # fmt: skip
-        self._listening = asyncio.create_task(self._listen(self._process))
+        self._listening = start_owned(self._listen(self._process), "bench")
         self._write(encode(self.job))
 
     async def ready(self) -> None:

@@ -84,7 +84,7 @@ from tianzhou.replication.ha_client import WORK as COPYING
 from tianzhou.replication.port_protection import PortProtection
 from tianzhou.store.settings import StoreSettings
 from tianzhou.store.store import MessageStore
-from tianzhou.supervision import Supervisor
+from tianzhou.supervision import Supervisor, start_owned
 from tianzhou.troubles import Troubles, summary
 
 LEAST_LATENESS_S = 0.05
@@ -187,7 +187,7 @@ class Broker:
     def _reopen(self) -> None:
         """Stop, and start again on the same port: what is open cannot lose what it has shown."""
         if self._reopening is None:
-            self._reopening = asyncio.get_running_loop().create_task(self._stop_and_start(), name="broker restart")
+            self._reopening = start_owned(self._stop_and_start(), "broker", name="broker restart")
 
     async def _stop_and_start(self) -> None:
         try:

@@ -26,6 +26,7 @@ from tianzhou.cli.output import (
 from tianzhou.cli.progress import Advance, progress
 from tianzhou.cli.signals import run_client
 from tianzhou.errors import ConfigError
+from tianzhou.supervision import run_owned_threadsafe
 
 if TYPE_CHECKING:
     from tianzhou.client import Producer
@@ -189,7 +190,7 @@ async def _lines(file: Path | None) -> AsyncIterator[bytes]:
     batches: asyncio.Queue[list[bytes] | ConfigError | None] = asyncio.Queue(READS_AHEAD)
 
     def put(batch: list[bytes] | ConfigError | None) -> None:
-        asyncio.run_coroutine_threadsafe(batches.put(batch), loop).result()
+        run_owned_threadsafe(batches.put(batch), loop).result()
 
     def read() -> None:
         # os.read and not a file object: a thread that waits inside one cannot be left behind at exit.

@@ -33,13 +33,13 @@ def is_free(host: str, port: int) -> bool:
 
 def check_address(address: str, key: str, tls: TlsSettings, hooks: Iterable[RpcHook] = ()) -> asyncio.Task[None]:
     """Warn on stderr when `unreachable` says so; to be cancelled when the server ends before."""
-    import asyncio
+    from tianzhou.supervision import start_owned
 
     async def check() -> None:
         if warning := await unreachable(address, key, tls=tls.server_mode.lower() == "enforcing", hooks=hooks):
             print_note(warning)
 
-    return asyncio.ensure_future(check())
+    return start_owned(check(), "server")
 
 
 async def unreachable(address: str, key: str, *, tls: bool = False, hooks: Iterable[RpcHook] = ()) -> str | None:

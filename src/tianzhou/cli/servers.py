@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -415,11 +415,13 @@ def broker(
     run_server(start)
 
 
-async def _registered(ready: Awaitable[None], namesrv_addr: str) -> None:
+async def _registered(ready: Coroutine[Any, Any, None], namesrv_addr: str) -> None:
     """Wait for the name servers, and say so when that takes long."""
     import asyncio
 
-    waiting = asyncio.ensure_future(ready)
+    from tianzhou.supervision import start_awaited
+
+    waiting = start_awaited(ready)
     try:
         done, _ = await asyncio.wait({waiting}, timeout=STILL_WAITING_S)
         if not done:

@@ -142,13 +142,15 @@ def run_client(work: Coroutine[Any, Any, T]) -> T:
     """
     import asyncio
 
+    from tianzhou.supervision import start_awaited
+
     import_msgspec()
 
     def code() -> int:
         return EXIT_TERMINATED if ending.number == signal.SIGTERM else EXIT_INTERRUPTED
 
     async def main() -> T:
-        task = asyncio.ensure_future(work)
+        task = start_awaited(work)
         ending.calls(task.cancel)
         return await task
 
@@ -181,13 +183,14 @@ def run_server(
     from tianzhou.cli.gc_freeze import FrozenObjects
     from tianzhou.cli.serving.service_manager import READY, STOPPING, ServiceManager
     from tianzhou.remoting.loop import run
+    from tianzhou.supervision import start_awaited
 
     manager = ServiceManager.of_environment()
 
     async def main() -> None:
         stopping = asyncio.Event()
         manager.notify("STATUS=starting")
-        starting = asyncio.ensure_future(start())
+        starting = start_awaited(start())
 
         def end() -> None:
             manager.notify(STOPPING, "STATUS=stopping")
@@ -203,9 +206,9 @@ def run_server(
         if not stopping.is_set():
             manager.notify(READY, "STATUS=serving")
             manager.watch()
-        waits: set[asyncio.Future[object]] = {asyncio.ensure_future(stopping.wait())}
+        waits: set[asyncio.Task[Any]] = {start_awaited(stopping.wait())}
         if over is not None:
-            waits.add(asyncio.ensure_future(over()))
+            waits.add(start_awaited(over()))
         _, others = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for other in others:
             other.cancel()

@@ -22,6 +22,7 @@ from tianzhou.client.producer.selector import select_by_hash
 from tianzhou.errors import ClientError, ConnectFailed, RemotingError, TianzhouError
 from tianzhou.model import Message, MessageQueue, names
 from tianzhou.records.checksum import crc32
+from tianzhou.supervision import start_awaited
 from tianzhou.wire.bodies.route import CLUSTER_INFO
 from tianzhou.wire.bodies.staging import (
     ATTEMPTS,
@@ -393,7 +394,7 @@ class StagingTask:
         unit.messages, unit.indexes, unit.size = [], [], 0
         now_ms = self._staging.instance.clock.now_ms()
         work = self._stage(broker_name, body, indexes, number=number, born_timestamp=now_ms, last=last)
-        unit.sending = asyncio.get_running_loop().create_task(work)
+        unit.sending = start_awaited(work)
 
     async def _answered(self, unit: _Unit) -> None:
         sending, unit.sending = unit.sending, None

@@ -12,6 +12,7 @@ from tianzhou.admin import Admin
 from tianzhou.bench.proof.load import LoadOrder
 from tianzhou.bench.proof.run import Outcome, Proof, prove
 from tianzhou.errors import ClientError, ConfigError, TianzhouError
+from tianzhou.supervision import start_awaited
 
 TOPIC_PREFIX: Final = "tianzhou-proof-"
 MOST_MESSAGES: Final = 20_000
@@ -95,7 +96,7 @@ class Proofs:
         if not 1 <= size_bytes <= MOST_BYTES:
             raise ConfigError(f"bodies of {size_bytes} bytes: expected 1 to {MOST_BYTES}")
         run = self.last = ProofRun(topic or TOPIC_PREFIX + secrets.token_hex(4), count, own=not topic)
-        self._task = asyncio.ensure_future(self._prove(run, size_bytes))
+        self._task = start_awaited(self._prove(run, size_bytes))
         try:
             async with asyncio.timeout(LIMIT_S):
                 run.outcome = await self._task

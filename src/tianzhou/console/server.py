@@ -19,6 +19,7 @@ from tianzhou.console.layout import PAGES, Page, show_page
 from tianzhou.console.login import add_login
 from tianzhou.console.settings import ConsoleSettings
 from tianzhou.errors import ConfigError
+from tianzhou.supervision import start_awaited, start_owned
 
 MOST_CONNECTIONS = 500
 LARGEST_SOCKET_MESSAGE = 1 << 20
@@ -81,8 +82,8 @@ class ConsoleServer:
         )
         self._server = _Server(config)
         self._tasks = [
-            asyncio.ensure_future(self.console.watcher.run()),
-            asyncio.ensure_future(self._server.serve(sockets=[listener])),
+            start_owned(self.console.watcher.run(), "console"),
+            start_awaited(self._server.serve(sockets=[listener])),
         ]
         while not self._server.started:
             if self._tasks[1].done():

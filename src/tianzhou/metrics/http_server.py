@@ -21,6 +21,7 @@ from tianzhou.limits import METRICS_CONNECTIONS, METRICS_REQUEST, Bounds
 from tianzhou.metrics.exposition import CONTENT_TYPE
 from tianzhou.metrics.http_request import BadRequest, Request, parse_head, response_head
 from tianzhou.metrics.readiness import Readiness
+from tianzhou.supervision import retrieve_exception, start_awaited, start_owned
 
 HEAD_TIMEOUT_S: Final = 5.0
 """Seconds in which the head of a request has to be whole."""
@@ -170,7 +171,7 @@ class MetricsServer:
             for _ in range(METRICS_CONNECTIONS.default):
                 accepted, peer = listener.accept()
                 accepted.setblocking(False)
-                task = loop.create_task(self._serve(accepted, str(peer[0])), name="reader of metrics")
+                task = start_owned(self._serve(accepted, str(peer[0])), "metrics", name="reader of metrics")
                 self._open[task] = accepted
                 task.add_done_callback(self._left)
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -301,7 +302,7 @@ class MetricsServer:
         if self._made is not None and self._monotonic() < self._made[1]:
             return self._made[0]
         if self._making is None:
-            self._making = asyncio.get_running_loop().create_task(self._make(), name="page of metrics")
+            self._making = start_awaited(self._make(), name="page of metrics")
             self._making.add_done_callback(self._finished)
         try:
             return await asyncio.shield(self._making)
@@ -317,5 +318,5 @@ class MetricsServer:
 
     def _finished(self, task: asyncio.Task[list[bytes]]) -> None:
         self._making = None
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if (error := retrieve_exception(task)) is not None:
             _log.error("the page of metrics could not be made", exc_info=error)

@@ -9,6 +9,7 @@ from pathlib import Path
 from tianzhou.damaged_files import is_damage, unreadable
 from tianzhou.errors import ConfigError
 from tianzhou.file_modes import make_synced_folders, replace_file, sync_folder
+from tianzhou.supervision import shared_result, start_owned
 
 
 def replace_text(path: Path, text: str) -> None:
@@ -42,10 +43,8 @@ class RewrittenFile:
     def changed(self) -> Awaitable[None]:
         """Schedule a write; the result is done when it is on the disk and raises ConfigError when that failed."""
         if self._next is None:
-            self._next = asyncio.get_running_loop().create_task(self._write(self._writing))
-            # Nobody may await it any more.
-            self._next.add_done_callback(lambda task: task.cancelled() or task.exception())
-        return asyncio.shield(self._next)
+            self._next = start_owned(self._write(self._writing), f"{self._path}", expected=(ConfigError,))
+        return shared_result(self._next)
 
     async def settled(self) -> None:
         """Return when no write is pending; raises ConfigError when the last one failed."""

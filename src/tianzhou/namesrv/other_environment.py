@@ -19,6 +19,7 @@ from tianzhou.errors import TianzhouError
 from tianzhou.model import TopicRoute
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.remoting.client import RemotingClient
+from tianzhou.supervision import start_owned
 from tianzhou.wire.bodies.route import ROUTE
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
@@ -63,7 +64,7 @@ class OtherEnvironment:
         """
         task = self._requests.get(topic)
         if task is None:
-            task = self._requests[topic] = asyncio.get_running_loop().create_task(self._ask(topic, settings))
+            task = self._requests[topic] = start_owned(self._ask(topic, settings), "name server")
             task.add_done_callback(lambda _: self._requests.pop(topic, None))
         return await asyncio.shield(task)
 

@@ -26,7 +26,7 @@ from tianzhou.remoting.gates.peer_addresses import TrustedProxies
 from tianzhou.remoting.loop_stall import StallAwareTimer
 from tianzhou.remoting.server import RemotingServer
 from tianzhou.remoting.tls import ServerTls, TlsSettings, client_context
-from tianzhou.supervision import Supervisor
+from tianzhou.supervision import Supervisor, start_owned
 from tianzhou.troubles import summary
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
@@ -221,7 +221,7 @@ class NameServer:
 
     def _notify(self, change: MinBrokerChange) -> None:
         for address in change.recipients:
-            task = asyncio.get_running_loop().create_task(self._notify_one(address, change))
+            task = start_owned(self._notify_one(address, change), "name server")
             self._notices[task] = None
             task.add_done_callback(lambda done: self._notices.pop(done, None))
 

@@ -24,6 +24,7 @@ from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.remoting.handshakes import for_new_connection, why_refused, why_unanswered
 from tianzhou.remoting.proxies.proxy import ProxyHeader
 from tianzhou.remoting.tls import SHUTDOWN_TIMEOUT_S
+from tianzhou.supervision import start_owned
 from tianzhou.wire.codes import ResponseCode
 from tianzhou.wire.command import Command, decode, encode
 
@@ -369,9 +370,9 @@ class RemotingClient:
         dial = self._dials.get(address)
         if dial is None:
             host, port = parse_address(address)
-            dial = self.group.loop.create_task(self._dial(address, host, port))
+            dial = start_owned(self._dial(address, host, port), f"connection to {address}")
             self._dials[address] = dial
-            dial.add_done_callback(lambda done: self._dial_done(address, done))
+            dial.add_done_callback(lambda _: self._dials.pop(address, None))
         if timeout_ms is None or timeout_ms >= self.connect_timeout_ms:
             return await asyncio.shield(dial)
         try:
@@ -450,11 +451,6 @@ class RemotingClient:
         except BaseException:
             tunnel.close()
             raise
-
-    def _dial_done(self, address: str, dial: asyncio.Task[Connection]) -> None:
-        self._dials.pop(address, None)
-        if not dial.cancelled():
-            dial.exception()  # retrieved, as perhaps nobody awaits the dial any more
 
     def _forget(self, address: str, connection: Connection) -> None:
         if self._connections.get(address) is connection:

@@ -437,5 +437,8 @@ class Connection(Outgoing, asyncio.BufferedProtocol):
         awaitable = self._tasks.pop(task, None)
         if self._paused & _PAUSED_HELD:
             self._release_cost(0, 0)
-        if task.cancelled() and isinstance(awaitable, Coroutine):
-            awaitable.close()  # it may never have started, and would warn about that
+        if task.cancelled():
+            if isinstance(awaitable, Coroutine):
+                awaitable.close()  # it may never have started, and would warn about that
+        elif (error := task.exception()) is not None:
+            _log.error("%s: a reply could not be sent", self, exc_info=error)

@@ -32,6 +32,7 @@ from tianzhou.remoting.tls import (
 from tianzhou.remoting.turns import TURN_S, Turns
 from tianzhou.remoting.unread import UnreadReplies
 from tianzhou.shortages import passes, words
+from tianzhou.supervision import start_owned
 
 BACKLOG = 1024
 ACCEPTS_PER_TURN = 64
@@ -233,7 +234,7 @@ class RemotingServer:
                 accepted.close()
                 continue
             self._admitted += 1
-            task = self.group.loop.create_task(self._adopt(accepted, counted))
+            task = start_owned(self._adopt(accepted, counted), f"port {self.port}")
             self._adoptions.add(task)
             task.add_done_callback(self._adoptions.discard)
 

@@ -15,6 +15,7 @@ from tianzhou.setting_files import write_settings
 from tianzhou.setting_rules import Rules
 from tianzhou.setting_updates import Update, judge, read_update
 from tianzhou.settings import MAX_SUGGESTIONS, dump, ignored_lines
+from tianzhou.supervision import start_owned
 
 
 class SettingsRequests:
@@ -72,7 +73,7 @@ class SettingsRequests:
                 return update
 
         # The connection may be lost meanwhile; file and memory must not say different things then.
-        return await asyncio.shield(asyncio.ensure_future(change()))
+        return await asyncio.shield(start_owned(change(), f"settings file {file}"))
 
     async def keep(
         self, body: bytes, file: Path, *, black_list: Collection[str], refusal: Callable[[str], str]
@@ -104,7 +105,7 @@ class SettingsRequests:
                 self._at_next_start = kept
                 return update
 
-        return await asyncio.shield(asyncio.ensure_future(keep()))
+        return await asyncio.shield(start_owned(keep(), f"settings file {file}"))
 
 
 def log_update(

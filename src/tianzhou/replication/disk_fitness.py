@@ -10,6 +10,7 @@ from typing import Final
 
 from tianzhou.clock import Clock
 from tianzhou.store.store import MessageStore
+from tianzhou.supervision import start_owned
 
 PATIENCE_S: Final = 5.0
 """Seconds for which the disk of a leader may refuse writes before the leader hands over."""
@@ -60,7 +61,7 @@ class DiskFitness:
         """Return why the member shall not lead; empty when it may. To be called often."""
         why = self._store.failures.disk_refusal
         if self._store.failures.refused_append and self._probing is None:
-            self._probing = asyncio.ensure_future(self._probe())
+            self._probing = start_owned(self._probe(), "disk probe")
         return self._refusal.unfit(why, self._clock.monotonic(), leads=leads)
 
     def close(self) -> None:

@@ -29,6 +29,7 @@ from tianzhou.store.entries.entry_log import EntryLog
 from tianzhou.store.flags import RunningFlag
 from tianzhou.store.settings import parse_peers
 from tianzhou.store.store import MessageStore
+from tianzhou.supervision import start_owned
 from tianzhou.wire.bodies import dledger
 from tianzhou.wire.codes import DLedgerRequestCode, DLedgerResponseCode, ResponseCode
 from tianzhou.wire.command import Command
@@ -331,13 +332,11 @@ class GroupNode:
             self._step(self._member.appended)
 
     def _watch_disk(self) -> None:
-        """Let the member know from now on what is on the disk, where it asks for that; again behind each cut.
-
-        The disk has less of the log then, and who waited for more than there was would pass over what comes next.
-        """
+        """Report flushed entries to the member from now on, where it asks for that; again after each cut of the log."""
         if self._syncing is not None:
+            # The disk has less of the log after a cut, and this task waits for an offset that was there before.
             self._syncing.cancel()
-        self._syncing = asyncio.ensure_future(self._follow_disk()) if self._store.settings.sync_flush else None
+        self._syncing = start_owned(self._follow_disk(), "group") if self._store.settings.sync_flush else None
 
     async def _follow_disk(self) -> None:
         flushed = self._store.flushed
@@ -408,7 +407,7 @@ class GroupNode:
             if held is not None:
                 _log.warning("group %s: %s%s", self.group, complaint, f" ({held} more were left out)" if held else "")
         for send in ready.sends:
-            call = asyncio.ensure_future(self._send(send))
+            call = start_owned(self._send(send), "group")
             self._calls[call] = None
             call.add_done_callback(self._calls.pop)
         for answer in ready.answers:

@@ -18,6 +18,7 @@ from tianzhou.replication.port_protection import UNPROTECTED, PortProtection
 from tianzhou.replication.slaves import LogBounds, Send, Slave, Slaves, speaks_as_slave
 from tianzhou.shortages import words
 from tianzhou.store.store import MessageStore
+from tianzhou.supervision import start_owned
 from tianzhou.wire.ha import ReportReader, encode_head
 
 _TURN_BYTES: Final = 4 << 20
@@ -136,7 +137,7 @@ class HaServer:
             self.links[link] = None
             self.slaves.connected.append(link.slave)
             self._store.appended = self.grown
-            link.beginning = asyncio.get_running_loop().create_task(self._begin(accepted, link))
+            link.beginning = start_owned(self._begin(accepted, link), "replication")
             # One that is cancelled before its first turn does not close it.
             link.beginning.add_done_callback(lambda begun: accepted.close() if begun.cancelled() else None)
 
@@ -383,7 +384,7 @@ class _Link(asyncio.Protocol):
                 self.slave.was_sent(step, now)
                 left -= step.size + 1024
             else:
-                self._reading = asyncio.get_running_loop().create_task(ChainedCoroutine(self._fetch(stretch), stretch))
+                self._reading = start_owned(ChainedCoroutine(self._fetch(stretch), stretch), "replication")
 
     async def _fetch(self, fetched: Awaitable[None]) -> None:
         try:

@@ -34,6 +34,7 @@ from tianzhou.spark.source.selection import Selection
 from tianzhou.spark.source.span_reader import Ask, Pulled, time_at
 from tianzhou.store.queues.multi_dispatch import QUEUE_ID as LIGHT_QUEUE
 from tianzhou.store.queues.multi_dispatch import is_light
+from tianzhou.supervision import start_awaited
 from tianzhou.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -257,9 +258,7 @@ class BrokerReader:
             return
 
         async def send() -> list[asyncio.Task[Any]]:
-            tasks = [asyncio.ensure_future(self._consumer.pull_raw(pull)) for pull in _pulls(wanted)]
-            for task in tasks:
-                task.add_done_callback(_seen)
+            tasks = [start_awaited(self._consumer.pull_raw(pull)) for pull in _pulls(wanted)]
             for _ in range(TURNS_TO_SEND):
                 await asyncio.sleep(0)
             return tasks
@@ -282,12 +281,6 @@ class BrokerReader:
 def _pulls(wanted: Pulls) -> list[QueuePull]:
     queue, asks, tags, sql = wanted
     return [QueuePull(queue, ask.offset, ask.most, tags, sql) for ask in asks]
-
-
-def _seen(task: asyncio.Task[Any]) -> None:
-    """Nobody may come for the answer, when a query needs only its first rows."""
-    if not task.cancelled():
-        task.exception()
 
 
 async def _gathered(work: Iterable[Awaitable[T]]) -> list[T]:

@@ -12,8 +12,10 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, InvalidStateError
 from typing import Any, TypeVar, cast
 
+from tianzhou.chained_coroutines import ChainedCoroutine
 from tianzhou.errors import ClientError
 from tianzhou.remoting.loop import loop_factory
+from tianzhou.supervision import run_owned_threadsafe
 
 T = TypeVar("T")
 
@@ -107,7 +109,7 @@ class Background:
             if self._ended_by:
                 work.close()
                 raise self._error()
-            future = asyncio.run_coroutine_threadsafe(_kept(work), self.loop)
+            future = run_owned_threadsafe(ChainedCoroutine(_kept(work), work), self.loop)
             self._pending.add(future)
         try:
             result, error = future.result()
@@ -130,7 +132,7 @@ class Background:
             if self._ended_by:
                 work.close()
                 raise self._error()
-            future = asyncio.run_coroutine_threadsafe(work, self.loop)
+            future = run_owned_threadsafe(work, self.loop)
             self._pending.add(future)
         future.add_done_callback(self._pending.discard)
         return future

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
+from tianzhou.supervision import run_owned_threadsafe
 from tianzhou.testing.options import NotReached
 from tianzhou.testing.virtual_loop import VirtualLoop
 
@@ -41,7 +42,7 @@ def at_home(
         try:
             if asyncio.get_running_loop() is home:
                 return await work
-            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, home))
+            return await asyncio.wrap_future(run_owned_threadsafe(work, home))
         except NotReached as error:
             raise error.with_traceback(None) from None  # the line of the test says where, and the text why
 

@@ -19,6 +19,7 @@ from tianzhou.client.producer.transactions import Check
 from tianzhou.errors import ClientError
 from tianzhou.model import ConsumeFromWhere
 from tianzhou.remoting.loop import loop_factory
+from tianzhou.supervision import run_owned_threadsafe
 from tianzhou.sync import background
 from tianzhou.sync.background import STOP_WITHIN_S, Background
 from tianzhou.testing.async_cluster import DEFAULT_GROUP, AsyncCluster, running_loop, undecided
@@ -106,7 +107,7 @@ class ClusterThread(Background):
             loop = self.loop
             ending = loop.spending(_end_all()) if isinstance(loop, VirtualLoop) else _end_all()
             with contextlib.suppress(TimeoutError):
-                asyncio.run_coroutine_threadsafe(ending, loop).result(STOP_WITHIN_S)
+                run_owned_threadsafe(ending, loop).result(STOP_WITHIN_S)
             super().stop()
         if not self._thread.is_alive():
             self.loop.run_until_complete(self.loop.shutdown_default_executor())

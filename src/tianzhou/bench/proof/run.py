@@ -24,6 +24,7 @@ from tianzhou.client.cluster import rpc
 from tianzhou.client.instance import ClientInstance
 from tianzhou.errors import ClientError, ConfigError, TianzhouError
 from tianzhou.model import MessageQueue
+from tianzhou.supervision import start_awaited
 
 GROUP_PREFIX = "prove-"
 FIRST_PAUSE_S = 0.2
@@ -104,7 +105,7 @@ async def prove(
         try:
             async with PullConsumer(groups.names[0], namesrv, tls=tls) as consumer:
                 group = ProofGroup(consumer, began)
-                consuming = asyncio.create_task(group.run())
+                consuming = start_awaited(group.run())
                 try:
                     outcome = await _proved(proof, namesrv, tls, admin, group, began, announce, progress)
                 finally:

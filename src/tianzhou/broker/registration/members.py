@@ -9,6 +9,7 @@ from tianzhou.broker.registration.name_servers import NameServers
 from tianzhou.broker.services import Services
 from tianzhou.errors import TianzhouError
 from tianzhou.remoting.client import RemotingClient
+from tianzhou.supervision import start_owned
 from tianzhou.wire.bodies.route import MEMBER_GROUP
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
@@ -47,7 +48,7 @@ class GroupMembers:
         fields = write_header(code, cluster_name=settings.broker_cluster_name, broker_name=settings.broker_name)
         request = Command(code, fields=fields)
         # Side by side: a name server that hangs must not delay the answer of another one.
-        lookups = [asyncio.ensure_future(self._asked(address, request)) for address in self._names.addresses]
+        lookups = [start_owned(self._asked(address, request), "broker") for address in self._names.addresses]
         try:
             for lookup in asyncio.as_completed(lookups):
                 if (found := await lookup) is not None:

@@ -34,6 +34,7 @@ from tianzhou.model import names
 from tianzhou.records.codec import Record, decode_record
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.store.results import NewRecord, PutResult, PutStatus
+from tianzhou.supervision import retrieve_exception, start_awaited
 from tianzhou.wire.bodies.staging import AttemptList, BatchDecision
 from tianzhou.wire.codes import ResponseCode
 from tianzhou.wire.properties import encode_properties
@@ -294,7 +295,7 @@ class StagingPublisher:
         task = self._tasks.get(name)
         # A failed one stays until the loop calls `_ended`; a request in between starts a new one.
         if task is None or task.done():
-            task = asyncio.get_running_loop().create_task(self._publish(name), name=f"staging {name}")
+            task = start_awaited(self._publish(name), name=f"staging {name}")
             self._tasks[name] = task
             task.add_done_callback(lambda done: self._ended(name, done))
         return task
@@ -302,7 +303,7 @@ class StagingPublisher:
     def _ended(self, name: str, task: asyncio.Task[None]) -> None:
         if self._tasks.get(name) is task:
             del self._tasks[name]
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if (error := retrieve_exception(task)) is not None:
             _log.warning("staging: the batch of writer %s is not all published, to be tried again: %s", name, error)
 
     async def _publish(self, name: str) -> None:

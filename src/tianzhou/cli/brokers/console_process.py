@@ -16,6 +16,7 @@ from tianzhou.cli.conf_files import check_port
 from tianzhou.cli.console import HOW_TO_INSTALL
 from tianzhou.cli.serving.server_logs import ServerLogs
 from tianzhou.errors import ConfigError
+from tianzhou.supervision import start_owned
 
 if TYPE_CHECKING:
     from tianzhou.remoting.tls import TlsSettings
@@ -109,7 +110,7 @@ class ConsoleProcess:
         except BaseException:
             await end_in_order(self._process, STOP_LIMIT_S)
             raise
-        self._watching = asyncio.create_task(self._watch(process))
+        self._watching = start_owned(self._watch(process), "serve")
         return self
 
     async def __aexit__(self, *_: object) -> None:

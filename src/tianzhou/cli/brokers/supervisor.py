@@ -41,6 +41,7 @@ from tianzhou.namesrv.routes import Registration
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.gates.access_control import credentials_by_chance
 from tianzhou.remoting.tls import TlsSettings, client_context
+from tianzhou.supervision import retrieve_exception, start_awaited, start_owned
 from tianzhou.wire.bodies.topics import TOPIC_CONFIGS
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
@@ -247,7 +248,7 @@ class Supervisor:
         )
 
     async def _start_all(self) -> None:
-        starting = [asyncio.ensure_future(self._first_start(place)) for place in self.places]
+        starting = [start_awaited(self._first_start(place)) for place in self.places]
         try:
             await asyncio.gather(*starting)
         finally:
@@ -333,7 +334,7 @@ class Supervisor:
             self._elected.set()
         missing = self._topics.registered(registration.broker_name, registration.topics)
         if missing:
-            task = asyncio.get_running_loop().create_task(self._make(missing))
+            task = start_owned(self._make(missing), "serve")
             self._making.add(task)
             task.add_done_callback(self._making.discard)
 
@@ -367,13 +368,13 @@ class Supervisor:
         )  # fmt: skip
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+        task = start_awaited(work)
         self._tasks.add(task)
         task.add_done_callback(self._failed)
 
     def _failed(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if (error := retrieve_exception(task)) is not None:
             self.failure = self.failure or f"the brokers are no longer looked after: {type(error).__name__}: {error}"
             self._over.set()
 

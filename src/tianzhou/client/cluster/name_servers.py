@@ -13,6 +13,7 @@ from tianzhou.client.cluster import address_server, rpc
 from tianzhou.client.cluster.identity import NAMESRV_ENV, name_server_addresses
 from tianzhou.errors import ConnectFailed, RemotingError, TianzhouError
 from tianzhou.remoting.client import RemotingClient
+from tianzhou.supervision import start_awaited
 from tianzhou.wire.command import Command
 
 SLOW_S: Final = 0.5
@@ -106,7 +107,7 @@ class NameServers:
                 if left:
                     address = left.pop(0)
                     attempt = remoting.invoke(address, rpc.request(code, body, **header), timeout_ms)
-                    waiting[asyncio.ensure_future(attempt)] = address
+                    waiting[start_awaited(attempt)] = address
                 limit_s = SLOW_S if left else None
                 done, _ = await asyncio.wait(waiting, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
                 for one in done:
@@ -121,11 +122,5 @@ class NameServers:
                     return reply
         finally:
             for one in waiting:
-                _abandon(one)
+                one.cancel()
         raise ConnectFailed(f"no name server answers: {'; '.join(failures)}")
-
-
-def _abandon(attempt: asyncio.Future[Command]) -> None:
-    """Cancel an attempt, or drop the error of one that has failed."""
-    if not attempt.cancel() and not attempt.cancelled():
-        attempt.exception()

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from tianzhou.supervision import Supervisor
-
-_log = logging.getLogger(__name__)
+from tianzhou.supervision import Supervisor, start_owned
 
 
 class Tasks:
@@ -28,9 +25,9 @@ class Tasks:
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run something until it ends or all are ended."""
-        task = asyncio.get_running_loop().create_task(work)
+        task = start_owned(work, self._owner, expected=self._expected)
         self._running[task] = None
-        task.add_done_callback(self._done)
+        task.add_done_callback(self._running.pop)
         return task
 
     def keep(self, name: str, work: Callable[[], Awaitable[None]]) -> asyncio.Task[Any]:
@@ -49,8 +46,3 @@ class Tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-
-    def _done(self, task: asyncio.Task[Any]) -> None:
-        self._running.pop(task, None)
-        if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, self._expected):
-            _log.error("a task of %s failed", self._owner, exc_info=error)

@@ -13,6 +13,7 @@ from tianzhou.client.producer.message_properties import message_properties
 from tianzhou.client.producer.options import ProducerOptions
 from tianzhou.client.validation import check_message
 from tianzhou.model import Message, MessageQueue, SendResult, names
+from tianzhou.supervision import start_owned
 from tianzhou.wire.properties import check_properties_size, encode_properties
 
 ENTRY_BYTES = 22
@@ -106,7 +107,7 @@ class Accumulator:
         batch = self._batches.pop(key)
         if batch.timer is not None:
             batch.timer.cancel()
-        task = asyncio.get_running_loop().create_task(self._deliver(key, batch))
+        task = start_owned(self._deliver(key, batch), "producer")
         self._sends.add(task)
         task.add_done_callback(self._sends.discard)
 

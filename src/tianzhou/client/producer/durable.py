@@ -18,6 +18,7 @@ from tianzhou.client.producer.send_request import Layer, SendRequest
 from tianzhou.client.retry import RETRY_ON_OTHER_BROKER, SendRetries
 from tianzhou.errors import BrokerError, ClientError, NotDurable, TianzhouError
 from tianzhou.model import SendResult, SendStatus
+from tianzhou.supervision import start_owned
 
 _log = logging.getLogger(__name__)
 
@@ -93,7 +94,7 @@ def while_master(send: Layer, plans: PublishPlans, refresh: Callable[[str], Awai
 
         def begin_to_look() -> None:
             nonlocal looking
-            looking = loop.create_task(look())
+            looking = start_owned(look(), "producer")
 
         timer = loop.call_later(LOOK_EVERY_S, begin_to_look)
         try:

@@ -19,6 +19,7 @@ from tianzhou.errors import ClientError, TianzhouError
 from tianzhou.model import MessageExt
 from tianzhou.model.dead_letters import origin_id, origin_topic
 from tianzhou.model.names import DLQ_PREFIX, dead_letter_topic
+from tianzhou.supervision import start_awaited
 from tianzhou.wire.delivered import body_sizes
 
 SHOWN: Final = 200
@@ -77,7 +78,7 @@ class Resending:
             ClientError: some could not be sent.
         """
         work = view.console.admin.dead_letters.resend(letters, to=to or None, progress=self.note)
-        self._task = asyncio.ensure_future(work)
+        self._task = start_awaited(work)
         try:
             await self._task
         except asyncio.CancelledError:

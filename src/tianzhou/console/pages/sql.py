@@ -13,6 +13,7 @@ from tianzhou.console.layout import View, page, preformatted, section, table
 from tianzhou.console.message_values import cell, number
 from tianzhou.console.sql import LONGEST_SQL, MOST_EACH, MOST_ROWS, SECONDS, SqlAnswer, to_csv, to_json
 from tianzhou.errors import TianzhouError
+from tianzhou.supervision import start_awaited
 
 EACH: Final = 1_000
 SHOWN_ROWS: Final = 500
@@ -83,7 +84,7 @@ async def show(view: View) -> None:
         ui.navigate.history.replace("/sql?" + urlencode({"sql": text, "each": count}))
         now = view.console.watcher.now
         work = view.console.queries.run(text, now.topics + now.system_topics, count)
-        task = asyncio.ensure_future(work)
+        task = start_awaited(work)
         running.append(task)
         for part in (cancel, spinner):
             part.set_visibility(True)

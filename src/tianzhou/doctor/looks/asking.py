@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 from tianzhou.admin import Admin
 from tianzhou.doctor.findings import Unanswered
 from tianzhou.errors import ConnectFailed, RemotingError, TianzhouError
+from tianzhou.supervision import start_awaited
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -85,7 +86,7 @@ class Asking:
         """`ask`, and the same answer whenever the question is repeated."""
         key = server, question
         if key not in self._known:
-            self._known[key] = asyncio.ensure_future(self.ask(server, question, work, default))
+            self._known[key] = start_awaited(self.ask(server, question, work, default))
         found: T | U = await self._known[key]
         return found
 

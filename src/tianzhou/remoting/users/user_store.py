@@ -20,6 +20,7 @@ from tianzhou.errors import BrokerError, ConfigError, ProtocolError, TianzhouErr
 from tianzhou.escaping import shown
 from tianzhou.file_modes import OWN_ONLY, make_synced_folders, replace_file, sync_folder
 from tianzhou.limits import ACCESS_BYTES, Bounds
+from tianzhou.supervision import start_owned
 from tianzhou.wire.bodies.access import UserInfo
 from tianzhou.wire.codes import ResponseCode
 
@@ -132,7 +133,7 @@ class UserStore:
         raise error
 
     async def _changed_by(self, work: Callable[[UserTable], UserTable]) -> None:
-        task = asyncio.ensure_future(self._change(work))
+        task = start_owned(self._change(work), "users of access control")
         self._changes.add(task)
         task.add_done_callback(self._changes.discard)
         await asyncio.shield(task)

@@ -25,6 +25,7 @@ from tianzhou.store.queues.consumequeue import ConsumeQueue
 from tianzhou.store.queues.judging import HEAD, is_known, is_like, offset_of, whole_record
 from tianzhou.store.queues.multi_dispatch import is_light
 from tianzhou.store.queues.tags_code import queue_tags_code
+from tianzhou.supervision import start_owned
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +94,7 @@ class StrayUnits:
         task = self._at_work.get(queue)
         if task is None:
             work = self._cold.follow(self._mend_steps(queue, number))
-            task = self._at_work[queue] = asyncio.get_running_loop().create_task(work, name="store-strays")
+            task = self._at_work[queue] = start_owned(work, "store", name="store-strays")
             task.add_done_callback(lambda _: self._at_work.pop(queue, None))
         # One reader who goes must not end it for the others.
         try:

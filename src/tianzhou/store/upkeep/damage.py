@@ -20,6 +20,7 @@ from tianzhou.records.walk import Finding, LogEntry, read_item
 from tianzhou.store.log.commitlog import CommitLog
 from tianzhou.store.startup.opening import merged
 from tianzhou.store.startup.proved_note import write_damage
+from tianzhou.supervision import start_owned
 
 logger = logging.getLogger(__name__)
 
@@ -157,7 +158,7 @@ class LogDamage:
             return stretch is None
         task = self._at_work.get(stretch)
         if task is None:
-            task = asyncio.get_running_loop().create_task(self._put_right(*stretch), name="store-damage")
+            task = start_owned(self._put_right(*stretch), "store", name="store-damage")
             self._at_work[stretch] = task
             task.add_done_callback(lambda _: self._at_work.pop(stretch, None))
         # One reader who goes must not end it for the others.

@@ -14,6 +14,7 @@ from tianzhou.client.instance import ClientInstance
 from tianzhou.client.retry import needs_heartbeat, pull_delay_ms
 from tianzhou.errors import ClientError, TianzhouError
 from tianzhou.model import MessageExt, MessageQueue, PullResult, PullStatus
+from tianzhou.supervision import start_owned
 
 _log = logging.getLogger(__name__)
 
@@ -189,7 +190,7 @@ class Prefetcher:
                 return
             del self._fetches[queue]
             running.result()  # what ended it without a result is a defect, and the caller hears of it
-        self._fetches[queue] = asyncio.get_running_loop().create_task(self._fetch_one(queue))
+        self._fetches[queue] = start_owned(self._fetch_one(queue), f"consumer group {self._group}")
 
     async def _fetch_one(self, queue: MessageQueue) -> None:
         clock = self._instance.clock

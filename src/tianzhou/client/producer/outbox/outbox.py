@@ -21,6 +21,7 @@ from tianzhou.client.producer.outbox.outbox_store import Frame, OutboxStore, byt
 from tianzhou.client.producer.send_failures import FailureKind, failure_kind, is_missing_topic
 from tianzhou.errors import BrokerError, ClientError, ConfigError, OutboxFull, TianzhouError
 from tianzhou.model import SendResult, names
+from tianzhou.supervision import shared_result, start_owned
 from tianzhou.wire.bodies.route import CLUSTER_INFO
 from tianzhou.wire.codes import RequestCode, ResponseCode
 
@@ -169,8 +170,8 @@ class Outbox:
             )  # fmt: skip
         self._filled.set()
         if self._next_write is None:
-            self._next_write = asyncio.get_running_loop().create_task(self._write())
-        return asyncio.shield(self._next_write)
+            self._next_write = start_owned(self._write(), f"outbox {self._store.place}")
+        return shared_result(self._next_write)
 
     def _add(self, payloads: list[bytes]) -> None:
         size, used = bytes_of(payloads), self._store.bytes + self._unwritten_bytes

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 from tianzhou.client.producer.outbox import redis_scripts
 from tianzhou.client.producer.outbox.outbox_store import MAX_FRAMES, OVERHEAD_BYTES, Frame, Payload, bytes_of
 from tianzhou.errors import ClientError, ConfigError, OutboxFull, OutboxUnavailable, TianzhouError
+from tianzhou.supervision import start_owned
 
 _log = logging.getLogger(__name__)
 
@@ -134,7 +135,7 @@ class RedisOutbox:
                 ) from error
             raise
         self._closing = asyncio.Event()  # a new one, because it belongs to the event loop that waits for it
-        self._renewing = asyncio.get_running_loop().create_task(self._renew())
+        self._renewing = start_owned(self._renew(), f"outbox {self.place}")
 
     async def close(self) -> None:
         """See `OutboxStore.close`."""
