@@ -51,19 +51,37 @@ find_python() {
   printf '%s\n' "$found"
 }
 
+# The first interpreter of a version (3.13) that works: of the path, else of those that pyenv has installed. The path may
+# have a program of pyenv whose version is not switched on; it ends with 127.
+python_of() {
+  while IFS= read -r candidate; do
+    if "$candidate" -c "$python_points" >/dev/null 2>&1; then
+      printf '%s\n' "$candidate"
+      return
+    fi
+  done < <(
+    type -ap "python$1" || true
+    compgen -G "${PYENV_ROOT:-${HOME:-}/.pyenv}/versions/$1.*/bin/python$1" || true
+  )
+  return 1
+}
+
 # Have need_env make and use an environment of its own for an interpreter: a version (3.13) or a path.
 use_python() {
-  TIANZHOU_PYTHON=$(type -p "python$1" || type -p "$1") || { say "there is no python$1 in the path, and no program $1"; exit 1; }
+  TIANZHOU_PYTHON=$(python_of "$1" || type -p "$1") || {
+    say "there is no python$1 in the path or in pyenv's folder, and no program $1"
+    exit 1
+  }
   "$TIANZHOU_PYTHON" -c "$python_points" >/dev/null || { say "$TIANZHOU_PYTHON is no Python 3.11 to 3.14"; exit 1; }
   VENV=.venv-$("$TIANZHOU_PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 }
 
-# Interpreters in the path that are newer than the one of an environment, one of each version, as "3.13 /usr/bin/python3.13".
+# Interpreters that are newer than the one of an environment, one of each version, as "3.13 /usr/bin/python3.13".
 newer_pythons() {
   own=$("$1" -c 'import sys; print(sys.version_info[1])')
   for minor in 12 13 14; do
     [ "$minor" -gt "$own" ] || continue
-    found=$(type -p "python3.$minor") && "$found" -c "$python_points" >/dev/null 2>&1 || continue
+    found=$(python_of "3.$minor") || continue
     printf '3.%s %s\n' "$minor" "$found"
   done
 }

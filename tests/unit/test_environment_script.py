@@ -78,6 +78,17 @@ def test_without_newer_interpreters_none_is_found(tmp_path: Path) -> None:
     assert chosen(tmp_path, points, f'newer_pythons "{tmp_path / "mine"}"')[:2] == (0, "")
 
 
+def test_interpreters_of_pyenv_are_found_whose_versions_are_not_switched_on(tmp_path: Path) -> None:
+    installed = "pyenv/versions/3.12.1/bin/python3.12"
+    points = {"mine": "echo 11", "first/python3.12": "exit 127", installed: "echo 7", "second/python3.13": "echo 7"}
+    script = f'newer_pythons "{tmp_path / "mine"}"; python_of 3.12'
+    code, found, _ = chosen(tmp_path, points, script, PYENV_ROOT=str(tmp_path / "pyenv"))
+    assert (code, found.splitlines()) == (
+        0,
+        [f"3.12 {tmp_path / installed}", f"3.13 {tmp_path / 'second/python3.13'}", str(tmp_path / installed)],
+    )
+
+
 @pytest.mark.parametrize("named", ["3.13", "{folder}/first/python3.13"])
 def test_an_interpreter_that_is_named_has_an_environment_of_its_own(tmp_path: Path, named: str) -> None:
     points = {"first/python3.13": "echo 3.13"}
