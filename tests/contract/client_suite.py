@@ -794,6 +794,10 @@ async def offsets_are_reset_with_and_without_members(namesrv: str, folder: Path)
             await until_async(lambda: sum(seen.values()) == 44, "a reset of connected members took effect", within_s=40)
             lag = await admin.groups.lag(group, topic, clients=True)
             assert {entry.client_id for entry in lag.queues} == {consumer.instance.client_id}
+            # Each queue goes to an offset of its own, as an undo sets them.
+            again = {dry[0].queue: 15, dry[1].queue: 17}
+            await admin.groups.reset(group, topic, to_offsets=again)
+            await until_async(lambda: sum(seen.values()) == 52, "connected members moved by queue", within_s=40)
 
 
 @check

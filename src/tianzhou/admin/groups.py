@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -352,13 +352,14 @@ class Groups:
         to_offset: int | None = None,
         to_earliest: bool = False,
         to_latest: bool = False,
+        to_offsets: Mapping[MessageQueue, int] | None = None,
         queues: Collection[MessageQueue] | None = None,
         dry_run: bool = False,
     ) -> list[OffsetChange]:
         """Have a group continue elsewhere in a topic, whether its members are connected or not.
 
-        Give exactly one of the four destinations. Connected members of a RocketMQ 5 broker or of Tianzhou move
-        at their next pull; those of a 4.x broker after about ten seconds.
+        Give exactly one of the four destinations, or `to_offsets`. Connected members of a RocketMQ 5 broker or of
+        Tianzhou move at their next pull; those of a 4.x broker after about ten seconds.
 
         Args:
             group: the group.
@@ -367,7 +368,10 @@ class Groups:
             to_offset: to this offset, which each of the queues has to hold.
             to_earliest: to the first message there is.
             to_latest: behind the last message there is.
-            queues: only these queues; None takes all.
+            to_offsets: offset by queue; a queue whose range ends before that offset takes the end of its range. Beside
+                a destination these are the offsets of an earlier dry run: they replace the destination, except at a 4.x
+                broker with connected members.
+            queues: only these queues; None takes all of `to_offsets`, or of the topic beside a destination.
             dry_run: only tell what would happen.
 
         Returns:
@@ -380,8 +384,12 @@ class Groups:
                 message. Nothing was changed.
             BrokerError: a broker refuses.
         """
-        if sum([to_time_ms is not None, to_offset is not None, to_earliest, to_latest]) != 1:
+        destinations = sum([to_time_ms is not None, to_offset is not None, to_earliest, to_latest])
+        if destinations > 1 or (not destinations and to_offsets is None):
             raise ClientError("a reset goes to one place: give one of to_time_ms, to_offset, to_earliest, to_latest")
+        planned = to_offsets or {}
+        if not destinations:
+            queues = planned.keys() if queues is None else planned.keys() & set(queues)
         masters = await self._reach.masters_of(topic)
         route = await self._reach.route(topic)
         every = subscribe_queues(topic, route) if route is not None else []
@@ -395,7 +403,9 @@ class Groups:
             low, high = await asyncio.gather(
                 rpc.min_offset(remoting, address, queue), rpc.max_offset(remoting, address, queue)
             )
-            if to_time_ms is not None:
+            if queue in planned:
+                after = planned[queue]
+            elif to_time_ms is not None:
                 after = await rpc.search_offset(remoting, address, queue, to_time_ms)
             elif to_offset is not None:
                 after = to_offset

@@ -74,6 +74,16 @@ class OffsetChange:
     before: int | None
     after: int
 
+    @property
+    def skipped(self) -> int:
+        """Number of messages that the group will not consume; 0 when the group had no offset."""
+        return 0 if self.before is None else max(0, self.after - self.before)
+
+    @property
+    def repeated(self) -> int:
+        """Number of messages that the group consumes again; 0 when the group had no offset."""
+        return 0 if self.before is None else max(0, self.before - self.after)
+
 
 def check_offset(offset: int, held: Iterable[tuple[MessageQueue, int, int]]) -> None:
     """Refuse an offset that a queue does not hold.

@@ -405,13 +405,14 @@ class Groups(Blocking):
         to_offset: int | None = None,
         to_earliest: bool = False,
         to_latest: bool = False,
+        to_offsets: Mapping[MessageQueue, int] | None = None,
         queues: Collection[MessageQueue] | None = None,
         dry_run: bool = False,
     ) -> list[OffsetChange]:
         """Have a group continue elsewhere in a topic, whether its members are connected or not.
 
-        Give exactly one of the four destinations. Connected members of a RocketMQ 5 broker or of Tianzhou move
-        at their next pull; those of a 4.x broker after about ten seconds.
+        Give exactly one of the four destinations, or `to_offsets`. Connected members of a RocketMQ 5 broker or of
+        Tianzhou move at their next pull; those of a 4.x broker after about ten seconds.
 
         Args:
             group: the group.
@@ -420,7 +421,10 @@ class Groups(Blocking):
             to_offset: to this offset, which each of the queues has to hold.
             to_earliest: to the first message there is.
             to_latest: behind the last message there is.
-            queues: only these queues; None takes all.
+            to_offsets: offset by queue; a queue whose range ends before that offset takes the end of its range. Beside
+                a destination these are the offsets of an earlier dry run: they replace the destination, except at a 4.x
+                broker with connected members.
+            queues: only these queues; None takes all of `to_offsets`, or of the topic beside a destination.
             dry_run: only tell what would happen.
 
         Returns:
@@ -441,6 +445,7 @@ class Groups(Blocking):
                 to_offset=to_offset,
                 to_earliest=to_earliest,
                 to_latest=to_latest,
+                to_offsets=to_offsets,
                 queues=queues,
                 dry_run=dry_run,
             )

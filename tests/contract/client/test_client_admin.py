@@ -83,6 +83,37 @@ async def test_a_new_broker_is_named_with_each_queue():
         assert not cluster.brokers[0].asked(15)
 
 
+async def test_each_queue_goes_back_to_its_own_offset():
+    cluster = AgedCluster()
+    queues = [MessageQueue("T", "broker-0", number) for number in range(2)]
+    async with cluster, Admin(cluster.address) as admin:
+        cluster.brokers[0].offsets["T", 0], cluster.brokers[0].offsets["T", 1] = 100, 100
+        result = await admin.groups.reset("G", "T", to_offsets={queues[0]: 42, queues[1]: 5})
+        assert changes_of(result) == [(0, 100, 42), (1, 100, 10)], "the queue begins at 10"
+        assert [(h.queue_id, h.offset) for h in cluster.brokers[0].asked(222)] == [(0, 42), (1, 10)]
+        result = await admin.groups.reset("G", "T", to_offsets={queues[1]: 50}, dry_run=True)
+        assert changes_of(result) == [(1, 100, 50)]
+        assert await admin.groups.reset("G", "T", to_offsets={queues[1]: 50}, queues=[queues[0]]) == []
+        with pytest.raises(ClientError, match="no such queue"):
+            await admin.groups.reset("G", "T", to_offsets={MessageQueue("T", "broker-0", 9): 50})
+
+
+async def test_offsets_of_a_dry_run_replace_the_destination_but_for_members_of_an_old_broker():
+    queues = [MessageQueue("T", "broker-0", number) for number in range(2)]
+    planned = dict.fromkeys(queues, 60)
+    cluster = AgedCluster()
+    async with cluster, Admin(cluster.address) as admin:
+        result = await admin.groups.reset("G", "T", to_latest=True, to_offsets=planned)
+        assert [after for _, _, after in changes_of(result)] == [60, 60], "not the 100 of now"
+        assert [h.offset for h in cluster.brokers[0].asked(222)] == [60, 60]
+    old = AgedCluster(version=V4_9, online=True)
+    async with old, Admin(old.address) as admin:
+        await admin.groups.reset("G", "T", to_latest=True, to_offsets=planned)
+        assert [h.timestamp for h in old.brokers[0].asked(222)] == [-1]
+        with pytest.raises(ClientError, match=r"connected members \(me\)"):
+            await admin.groups.reset("G", "T", to_offsets=planned)
+
+
 async def test_an_old_broker_moves_connected_members_by_time():
     cluster = AgedCluster(version=V4_9, online=True)
     async with cluster, Admin(cluster.address) as admin:
