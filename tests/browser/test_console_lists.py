@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -146,7 +147,18 @@ def test_groups_are_shown_with_members_kind_and_lag(browser: Browser, filled: Si
     shows(page, 1, "list-idle", "list-readers")
 
 
-def test_unread_messages_are_skipped_from_the_menu(browser: Browser, filled: Site) -> None:
+def dialog_with(page: Any, text: str) -> Any:
+    return page.get_by_role("dialog").filter(has_text=text).last
+
+
+def lag_of(site: Site, group: str, topic: str) -> Any:
+    """What the command line says of a group's lag."""
+    with site.tianzhou("group", "lag", group, "-t", topic, "-o", "json") as command:
+        assert command.wait() == 0, command.err
+        return json.loads(command.out)
+
+
+def test_unread_messages_are_skipped_after_a_preview_and_the_skip_is_undone(browser: Browser, filled: Site) -> None:
     with sync.Admin(filled.namesrv) as admin:
         admin.groups.create("list-late")
         admin.topics.create("list-unread", read_queue_nums=2, write_queue_nums=2)
@@ -159,30 +171,78 @@ def test_unread_messages_are_skipped_from_the_menu(browser: Browser, filled: Sit
         shows(page, 5, "6")
         assert re.fullmatch(r"\d+ s ago", column(page, 6)[0]), "how long the oldest one waits"
         choose(page, "Operations of group list-late", "Skip unread messages")
-        dialog = page.get_by_role("dialog")
-        dialog.get_by_text("list-unread: 6 unread").wait_for()
-        dialog.get_by_role("button", name="Cancel").click()
-        dialog.wait_for(state="detached")
+        choice = dialog_with(page, "list-unread: 6 unread")
+        choice.get_by_role("button", name="Skip unread messages").click()
+        preview = dialog_with(page, "messages skipped: 6; messages consumed again: 0; queues moved: 2.")
+        preview.get_by_role("row").filter(has_text="broker-a").nth(1).wait_for()
+        preview.get_by_role("button", name="Cancel").click()
+        preview.wait_for(state="detached")
         assert admin.groups.lag("list-late").total == 6
         choose(page, "Operations of group list-late", "Skip unread messages")
-        dialog.get_by_role("button", name="Skip unread messages").click()
-        page.get_by_text("list-late goes on behind the last message of list-unread.").wait_for()
-        shows(page, 5, "0")
+        choice.get_by_role("button", name="Skip unread messages").click()
+        preview.get_by_role("button", name="Skip unread messages").click()
+        done = dialog_with(page, "list-late goes on behind the last message of list-unread.")
+        done.wait_for()
         assert admin.groups.lag("list-late").total == 0
-        choose(page, "Operations of group list-late", "Reset offsets")
-        dialog.get_by_label("To", exact=True).click()
-        page.get_by_role("option", name="the first message").click()
-        dialog.get_by_role("button", name="Show what would happen").click()
-        dialog.get_by_role("cell", name="list-unread@broker-a:0").wait_for()
-        assert admin.groups.lag("list-late").total == 0
-        dialog.get_by_role("button", name="Reset offsets").click()
-        page.get_by_text("2 queues of list-unread are reset.").wait_for()
-        assert admin.groups.lag("list-late").total == 6
-        dialog.get_by_role("button", name="Close").click()
+        done.get_by_role("button", name="Undo").click()
+        undo = dialog_with(page, "messages skipped: 0; messages consumed again: 6; queues moved: 2.")
+        undo.get_by_role("button", name="Undo", exact=True).click()
+        page.get_by_text("The earlier offsets of list-late in list-unread are set again.").wait_for()
+        queues = lag_of(filled, "list-late", "list-unread")["queues"]
+        assert [(one["consumer_offset"], one["lag"]) for one in queues] == [(0, 3), (0, 3)]
+        done.get_by_role("button", name="Close").click()
         shows(page, 5, "6")
-    audit = browser.open("/audit?filter=list-late in list-unread to")
-    audit.get_by_role("cell", name="list-late in list-unread to latest").first.wait_for()
-    audit.get_by_role("cell", name="list-late in list-unread to earliest").first.wait_for()
+
+
+def test_the_audit_log_undoes_a_reset_unless_a_later_change_would_lose_messages(browser: Browser, filled: Site) -> None:
+    with sync.Admin(filled.namesrv) as admin:
+        admin.groups.create("list-undo")
+        admin.topics.create("list-moved", read_queue_nums=1, write_queue_nums=1)
+        with sync.Producer("lister", filled.namesrv) as producer:
+            for _ in range(6):
+                producer.send(Message("list-moved", b"moved"))
+        until(lambda: [one.max_offset for one in admin.topics.stats("list-moved").offset_table.values()] == [6])
+        admin.groups.reset("list-undo", "list-moved", to_offset=2)
+        page = browser.open("/groups/list-undo")
+        page.get_by_role("button", name="Reset offsets").click()
+        preview = dialog_with(page, "messages skipped: 4; messages consumed again: 0; queues moved: 1.")
+        preview.get_by_role("button", name="Reset offsets").click()
+        dialog_with(page, "1 queues of list-moved are reset.").get_by_role("button", name="Close").click()
+        assert admin.groups.lag("list-undo").total == 0
+        admin.groups.reset("list-undo", "list-moved", to_earliest=True)  # by another tool, further back than before
+        page = browser.open("/audit?filter=list-undo in list-moved to latest")
+        page.get_by_role("button", name="Undo").click()
+        refused = dialog_with(page, "Not undone.")
+        refused.get_by_role("cell", name="refused: a later change moved the group further back").wait_for()
+        assert refused.get_by_role("button", name="Undo").count() == 0
+        refused.get_by_role("button", name="Close").click()
+
+        admin.groups.reset("list-undo", "list-moved", to_latest=True)
+        page.get_by_role("button", name="Undo").click()
+        dialog_with(page, "Undo: list-undo").get_by_role("button", name="Undo").click()
+        until(lambda: admin.groups.lag("list-undo").queues[0].consumer_offset == 2)
+        browser.open("/audit?filter=list-undo").get_by_role("cell", name="undone", exact=True).wait_for()
+        page.get_by_role("cell", name="undo reset of offsets").first.wait_for()
+
+
+def test_the_lag_of_each_group_by_queue_opens_from_a_topics_row(browser: Browser, filled: Site) -> None:
+    page = browser.open("/topics?filter=list-a")
+    choose(page, "Operations of topic list-a", "Lag by queue")
+    dialog = dialog_with(page, "Lag by queue: list-a")
+    dialog.get_by_text("Lag 0", exact=True).wait_for()
+    found = [row.get_by_role("cell").all_inner_texts() for row in dialog.get_by_role("row").all()]
+    expected = lag_of(filled, "list-readers", "list-a")["queues"]
+    assert [row for row in found if row] == [
+        [
+            one["broker"],
+            *(str(one[name]) for name in ("queue", "consumer_offset", "broker_offset", "lag")),
+            one["member"],
+        ]
+        for one in expected
+    ]
+    dialog.get_by_role("link", name="list-readers").wait_for()
+    dialog.get_by_role("button", name="Reset offsets").click()
+    dialog_with(page, "Reset offsets: list-a").get_by_label("To", exact=True).wait_for()
 
 
 def test_a_topic_is_deleted_from_the_menu_once_its_name_is_typed(browser: Browser, filled: Site) -> None:
@@ -210,7 +270,7 @@ def test_operations_are_chinese_on_chinese_pages(browser: Browser, filled: Site)
     page.get_by_role("button", name="主题 list-a 的操作").click()
     page.get_by_role("menuitem").first.wait_for()
     items = [text.split("\n")[-1] for text in page.get_by_role("menuitem").all_inner_texts()]
-    assert items == ["状态", "路由", "消费者", "消息", "配置", "发送消息", "重置位点", "跳过堆积", "删除"]
+    assert items == ["状态", "路由", "消费者", "消息", "各队列堆积", "配置", "发送消息", "重置位点", "跳过堆积", "删除"]
     page.get_by_role("menuitem", name="发送消息").click()
     browser.arrives("/topics/list-a#send")
     page.locator(".q-card:focus").get_by_role("heading", name="发送消息").wait_for()

@@ -110,6 +110,9 @@ def test_dead_letters_are_exported_and_sent_again(browser: Any, admin: Any) -> N
     row = page.get_by_role("row").filter(has_text=ids[1])
     row.get_by_role("checkbox").click()
     page.get_by_role("button", name="Send selected").click()
+    question = page.get_by_role("dialog").filter(has_text="Dead letters of careless to send again: 1")
+    question.get_by_text("They go to careless alone, as new messages.").wait_for()
+    question.get_by_role("button", name="Send").click()
     page.get_by_text("1 of 1 dead letters are sent again.").wait_for()
 
     def sent() -> list[Any]:
@@ -120,6 +123,11 @@ def test_dead_letters_are_exported_and_sent_again(browser: Any, admin: Any) -> N
 
     assert [one.body for one in until(sent)] == [b"1"]
     page.get_by_role("button", name="Send all").click()
+    question = page.get_by_role("dialog").filter(has_text="Dead letters of careless to send again: 3")
+    question.get_by_role("row").filter(has_text="refunds").get_by_role("cell", name="3", exact=True).wait_for()
+    assert question.get_by_role("button", name="Send").is_disabled(), "the name of the group is not typed yet"
+    question.get_by_role("textbox").fill("careless")
+    question.get_by_role("button", name="Send").click()
     page.get_by_text("3 of 3 dead letters are sent again.").wait_for()
     assert until(lambda: len(sent()) == 4)
 

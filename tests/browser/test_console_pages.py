@@ -42,6 +42,7 @@ def test_offsets_of_a_group_are_reset(browser: Any) -> None:
     page.get_by_label("To", exact=True).click()
     page.get_by_role("option", name="the first message").click()
     page.get_by_role("button", name="Reset offsets").click()
+    page.get_by_role("dialog").get_by_role("button", name="Reset offsets").click()
     page.get_by_text("2 queues of orders are reset.").wait_for()
     with sync.Admin(browser.site.namesrv) as admin:
         assert {one.consumer_offset for one in admin.groups.lag("billing", "orders").queues} == {0}

@@ -55,6 +55,7 @@ def test_from_the_first_command_to_a_rescued_dead_letter(place: Site, chromium: 
         page.get_by_label("To", exact=True).click()
         page.get_by_role("option", name="the first message").click()
         page.get_by_role("button", name="Reset offsets").click()
+        page.get_by_role("dialog").get_by_role("button", name="Reset offsets").click()
         page.get_by_text("4 queues of orders are reset.").wait_for()
         assert admin.groups.lag("billing", "orders").total == 1
 
@@ -68,6 +69,9 @@ def test_from_the_first_command_to_a_rescued_dead_letter(place: Site, chromium: 
         page = browser.open("/dead-letters?group=billing")
         page.get_by_text("1 dead letters; 1 are shown").wait_for()
         page.get_by_role("button", name="Send all").click()
+        question = page.get_by_role("dialog")
+        question.get_by_role("textbox").fill("billing")
+        question.get_by_role("button", name="Send").click()
         page.get_by_text("1 of 1 dead letters are sent again.").wait_for()
     again = command(place, "consume", "orders", "--group", "billing", "--max", 1)
     assert '{"id": 1}' in again

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -54,7 +54,13 @@ class Actions:
         self._now = now
 
     async def run(
-        self, visitor: Visitor, address: str, action: str, subject: str, work: Callable[[], Awaitable[T]]
+        self,
+        visitor: Visitor,
+        address: str,
+        action: str,
+        subject: str,
+        work: Callable[[], Awaitable[T]],
+        details: Mapping[str, object] | None = None,
     ) -> Outcome[T]:
         """Do something for a visitor.
 
@@ -64,29 +70,40 @@ class Actions:
             action: what, such as `delete topic`.
             subject: to what.
             work: does it.
+            details: JSON values for the first line of the audit log. Their `id`, if any, is in the last line as well.
         """
         refusal = OVER if not self._is_open(visitor) else "" if visitor.may_change else VIEWER
-        begun = await self._write(visitor, address, action, subject, f"refused: {refusal}" if refusal else "begun")
+        first = f"refused: {refusal}" if refusal else "begun"
+        begun = await self._write(visitor, address, action, subject, first, None if refusal else details)
         if refusal or begun:
             return Outcome(refusal or begun)
+        end = {"id": details["id"]} if details and "id" in details else None
         try:
             value = await work()
         except (TianzhouError, ValueError, OSError) as error:
             text = str(error) or type(error).__name__
-            await self._write(visitor, address, action, subject, f"failed: {text}")
+            await self._write(visitor, address, action, subject, f"failed: {text}", end)
             return Outcome(text)
         except Exception:  # noqa: BLE001 - a defect of a page must not end without a word to the visitor
             _log.exception("%s of %s", action, shown(subject))
-            await self._write(visitor, address, action, subject, f"failed: {DEFECT}")
+            await self._write(visitor, address, action, subject, f"failed: {DEFECT}", end)
             return Outcome(DEFECT)
-        await self._write(visitor, address, action, subject, "done")
+        await self._write(visitor, address, action, subject, "done", end)
         return Outcome(value=value)
 
-    async def _write(self, visitor: Visitor, address: str, action: str, subject: str, outcome: str) -> str:
+    async def _write(
+        self,
+        visitor: Visitor,
+        address: str,
+        action: str,
+        subject: str,
+        outcome: str,
+        details: Mapping[str, object] | None = None,
+    ) -> str:
         """Why the audit log cannot be written; empty when it was."""
         time = self._now().isoformat(timespec="milliseconds")
         try:
-            await asyncio.to_thread(self._audit.write, time, visitor.name, address, action, subject, outcome)
+            await asyncio.to_thread(self._audit.write, time, visitor.name, address, action, subject, outcome, details)
         except OSError as error:
             _log.error("the audit log cannot be written: %s", shown(str(error)))
             return f"nothing is changed without its line in the audit log, which cannot be written: {error}"

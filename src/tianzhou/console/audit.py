@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tianzhou.file_modes import OWN_ONLY
 
@@ -13,6 +14,10 @@ FILE_NAME: Final = "console-audit.log"
 MOST_BYTES: Final = 16 << 20
 """Size above which the file becomes `.1`, in the place of the one before."""
 LONGEST: Final = 500
+"""Maximum number of characters of each text of an entry."""
+TAIL_BYTES: Final = 8 << 20
+"""Maximum number of bytes that one call reads from the end of a file."""
+_BLOCK: Final = 256 << 10
 
 
 class AuditLog:
@@ -25,7 +30,16 @@ class AuditLog:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def write(self, time: str, who: str, address: str, action: str, subject: str, outcome: str) -> None:
+    def write(
+        self,
+        time: str,
+        who: str,
+        address: str,
+        action: str,
+        subject: str,
+        outcome: str,
+        details: Mapping[str, object] | None = None,
+    ) -> None:
         """Write one line; call it in a thread.
 
         Args:
@@ -35,12 +49,14 @@ class AuditLog:
             action: what they did, such as `delete topic`.
             subject: to what.
             outcome: `begun`, `done`, or why it failed.
+            details: further JSON values of the entry, whole; they replace none of the values above.
 
         Raises:
             OSError: the file cannot be written; the action must not begin then.
         """
         entry = {"time": time, "who": who, "from": address, "action": action, "subject": subject, "outcome": outcome}
-        line = json.dumps({key: value[:LONGEST] for key, value in entry.items()}, ensure_ascii=True) + "\n"
+        cut = {key: value[:LONGEST] for key, value in entry.items()}
+        line = json.dumps({**(details or {}), **cut}, ensure_ascii=True) + "\n"
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, OWN_ONLY)
         try:
@@ -51,18 +67,38 @@ class AuditLog:
         if size > MOST_BYTES:
             self.path.replace(self.path.with_name(self.path.name + ".1"))
 
-    def tail(self, lines: int) -> list[dict[str, str]]:
-        """The last entries, the newest first; call it in a thread."""
-        try:
-            with self.path.open("rb") as file:
-                file.seek(max(0, os.fstat(file.fileno()).st_size - lines * 1024))
-                found = file.read().decode(errors="replace").splitlines()[-lines:]
-        except FileNotFoundError:
-            return []
+    def tail(self, lines: int) -> list[dict[str, Any]]:
+        """Return the last entries, the newest first; call it in a thread.
+
+        Args:
+            lines: maximum number of entries. The former file is read where the present one has fewer.
+        """
+        found = _last_lines(self.path, lines)
+        if len(found) < lines:
+            found += _last_lines(self.path.with_name(self.path.name + ".1"), lines - len(found))
         entries = []
-        for line in reversed(found):
+        for line in found:
             try:
-                entries.append(json.loads(line))
+                entry = json.loads(line)
             except ValueError:
                 continue
+            if isinstance(entry, dict):
+                entries.append(entry)
         return entries
+
+
+def _last_lines(path: Path, lines: int) -> list[str]:
+    """Return the last lines of a file, the newest first; none of a file that does not exist."""
+    block = b""
+    try:
+        with path.open("rb") as file:
+            begin = os.fstat(file.fileno()).st_size
+            # One newline more than lines: the first line of the block may be cut.
+            while begin > 0 and len(block) < TAIL_BYTES and block.count(b"\n") <= lines:
+                step = min(_BLOCK, begin)
+                begin -= step
+                file.seek(begin)
+                block = file.read(step) + block
+    except FileNotFoundError:
+        return []
+    return block.decode(errors="replace").splitlines()[: -lines - 1 : -1]

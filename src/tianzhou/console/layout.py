@@ -65,7 +65,12 @@ class View:
         return failure_in_chinese(words) if self.language == "zh" else words
 
     async def act(
-        self, action: str, subject: str, work: Callable[[], Awaitable[T]], done: str | None = ""
+        self,
+        action: str,
+        subject: str,
+        work: Callable[[], Awaitable[T]],
+        done: str | None = "",
+        details: Mapping[str, object] | None = None,
     ) -> Outcome[T]:
         """Change something, and tell the visitor what became of it (`Actions.run`).
 
@@ -74,8 +79,9 @@ class View:
             subject: to what.
             work: does it.
             done: what to say when it is done; empty for the word alone, None for nothing.
+            details: JSON values for the audit log (`Actions.run`).
         """
-        outcome = await self.console.actions.run(self.visitor, self.address, action, subject, work)
+        outcome = await self.console.actions.run(self.visitor, self.address, action, subject, work, details)
         if outcome.done and done is not None:
             ui.notify(done or self.text("done"), type="positive")
         elif not outcome.done:
@@ -347,6 +353,15 @@ def keep_in_address(view: View, **state: str) -> None:
     ui.run_javascript(f"history.replaceState(null, '', {json.dumps('?' + urlencode(view.query))})")
 
 
+async def answer_of(dialog: ui.dialog) -> Any:
+    """Open a dialog, and return its answer once it is closed; None when the visitor closes it or leaves the page."""
+    answer = await dialog
+    # The toolkit deletes the dialogs of a page that the visitor has left.
+    if not dialog.is_deleted:
+        dialog.delete()
+    return answer
+
+
 async def agreed(view: View, question: str, verb: str) -> bool:
     """Whether a visitor agrees to something that has consequences.
 
@@ -360,9 +375,7 @@ async def agreed(view: View, question: str, verb: str) -> bool:
         with ui.row():
             ui.button(view.text("cancel"), on_click=lambda: dialog.submit(False)).props("flat autofocus")
             ui.button(verb, on_click=lambda: dialog.submit(True)).props("color=negative")
-    result = await dialog
-    dialog.delete()
-    return bool(result)
+    return bool(await answer_of(dialog))
 
 
 async def confirmed(view: View, name: str, verb: str = "") -> bool:
@@ -381,9 +394,7 @@ async def confirmed(view: View, name: str, verb: str = "") -> bool:
             ui.button(verb or view.text("delete"), on_click=lambda: dialog.submit(True)).props(
                 "color=negative"
             ).bind_enabled_from(typed, "value", lambda value: value == name)
-    result = await dialog
-    dialog.delete()
-    return bool(result)
+    return bool(await answer_of(dialog))
 
 
 async def delete_named(view: View, noun: str, name: str, delete: Callable[[str], Awaitable[object]]) -> bool:

@@ -19,6 +19,8 @@ MESSAGE_TYPE: Final = "message.type"
 TYPES: Final = (NORMAL, "fifo", "delay", "transaction", "mixed", RETRY, DLQ, SYSTEM)
 LOOKS: Final = ("status", "route", "consumers", "messages")
 """Operations that change nothing; the first three are parts of the topic's page."""
+LAG: Final = "lag"
+"""Operation that shows the lag of each group by queue; of normal topics only."""
 COLUMNS: Final = ("topic", "type", "queues", "messages", "in", "groups", "last")
 
 
@@ -108,11 +110,11 @@ def topic_operations(entry: TopicEntry, may_change: bool) -> tuple[str, ...]:
     if entry.kind == SYSTEM:
         return LOOKS
     if not may_change:
-        return LOOKS
+        return (*LOOKS, LAG) if entry.kind == NORMAL else LOOKS
     if entry.kind != NORMAL:
         return (*LOOKS, "configuration", "delete")
     send = ("send",) if entry.is_writable else ()
-    return (*LOOKS, "configuration", *send, "reset", "skip", "delete")
+    return (*LOOKS, LAG, "configuration", *send, "reset", "skip", "delete")
 
 
 def topic_keys(figures: Mapping[str, TopicFigures], groups: Mapping[str, int], words: Words) -> dict[str, SortKey]:

@@ -111,6 +111,35 @@ def test_the_audit_log_is_bounded_and_one_line_an_entry(tmp_path: Path, monkeypa
         assert all(line.startswith("{") and line.endswith("}") for line in path.read_text().splitlines())
 
 
+async def test_details_of_a_change_are_in_its_first_line_whole_and_its_id_in_both(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.log")
+    actions = Actions(log, lambda _: True, lambda: dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
+    details = {"id": "c1", "offsets": {"broker-a": {str(number): [number, 0] for number in range(5_000)}}, "who": "eve"}
+
+    async def work() -> None:
+        return None
+
+    assert (await actions.run(Visitor("alice", Role.ADMIN), "::1", "reset offsets", "g", work, details)).done
+    refused = Visitor("vic", Role.VIEWER)
+    await actions.run(refused, "::1", "reset offsets", "g", work, details)
+    last, end, first = log.tail(10)
+    assert (first["outcome"], first["id"], first["who"]) == ("begun", "c1", "alice")
+    assert first["offsets"] == details["offsets"]
+    assert (end["outcome"], end["id"], "offsets" in end) == ("done", "c1", False)
+    assert (last["who"], "id" in last) == ("vic", False)
+
+
+def test_the_last_lines_are_read_from_the_former_file_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tianzhou.console.audit.MOST_BYTES", 2_000_000)
+    log = AuditLog(tmp_path / "audit.log")
+    long = {"id": "x", "offsets": "y" * 400_000}
+    for number in range(6):
+        log.write("2026-01-01", "alice", "::1", "reset offsets", "g", str(number), long)
+    assert [entry["outcome"] for entry in log.tail(3)] == ["5", "4", "3"]
+    assert [entry["outcome"] for entry in log.tail(100)] == ["5", "4", "3", "2", "1", "0"]
+    assert log.path.stat().st_size < 500_000, "the first five lines are in the former file"
+
+
 def test_every_text_has_the_same_blanks_in_both_languages() -> None:
     for key, (english, chinese) in TEXTS.items():
         blanks = [{name for _, name, _, _ in string.Formatter().parse(one) if name} for one in (english, chinese)]

@@ -190,9 +190,9 @@ LOOKS = topic_list.LOOKS
 @pytest.mark.parametrize(
     ("entry", "may_change", "offered"),
     [
-        (TopicEntry("a", NORMAL, NORMAL), True, (*LOOKS, "configuration", "send", "reset", "skip", "delete")),
-        (TopicEntry("a", NORMAL, NORMAL, 1, False), True, (*LOOKS, "configuration", "reset", "skip", "delete")),
-        (TopicEntry("a", NORMAL, NORMAL), False, LOOKS),
+        (TopicEntry("a", NORMAL, NORMAL), True, (*LOOKS, "lag", "configuration", "send", "reset", "skip", "delete")),
+        (TopicEntry("a", NORMAL, NORMAL, 1, False), True, (*LOOKS, "lag", "configuration", "reset", "skip", "delete")),
+        (TopicEntry("a", NORMAL, NORMAL), False, (*LOOKS, "lag")),
         (TopicEntry("a", SYSTEM, SYSTEM), True, LOOKS),
         (TopicEntry("%DLQ%g", topic_list.DLQ, "dlq"), True, (*LOOKS, "configuration", "delete")),
         (TopicEntry("%DLQ%g", topic_list.DLQ, "dlq"), False, LOOKS),

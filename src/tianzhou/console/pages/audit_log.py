@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from nicegui import ui
+from nicegui.events import GenericEventArguments
+
+from tianzhou.console.changes.offset_changes import Standing, last_entries, standings
+from tianzhou.console.changes.offset_dialogs import AUDIT_LINES, undo_dialog
 from tianzhou.console.layout import View, page, table
 from tianzhou.console.texts.audit import ACTIONS, OUTCOMES
 
-SHOWN: Final = 500
+SHOWN: Final = AUDIT_LINES
+UNDO_CELL: Final = """
+<q-td :props="props">
+  <q-btn v-if="props.row.undo" outline dense no-caps color="primary" icon="undo" label="LABEL"
+    @click="() => $parent.$emit('undo', props.row.undo)" />
+  <span v-else class="text-grey">{{ props.row.state }}</span>
+</q-td>
+"""
+"""Cell of a change of offsets: its button, or why there is none. The page puts its text in the place of `LABEL`."""
 
 
 def entry_in_chinese(entry: Mapping[str, Any], view: View) -> dict[str, Any]:
@@ -20,12 +33,50 @@ def entry_in_chinese(entry: Mapping[str, Any], view: View) -> dict[str, Any]:
     return {**entry, "action": ACTIONS.get(action, action), "outcome": words}
 
 
+def undo_cells(entries: Sequence[Mapping[str, Any]], view: View) -> dict[int, dict[str, str]]:
+    """Return the cells of changes of offsets by the number of their entry: the id for an undo, or why there is none.
+
+    Args:
+        entries: entries of the log, the newest first.
+        view: view of the visitor.
+    """
+    states = standings(entries)
+    return {
+        number: {"undo": one.id} if state is Standing.OPEN else {"state": view.text(f"undo.state.{state}")}
+        for number, one in last_entries(entries).items()
+        for state in (states[one.id],)
+    }
+
+
 @page("/audit", "page.audit", "history")
 async def show(view: View) -> None:
     """Fill the page."""
     entries = await asyncio.to_thread(view.console.audit_log.tail, SHOWN)
-    names = ("time", "who", "from", "action", "subject", "outcome")
+    cells = undo_cells(entries, view)
+    names = ["time", "who", "from", "action", "subject", "outcome"]
+    shown = [{name: entry.get(name, "") for name in names} for entry in entries]
     if view.language == "zh":
-        entries = [entry_in_chinese(entry, view) for entry in entries]
-    rows = [{"key": number, **entry} for number, entry in enumerate(entries)]
-    table([(name, view.text(name)) for name in names], rows, key="key", filter_text=view.text("filter"), kept_for=view)
+        shown = [entry_in_chinese(entry, view) for entry in shown]
+    rows = [{"key": number, **entry, **cells.get(number, {})} for number, entry in enumerate(shown)]
+    columns = [(name, view.text(name)) for name in names]
+    may_undo = view.visitor.may_change and bool(cells)
+    found = table(
+        [*columns, ("undo", "")] if may_undo else columns,
+        rows,
+        key="key",
+        filter_text=view.text("filter"),
+        kept_for=view,
+    )
+    if may_undo:
+        _undo_buttons(view, found)
+
+
+def _undo_buttons(view: View, found: ui.table) -> None:
+    found.add_slot("body-cell-undo", UNDO_CELL.replace("LABEL", view.text("undo")))
+
+    async def undo(event: GenericEventArguments) -> None:
+        # `undo_dialog` finds the change in the log: the browser names it and nothing else.
+        if await undo_dialog(view, str(event.args)):
+            ui.navigate.reload()
+
+    found.on("undo", undo)

@@ -12,6 +12,7 @@ from nicegui import ui
 from tianzhou.admin import Resent
 from tianzhou.admin.dead_letters import MOST_AT_ONCE
 from tianzhou.admin.messages import FOREVER_MS
+from tianzhou.console.changes.resending import resend_agreed, sendable
 from tianzhou.console.layout import MAX_SUGGESTIONS, View, local_time, page, section, table
 from tianzhou.console.message_values import cell, form_time, time_ms, to_json_lines
 from tianzhou.console.pages.messages import older
@@ -134,7 +135,7 @@ async def show(view: View) -> None:
             _exports(view, group, chosen, everything)
     if view.visitor.may_change:
         with section(view.text("dead.again")):
-            _again(view, group, chosen, everything)
+            _again(view, group, total, chosen, everything)
 
 
 def _form(view: View, group: str) -> None:
@@ -187,19 +188,22 @@ def _exports(view: View, group: str, chosen: Any, everything: Any) -> None:
     ui.button(view.text("dead.export.all"), icon="download", on_click=all_of_them).props("outline")
 
 
-def _again(view: View, group: str, chosen: Any, everything: Any) -> None:
+def _again(view: View, group: str, total: int, chosen: Any, everything: Any) -> None:
     ui.label(view.text("dead.again.words", most=f"{MOST_AT_ONCE:,}"))
     with ui.row().classes("items-center"):
         target = ui.input(view.text("dead.to")).props("dense outlined").classes("w-64")
         running: list[Resending] = []
 
-        async def run(letters: list[MessageExt]) -> None:
+        async def run(letters: list[MessageExt], total: int = 0) -> None:
             if running:
                 return
             if not letters:
                 ui.notify(view.text("dead.nothing"), type="warning")
                 return
-            one, to = Resending(), target.value.strip()
+            to = (target.value or "").strip()
+            if not await resend_agreed(view, letters, group, to, total) or running:
+                return
+            letters, one = sendable(letters, to), Resending()
             running.append(one)
             bar.set_visibility(True)
             stop.set_visibility(True)
@@ -223,7 +227,7 @@ def _again(view: View, group: str, chosen: Any, everything: Any) -> None:
                 ui.notify(view.text(key, sent=one.so_far.sent, count=len(letters)), type="positive")
 
         async def run_all() -> None:
-            await run(await everything())
+            await run(await everything(), total)
 
         def stop_all() -> None:
             for one in running:

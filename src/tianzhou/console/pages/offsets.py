@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from nicegui import ui
 
-from tianzhou.admin.progress import OffsetChange
-from tianzhou.console.layout import View, table
+from tianzhou.console.changes.offset_dialogs import OffsetMove, move_offsets
+from tianzhou.console.layout import View, answer_of
 
 DESTINATIONS: Final = ("earliest", "latest", "time", "offset")
 Pair = tuple[str, str]
@@ -34,7 +34,7 @@ def destination(kind: str, value: str) -> dict[str, Any]:
 
 
 def reset_form(view: View, choices: Sequence[str], label: str, fixed: str, *, is_of_group: bool) -> None:
-    """Show a form that resets the offsets of one group in one topic, with a preview.
+    """Show a form that resets the offsets of one group in one topic. It asks after a preview.
 
     Args:
         view: view of the visitor.
@@ -51,30 +51,18 @@ def reset_form(view: View, choices: Sequence[str], label: str, fixed: str, *, is
         kind = ui.select(options, value="latest", label=view.text("group.to")).classes("w-64")
         value = ui.input("2026-01-31T12:00").bind_visibility_from(kind, "value", lambda now: now in ("time", "offset"))
 
-        async def run(dry_run: bool) -> None:
+        async def run() -> None:
             chosen, where = other.value or "", f"{kind.value} {value.value or ''}".strip()
             group, topic = (fixed, chosen) if is_of_group else (chosen, fixed)
-
-            async def work() -> list[OffsetChange]:
-                return await view.console.admin.groups.reset(
-                    group, topic, dry_run=dry_run, **destination(kind.value, value.value or "")
-                )
-
-            name = "preview reset of offsets" if dry_run else "reset offsets"
-            outcome = await view.act(name, f"{group} in {topic} to {where}", work, None)
-            if outcome.value is None:
+            try:
+                wanted = destination(kind.value, value.value or "")
+            except ValueError as error:
+                ui.notify(view.failure(error), type="negative", multi_line=True, timeout=0, close_button=True)
                 return
-            shown.rows = [
-                {"key": str(one.queue), "queue": str(one.queue), "before": one.before, "after": one.after}
-                for one in outcome.value
-            ]
-            if not dry_run:
-                ui.notify(view.text("group.moved", queues=len(outcome.value), topic=topic), type="positive")
+            move = OffsetMove(group, topic, where, wanted)
+            await move_offsets(view, [move], view.text("group.reset"), "group.moved")
 
-        ui.button(view.text("group.preview"), on_click=lambda: run(True)).props("outline")
-        ui.button(view.text("group.reset"), on_click=lambda: run(False))
-    names = ("queue", "group.before", "group.after")
-    shown = table([(name.rpartition(".")[2], view.text(name)) for name in names], (), key="key")
+        ui.button(view.text("group.reset"), on_click=run)
 
 
 def _choices(pairs: Sequence[Pair], fixed: str) -> tuple[list[str], bool]:
@@ -100,13 +88,12 @@ async def reset_dialog(view: View, pairs: Sequence[Pair], fixed: str) -> None:
         reset_form(view, choices, view.text("topic" if is_of_group else "group"), fixed, is_of_group=is_of_group)
         with ui.row().classes("w-full justify-end"):
             ui.button(view.text("close"), on_click=dialog.close).props("flat")
-    await dialog
-    dialog.delete()
+    await answer_of(dialog)
     await view.console.watcher.measure_these((), {group for group, _ in pairs})
 
 
 async def skip_dialog(view: View, pairs: Sequence[Pair], fixed: str) -> None:
-    """Let a visitor choose topics or groups, and move the offsets of these behind all unconsumed messages.
+    """Let a visitor choose topics or groups, and move their offsets behind all unconsumed messages after a preview.
 
     Args:
         view: view of the visitor.
@@ -135,19 +122,11 @@ async def skip_dialog(view: View, pairs: Sequence[Pair], fixed: str) -> None:
             ui.button(view.text("offsets.skip"), on_click=lambda: dialog.submit(list(chosen.value))).props(
                 "color=negative"
             ).bind_enabled_from(chosen, "value", bool)
-    names = await dialog
-    dialog.delete()
-    for group, topic in pairs:
-        if names and (topic if is_of_group else group) in names:
-            await _skip(view, group, topic)
-    if names:
+    names = await answer_of(dialog)
+    moves = [
+        OffsetMove(group, topic, "latest", {"to_latest": True})
+        for group, topic in pairs
+        if names and (topic if is_of_group else group) in names
+    ]
+    if moves and await move_offsets(view, moves, view.text("offsets.skip"), "offsets.skipped"):
         await watcher.measure_these((), {group for group, _ in pairs})
-
-
-async def _skip(view: View, group: str, topic: str) -> None:
-    await view.act(
-        "reset offsets",
-        f"{group} in {topic} to latest",
-        lambda: view.console.admin.groups.reset(group, topic, to_latest=True),
-        view.text("offsets.skipped", group=group, topic=topic),
-    )

@@ -9,6 +9,7 @@ from nicegui import ui
 
 from tianzhou.admin.topics import TopicDescription
 from tianzhou.client import Producer
+from tianzhou.console.changes.topic_lag import lag_dialog
 from tianzhou.console.layout import View, deletion_button, local_time, page, section, table
 from tianzhou.console.topic_list import TopicEntry, kind_of, topic_operations
 from tianzhou.model import Message, SendResult
@@ -77,6 +78,11 @@ async def show(view: View) -> None:
     with section(view.text("topic.groups"), "consumers"):
         groups = [{"group": name} for name in found.groups]
         table([("group", view.text("group"))], groups, key="group", links={"group": "/groups/{value}"})
+        if found.groups:
+            lag = ui.button(
+                view.text("topic.do.lag"), icon="hourglass_bottom", on_click=lambda: lag_dialog(view, topic)
+            )
+            lag.props("outline")
     offered = _offered(view, found)
     if "configuration" in offered:
         with section(view.text("topic.settings"), "configuration"):

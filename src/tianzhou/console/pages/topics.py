@@ -7,6 +7,7 @@ from typing import Any
 
 from nicegui import ui
 
+from tianzhou.console.changes.topic_lag import lag_dialog
 from tianzhou.console.layout import View, delete_named, local_time, page
 from tianzhou.console.lists import NORMAL, Cut, ListState, counts_of, cut
 from tianzhou.console.pages.offsets import reset_dialog, skip_dialog
@@ -34,6 +35,7 @@ def operations(view: View) -> dict[str, Operation]:
         "route": Operation(view.text("topic.do.route"), "alt_route", "/topics/{key}#route"),
         "consumers": Operation(view.text("topic.do.consumers"), "groups", "/topics/{key}#consumers"),
         "messages": Operation(view.text("topic.do.messages"), "mail", "/messages?topic={key}"),
+        "lag": Operation(view.text("topic.do.lag"), "hourglass_bottom"),
         "configuration": Operation(
             view.text("topic.do.configuration"), "settings", "/topics/{key}#configuration", is_parted=True
         ),
@@ -75,6 +77,9 @@ async def show(view: View) -> None:
         if operation == "delete":
             if await delete_named(view, "topic", topic, topics.delete):
                 found.refresh()
+            return
+        if operation == "lag":
+            await lag_dialog(view, topic)
             return
         groups = [name for name in await topics.groups(topic) if name in watcher.groups]
         if operation == "reset":

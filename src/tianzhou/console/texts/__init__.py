@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from typing import Final
 
-from tianzhou.console.texts import access, cluster, doctor, frame, groups, messages, overview, proof, sql, topics
+from tianzhou.console.texts import (
+    access,
+    changes,
+    cluster,
+    doctor,
+    frame,
+    groups,
+    messages,
+    overview,
+    proof,
+    sql,
+    topics,
+)
 
 LANGUAGES: Final = ("en", "zh")
 COOKIE: Final = "tianzhou_language"
 TEXTS: Final[dict[str, tuple[str, str]]] = {}
-for _words in (frame, overview, topics, groups, messages, sql, cluster, access, doctor, proof):
+for _words in (frame, overview, topics, groups, messages, sql, cluster, access, doctor, proof, changes):
     if _twice := TEXTS.keys() & _words.TEXTS.keys():
         raise ValueError(f"{_words.__name__}: {', '.join(sorted(_twice))} stand elsewhere, too")
     TEXTS.update(_words.TEXTS)

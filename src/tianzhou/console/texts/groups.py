@@ -29,7 +29,6 @@ TEXTS: Final = {
     "group.to.latest": ("behind the last message (skip all)", "最新（跳过堆积）"),
     "group.to.time": ("a time", "指定时间"),
     "group.to.offset": ("an offset", "指定位点"),
-    "group.preview": ("Show what would happen", "预览"),
     "group.before": ("Before", "重置前"),
     "group.after": ("Afterwards", "重置后"),
     "group.moved": ("{queues} queues of {topic} are reset.", "已重置 {topic} 的 {queues} 个队列。"),

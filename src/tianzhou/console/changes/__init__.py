@@ -1,0 +1,1 @@
+"""Previews of changes, the questions before changes, and the undo of changes."""

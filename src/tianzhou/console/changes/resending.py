@@ -1,0 +1,107 @@
+"""The question before dead letters are sent again: how many, and to which groups."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from nicegui import ui
+
+from tianzhou.console.layout import View, answer_of, table
+from tianzhou.errors import TianzhouError
+from tianzhou.model import MessageExt
+from tianzhou.model.dead_letters import origin_topic
+
+MAX_NAMED: Final = 20
+"""Maximum number of groups that the question names."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResendPreview:
+    """The effect of sending dead letters again.
+
+    Attributes:
+        count: number of dead letters that are sent.
+        nameless: number of dead letters that cannot be sent to their group, because they do not have their first topic.
+        topics: number of dead letters by the topic that each was first sent to; empty name for no topic.
+    """
+
+    count: int
+    nameless: int
+    topics: dict[str, int]
+
+
+def resend_preview(letters: Iterable[MessageExt], to: str) -> ResendPreview:
+    """Return the effect of sending dead letters again.
+
+    Args:
+        letters: the dead letters.
+        to: the topic that they are sent to; empty for their group alone.
+    """
+    topics = Counter(origin_topic(one.properties) for one in letters)
+    nameless = 0 if to else topics[""]
+    return ResendPreview(topics.total() - nameless, nameless, {name: count for name, count in topics.items() if count})
+
+
+def sendable(letters: Iterable[MessageExt], to: str) -> list[MessageExt]:
+    """Return the dead letters that can be sent: to a topic all, to their group those with their first topic."""
+    return [one for one in letters if to or origin_topic(one.properties)]
+
+
+def topic_rows(preview: ResendPreview) -> list[dict[str, Any]]:
+    """Return the rows of the preview: dead letters by their first topic, the most first."""
+    found = sorted(preview.topics.items(), key=lambda one: (-one[1], one[0]))
+    return [{"topic": name or "-", "count": count} for name, count in found]
+
+
+def named_groups(groups: list[str]) -> str:
+    """Return the names of groups, separated by commas; an ellipsis replaces those after the first `MAX_NAMED`."""
+    return ", ".join(groups[:MAX_NAMED]) + (", …" if len(groups) > MAX_NAMED else "")
+
+
+async def resend_agreed(view: View, letters: list[MessageExt], group: str, to: str, total: int) -> bool:
+    """Show which dead letters will be sent and which groups receive them, and return whether the visitor agrees.
+
+    Args:
+        view: view of the visitor.
+        letters: the dead letters.
+        group: the group that has given them up.
+        to: the topic that they are sent to; empty for the group alone.
+        total: number of dead letters of the group, when all are to be sent: the visitor types the name of the group,
+            or of the topic, because nothing takes a message back. 0 for a selection.
+    """
+    try:
+        receivers = await view.console.admin.topics.groups(to) if to else []
+    except (TianzhouError, OSError) as error:
+        ui.notify(view.failure(error), type="negative", multi_line=True, timeout=0, close_button=True)
+        return False
+    preview = resend_preview(letters, to)
+    name = to or group
+    with ui.dialog() as dialog, ui.card().classes("w-full").style("max-width: 40rem"):
+        key = "resend.ask.some" if total > len(letters) else "resend.ask"
+        question = view.text(key, count=f"{len(letters):,}", group=group, total=f"{total:,}")
+        ui.label(question).classes("text-lg").props('role="heading" aria-level="2"')
+        if not to:
+            ui.label(view.text("resend.group", group=group))
+        elif receivers:
+            ui.label(view.text("resend.topic", topic=to, groups=named_groups(receivers)))
+        else:
+            ui.label(view.text("resend.topic.nobody", topic=to))
+        if preview.nameless:
+            ui.label(view.text("resend.nameless", count=f"{preview.nameless:,}")).classes("text-negative")
+        table(
+            [("topic", view.text("dead.topic")), ("count", view.text("resend.count"))], topic_rows(preview), key="topic"
+        )
+        typed = None
+        if total:
+            ui.label(view.text("confirm", name=name))
+            typed = ui.input().props("outlined dense autofocus")
+        with ui.row().classes("w-full justify-end"):
+            ui.button(view.text("cancel"), on_click=lambda: dialog.submit(False)).props("flat")
+            button = ui.button(view.text("resend.verb"), on_click=lambda: dialog.submit(True)).props("color=negative")
+            if typed is not None:
+                button.bind_enabled_from(typed, "value", lambda value: value == name)
+            button.set_visibility(bool(preview.count))
+    return bool(await answer_of(dialog))
