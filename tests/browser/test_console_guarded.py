@@ -113,7 +113,7 @@ def test_a_viewer_sees_no_buttons_that_change_anything(browser: Any) -> None:
     allowed = {"Menu", "Log out", "Show", "Examine", "First page", "Previous page", "Next page", "Last page", "",
                "Lag by queue"}  # fmt: skip
     for path in ("/topics", "/topics/orders", "/groups", "/groups/billing", "/cluster", "/brokers/broker-a", "/ops",
-                 "/producers", "/access?user=root", "/doctor", "/proof", "/audit"):  # fmt: skip
+                 "/producers", "/access?user=root", "/doctor", "/proof", "/limits", "/audit"):  # fmt: skip
         page = browser.open(path)
         named = [
             button.get_attribute("aria-label") or button.inner_text() for button in page.get_by_role("button").all()

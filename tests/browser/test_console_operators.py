@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -67,6 +68,31 @@ def test_write_permission_is_wiped_and_added(browser: Any) -> None:
     page.get_by_role("button", name="Add write permission").click()
     page.get_by_role("dialog").get_by_role("button", name="Add write permission").click()
     until(lambda: permission() == 6)
+
+
+def test_limits_of_senders_are_set_refused_at_the_field_and_deleted(browser: Any) -> None:
+    page = browser.open("/limits")
+    page.get_by_label("Name, or *").fill("a b")
+    page.get_by_label("Messages a second").fill("500")
+    page.get_by_role("button", name="Set limit").click()
+    page.get_by_role("alert").get_by_text("limit of topic 'a b': ").wait_for()
+    with sync.Admin(browser.site.namesrv) as admin:
+        assert admin.send_limits.list() == []
+        page.get_by_label("Name, or *").fill("*")
+        page.get_by_label("Messages at once").fill("1000")
+        page.get_by_role("button", name="Set limit").click()
+        page.get_by_text("topic *: 500 messages/s (burst 1000) at broker-a").wait_for()
+        with browser.site.tianzhou("limit", "list", "-o", "json") as command:
+            assert command.wait() == 0, command.err
+            (limit,) = json.loads(command.out)
+        names = ("scope", "name", "rate", "burst", "bytes")
+        assert [limit[name] for name in names] == ["topic", "*", 500, 1000, None]
+        page.get_by_role("row").filter(has_text="topic *").get_by_role("button", name="Delete").click()
+        page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        page.get_by_text("topic *: no limit any more at broker-a").wait_for()
+        assert admin.send_limits.list() == []
+    page = browser.open("/audit")
+    page.get_by_role("cell", name="topic *: 500 messages/s (burst 1000) at all brokers").first.wait_for()
 
 
 def test_clean_ups_are_asked_for_once_more(browser: Any) -> None:

@@ -31,6 +31,19 @@ class LimitScope(enum.StrEnum):
     """An IP address, or an account of access control."""
 
 
+class LimitProblem(ConfigError):
+    """A value that a limit cannot have.
+
+    Args:
+        text: the value, what is wrong, and the remedy.
+        field: attribute of `SendLimit` that has the value.
+    """
+
+    def __init__(self, text: str, field: str = "") -> None:
+        super().__init__(text)
+        self.field = field
+
+
 @dataclass(frozen=True, slots=True)
 class SendLimit:
     """A limit of sends to one broker.
@@ -44,7 +57,7 @@ class SendLimit:
         burst_bytes: maximum number of bytes at once.
 
     Raises:
-        ConfigError: a value is out of its range, or the name cannot be one.
+        LimitProblem: a value is out of its range, or the name cannot be one.
     """
 
     scope: LimitScope
@@ -58,14 +71,19 @@ class SendLimit:
         if self.scope is LimitScope.CLIENT:
             object.__setattr__(self, "name", client_name(self.name))
         if problem := _name_problem(self.scope, self.name):
-            raise ConfigError(f"limit of {self.scope} {self.name!r}: {problem}")
-        for what, rate, burst in (("rate", self.rate, self.burst), ("bytes", self.rate_bytes, self.burst_bytes)):
-            _check(f"limit of {self}: {what}={rate:g}", rate, 0)
-            _check(f"limit of {self}: burst of {what}={burst:g}", burst, 1 if rate else 0)
+            raise LimitProblem(f"limit of {self.scope} {self.name!r}: {problem}", "name")
+        for what, rate, burst, field in (
+            ("rate", self.rate, self.burst, "rate"), ("bytes", self.rate_bytes, self.burst_bytes, "rate_bytes"),
+        ):  # fmt: skip
+            of_burst = field.replace("rate", "burst")
+            _check(f"limit of {self}: {what}={rate:g}", rate, 0, field)
+            _check(f"limit of {self}: burst of {what}={burst:g}", burst, 1 if rate else 0, of_burst)
             if burst and not rate:
-                raise ConfigError(f"limit of {self}: a burst needs a rate; give the rate of {what} as well")
+                raise LimitProblem(f"limit of {self}: a burst needs a rate; give the rate of {what} as well", of_burst)
         if not self.rate and not self.rate_bytes:
-            raise ConfigError(f"limit of {self}: names neither messages nor bytes a second; delete it to have no limit")
+            raise LimitProblem(
+                f"limit of {self}: names neither messages nor bytes a second; delete it to have no limit", "rate"
+            )
 
     def __str__(self) -> str:
         return f"{self.scope} {self.name}"
@@ -112,11 +130,11 @@ def limit_of(
         burst_bytes: maximum number of bytes at once.
 
     Raises:
-        ConfigError: a value is out of its range, or the name cannot be one.
+        LimitProblem: a value is out of its range, or the name cannot be one.
     """
-    for what, value in (("--rate", rate), ("--bytes", rate_bytes)):
+    for what, value, field in (("--rate", rate, "rate"), ("--bytes", rate_bytes, "rate_bytes")):
         if value is not None and not value > 0:
-            raise ConfigError(f"{what} {value:g}: expected a number above 0; delete the limit to have none")
+            raise LimitProblem(f"{what} {value:g}: expected a number above 0; delete the limit to have none", field)
     return SendLimit(scope, name, rate or 0, _burst(rate, burst), rate_bytes or 0, _burst(rate_bytes, burst_bytes))
 
 
@@ -194,6 +212,6 @@ def _burst(rate: float | None, burst: float | None) -> float:
     return float(max(1, math.ceil(rate))) if rate and math.isfinite(rate) else 0
 
 
-def _check(what: str, value: float, least: float) -> None:
+def _check(what: str, value: float, least: float, field: str) -> None:
     if not (math.isfinite(value) and least <= value <= MAX_RATE):
-        raise ConfigError(f"{what}: expected {least:g} to {MAX_RATE:g}")
+        raise LimitProblem(f"{what}: expected {least:g} to {MAX_RATE:g}", field)

@@ -4,11 +4,11 @@
 from tianzhou.console.pages import (  # isort: skip
     dashboard, topics, topic, groups, group,
     messages, message, dead_letters, trace, transactions, delay, sql,
-    producers, cluster, broker, ops, access, doctor, proof,
+    producers, cluster, broker, limits, ops, access, doctor, proof,
     audit_log,
 )  # fmt: skip
 
 __all__ = [
     "access", "audit_log", "broker", "cluster", "dashboard", "dead_letters", "delay", "doctor", "group", "groups",
-    "message", "messages", "ops", "producers", "proof", "sql", "topic", "topics", "trace", "transactions",
+    "limits", "message", "messages", "ops", "producers", "proof", "sql", "topic", "topics", "trace", "transactions",
 ]  # fmt: skip

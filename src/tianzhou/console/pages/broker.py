@@ -122,6 +122,7 @@ async def show(view: View) -> None:
     if one.is_master:
         with section(view.text("broker.limits")):
             _limits(view, await _limits_of(view, one.broker_name))
+            ui.link(view.text("page.limits"), "/limits")
     if view.visitor.may_change and one.is_master:
         with section(view.text("broker.write")):
             _write_permission(view, one.broker_name)

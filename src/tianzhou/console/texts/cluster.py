@@ -23,10 +23,7 @@ TEXTS: Final = {
     "broker.config": ("Configuration", "配置"),
     "broker.runtime": ("Runtime", "运行时信息"),
     "broker.limits": ("Limits of senders", "发送限额"),
-    "broker.limits.none": (
-        "No sender is limited here. Set a limit with: tianzhou limit set",
-        "没有发送方受限。设置限额：tianzhou limit set",
-    ),
+    "broker.limits.none": ("No sender is limited here.", "此处没有发送方受限。"),
     "broker.limits.of": ("Limit", "限额"),
     "broker.limits.rate": ("Rate", "速率"),
     "broker.limits.refused": ("Messages refused since the start", "启动以来拒绝的消息数"),
