@@ -7,12 +7,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from tianzhou.admin.offset_resets import LATEST_TIMESTAMP, OffsetResets
 from tianzhou.admin.progress import GroupLag, OffsetChange, QueueLag, check_offset
 from tianzhou.admin.reach import Reach, masters_among, unless_absent
 from tianzhou.client.cluster import rpc
 from tianzhou.client.cluster.routes import subscribe_queues
 from tianzhou.client.validation import DEFAULT_CONSUMER_GROUP, check_group
-from tianzhou.errors import BrokerError, ClientError, ConfigError, TianzhouError
+from tianzhou.errors import ClientError, ConfigError, TianzhouError
 from tianzhou.model import MessageQueue, SubscriptionGroupConfig, names
 from tianzhou.wire.bodies.clients import (
     CONSUMER_CONNECTION,
@@ -26,7 +27,7 @@ from tianzhou.wire.bodies.clients import (
 )
 from tianzhou.wire.bodies.groups import SUBSCRIPTION_GROUP, SUBSCRIPTION_GROUP_TABLE, SUBSCRIPTION_GROUPS
 from tianzhou.wire.bodies.offsets import CONSUME_STATS, ConsumeStats
-from tianzhou.wire.codes import V5_0_0, RequestCode, ResponseCode
+from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.ids import parse_offset_msg_id
 
 SYSTEM_GROUPS = frozenset(
@@ -45,7 +46,6 @@ SYSTEM_GROUPS = frozenset(
     }
 )
 """Groups every broker has (wire.md §9.3)."""
-LATEST_TIMESTAMP = -1
 
 
 class Groups:
@@ -57,6 +57,7 @@ class Groups:
 
     def __init__(self, reach: Reach) -> None:
         self._reach = reach
+        self._resets = OffsetResets(reach, self.connections)
 
     # --- the groups themselves -------------------------------------------------------------------------------
 
@@ -369,8 +370,8 @@ class Groups:
             to_earliest: to the first message there is.
             to_latest: behind the last message there is.
             to_offsets: offset by queue; a queue whose range ends before that offset takes the end of its range. Beside
-                a destination these are the offsets of an earlier dry run: they replace the destination, except at a 4.x
-                broker with connected members.
+                a destination these are the offsets of an earlier dry run: they replace the destination, except where
+                a broker passes the reset on to connected members: a 4.x broker, or useServerSideResetOffset=false.
             queues: only these queues; None takes all of `to_offsets`, or of the topic beside a destination.
             dry_run: only tell what would happen.
 
@@ -378,8 +379,8 @@ class Groups:
             The queues with the group's offset before and afterwards.
 
         Raises:
-            ClientError: none or several destinations are given, the topic or a queue does not exist, or a 4.x broker
-                cannot move connected members there.
+            ClientError: none or several destinations are given, the topic or a queue does not exist, or a broker that
+                passes resets on to connected members cannot move them there.
             OffsetOutsideQueue: `to_offset` is below the first offset of a queue or above the offset behind its last
                 message. Nothing was changed.
             BrokerError: a broker refuses.
@@ -424,66 +425,5 @@ class Groups:
             ours = [change for change in changes if change.queue.broker_name == name]
             if ours:
                 # Only a reset of all queues has a form that old brokers understand.
-                await self._apply(address, group, topic, ours, timestamp if queues is None else None)
+                await self._resets.carry_out(address, group, topic, ours, timestamp if queues is None else None)
         return changes
-
-    async def _apply(
-        self, address: str, group: str, topic: str, changes: list[OffsetChange], timestamp: int | None
-    ) -> None:
-        online = True
-        if await self._reach.version(address) >= V5_0_0:
-            for change in changes:
-                if online:
-                    online = await self._order_reset(
-                        address, group, topic, 0, queue_id=change.queue.queue_id, offset=change.after
-                    )
-                if not online:
-                    await rpc.update_offset(self._reach.remoting, address, group, change.queue, change.after)
-            return
-        if timestamp is None:
-            await self._check_offline(group)
-        elif await self._order_reset(address, group, topic, timestamp):
-            return
-        for change in changes:
-            await rpc.update_offset(self._reach.remoting, address, group, change.queue, change.after)
-
-    async def _check_offline(self, group: str) -> None:
-        connection = await self.connections(group)
-        if connection is not None:
-            members = ", ".join(sorted(c.client_id for c in connection.connection_set))
-            raise ClientError(
-                f"group {group} has connected members ({members}), which brokers before 5.0 can only reset by time, to "
-                "the earliest or to the latest, and in all queues; stop them first, or choose one of these"
-            )
-
-    async def _order_reset(
-        self,
-        address: str,
-        group: str,
-        topic: str,
-        timestamp: int,
-        queue_id: int | None = None,
-        offset: int | None = None,
-    ) -> bool:
-        """Have the broker reset; False when that needs connected members and there are none."""
-        try:
-            await self._reach.call(
-                address,
-                RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
-                group=group,
-                topic=topic,
-                timestamp=timestamp,
-                is_force=True,
-                queue_id=queue_id,
-                offset=offset,
-            )
-        except BrokerError as error:
-            # 206: nobody is connected. 26 and 1: the group has never consumed here; its offset can be set all the same.
-            if error.code in {
-                ResponseCode.CONSUMER_NOT_ONLINE,
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                ResponseCode.SYSTEM_ERROR,
-            }:
-                return False
-            raise
-        return True

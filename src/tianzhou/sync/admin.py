@@ -422,8 +422,8 @@ class Groups(Blocking):
             to_earliest: to the first message there is.
             to_latest: behind the last message there is.
             to_offsets: offset by queue; a queue whose range ends before that offset takes the end of its range. Beside
-                a destination these are the offsets of an earlier dry run: they replace the destination, except at a 4.x
-                broker with connected members.
+                a destination these are the offsets of an earlier dry run: they replace the destination, except where
+                a broker passes the reset on to connected members: a 4.x broker, or useServerSideResetOffset=false.
             queues: only these queues; None takes all of `to_offsets`, or of the topic beside a destination.
             dry_run: only tell what would happen.
 
@@ -431,8 +431,8 @@ class Groups(Blocking):
             The queues with the group's offset before and afterwards.
 
         Raises:
-            ClientError: none or several destinations are given, the topic or a queue does not exist, or a 4.x broker
-                cannot move connected members there.
+            ClientError: none or several destinations are given, the topic or a queue does not exist, or a broker that
+                passes resets on to connected members cannot move them there.
             OffsetOutsideQueue: `to_offset` is below the first offset of a queue or above the offset behind its last
                 message. Nothing was changed.
             BrokerError: a broker refuses.

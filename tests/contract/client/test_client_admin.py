@@ -1,16 +1,19 @@
 """Admin operations with brokers of every age and mood."""
 
 import pytest
+from own_server import OwnServer
 from scripted import ScriptedCluster, within
 
+from tianzhou import Producer, PushConsumer
 from tianzhou.admin import Admin
 from tianzhou.errors import BrokerError, ClientError, OffsetOutsideQueue
-from tianzhou.model import BrokerData, ClusterInfo, MessageQueue, TopicConfig
+from tianzhou.model import BrokerData, ClusterInfo, Message, MessageQueue, TopicConfig
 from tianzhou.wire.bodies.clients import CONSUMER_CONNECTION, Connection, ConsumerConnection
 from tianzhou.wire.bodies.route import CLUSTER_INFO
 from tianzhou.wire.bodies.tables import KV_TABLE
 from tianzhou.wire.bodies.topics import TOPIC_TABLE, TopicTable
 from tianzhou.wire.fields import read_header
+from waiting import until_async
 
 pytestmark = pytest.mark.runner.with_args(within(20))
 
@@ -112,6 +115,45 @@ async def test_offsets_of_a_dry_run_replace_the_destination_but_for_members_of_a
         assert [h.timestamp for h in old.brokers[0].asked(222)] == [-1]
         with pytest.raises(ClientError, match=r"connected members \(me\)"):
             await admin.groups.reset("G", "T", to_offsets=planned)
+
+
+async def filled(admin):
+    return [one.max_offset for one in (await admin.topics.stats("T")).offset_table.values()] == [10, 10]
+
+
+async def test_members_whose_broker_passes_resets_on_are_not_sent_elsewhere(tmp_path):
+    seen = []
+    async with OwnServer(tmp_path, use_server_side_reset_offset=False) as server, Admin(server.address) as admin:
+        await admin.topics.create("T", read_queue_nums=2, write_queue_nums=2)
+        async with Producer("P", server.address) as producer:
+            for _ in range(20):
+                await producer.send(Message("T", b"x"))
+        await admin.groups.create("G")
+        await until_async(lambda: filled(admin), "the messages are in the queues")
+        await admin.groups.reset("G", "T", to_offset=5)
+        consumer = PushConsumer("G", server.address, broker_suspend_max_time_ms=500)
+        consumer.subscribe("T", handler=lambda message: seen.append(message.queue_offset))
+
+        async def offsets():
+            return [one.consumer_offset for one in (await admin.groups.lag("G", "T")).queues]
+
+        async with consumer:
+            await until_async(lambda: len(seen) == 10, "the rest is consumed")
+            await admin.groups.reset("G", "T", to_earliest=True)
+            await until_async(lambda: len(seen) == 30, "members went to the earliest", within_s=15)
+            queue = MessageQueue("T", (await admin.groups.lag("G", "T")).queues[0].queue.broker_name, 0)
+            for one in ({"to_offset": 8}, {"to_offsets": {queue: 8}}):
+                with pytest.raises(ClientError, match=r"members .* with useServerSideResetOffset=false"):
+                    await admin.groups.reset("G", "T", **one)
+            await admin.groups.reset("G", "T", to_latest=True)
+            async with Producer("P", server.address) as producer:
+                for _ in range(2):
+                    await producer.send(Message("T", b"last"))
+            await until_async(lambda: seen.count(10) == 2, "members consume on", within_s=15)
+        assert len(seen) == 32, "no refused reset sent a member back"
+        assert await offsets() == [11, 11]
+        await admin.groups.reset("G", "T", to_offsets={queue: 8})
+        assert await offsets() == [8, 11], "without members the offset is set"
 
 
 async def test_an_old_broker_moves_connected_members_by_time():

@@ -69,6 +69,10 @@ SENTENCES: Final[tuple[tuple[str, str], ...]] = (
       "earliest or to the latest, and in all queues; stop them first, or choose one of these"),
      ("消费组 {group} 有在线成员（{members}），5.0 之前的 Broker 只能对其按时间、到最早或最新重置，且须为全部队列；"
       "请先停止成员，或选择其中一种方式")),
+    (("group {group} has connected members ({members}), which brokers with useServerSideResetOffset=false can only "
+      "reset by time, to the earliest or to the latest, and in all queues; stop them first, or choose one of these"),
+     ("消费组 {group} 有在线成员（{members}），useServerSideResetOffset=false 的 Broker 只能对其按时间、到最早或"
+      "最新重置，且须为全部队列；请先停止成员，或选择其中一种方式")),
     # Pages of the console
     ("{text} is no time; write it as 2026-01-31T12:00", "{text} 不是时间，格式如 2026-01-31T12:00"),
     ("the offsets were changed again meanwhile; look at the audit log", "位点在此期间又被变更；请查看操作记录"),
