@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +31,7 @@ class AuditLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._lock = threading.Lock()
 
     def write(
         self,
@@ -58,14 +61,19 @@ class AuditLog:
         cut = {key: value[:LONGEST] for key, value in entry.items()}
         line = json.dumps({**(details or {}), **cut}, ensure_ascii=True) + "\n"
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, OWN_ONLY)
-        try:
-            os.write(fd, line.encode())
-            size = os.fstat(fd).st_size
-        finally:
-            os.close(fd)
-        if size > MOST_BYTES:
-            self.path.replace(self.path.with_name(self.path.name + ".1"))
+        data = line.encode()
+        with self._lock:
+            fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, OWN_ONLY)
+            try:
+                begin = os.fstat(fd).st_size
+                if (written := os.write(fd, data)) < len(data):
+                    # The rest of a torn line would make the next line unreadable as well.
+                    os.ftruncate(fd, begin)
+                    raise OSError(errno.ENOSPC, f"only {written} of {len(data)} bytes of the line were written")
+            finally:
+                os.close(fd)
+            if begin + len(data) > MOST_BYTES:
+                self.path.replace(self.path.with_name(self.path.name + ".1"))
 
     def tail(self, lines: int) -> list[dict[str, Any]]:
         """Return the last entries, the newest first; call it in a thread.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import os
 import string
 from pathlib import Path
 
@@ -127,6 +128,20 @@ async def test_details_of_a_change_are_in_its_first_line_whole_and_its_id_in_bot
     assert first["offsets"] == details["offsets"]
     assert (end["outcome"], end["id"], "offsets" in end) == ("done", "c1", False)
     assert (last["who"], "id" in last) == ("vic", False)
+
+
+def test_a_line_that_the_disk_takes_in_part_is_refused_and_spoils_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = AuditLog(tmp_path / "audit.log")
+    log.write("t", "alice", "::1", "reset offsets", "g", "first")
+    write = os.write
+    with monkeypatch.context() as full:
+        full.setattr("tianzhou.console.audit.os.write", lambda fd, data: write(fd, data[: len(data) // 2]))
+        with pytest.raises(OSError, match="bytes of the line were written"):
+            log.write("t", "alice", "::1", "reset offsets", "g", "torn")
+    log.write("t", "alice", "::1", "reset offsets", "g", "last")
+    assert [entry["outcome"] for entry in log.tail(10)] == ["last", "first"]
 
 
 def test_the_last_lines_are_read_from_the_former_file_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
