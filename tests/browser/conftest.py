@@ -98,7 +98,7 @@ def open_site(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Abstrac
             more = ("--port", 0, "--refresh-s", 1, "-o", "json", *of_console)
             with Tianzhou(folder, "console", *more, namesrv=namesrv) as console:
                 fill(namesrv)
-                yield Site(console.ready()["url"], namesrv, folder)
+                yield Site(console.ready()["url"], namesrv, folder, server.pid)
 
     return opened
 

@@ -19,11 +19,13 @@ class Site:
         url: of the console.
         namesrv: of the cluster.
         folder: where the processes run.
+        server_pid: id of the process of name server and broker.
     """
 
     url: str
     namesrv: str
     folder: Path
+    server_pid: int = 0
 
     def tianzhou(self, *args: object) -> Tianzhou:
         """Start another command against the cluster."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import time
 from typing import Any
 
 from tianzhou import sync
@@ -63,3 +66,33 @@ def test_a_topic_is_deleted_once_its_name_is_typed(browser: Any) -> None:
 
 def test_what_is_not_there_is_said(browser: Any) -> None:
     browser.open("/topics/nothing-like-it").get_by_text("nothing-like-it does not exist").wait_for()
+
+
+def test_an_open_page_shows_a_member_that_joins_and_one_that_leaves(browser: Any) -> None:
+    with sync.Admin(browser.site.namesrv) as admin:
+        admin.groups.create("joiners")
+    page = browser.open("/groups/joiners")
+    page.get_by_text("No member is connected.").wait_for()
+    consumer = sync.PushConsumer("joiners", browser.site.namesrv)
+    consumer.subscribe("orders", handler=lambda _: None)
+    with consumer:
+        page.locator("a[href^='/groups/joiners/members/']").first.wait_for()
+    page.get_by_text("No member is connected.").wait_for()
+
+
+def test_an_open_page_says_within_seconds_that_servers_hang(browser: Any) -> None:
+    page = browser.open("/")
+    page.get_by_role("link", name="broker-a").wait_for()
+    state = page.locator("[data-test=state]")
+    assert not state.is_visible()
+    os.kill(browser.site.server_pid, signal.SIGSTOP)
+    try:
+        began_s = time.monotonic()
+        state.get_by_text("cannot be read").wait_for()
+        took_s = time.monotonic() - began_s
+        state.get_by_text("broker-a 0").wait_for()
+    finally:
+        os.kill(browser.site.server_pid, signal.SIGCONT)
+    # The console may take 4.5 s; the rest is for a machine with other work.
+    assert took_s < 8
+    state.wait_for(state="hidden")

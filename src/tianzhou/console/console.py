@@ -13,7 +13,7 @@ from tianzhou.console.door import host_name, is_named_here
 from tianzhou.console.proofs import Proofs
 from tianzhou.console.sessions import Sessions, Tries, Visitor
 from tianzhou.console.settings import ConsoleSettings
-from tianzhou.console.snapshot import Watcher
+from tianzhou.console.snapshot import ANSWER_WITHIN_MS, Watcher
 from tianzhou.console.sql import Queries
 from tianzhou.errors import ConfigError
 from tianzhou.remoting.gates.locality import is_loopback
@@ -42,7 +42,8 @@ class Console:
     def __init__(self, settings: ConsoleSettings, admin: Admin) -> None:
         self.settings = settings
         self.admin = admin
-        self.watcher = Watcher(admin, settings.refresh_s)
+        quick = Admin(instance=admin.instance, timeout_ms=ANSWER_WITHIN_MS)
+        self.watcher = Watcher(admin, settings.refresh_s, quick)
         self.queries = Queries(admin, settings.archive)
         self.sessions = Sessions(settings.idle_minutes * 60, settings.session_hours * 3600, secrets.token_urlsafe)
         self.tries = Tries()

@@ -132,6 +132,7 @@ def group_row(
         "oldest_ms": found.oldest_ms,
         "out": rate_text(found.rate),
         "line": line_of(found.counter.points()),
+        "old": found.is_old,
         "topics": count_text(len(found.topics) if found.asked_ms else None),
         "operations": group_operations(entry, may_change),
     }

@@ -18,8 +18,9 @@ from tianzhou.console import texts
 from tianzhou.console.actions import Outcome
 from tianzhou.console.console import Console
 from tianzhou.console.door import ENDED, LOGIN, STATE
+from tianzhou.console.live_parts import read_at, state_line
+from tianzhou.console.series import Point
 from tianzhou.console.sessions import Visitor
-from tianzhou.console.snapshot import Point
 from tianzhou.console.style import PRIMARY, SCRIPT, STYLE
 from tianzhou.doctor.chinese.failures import failure_in_chinese
 from tianzhou.errors import TianzhouError
@@ -63,6 +64,10 @@ class View:
         """What an error says, in the visitor's language."""
         words = str(error) or type(error).__name__
         return failure_in_chinese(words) if self.language == "zh" else words
+
+    def time(self, timestamp_ms: int) -> str:
+        """Return a time as `local_time` does."""
+        return local_time(timestamp_ms)
 
     async def act(
         self,
@@ -184,12 +189,13 @@ async def show_page(console: Console, page: Page, request: Request) -> None:
         _leave_when_over(view, content, f"{request.url.path}{query}")
     with content:
         ui.label(title).classes("text-2xl").props('role="heading" aria-level="1"')
-        if console.watcher.now.error:
-            ui.label(view.text("unseen", why=console.watcher.now.error)).classes("text-negative")
+        watch_state = state_line(view)
         try:
             await page.show(view)
         except (TianzhouError, OSError) as error:
             ui.label(view.text("failed", why=error)).classes("text-negative")
+        read_at(view)
+        watch_state()
 
 
 def _leave_when_over(view: View, content: ui.element, address: str) -> None:

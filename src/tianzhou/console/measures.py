@@ -106,6 +106,7 @@ class TopicFigures:
         last_ms: store time of its newest message, in milliseconds since 1970; 0 without a message.
         rate: messages stored per second over the last minute; None when it is unknown.
         counter: sum of the maximum offsets of its queues.
+        answered_ms: time of the last request that all its brokers answered; 0 before the first one.
     """
 
     asked_ms: int = 0
@@ -113,6 +114,12 @@ class TopicFigures:
     last_ms: int = 0
     rate: float | None = None
     counter: Counter = field(default_factory=Counter)
+    answered_ms: int = 0
+
+    @property
+    def is_old(self) -> bool:
+        """Whether a broker did not answer the last request, so that the figures are those of an earlier one."""
+        return 0 < self.answered_ms < self.asked_ms
 
     def take(self, at_ms: int, answers: Iterable[TopicStats]) -> None:
         """Store the answers of all brokers of the topic.
@@ -130,6 +137,7 @@ class TopicFigures:
                 messages += max(queue.max_offset - queue.min_offset, 0)
                 last_ms = max(last_ms, queue.last_update_timestamp)
         self.messages, self.last_ms = messages, last_ms
+        self.answered_ms = at_ms
         self.counter.add(at_ms, total)
         idle = last_ms < at_ms - WINDOW_MS
         self.rate = _rate(self.counter, said, idle=idle)
@@ -154,6 +162,7 @@ class GroupFigures:
         lags: number of unconsumed messages by topic.
         clients: ids of the members.
         counter: sum of the group's offsets.
+        answered_ms: time of the last request that all its brokers answered; 0 before the first one.
     """
 
     asked_ms: int = 0
@@ -168,6 +177,12 @@ class GroupFigures:
     lags: dict[str, int] = field(default_factory=dict)
     clients: frozenset[str] = frozenset()
     counter: Counter = field(default_factory=Counter)
+    answered_ms: int = 0
+
+    @property
+    def is_old(self) -> bool:
+        """Whether a broker did not answer the last request, so that the figures are those of an earlier one."""
+        return 0 < self.answered_ms < self.asked_ms
 
     def take(self, at_ms: int, retry_topic: str, answers: Iterable[ConsumeStats]) -> None:
         """Store the group's progress, as its brokers answered.
@@ -185,6 +200,7 @@ class GroupFigures:
                 consumed += progress.consumer_offset
                 lags[queue.topic] = lags.get(queue.topic, 0) + max(progress.broker_offset - progress.consumer_offset, 0)
         self.lag = sum(lags.values())
+        self.answered_ms = at_ms
         self.lags = lags
         self.topics = frozenset(lags) - {retry_topic}
         self.counter.add(at_ms, consumed)

@@ -8,7 +8,7 @@ export default {
       @update:pagination="() => {}" @request="request => $emit('turned', request.pagination)"
     >
       <template v-slot:body-cell="cell">
-        <q-td :props="cell" :class="cell.col.kind">
+        <q-td :props="cell" :class="[cell.col.kind, cell.row.old ? 'old' : '']">
           <a v-if="cell.col.href" class="text-primary" :href="address(cell.col.href, cell.row)">{{ cell.value }}</a>
           <template v-else-if="cell.col.kind === 'rate'">
             <svg viewBox="0 0 60 16" width="60" height="16" aria-hidden="true">
@@ -36,7 +36,7 @@ export default {
               </q-list>
             </q-menu>
           </q-btn>
-          <span v-else :title="cell.row[cell.col.name + '_at']">{{ cell.value }}</span>
+          <span v-else :title="cell.row[cell.col.name + '_at'] || (cell.row.old ? cell.row.measured_at : undefined)">{{ cell.value }}</span>
         </q-td>
       </template>
       <template v-slot:no-data>{{ nothing }}</template>

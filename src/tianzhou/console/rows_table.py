@@ -12,6 +12,7 @@ from nicegui.events import GenericEventArguments
 
 from tianzhou.console.layout import View, keep_in_address, live
 from tianzhou.console.lists import PAGE_SIZES, Cut, ListState, query_of, state_of
+from tianzhou.console.live_parts import seen_text
 from tianzhou.errors import TianzhouError
 
 TEXT: Final = "text"
@@ -162,6 +163,7 @@ class RowsList:
             except (TianzhouError, OSError) as error:
                 ui.notify(view.text("failed", why=error), type="negative", timeout=0, close_button=True)
 
+        self._seen = ui.label().classes("text-sm text-grey")
         self._table.on("turned", self._turn)
         self._table.on("chosen", chosen)
         self.refresh()
@@ -174,6 +176,7 @@ class RowsList:
         counts = self._source.counts()
         for kind, box in self._boxes.items():
             box.text = f"{self._view.text(f'{self._source.noun}.kind.{kind}')} {counts.get(kind, 0):,}"
+        self._seen.text = seen_text(self._view, self._view.console.watcher.now)
 
     def _words(self) -> None:
         label = self._view.text("filter")

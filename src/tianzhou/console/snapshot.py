@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -18,13 +17,12 @@ from tianzhou.console.group_list import GroupEntry, group_entries, groups_by_top
 from tianzhou.console.lists import NORMAL
 from tianzhou.console.measures import GroupFigures, TopicFigures
 from tianzhou.console.rota import next_turn
+from tianzhou.console.series import Series
 from tianzhou.console.topic_list import TopicEntry, topic_entries
 from tianzhou.errors import RemotingError, TianzhouError
+from tianzhou.model import BrokerData, SubscriptionGroupConfig, TopicConfig
 from tianzhou.model.names import retry_topic
 
-POINTS: Final = 720
-"""Points of a series: an hour at one every five seconds."""
-MOST_SERIES: Final = 2_000
 TOPICS_A_TURN: Final = 200
 """Maximum number of topics to measure in one turn; later turns measure the others."""
 GROUPS_A_TURN: Final = 40
@@ -43,44 +41,15 @@ AT_ONCE: Final = 8
 WATCH_S: Final = 15.0
 """Seconds for which a name that a page has shown is measured before other names."""
 MAX_WATCHED: Final = 1_000
+ANSWER_WITHIN_MS: Final = 2_000
+"""Time in ms that a server may take to answer the request of a look. A page shows a red line for a slower server."""
+LOOK_EVERY_S: Final = 1.5
+"""Maximum seconds between the end of a look and the next one. With `ANSWER_WITHIN_MS` and one second until open pages
+are refreshed, a page shows within five seconds that a server does not answer."""
 MEMBER_WITHIN_S: Final = 1.0
 """Seconds to wait for a member's report of whether it consumes in order."""
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """A figure at a time.
-
-    Attributes:
-        at_ms: milliseconds since 1970.
-        value: the figure.
-    """
-
-    at_ms: int
-    value: float
-
-
-class Series:
-    """Figures over time by name, bounded in names and points."""
-
-    def __init__(self) -> None:
-        self._points: dict[str, deque[Point]] = {}
-
-    def add(self, name: str, at_ms: int, value: float) -> None:
-        """Add a point; the series that has waited longest for one goes when there are too many."""
-        points = self._points.pop(name, None)
-        if points is None:
-            if len(self._points) >= MOST_SERIES:
-                del self._points[next(iter(self._points))]
-            points = deque(maxlen=POINTS)
-        points.append(Point(at_ms, value))
-        self._points[name] = points
-
-    def of(self, name: str) -> list[Point]:
-        """The points of a name, the oldest first."""
-        return list(self._points.get(name, ()))
 
 
 @dataclass(slots=True)
@@ -88,13 +57,14 @@ class Snapshot:
     """The cluster at one time.
 
     Attributes:
-        at_ms: when; 0 before the first look.
+        at_ms: time of the last look that succeeded, in milliseconds since 1970; 0 before the first one.
         brokers: all brokers, in the order of their names.
         topics: names of topics of users.
         system_topics: names of topics of the system, of retries and of dead letters.
         groups: names of groups.
         lags: number of unconsumed messages of each measured group.
-        error: reason why the last look failed; empty when it succeeded.
+        error: reason why no name server answered the last look; empty when one answered. The figures of brokers
+            that the console knows are then still new.
         topic_entries: all topics, sorted by name.
         group_entries: all groups, system groups too, sorted by name.
         groups_by_topic: number of measured groups that consume each topic.
@@ -132,16 +102,49 @@ class Watched:
         return list(self._until)
 
 
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """Configurations that brokers have reported.
+
+    Attributes:
+        topics: configurations of topics, by broker name.
+        groups: configurations of groups, by broker name.
+    """
+
+    topics: Mapping[str, Mapping[str, TopicConfig]] = field(default_factory=dict)
+    groups: Mapping[str, Mapping[str, SubscriptionGroupConfig]] = field(default_factory=dict)
+
+    def changed(
+        self,
+        brokers: Collection[str],
+        topics: Mapping[str, Mapping[str, TopicConfig]],
+        groups: Mapping[str, Mapping[str, SubscriptionGroupConfig]],
+    ) -> Tables:
+        """Return the configurations after new answers. Drop those of brokers that are gone.
+
+        Args:
+            brokers: names of the brokers that are registered.
+            topics: new configurations of topics, by broker name.
+            groups: new configurations of groups, by broker name.
+        """
+        return Tables(
+            {name: table for name, table in {**self.topics, **topics}.items() if name in brokers},
+            {name: table for name, table in {**self.groups, **groups}.items() if name in brokers},
+        )
+
+
 class Watcher:
     """The task that takes the snapshots of a cluster.
 
-    Each look requests the figures of the brokers, and measures at most `TOPICS_A_TURN` topics and `GROUPS_A_TURN`
-    groups. It measures topics and groups on open pages first. One reply of a broker contains the configuration of all
-    its topics. The console requests this reply less often when there are more topics and groups.
+    Each look requests the figures of the brokers, at least every `LOOK_EVERY_S` seconds, and each server by itself with
+    a limit of `ANSWER_WITHIN_MS`. Each turn measures at most `TOPICS_A_TURN` topics and `GROUPS_A_TURN` groups. It
+    measures topics and groups on open pages first. One reply of a broker contains the configuration of all its topics.
+    The console requests this reply less often when there are more topics and groups.
 
     Args:
         admin: client that sends the requests.
-        refresh_s: seconds between two looks.
+        refresh_s: seconds between two turns of measurements, and between two points of a chart.
+        quick: client for looks, with `ANSWER_WITHIN_MS` as its limit; None uses `admin`.
 
     Attributes:
         now: the last look.
@@ -152,10 +155,15 @@ class Watcher:
         shown_groups: groups that pages show.
     """
 
-    def __init__(self, admin: Admin, refresh_s: float) -> None:
+    def __init__(self, admin: Admin, refresh_s: float, quick: Admin | None = None) -> None:
         self._admin = admin
+        self._quick = quick or admin
         self._refresh_s = refresh_s
         self._read_again_at = 0.0
+        self._rated_at = 0.0
+        self._rated: set[str] = set()
+        self._tables = Tables()
+        self._seen = asyncio.Event()
         self.now = Snapshot()
         self.series = Series()
         self.topics: dict[str, TopicFigures] = {}
@@ -164,37 +172,63 @@ class Watcher:
         self.shown_groups = Watched()
 
     async def run(self) -> None:
-        """Look for ever; for a task of its own."""
+        """Look and measure for ever; for a task of its own.
+
+        Looks do not wait for measurements, because a broker that hangs makes a turn of measurements slow.
+        """
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._look_for_ever())
+            tasks.create_task(self._measure_for_ever())
+
+    async def _look_for_ever(self) -> None:
         while True:
-            if await self.look(anew=False):
-                await self.measure()
+            await self.look(anew=False)
+            await asyncio.sleep(min(self._refresh_s, LOOK_EVERY_S))
+
+    async def _measure_for_ever(self) -> None:
+        await self._seen.wait()
+        while True:
+            await self.measure()
             await asyncio.sleep(self._refresh_s)
 
     async def look(self, *, anew: bool = True) -> bool:
-        """Read brokers, topics and groups, and return whether this succeeded. Store an error in the snapshot.
+        """Read brokers, topics and groups, and return whether a name server answered. Store an error in the snapshot.
 
         Args:
             anew: whether to read all names and configurations now, as after a change, even when they are not due.
         """
         at_ms = _now_ms()
-        before = self.now
         try:
-            brokers = await self._admin.cluster.status()
+            brokers = await self._quick.cluster.status()
             if anew or time.monotonic() >= self._read_again_at:
                 now = await self._read(at_ms, brokers)
             else:
-                now = _with(before, at_ms, brokers)
+                now = _with(self.now, at_ms, brokers)
         except (TianzhouError, OSError) as error:
-            if str(error) != before.error:
-                _log.warning("the cluster cannot be looked at: %s", error)
-            before.error = str(error)
+            await self._look_without_name_server(at_ms, str(error) or type(error).__name__)
             return False
         self.now = now
+        self._seen.set()
         self._add_rates(at_ms)
         return True
 
+    async def _look_without_name_server(self, at_ms: int, error: str) -> None:
+        """Store the error, and read the figures of the brokers that are known."""
+        now = self.now
+        if error != now.error:
+            _log.warning("the cluster cannot be looked at: %s", error)
+        now.error = error
+        if not now.brokers:
+            return
+        try:
+            now.brokers = await self._quick.cluster.status_of(_data_of(now.brokers))
+        except (TianzhouError, OSError):
+            now.brokers = [replace(one, error=error) for one in now.brokers]
+        self._add_rates(at_ms)
+
     async def _read(self, at_ms: int, brokers: list[BrokerStatus]) -> Snapshot:
-        """Read names and configurations of all topics and groups."""
+        """Read names and configurations of all topics and groups. A broker that does not answer keeps its last ones."""
+        # The reply with 10 000 configurations may take longer than `ANSWER_WITHIN_MS`.
         masters, servers = _masters(brokers), self._admin.servers
         names, reserved, topics, groups = await asyncio.gather(
             self._admin.topics.names(),
@@ -202,7 +236,9 @@ class Watcher:
             _of_each(masters, servers.topic_configs),
             _of_each(masters, servers.group_configs),
         )
-        entries, of_groups = topic_entries(names, reserved, topics), group_entries(groups, SYSTEM_GROUPS)
+        self._tables = self._tables.changed({one.broker_name for one in brokers}, topics, groups)
+        entries = topic_entries(names, reserved, self._tables.topics)
+        of_groups = group_entries(self._tables.groups, SYSTEM_GROUPS)
         self._read_again_at = time.monotonic() + (len(entries) + len(of_groups)) / TABLE_ROWS_A_SECOND
         _keep(self.topics, [one.name for one in entries], TopicFigures)
         _keep(self.groups, [one.name for one in of_groups], GroupFigures)
@@ -222,12 +258,24 @@ class Watcher:
         return {name: found.lag for name, found in self.groups.items() if found.lag is not None}
 
     def _add_rates(self, at_ms: int) -> None:
-        masters = [broker for broker in self.now.brokers if broker.is_master and broker.error is None]
-        for broker in masters:
+        """Add a point to the series of rates when one is due. Interrupt the series of brokers that do not answer."""
+        masters = [broker for broker in self.now.brokers if broker.is_master]
+        answering = [broker for broker in masters if broker.error is None]
+        missing = self._rated - {broker.broker_name for broker in answering}
+        self.series.interrupt((f"{way}:{name}" for name in missing for way in ("in", "out")), at_ms)
+        if len(answering) < len(masters) or not answering:
+            self.series.interrupt(("in", "out"), at_ms)
+        if time.monotonic() < self._rated_at + self._refresh_s:
+            return
+        self._rated_at = time.monotonic()
+        self._rated |= {broker.broker_name for broker in answering}
+        for broker in answering:
             self.series.add(f"in:{broker.broker_name}", at_ms, broker.put_tps)
             self.series.add(f"out:{broker.broker_name}", at_ms, broker.get_tps)
-        self.series.add("in", at_ms, sum(broker.put_tps for broker in masters))
-        self.series.add("out", at_ms, sum(broker.get_tps for broker in masters))
+        # The sum of some brokers would look like the rate of the cluster.
+        if answering and len(answering) == len(masters):
+            self.series.add("in", at_ms, sum(broker.put_tps for broker in answering))
+            self.series.add("out", at_ms, sum(broker.get_tps for broker in answering))
 
     # --- topics and groups -----------------------------------------------------------------------------------
 
@@ -250,13 +298,18 @@ class Watcher:
             at_most_quiet=GROUPS_A_TURN,
             quiet_before_ms=now_ms,
         )
-        await self.measure_these(topics, groups)
+        is_whole = await self.measure_these(topics, groups)
         now = self.now
         now.lags, now.groups_by_topic = self._lags(), groups_by_topic(self.groups)
-        self.series.add("lag", now.at_ms, sum(now.lags.values()))
+        if is_whole:
+            self.series.add("lag", _now_ms(), sum(now.lags.values()))
+        else:
+            self.series.interrupt(("lag",), _now_ms())
 
-    async def measure_these(self, topics: Iterable[str], groups: Iterable[str]) -> None:
-        """Measure some topics and groups. Send no further request to a broker that does not answer.
+    async def measure_these(self, topics: Iterable[str], groups: Iterable[str]) -> bool:
+        """Measure some topics and groups, and return whether all brokers answered.
+
+        A broker that does not answer gets no further request.
 
         Args:
             topics: names of topics.
@@ -270,6 +323,7 @@ class Watcher:
             *(self._measure_topic(asking, one) for one in entries),
             *(self._measure_group(asking, one) for one in of_groups),
         )
+        return asking.is_whole and all(one.error is None for one in self.now.brokers if one.is_master)
 
     async def _measure_topic(self, asking: _Asking, entry: TopicEntry) -> None:
         found = self.topics.get(entry.name)
@@ -292,6 +346,7 @@ class Watcher:
         stats = await asking.each(entry.configs, lambda address: servers.consume_stats(address, name))
         found.asked_ms = _now_ms()
         if stats is None:
+            self.series.interrupt((f"lag:{name}",), found.asked_ms)
             return
         found.take(found.asked_ms, retry_topic(name), stats)
         if found.lag:
@@ -329,6 +384,11 @@ class _Asking:
         self._failed: set[str] = set()
         self._gate = asyncio.Semaphore(AT_ONCE)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether no master has failed."""
+        return not self._failed
+
     def address_of(self, broker: str) -> str:
         """Return the address of a broker's master; raises KeyError where there is none."""
         return self._masters[broker]
@@ -360,9 +420,24 @@ class _Asking:
 
 
 async def _of_each(masters: Mapping[str, str], ask: Callable[[str], Awaitable[T]]) -> dict[str, T]:
-    """Return the answers of all masters, by broker name."""
-    answers = await asyncio.gather(*(ask(address) for address in masters.values()))
-    return dict(zip(masters, answers, strict=True))
+    """Return the answers of the masters that answer, by broker name."""
+    answers = await asyncio.gather(*(ask(address) for address in masters.values()), return_exceptions=True)
+    found: dict[str, T] = {}
+    for name, answer in zip(masters, answers, strict=True):
+        if not isinstance(answer, BaseException):
+            found[name] = answer
+        elif not isinstance(answer, TianzhouError | OSError):
+            raise answer
+    return found
+
+
+def _data_of(brokers: Iterable[BrokerStatus]) -> list[BrokerData]:
+    """Return the names and addresses of broker processes, as a name server lists them."""
+    found: dict[tuple[str, str], BrokerData] = {}
+    for one in brokers:
+        data = found.setdefault((one.cluster, one.broker_name), BrokerData(one.broker_name, one.cluster))
+        data.broker_addrs[one.broker_id] = one.address
+    return list(found.values())
 
 
 def _masters(brokers: Iterable[BrokerStatus]) -> dict[str, str]:

@@ -22,6 +22,7 @@ STYLE: Final = """
   [role=heading] { overflow-wrap: anywhere; }
   .q-card { scroll-margin-top: 4rem; outline: none; }
   .rows-table .number, .rows-table .rate { font-variant-numeric: tabular-nums; white-space: nowrap; }
+  .rows-table td.old { font-style: italic; opacity: .8; }
   .rows-table .rate svg { display: inline-block; vertical-align: middle; margin-right: .75rem; overflow: visible; }
   .rows-table .rate polyline { fill: none; stroke: var(--q-primary); stroke-opacity: .65; stroke-width: 1.25; }
   .body--dark .rows-table .rate polyline { stroke: #7cb8e4; }

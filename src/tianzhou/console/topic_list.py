@@ -164,6 +164,7 @@ def topic_row(
         "messages": count_text(found.messages),
         "in": rate_text(found.rate),
         "line": line_of(found.counter.points()),
+        "old": found.is_old,
         "groups": count_text(groups),
         "last": ago(found.last_ms, found.asked_ms, now_ms, words),
         "last_ms": found.last_ms,

@@ -98,7 +98,7 @@ class Admin:
     def __init__(self) -> None:
         self.servers = Servers()
         self.topics = SimpleNamespace(names=self.names, system_names=self.system_names)
-        self.cluster = SimpleNamespace(status=self.status)
+        self.cluster = SimpleNamespace(status=self.status, status_of=self.status_of)
         self.error = ""
 
     async def names(self) -> list[str]:
@@ -111,6 +111,9 @@ class Admin:
         if self.error:
             raise ClientError(self.error)
         return await self.servers.answer("brokers", "", "", [BrokerStatus("c", *one) for one in self.brokers()])
+
+    async def status_of(self, brokers: object) -> list[BrokerStatus]:
+        raise ClientError(self.error)
 
     def brokers(self) -> Iterator[tuple[str, int, str]]:
         return ((name, 0, address) for name, address in ADDRESSES.items())
@@ -204,7 +207,7 @@ class Texts:
 
     def __init__(self, console: Any) -> None:
         self.view = View(console, Visitor("ada", Role.ADMIN), "", "zh")
-        self.console, self.visitor = console, self.view.visitor
+        self.console, self.visitor, self.time = console, self.view.visitor, self.view.time
         self.asked = 0
 
     def text(self, key: str, **values: object) -> str:

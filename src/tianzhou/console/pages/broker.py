@@ -22,6 +22,7 @@ from tianzhou.console.layout import (
     section,
     table,
 )
+from tianzhou.console.live_parts import seen_text
 from tianzhou.console.pages.cluster import lag_text, since_ms
 from tianzhou.console.pages.key_change import key_change, masked
 from tianzhou.console.pages.upkeep import cleanups
@@ -108,7 +109,10 @@ async def show(view: View) -> None:
     if not watcher.now.at_ms:
         await watcher.look()
     one = member_of(watcher.now, view.path["broker"], view.query.get("id", ""))
-    _summary(view, one)
+    summary = ui.column().classes("w-full")
+    with summary:
+        _summary(view, one)
+    seen = ui.label(seen_text(view, watcher.now)).classes("text-sm text-grey")
     values, why = await _configuration(view, one.address)
     with section(view.text("cluster.rates")), ui.row().classes("w-full gap-4"):
         _rates(view, one)
@@ -134,7 +138,13 @@ async def show(view: View) -> None:
             now = member_of(watcher.now, one.broker_name, str(one.broker_id))
         except ClientError:
             return
-        found.rows = value_rows(now.runtime, now.broker_id)
+        # A broker that does not answer reports nothing; its last figures stay, with their time above.
+        if now.error is None:
+            found.rows = value_rows(now.runtime, now.broker_id)
+            seen.text = seen_text(view, watcher.now)
+        summary.clear()
+        with summary:
+            _summary(view, now)
 
     live(view, refresh)
 

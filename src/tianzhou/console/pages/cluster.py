@@ -9,6 +9,7 @@ from nicegui import ui
 
 from tianzhou.admin.cluster import BrokerStatus
 from tianzhou.console.layout import Chart, View, live, local_time, page, section, table
+from tianzhou.console.live_parts import seen_text
 from tianzhou.console.pages.dashboard import broker_rows
 from tianzhou.console.snapshot import Snapshot, Watcher
 
@@ -108,7 +109,7 @@ async def show(view: View) -> None:
         troubles.set_visibility(bool(failing.rows))
         for way, graph in charts.items():
             graph.show(rates(watcher, way))
-        seen.text = view.text("seen.at", time=local_time(now.at_ms)) if now.at_ms else view.text("not.yet")
+        seen.text = seen_text(view, now)
 
     refresh()
     live(view, refresh)

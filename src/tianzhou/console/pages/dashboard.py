@@ -7,7 +7,8 @@ from typing import Any
 
 from nicegui import ui
 
-from tianzhou.console.layout import Chart, View, live, local_time, page, table
+from tianzhou.console.layout import Chart, View, live, page, table
+from tianzhou.console.live_parts import seen_text
 from tianzhou.console.snapshot import Snapshot
 
 
@@ -61,7 +62,7 @@ async def show(view: View) -> None:
     def refresh() -> None:
         now = watcher.now
         if not now.at_ms:
-            seen.text = view.text("not.yet")
+            seen.text = seen_text(view, now)
             return
         counts.clear()
         with counts:
@@ -77,7 +78,7 @@ async def show(view: View) -> None:
         for name, graph in charts.items():
             graph.show({name: watcher.series.of(name)})
         brokers.rows = broker_rows(now, view.failure)
-        seen.text = view.text("seen.at", time=local_time(now.at_ms))
+        seen.text = seen_text(view, now)
 
     refresh()
     live(view, refresh)

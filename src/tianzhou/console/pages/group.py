@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import time
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
 
 from nicegui import ui
 
 from tianzhou.admin.progress import GroupLag
 from tianzhou.console.layout import Chart, View, deletion_button, live, local_time, page, preformatted, section, table
+from tianzhou.console.live_parts import live_part
 from tianzhou.console.pages.offsets import reset_form
 from tianzhou.model.names import RETRY_PREFIX
 from tianzhou.model.topic import SubscriptionGroupConfig
 from tianzhou.wire.bodies import handler_times
 from tianzhou.wire.bodies.clients import ConsumerConnection, ConsumerRunningInfo
+
+OWNERS_WITHIN_S: Final = 2.0
+"""Seconds for the reports of all members, in which they name the queues that they read."""
+MAX_ASKED_MEMBERS: Final = 50
+"""Maximum number of members of which an open page requests such a report every few seconds."""
 
 
 def lag_rows(lag: GroupLag) -> list[dict[str, Any]]:
@@ -31,6 +40,22 @@ def lag_rows(lag: GroupLag) -> list[dict[str, Any]]:
             "member": one.client_id or "",
         }
         for one in lag.queues
+    ]
+
+
+def member_rows(members: ConsumerConnection | None) -> list[dict[str, Any]]:
+    """Rows of the table of members; none when no member is connected."""
+    return [
+        {"member": one.client_id, "address": one.client_addr, "language": one.language, "version": one.version}
+        for one in (members.connection_set if members is not None else ())
+    ]
+
+
+def subscription_rows(members: ConsumerConnection | None) -> list[dict[str, Any]]:
+    """Rows of the table of subscriptions; none when no member is connected."""
+    return [
+        {"topic": one.topic, "expression": one.sub_string, "type": one.expression_type}
+        for one in (members.subscription_table.values() if members is not None else ())
     ]
 
 
@@ -57,7 +82,7 @@ async def show(view: View) -> None:
 
 
 def _progress(view: View, group: str, lag: GroupLag) -> None:
-    title = view.text("group.lag")
+    groups, title = view.console.admin.groups, view.text("group.lag")
     graph = Chart(title, {})
     names = ("topic", "broker", "queue", "topic.max", "group.consumed", "group.lag", "group.last", "group.member")
     columns = [(name.rpartition(".")[2], view.text(name)) for name in names]
@@ -65,41 +90,55 @@ def _progress(view: View, group: str, lag: GroupLag) -> None:
         columns, lag_rows(lag), key="key", links={"topic": "/topics/{value}"}, filter_text=view.text("filter")
     )
 
-    async def refresh() -> None:
-        now = await view.console.admin.groups.lag(group)
-        owners = {row["key"]: row["member"] for row in found.rows}
-        found.rows = [{**row, "member": owners.get(row["key"], "")} for row in lag_rows(now)]
+    def draw() -> None:
+        view.console.watcher.shown_groups.add((group,), time.monotonic())
         graph.show({title: view.console.watcher.series.of(f"lag:{group}")})
 
-    graph.show({title: view.console.watcher.series.of(f"lag:{group}")})
-    live(view, refresh)
+    async def read() -> tuple[GroupLag, bool]:
+        """Return the progress, and whether it names the members that read the queues.
+
+        It does not name them when there are many members, or when a member does not answer.
+        """
+        if len({row["member"] for row in found.rows}) <= MAX_ASKED_MEMBERS:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(OWNERS_WITHIN_S):
+                    return await groups.lag(group, clients=True), True
+        return await groups.lag(group), False
+
+    def show_lag(answer: tuple[GroupLag, bool]) -> None:
+        now, has_members = answer
+        known = {} if has_members else {row["key"]: row["member"] for row in found.rows}
+        found.rows = [{**row, "member": known.get(row["key"], row["member"])} for row in lag_rows(now)]
+
+    live_part(view, read, show_lag)
+    draw()
+    live(view, draw)
 
 
 def _members(view: View, group: str, members: ConsumerConnection | None) -> None:
-    if members is None or not members.connection_set:
-        ui.label(view.text("group.nobody"))
-        return
-    rows = [
-        {"member": one.client_id, "address": one.client_addr, "language": one.language, "version": one.version}
-        for one in members.connection_set
-    ]
+    nobody = ui.label(view.text("group.nobody"))
     columns = [("member", view.text("group.member")), ("address", view.text("address"))]
     columns += [("language", view.text("group.language")), ("version", view.text("version"))]
-    table(columns, rows, key="member", links={"member": f"/groups/{group}/members/{{value}}"})
-    subscribed = [
-        {"topic": one.topic, "expression": one.sub_string, "type": one.expression_type}
-        for one in members.subscription_table.values()
-    ]
-    ui.label(view.text("group.subscriptions")).classes("text-md")
-    table(
+    shown = table(columns, (), key="member", links={"member": f"/groups/{group}/members/{{value}}"})
+    label = ui.label(view.text("group.subscriptions")).classes("text-md")
+    subscribed = table(
         [
             ("topic", view.text("topic")),
             ("expression", view.text("group.expression")),
             ("type", view.text("group.type")),
         ],
-        subscribed,
+        (),
         key="topic",
     )
+
+    def show_members(now: ConsumerConnection | None) -> None:
+        shown.rows, subscribed.rows = member_rows(now), subscription_rows(now)
+        nobody.set_visibility(not shown.rows)
+        for part in (shown, label, subscribed):
+            part.set_visibility(bool(shown.rows))
+
+    show_members(members)
+    live_part(view, partial(view.console.admin.groups.connections, group), show_members)
 
 
 @page("/groups/{group}/members/{member}", "page.member")

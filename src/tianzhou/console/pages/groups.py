@@ -8,8 +8,9 @@ from typing import Any
 from nicegui import ui
 
 from tianzhou.console.group_list import KINDS, GroupEntry, group_keys, group_row
-from tianzhou.console.layout import View, delete_named, local_time, page
+from tianzhou.console.layout import View, delete_named, page
 from tianzhou.console.lists import NORMAL, Cut, ListState, counts_of, cut
+from tianzhou.console.live_parts import measured_text
 from tianzhou.console.pages.offsets import reset_dialog, skip_dialog
 from tianzhou.console.rows_table import NUMBER, RATE, Column, ListSource, Operation, RowsList
 from tianzhou.model.names import RETRY_PREFIX
@@ -55,8 +56,9 @@ def source(view: View) -> ListSource:
 
     def row(entry: GroupEntry) -> dict[str, Any]:
         now_ms = time.time_ns() // 1_000_000
-        found = group_row(entry, watcher.groups.get(entry.name), view.text, now_ms, may_change)
-        return {**found, "oldest_at": local_time(found["oldest_ms"])}
+        figures = watcher.groups.get(entry.name)
+        found = group_row(entry, figures, view.text, now_ms, may_change)
+        return {**found, "oldest_at": view.time(found["oldest_ms"]), "measured_at": measured_text(view, figures)}
 
     def counts() -> dict[str, int]:
         return counts_of(watcher.now.group_entries)

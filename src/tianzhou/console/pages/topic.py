@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -11,6 +12,7 @@ from tianzhou.admin.topics import TopicDescription
 from tianzhou.client import Producer
 from tianzhou.console.changes.topic_lag import lag_dialog
 from tianzhou.console.layout import View, deletion_button, local_time, page, section, table
+from tianzhou.console.live_parts import live_part
 from tianzhou.console.topic_list import TopicEntry, kind_of, topic_operations
 from tianzhou.model import Message, SendResult
 
@@ -50,6 +52,11 @@ def route_rows(found: TopicDescription) -> list[dict[str, Any]]:
     ]
 
 
+def group_rows(found: TopicDescription) -> list[dict[str, Any]]:
+    """Rows of the table of groups that consume the topic."""
+    return [{"group": name} for name in found.groups]
+
+
 @page("/topics/{topic}", "page.topic")
 async def show(view: View) -> None:
     """Fill the page.
@@ -62,7 +69,7 @@ async def show(view: View) -> None:
     with section(view.text("topic.queues"), "status"):
         names = ("broker", "queue", "topic.min", "topic.max", "topic.messages", "topic.stored")
         columns = [(name.removeprefix("topic."), view.text(name)) for name in names]
-        table(columns, queue_rows(found), key="key")
+        queues = table(columns, queue_rows(found), key="key")
         ui.link(view.text("topic.look"), f"/messages?topic={quote(topic)}")
     with section(view.text("topic.route"), "route"):
         columns = [
@@ -76,13 +83,18 @@ async def show(view: View) -> None:
             key="broker",
         )
     with section(view.text("topic.groups"), "consumers"):
-        groups = [{"group": name} for name in found.groups]
-        table([("group", view.text("group"))], groups, key="group", links={"group": "/groups/{value}"})
+        columns = [("group", view.text("group"))]
+        groups = table(columns, group_rows(found), key="group", links={"group": "/groups/{value}"})
         if found.groups:
             lag = ui.button(
                 view.text("topic.do.lag"), icon="hourglass_bottom", on_click=lambda: lag_dialog(view, topic)
             )
             lag.props("outline")
+
+        def show_found(now: TopicDescription) -> None:
+            queues.rows, groups.rows = queue_rows(now), group_rows(now)
+
+        live_part(view, partial(view.console.admin.topics.describe, topic), show_found)
     offered = _offered(view, found)
     if "configuration" in offered:
         with section(view.text("topic.settings"), "configuration"):

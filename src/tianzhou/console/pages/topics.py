@@ -8,8 +8,9 @@ from typing import Any
 from nicegui import ui
 
 from tianzhou.console.changes.topic_lag import lag_dialog
-from tianzhou.console.layout import View, delete_named, local_time, page
+from tianzhou.console.layout import View, delete_named, page
 from tianzhou.console.lists import NORMAL, Cut, ListState, counts_of, cut
+from tianzhou.console.live_parts import measured_text
 from tianzhou.console.pages.offsets import reset_dialog, skip_dialog
 from tianzhou.console.rows_table import NUMBER, RATE, Column, ListSource, Operation, RowsList
 from tianzhou.console.topic_list import KINDS, TopicEntry, topic_keys, topic_row
@@ -59,8 +60,9 @@ def source(view: View) -> ListSource:
     def row(entry: TopicEntry) -> dict[str, Any]:
         groups = watcher.now.groups_by_topic.get(entry.name, 0)
         now_ms = time.time_ns() // 1_000_000
-        found = topic_row(entry, watcher.topics.get(entry.name), groups, view.text, now_ms, may_change)
-        return {**found, "last_at": local_time(found["last_ms"])}
+        figures = watcher.topics.get(entry.name)
+        found = topic_row(entry, figures, groups, view.text, now_ms, may_change)
+        return {**found, "last_at": view.time(found["last_ms"]), "measured_at": measured_text(view, figures)}
 
     def counts() -> dict[str, int]:
         return counts_of(watcher.now.topic_entries)
