@@ -96,3 +96,15 @@ def test_an_open_page_says_within_seconds_that_servers_hang(browser: Any) -> Non
     # The console may take 4.5 s; the rest is for a machine with other work.
     assert took_s < 8
     state.wait_for(state="hidden")
+
+
+def test_the_browsers_zone_is_used_and_links_of_the_head_come_back(browser: Any) -> None:
+    session = browser.page.context.new_cdp_session(browser.page)
+    session.send("Emulation.setTimezoneOverride", {"timezoneId": "Asia/Tokyo"})
+    page = browser.open("/audit")
+    page.get_by_role("link", name="Asia/Tokyo UTC+09:00").wait_for()
+    browser.connects()
+    page.evaluate("history.replaceState(null, '', '?filter=orders#status')")
+    page.locator("[data-test=language]").click()
+    browser.arrives("/audit?filter=orders#status")
+    assert browser.heading == "操作记录"

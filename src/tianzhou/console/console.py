@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import secrets
 import time
 
@@ -15,6 +16,7 @@ from tianzhou.console.sessions import Sessions, Tries, Visitor
 from tianzhou.console.settings import ConsoleSettings
 from tianzhou.console.snapshot import ANSWER_WITHIN_MS, Watcher
 from tianzhou.console.sql import Queries
+from tianzhou.console.zones import machine_zone
 from tianzhou.errors import ConfigError
 from tianzhou.remoting.gates.locality import is_loopback
 
@@ -37,6 +39,7 @@ class Console:
         audit_log: what was changed.
         proofs: runs proofs of the cluster.
         needs_login: whether everybody has to log in.
+        zone_name: name of this machine's time zone, for visitors whose browser has not named its own yet.
     """
 
     def __init__(self, settings: ConsoleSettings, admin: Admin) -> None:
@@ -51,6 +54,7 @@ class Console:
         self.actions = Actions(self.audit_log, self.is_open, lambda: dt.datetime.now().astimezone())
         self.proofs = Proofs(admin, settings.namesrv_addr, settings.tls)
         self.needs_login = settings.login or not is_loopback(settings.host)
+        self.zone_name = machine_zone(os.environ.get("TZ", ""), os.path.realpath("/etc/localtime"))
         self._accounts_at = 0
         self._known: accounts.Accounts = {}
         self._everybody = Visitor("", accounts.Role.ADMIN, form_token=secrets.token_urlsafe())

@@ -30,7 +30,7 @@ COOKIE: Final = "tianzhou_console"
 LOGIN: Final = "/login"
 ENDED: Final = "ended"
 """Parameter of the log-in page that says why an open page led there: its session has ended."""
-OPEN_PATHS: Final = (LOGIN, "/healthz", "/_nicegui/", "/favicon.ico")
+OPEN_PATHS: Final = (LOGIN, "/language/", "/healthz", "/_nicegui/", "/favicon.ico")
 """Paths, or their beginnings, that nobody has to log in for; the toolkit's own script and style files are below one."""
 STATE: Final = "visitor"
 """Key of the `Visitor` in a request's state."""

@@ -14,17 +14,18 @@ from urllib.parse import quote, urlencode
 from fastapi import Request
 from nicegui import ui
 
-from tianzhou.console import texts
+from tianzhou.console import texts, zones
 from tianzhou.console.actions import Outcome
 from tianzhou.console.console import Console
 from tianzhou.console.door import ENDED, LOGIN, STATE
+from tianzhou.console.frame_links import links_of_frame
 from tianzhou.console.live_parts import read_at, state_line
 from tianzhou.console.series import Point
 from tianzhou.console.sessions import Visitor
 from tianzhou.console.style import PRIMARY, SCRIPT, STYLE
+from tianzhou.console.zones import UTC_ZONE, Zone
 from tianzhou.doctor.chinese.failures import failure_in_chinese
 from tianzhou.errors import TianzhouError
-from tianzhou.model.timestamps import is_date, local_date
 
 T = TypeVar("T")
 _ADDRESS: Final = "/?&=%:+,;@~"
@@ -45,6 +46,7 @@ class View:
         language: theirs.
         query: what is behind the question mark of the address.
         path: values of the path's blanks.
+        zone: time zone of the times that they see and type.
     """
 
     console: Console
@@ -53,6 +55,7 @@ class View:
     language: str
     query: Mapping[str, str] = field(default_factory=dict)
     path: Mapping[str, str] = field(default_factory=dict)
+    zone: Zone = UTC_ZONE
 
     def text(self, key: str, **values: object) -> str:
         """A text in the visitor's language (`texts.TEXTS`); a value `why` is an error's, and put into it as well."""
@@ -66,8 +69,8 @@ class View:
         return failure_in_chinese(words) if self.language == "zh" else words
 
     def time(self, timestamp_ms: int) -> str:
-        """Return a time as `local_time` does."""
-        return local_time(timestamp_ms)
+        """Return a time in the visitor's zone, to the second; empty for 0 or less, its number when it is no date."""
+        return self.zone.text(timestamp_ms)
 
     async def act(
         self,
@@ -145,7 +148,8 @@ def view_of(console: Console, request: Request) -> View:
     language = texts.choose(request.cookies.get(texts.COOKIE), request.headers.get("accept-language", ""))
     visitor: Visitor = getattr(request.state, STATE)
     address = request.client.host if request.client is not None else ""
-    return View(console, visitor, address, language, dict(request.query_params), dict(request.path_params))
+    zone = zones.choose(request.cookies.get(zones.COOKIE), console.zone_name)
+    return View(console, visitor, address, language, dict(request.query_params), dict(request.path_params), zone)
 
 
 async def show_page(console: Console, page: Page, request: Request) -> None:
@@ -159,15 +163,13 @@ async def show_page(console: Console, page: Page, request: Request) -> None:
     ui.page_title(f"{title} · {view.text('title')}")
     ui.colors(primary=PRIMARY)
     ui.add_css(STYLE)
-    ui.add_head_html(SCRIPT)
+    ui.add_head_html(SCRIPT + zones.script(view.zone))
     with ui.header().classes("items-center gap-2 q-py-xs"):
         drawer_button = ui.button(icon="menu").props(f'flat round dense color=white aria-label="{view.text("menu")}"')
         ui.link(view.text("title"), "/").classes("text-white text-lg no-underline")
         ui.space()
         ui.label(console.settings.namesrv_addr).classes("text-sm gt-xs")
-        other = "en" if view.language == "zh" else "zh"
-        name = "English" if other == "en" else "中文"
-        ui.link(name, f"/language/{other}?to={request.url.path}").classes("text-white").props('data-test="language"')
+        links_of_frame(view, f"{request.url.path}{'?' if request.url.query else ''}{request.url.query}")
         if view.visitor.name:
             ui.label(view.visitor.name)
             with ui.element("form").props('method="post" action="/logout"'):
@@ -236,32 +238,21 @@ def preformatted(text: str) -> ui.element:
     )
 
 
-def local_time(timestamp_ms: int) -> str:
-    """Return a time in the console's zone, to the second; empty for 0 or less, its number if it has no date."""
-    if timestamp_ms <= 0:
-        return ""
-    at = local_date(timestamp_ms)
-    return f"{timestamp_ms} ms" if at is None else at.strftime("%Y-%m-%d %H:%M:%S")
-
-
-def local_time_ms(timestamp_ms: int) -> str:
-    """Return a time in the console's zone, to the millisecond; as `local_time` for 0 or less or for no date."""
-    shown = local_time(timestamp_ms)
-    return f"{shown}.{timestamp_ms % 1000:03d}" if timestamp_ms > 0 and is_date(timestamp_ms) else shown
-
-
-def chart_options(title: str, lines: Mapping[str, Sequence[Point]]) -> dict[str, Any]:
+def chart_options(title: str, lines: Mapping[str, Sequence[Point]], zone: Zone) -> dict[str, Any]:
     """Options of a line chart over time.
 
     Args:
         title: of the chart.
         lines: points by the name of their line.
+        zone: time zone of the axis.
     """
     series = [
-        {"name": name, "type": "line", "showSymbol": False, "data": [[point.at_ms, point.value] for point in points]}
+        {"name": name, "type": "line", "showSymbol": False, "data": [list(one) for one in zone.clock_points(points)]}
         for name, points in lines.items()
     ]
     return {
+        # The points are moved to the zone's clock. ECharts knows no zones but UTC and the browser's.
+        "useUTC": True,
         "title": {"text": title, "textStyle": {"fontSize": 14}},
         "tooltip": {"trigger": "axis"},
         "grid": {"left": 60, "right": 24, "top": 40, "bottom": 24},
@@ -278,16 +269,18 @@ class Chart:
     Args:
         title: of the chart.
         lines: points by the name of their line.
+        zone: time zone of the axis.
     """
 
-    def __init__(self, title: str, lines: Mapping[str, Sequence[Point]]) -> None:
+    def __init__(self, title: str, lines: Mapping[str, Sequence[Point]], zone: Zone) -> None:
         self._title = title
-        self._chart = ui.echart(chart_options(title, lines)).classes("h-64 grow basis-80")
+        self._zone = zone
+        self._chart = ui.echart(chart_options(title, lines, zone)).classes("h-64 grow basis-80")
 
     def show(self, lines: Mapping[str, Sequence[Point]]) -> None:
         """Draw other points."""
         self._chart.options.clear()
-        self._chart.options.update(chart_options(self._title, lines))
+        self._chart.options.update(chart_options(self._title, lines, self._zone))
         self._chart.update()
 
 
@@ -356,7 +349,7 @@ def cell_address(address: str) -> str:
 def keep_in_address(view: View, **state: str) -> None:
     """Have the page's address say what is chosen on it, so that it can be sent to somebody; empty values go."""
     view.query = {name: value for name, value in {**view.query, **state}.items() if value}
-    ui.run_javascript(f"history.replaceState(null, '', {json.dumps('?' + urlencode(view.query))})")
+    ui.run_javascript(f"history.replaceState(null, '', {json.dumps('?' + urlencode(view.query))} + location.hash)")
 
 
 async def answer_of(dialog: ui.dialog) -> Any:

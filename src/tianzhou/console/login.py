@@ -12,10 +12,11 @@ from urllib.parse import parse_qs, urlsplit
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
-from tianzhou.console import texts
+from tianzhou.console import texts, zones
 from tianzhou.console.accounts import check_password
 from tianzhou.console.console import Console
 from tianzhou.console.door import COOKIE, ENDED, LOGIN, STATE
+from tianzhou.console.frame_links import other_language, way_back
 from tianzhou.console.sessions import same_token
 from tianzhou.console.style import PRIMARY
 from tianzhou.escaping import shown
@@ -29,11 +30,13 @@ form{{display:grid;gap:.75rem;width:min(20rem,90vw)}}
 h1{{font-size:1.6rem;margin:0}}
 input,button{{font:inherit;padding:.5rem;box-sizing:border-box;border-radius:4px;border:1px solid #767676}}
 label input{{width:100%}}
+a{{color:{PRIMARY};justify-self:center}}
 button{{background:{PRIMARY};color:#fff;border-color:{PRIMARY};cursor:pointer}}
 [role=alert]{{color:#b00020;margin:0}}
 @media (prefers-color-scheme:dark){{
 body{{background:#121212;color:#e8e8e8}}
 input{{background:#1e1e1e;color:inherit}}
+a{{color:#7cb8e4}}
 [role=alert]{{color:#ff8a80}}
 }}
 """
@@ -68,6 +71,8 @@ def login_page(language: str, to: str, error: str = "") -> str:
     def text(key: str) -> str:
         return html.escape(texts.text(language, key))
 
+    other, name = other_language(language)
+    link = way_back(f"/language/{other}", way_back(LOGIN, to))
     alert = f'<p role="alert">{html.escape(error)}</p>' if error else ""
     return f"""<!doctype html>
 <html lang="{language}"><head><meta charset="utf-8"><title>{text("login")} · {text("title")}</title>
@@ -78,11 +83,12 @@ def login_page(language: str, to: str, error: str = "") -> str:
 <label>{text("login.name")}<br><input name="name" autocomplete="username" autofocus required></label>
 <label>{text("login.password")}<br>
 <input name="password" type="password" autocomplete="current-password" required></label>
-<button type="submit">{text("login")}</button></form></body></html>"""
+<button type="submit">{text("login")}</button>
+<a href="{html.escape(link)}" lang="{other}">{name}</a></form></body></html>"""
 
 
 def add_login(app: FastAPI, console: Console) -> None:
-    """Add the routes of logging in and out, of the language, and of health checks."""
+    """Add the routes of logging in and out, of the language, of the time zone, and of health checks."""
 
     def language_of(request: Request) -> str:
         return texts.choose(request.cookies.get(texts.COOKIE), request.headers.get("accept-language", ""))
@@ -133,6 +139,15 @@ def add_login(app: FastAPI, console: Console) -> None:
         answer = RedirectResponse(local_path(request.query_params.get("to", "/")), 303)
         if language in texts.LANGUAGES:
             answer.set_cookie(texts.COOKIE, language, max_age=365 * 86_400, samesite="strict", path="/")
+        return answer
+
+    @app.get("/zone")
+    async def zone(request: Request) -> Response:
+        answer = RedirectResponse(local_path(request.query_params.get("to", "/")), 303)
+        if value := zones.cookie_value(request.query_params.get("name", "")):
+            answer.set_cookie(zones.COOKIE, value, max_age=zones.COOKIE_S, samesite="strict", path="/")
+        else:
+            answer.delete_cookie(zones.COOKIE, path="/")
         return answer
 
     @app.get("/healthz")

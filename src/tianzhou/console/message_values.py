@@ -1,9 +1,8 @@
-"""Messages as pages show them: bodies in bounded text, times of forms, exports. Pure."""
+"""Messages as pages show them: bodies in bounded text, exports. Pure."""
 
 from __future__ import annotations
 
 import base64
-import datetime as dt
 import json
 from collections.abc import Iterable
 from typing import Any, Final
@@ -19,41 +18,6 @@ MAX_EXPORT_BYTES: Final = 64 << 20
 a thousand times their size."""
 HEX_WIDTH: Final = 16
 HEX_BYTES: Final = 4 << 10
-_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_MILLISECOND: Final = dt.timedelta(milliseconds=1)
-
-
-def time_ms(text: str, otherwise: int) -> int:
-    """Milliseconds since 1970 of a form's or an address's time: digits, or ISO 8601 in the console's zone.
-
-    Args:
-        text: the time; empty for none.
-        otherwise: what none means.
-
-    Raises:
-        ValueError: it is no time.
-    """
-    text = text.strip()
-    if not text:
-        return otherwise
-    if text.isascii() and text.isdecimal() and len(text) <= 18:
-        return int(text)
-    try:
-        return (dt.datetime.fromisoformat(text).astimezone() - _EPOCH) // _MILLISECOND
-    except (ValueError, OverflowError, OSError):
-        raise ValueError(f"{text[:40]!r} is no time; write it as 2026-01-31T12:00") from None
-
-
-def form_time(text: str) -> str:
-    """A time of an address as a form's field shows it, to the millisecond; empty when it is none."""
-    try:
-        at_ms = time_ms(text, -1)
-        if at_ms < 0:
-            return ""
-        at = dt.datetime.fromtimestamp(at_ms // 1000).astimezone() + dt.timedelta(milliseconds=at_ms % 1000)
-        return at.replace(tzinfo=None).isoformat(timespec="milliseconds")
-    except (ValueError, OverflowError, OSError):
-        return ""
 
 
 def number(text: str, otherwise: int, most: int) -> int:

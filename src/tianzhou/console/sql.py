@@ -113,13 +113,16 @@ class Queries:
         self._archive = archive
         self._turn = asyncio.Semaphore(AT_ONCE)
 
-    async def run(self, sql: str, topics: Iterable[str], each: int, *, seconds: float = SECONDS) -> SqlAnswer:
+    async def run(
+        self, sql: str, topics: Iterable[str], each: int, *, zone: str = "UTC", seconds: float = SECONDS
+    ) -> SqlAnswer:
         """Answer a query. To cancel it, cancel the call: its process ends.
 
         Args:
             sql: one SELECT.
             topics: names of all topics there are.
             each: the newest messages of each queue that are the table of a topic.
+            zone: name of the time zone of the times in tables and in the answer.
             seconds: how long it may take, besides reading the messages.
 
         Raises:
@@ -138,7 +141,7 @@ class Queries:
             for name in names:
                 tables[name] = await self._admin.messages.newest_records(name, each, most_bytes=left)
                 left -= sum(len(piece) for _, _, _, pieces in tables[name] for piece in pieces)
-            found = await ask(sql, tables, seconds=seconds, archive=self._archive)
+            found = await ask(sql, tables, zone=zone, seconds=seconds, archive=self._archive)
         counts = {
             name: (found["counts"][name], sum(end - begin for _, begin, end, _ in parts))
             for name, parts in tables.items()
@@ -146,12 +149,15 @@ class Queries:
         return SqlAnswer(found["columns"], found["types"], found["rows"], found["cut"], counts)
 
 
-async def ask(sql: str, tables: Tables, *, seconds: float = SECONDS, archive: Path | None = None) -> dict[str, Any]:
+async def ask(
+    sql: str, tables: Tables, *, zone: str = "UTC", seconds: float = SECONDS, archive: Path | None = None
+) -> dict[str, Any]:
     """The answer of a worker process (`tianzhou.console.sql_worker`).
 
     Args:
         sql: one SELECT.
         tables: records by the name of their table.
+        zone: as of `Queries.run`.
         seconds: how long it may take.
         archive: folder of Parquet files; None for none.
 
@@ -160,6 +166,7 @@ async def ask(sql: str, tables: Tables, *, seconds: float = SECONDS, archive: Pa
     """
     question = {
         "sql": sql,
+        "zone": zone,
         "rows": MOST_ROWS,
         "bytes": ROWS_BYTES,
         "memory": MEMORY_BYTES,

@@ -20,7 +20,9 @@ from typing import IO, Any, Final
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from tianzhou.console.zones import Zone
 from tianzhou.errors import TianzhouError
 from tianzhou.model import MessageQueue
 from tianzhou.spark.rows.columns import to_batches
@@ -91,45 +93,48 @@ def close_doors(connection: duckdb.DuckDBPyConnection) -> None:
         connection.execute(setting)
 
 
-def plain(value: Any) -> Any:
-    """A value as JSON can hold it."""
+def plain(value: Any, zone: dt.tzinfo = dt.UTC) -> Any:
+    """Return a value that JSON can hold. Times with an offset become times in the zone."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, dict):
-        return {str(key): plain(one) for key, one in value.items()}
+        return {str(key): plain(one, zone) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
+        return [plain(one, zone) for one in value]
     if isinstance(value, bytes):
         return value.hex()
+    if isinstance(value, dt.datetime) and value.tzinfo is not None:
+        return value.astimezone(zone).isoformat()
     if isinstance(value, dt.datetime | dt.date | dt.time):
         return value.isoformat()
     return str(value)
 
 
-def cells(column: Any) -> list[Any]:
+def cells(column: Any, zone: dt.tzinfo = dt.UTC) -> list[Any]:
     """Return the values of an Arrow column as values that JSON can encode; maps become objects."""
     if pa.types.is_timestamp(column.type):
-        return [_moment(value, column.type.unit) for value in column]
+        return [_moment(value, column.type.unit, zone) for value in column]
     values = column.to_pylist(maps_as_pydicts="lossy") if pa.types.is_map(column.type) else column.to_pylist()
-    return [plain(value) for value in values]
+    return [plain(value, zone) for value in values]
 
 
-def _moment(value: Any, unit: str) -> Any:
+def _moment(value: Any, unit: str, zone: dt.tzinfo) -> Any:
     """Return a time as ISO 8601, or as a number outside of the years 1 to 9999."""
     try:
-        return plain(value.as_py())
+        return plain(value.as_py(), zone)
     except (OverflowError, ValueError):
         return f"{value.value} {unit}"
 
 
-def rows_of(batches: Iterable[Any], most_bytes: int) -> Iterator[list[Any] | None]:
+def rows_of(batches: Iterable[Any], most_bytes: int, zone: dt.tzinfo = dt.UTC) -> Iterator[list[Any] | None]:
     """Rows of Arrow batches, few at a time where they are large; None instead of one that is far larger than may be.
 
     Args:
         batches: the batches.
         most_bytes: size of what is made of them at a time.
+        zone: zone of times that have an offset.
     """
     for batch in batches:
         step = max(1, batch.num_rows * most_bytes // max(batch.nbytes, 1))
@@ -138,10 +143,12 @@ def rows_of(batches: Iterable[Any], most_bytes: int) -> Iterator[list[Any] | Non
             if part.nbytes > 4 * most_bytes:
                 yield None
                 return
-            yield from map(list, zip(*map(cells, part.columns), strict=True))
+            yield from map(list, zip(*(cells(column, zone) for column in part.columns), strict=True))
 
 
-def answer(connection: duckdb.DuckDBPyConnection, sql: str, most_rows: int, most_bytes: int) -> dict[str, Any]:
+def answer(
+    connection: duckdb.DuckDBPyConnection, sql: str, most_rows: int, most_bytes: int, zone: dt.tzinfo = dt.UTC
+) -> dict[str, Any]:
     """Run a query.
 
     Args:
@@ -149,12 +156,13 @@ def answer(connection: duckdb.DuckDBPyConnection, sql: str, most_rows: int, most
         sql: one SELECT.
         most_rows: rows of the answer; `cut` says when there are more.
         most_bytes: size of its text, likewise.
+        zone: zone of times that have an offset.
     """
     with contextlib.closing(connection.sql(sql).to_arrow_reader(BATCH_ROWS)) as reader:
         names, types = list(reader.schema.names), [str(kind) for kind in reader.schema.types]
         rows: list[list[Any]] = []
         size, cut = 0, ""
-        for row in rows_of(reader, most_bytes):
+        for row in rows_of(reader, most_bytes, zone):
             if len(rows) == most_rows:
                 cut = "rows"
                 break
@@ -166,7 +174,7 @@ def answer(connection: duckdb.DuckDBPyConnection, sql: str, most_rows: int, most
     return {"columns": names, "types": types, "rows": rows, "cut": cut}
 
 
-# Without a zone, which is UTC: the zones' names are an extension of DuckDB that would have to be loaded.
+# Clock times of the visitor's zone. DuckDB handles times with a zone by an extension, which is not loaded.
 _NAIVE: Final = pa.timestamp("us")
 COLUMNS: Final[dict[str, Any]] = {
     "topic": pa.string(),
@@ -188,13 +196,19 @@ COLUMNS: Final[dict[str, Any]] = {
 """Columns of a topic's table: those that Spark reads, the body as text."""
 
 
-def table_of(source: IO[bytes], parts: Iterable[tuple[str, str, int, int, int, list[int]]], most_bytes: int) -> Any:
+def table_of(
+    source: IO[bytes],
+    parts: Iterable[tuple[str, str, int, int, int, list[int]]],
+    most_bytes: int,
+    zone: str = "UTC",
+) -> Any:
     """Records as an Arrow table.
 
     Args:
         source: has the records.
         parts: by queue: topic, broker, queue id, first offset, the one after the last, and the sizes of the pieces.
         most_bytes: what the table may take.
+        zone: name of the zone of the times.
 
     Raises:
         CorruptRecord: the bytes are no records.
@@ -214,7 +228,14 @@ def table_of(source: IO[bytes], parts: Iterable[tuple[str, str, int, int, int, l
                     raise Refused(
                         f"the messages of {topic} unpack to more than a query may take; read fewer of each queue"
                     )
-    return pa.Table.from_batches(batches, schema=read).cast(shown)
+    table = pa.Table.from_batches(batches, schema=read)
+    if zone != "UTC":
+        for at, (name, kind) in enumerate(COLUMNS.items()):
+            if kind == _NAIVE:
+                moments: Any = table.column(name).cast(pa.timestamp("us", tz=zone))
+                clock = pc.local_timestamp(moments)
+                table = table.set_column(at, name, clock)
+    return table.cast(shown)
 
 
 def limit_process(memory_bytes: int, seconds: float) -> None:
@@ -240,11 +261,13 @@ def serve(source: IO[bytes]) -> dict[str, Any]:
         connection = connect(question["memory"], question["archive"])
         counts = {}
         for name, parts in question["tables"]:
-            table = table_of(source, parts, question["memory"] // 2)
+            table = table_of(source, parts, question["memory"] // 2, question["zone"])
             counts[name] = table.num_rows
             connection.register(name, table)
         close_doors(connection)
-        return answer(connection, sql, question["rows"], question["bytes"]) | {"counts": counts}
+        return answer(connection, sql, question["rows"], question["bytes"], Zone(question["zone"]).info) | {
+            "counts": counts
+        }
     except (Refused, TianzhouError, duckdb.Error, pa.ArrowException, decimal.DecimalException) as error:
         return {"error": str(error)}
     except (MemoryError, RecursionError, OverflowError, ValueError) as error:

@@ -62,6 +62,11 @@ SCRIPT: Final = """
   document.addEventListener('focusout', event => setTimeout(() => {
     if (held && held.link === event.target && held.link.isConnected) held = null;
   }));
+  document.addEventListener('click', event => {
+    const link = event.target.closest?.('a[data-back]');
+    const here = location.pathname + location.search + location.hash;
+    if (link) link.href = `${link.dataset.back}?to=${encodeURIComponent(here)}`;
+  }, true);
   document.addEventListener('submit', event => leaving = !event.defaultPrevented);
   window.addEventListener('pageshow', () => leaving = false);
   window.leaveFor = address => leaving || location.assign(address);
@@ -81,6 +86,8 @@ SCRIPT: Final = """
 
 `leaveFor` opens an address, unless the browser waits for the answer to a form, such as the one that logs out: the
 browser would drop that answer.
+
+The script completes links that come back to the page (`frame_links`), with the present query and the part behind `#`.
 
 The script scrolls to the part that follows a `#` in the address, because the console draws this part after the browser
 has searched for it.

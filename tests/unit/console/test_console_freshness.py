@@ -19,6 +19,7 @@ from tianzhou.console.live_parts import CHECK_EVERY_S, warnings
 from tianzhou.console.measures import TopicFigures
 from tianzhou.console.series import Point, Series
 from tianzhou.console.snapshot import ANSWER_WITHIN_MS, Snapshot, Watcher
+from tianzhou.console.zones import Zone
 from tianzhou.errors import RequestTimeout
 from tianzhou.model import BrokerData, SubscriptionGroupConfig, TopicConfig
 from tianzhou.testing import run_virtual
@@ -65,7 +66,7 @@ def test_a_series_without_figures_has_a_gap_in_its_chart() -> None:
     series.interrupt(["in"], 3_000)
     series.add("in", 4_000, 5.0)
     assert series.of("in") == [Point(1_000, 3.0), Point(2_000, None), Point(4_000, 5.0)]
-    (line,) = chart_options("", {"in": series.of("in")})["series"]
+    (line,) = chart_options("", {"in": series.of("in")}, Zone())["series"]
     assert [value for _, value in line["data"]] == [3.0, None, 5.0]
 
 

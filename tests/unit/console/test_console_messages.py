@@ -20,9 +20,11 @@ from tianzhou.console import message_values as values
 from tianzhou.console import texts
 from tianzhou.console.layout import View
 from tianzhou.console.pages import dead_letters, delay, message, messages, trace, transactions
+from tianzhou.console.zones import Zone
 from tianzhou.errors import ClientError
 from tianzhou.model import MessageExt
 
+UTC = Zone()
 ENGLISH: Any = View(None, None, "", "en")  # type: ignore[arg-type]
 
 
@@ -30,24 +32,6 @@ def stored(offset: int = 7, body: bytes = b"x", at_ms: int = 2_000, **properties
     return MessageExt(
         "T", body, 0, properties, "b", 1, offset, 9, 0, 1_000, "p:1", at_ms, "b:2", 0, 0, 0, 90, f"ID{offset}"
     )
-
-
-@pytest.mark.parametrize(("text", "expected"), [("", 5), (" 1234 ", 1234), ("1970-01-01T00:00:01+00:00", 1_000)])
-def test_times_of_forms(text: str, expected: int) -> None:
-    assert values.time_ms(text, 5) == expected
-
-
-@pytest.mark.parametrize("text", ["yesterday", "-1", "²", "9" * 30, "2026-13-01", "0001-01-01T00:00"])
-def test_what_is_no_time_is_said(text: str) -> None:
-    with pytest.raises(ValueError, match="is no time"):
-        values.time_ms(text, 0)
-    assert values.form_time(text) == ""
-
-
-@given(st.integers(0, 4_000_000_000_000))
-def test_a_time_survives_its_form(at_ms: int) -> None:
-    # An hour that is there twice, when clocks are put back, may be read as the other one.
-    assert abs(values.time_ms(values.form_time(str(at_ms)), -1) - at_ms) in (0, 3_600_000)
 
 
 def test_numbers_of_addresses_are_bounded() -> None:
@@ -83,10 +67,10 @@ def test_the_page_before_goes_up_to_the_last_message() -> None:
 
 
 def test_rows_of_messages() -> None:
-    (row,) = messages.message_rows([stored(KEYS="k" * 1_000, TAGS="t")])
+    (row,) = messages.message_rows([stored(KEYS="k" * 1_000, TAGS="t")], UTC.text)
     assert (row["key"], row["id"], row["size"], row["tags"]) == ("b:1:7", "ID7", 1, "t")
     assert len(row["keys"]) == values.SHOWN_CELL
-    fields = {row["name"]: row["value"] for row in message.field_rows(stored())}
+    fields = {row["name"]: row["value"] for row in message.field_rows(stored(), UTC.text)}
     assert (fields["queueOffset"], fields["commitLogOffset"], fields["tags"]) == ("7", "9", "")
 
 
@@ -115,7 +99,7 @@ def test_every_state_and_step_has_words() -> None:
 
 
 def test_rows_of_dead_letters() -> None:
-    (row,) = dead_letters.letter_rows([stored(RETRY_TOPIC="orders", ORIGIN_MESSAGE_ID="O")])
+    (row,) = dead_letters.letter_rows([stored(RETRY_TOPIC="orders", ORIGIN_MESSAGE_ID="O")], UTC.text)
     assert (row["topic"], row["origin"], row["id"]) == ("orders", "O", "ID7")
 
 
@@ -138,7 +122,10 @@ def test_a_trace_as_steps_and_bars() -> None:
 def test_rows_of_open_transactions() -> None:
     halves = [HalfMessage("b", "T", "P", f"M{at}", at, 0, born_ms, 2, 5) for at, born_ms in ((1, 9_000), (2, 4_000))]
     found = [OpenTransactions("b", halves)]
-    assert [(row["id"], row["age"]) for row in transactions.half_rows(found, 10_500)] == [("M2", 6), ("M1", 1)]
+    assert [(row["id"], row["age"]) for row in transactions.half_rows(found, 10_500, UTC.text)] == [
+        ("M2", 6),
+        ("M1", 1),
+    ]
     assert transactions.by_topic(found) == [{"key": "b:T", "broker": "b", "topic": "T", "count": 2}]
 
 
@@ -149,8 +136,8 @@ def test_what_is_due_when() -> None:
         DelayLevel("b", 3, 7_200_000, 0, []),
     ]
     assert [count for _, count in delay.histogram(levels, 10_000)] == [1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1]
-    assert [row["id"] for row in delay.due_rows(reversed(levels))] == ["A", "B", "C"]
-    assert [row["delay"] for row in delay.level_rows(levels)] == ["1s", "90s", "2h"]
+    assert [row["id"] for row in delay.due_rows(reversed(levels), UTC.text)] == ["A", "B", "C"]
+    assert [row["delay"] for row in delay.level_rows(levels, UTC.text)] == ["1s", "90s", "2h"]
     assert delay.span(1) == "1ms"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import time
 import zlib
@@ -18,7 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tianzhou.console import sql
-from tianzhou.console.sql_worker import Refused, answer, check, close_doors, connect
+from tianzhou.console.sql_worker import Refused, answer, check, close_doors, connect, table_of
+from tianzhou.console.zones import Zone
 from tianzhou.errors import ClientError
 from tianzhou.model import MessageQueue
 from tianzhou.records.codec import Record, encode_record
@@ -152,6 +154,19 @@ def test_messages_are_a_table_of_a_worker() -> None:
         [3, 1, '{"amount": 5}', "red", "1970-01-01T00:00:02", "k1"],
         [3, 2, "\ufffd", "red", "1970-01-01T00:00:02", "k2"],
     ]
+
+
+def test_times_of_a_table_are_clock_times_of_the_visitors_zone() -> None:
+    piece = record(0, b"x")
+    parts = [("T", "b", 3, 0, 1, [len(piece)])]
+    connection = connect(64 << 20, "")
+    connection.register("t", table_of(io.BytesIO(piece), parts, 1 << 20, "Asia/Kolkata"))
+    close_doors(connection)
+    query = (
+        "SELECT storeTimestamp, TIMESTAMPTZ '1970-01-01 00:00:02+00' FROM t WHERE storeTimestamp > '1970-01-01 05:30'"
+    )
+    found = answer(connection, query, 10, 10_000, Zone("Asia/Kolkata").info)
+    assert found["rows"] == [["1970-01-01T05:30:02", "1970-01-01T05:30:02+05:30"]]
 
 
 # The records are more than a pipe holds: a worker that refuses does not read them.

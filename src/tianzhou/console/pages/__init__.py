@@ -5,10 +5,11 @@ from tianzhou.console.pages import (  # isort: skip
     dashboard, topics, topic, groups, group,
     messages, message, dead_letters, trace, transactions, delay, sql,
     producers, cluster, broker, limits, ops, access, doctor, proof,
-    audit_log,
+    audit_log, time_zone,
 )  # fmt: skip
 
 __all__ = [
     "access", "audit_log", "broker", "cluster", "dashboard", "dead_letters", "delay", "doctor", "group", "groups",
-    "limits", "message", "messages", "ops", "producers", "proof", "sql", "topic", "topics", "trace", "transactions",
+    "limits", "message", "messages", "ops", "producers", "proof", "sql", "time_zone", "topic", "topics", "trace",
+    "transactions",
 ]  # fmt: skip

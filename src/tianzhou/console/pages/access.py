@@ -10,7 +10,7 @@ from typing import Any, Final
 from nicegui import ui
 
 from tianzhou.admin.accounts import AccountFiles
-from tianzhou.console.layout import View, agreed, confirmed, keep_in_address, local_time, page, section, table
+from tianzhou.console.layout import View, agreed, confirmed, keep_in_address, page, section, table
 from tianzhou.errors import TianzhouError
 from tianzhou.wire.bodies.access import AclInfo, PlainAccounts, UserInfo
 
@@ -61,15 +61,15 @@ def policy_rows(acls: Iterable[AclInfo], subject: str = "") -> list[dict[str, An
     ]
 
 
-def file_rows(files: Iterable[AccountFiles]) -> list[dict[str, Any]]:
-    """Rows of the table of account files."""
+def file_rows(files: Iterable[AccountFiles], when: Callable[[int], str]) -> list[dict[str, Any]]:
+    """Rows of the table of account files; `when` returns a time as text (`View.time`)."""
     return [
         {
             "key": f"{one.address} {path}",
             "broker": one.broker_name,
             "file": path,
             "changes": counter,
-            "changed": local_time(at_ms),
+            "changed": when(at_ms),
         }
         for one in files
         for path, (counter, at_ms) in one.versions.items()
@@ -270,7 +270,7 @@ async def _accounts(view: View, masters: Mapping[str, str], draw: Draw) -> None:
             ui.label(view.text("access.white", addresses=", ".join(white)))
     with section(view.text("access.files")):
         columns = [(name, view.text(f"access.{name}")) for name in ("broker", "file", "changes", "changed")]
-        table(columns, file_rows(files), key="key")
+        table(columns, file_rows(files, view.time), key="key")
     if not view.visitor.may_change:
         return
     with section(view.text("access.account.set")), ui.row().classes("items-center w-full"):

@@ -57,7 +57,10 @@ async def show(view: View) -> None:
     shown = [{name: entry.get(name, "") for name in names} for entry in entries]
     if view.language == "zh":
         shown = [entry_in_chinese(entry, view) for entry in shown]
-    rows = [{"key": number, **entry, **cells.get(number, {})} for number, entry in enumerate(shown)]
+    rows = [
+        {"key": number, **entry, "time": view.zone.text_of_iso(str(entry["time"])), **cells.get(number, {})}
+        for number, entry in enumerate(shown)
+    ]
     columns = [(name, view.text(name)) for name in names]
     may_undo = view.visitor.may_change and bool(cells)
     found = table(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -17,7 +17,6 @@ from tianzhou.console.layout import (
     agreed,
     confirmed,
     live,
-    local_time,
     page,
     section,
     table,
@@ -64,14 +63,14 @@ async def _configuration(view: View, address: str) -> tuple[dict[str, str], str]
         return {}, str(error)
 
 
-def limit_rows(found: Iterable[LimitStatus]) -> list[dict[str, Any]]:
-    """Rows of the table of limits of senders."""
+def limit_rows(found: Iterable[LimitStatus], when: Callable[[int], str]) -> list[dict[str, Any]]:
+    """Rows of the table of limits of senders; `when` returns a time as text (`View.time`)."""
     return [
         {
             "limit": str(one.limit),
             "rate": one.limit.text,
             "refused": one.refused,
-            "last": f"{one.last_name} {local_time(one.last_refused_ms)}" if one.refused else "",
+            "last": f"{one.last_name} {when(one.last_refused_ms)}" if one.refused else "",
         }
         for one in found
     ]
@@ -95,7 +94,7 @@ def _limits(view: View, found: list[LimitStatus]) -> None:
         ("refused", view.text("broker.limits.refused")),
         ("last", view.text("broker.limits.last")),
     ]
-    table(columns, limit_rows(found), key="limit")
+    table(columns, limit_rows(found, view.time), key="limit")
 
 
 @page("/brokers/{broker}", "page.broker")
@@ -156,7 +155,7 @@ def _summary(view: View, one: BrokerStatus) -> None:
         ("address", one.address),
         ("version", one.tianzhou_version or one.version),
         ("cluster", one.cluster),
-        ("cluster.since", local_time(since_ms(one))),
+        ("cluster.since", view.time(since_ms(one))),
         ("disk", f"{one.disk_ratio:.0%}" if one.disk_ratio >= 0 else ""),
         ("cluster.lag", lag_text(one)),
     ]
@@ -194,7 +193,7 @@ def _settings(view: View, one: BrokerStatus, values: dict[str, str]) -> None:
 
 def _rates(view: View, one: BrokerStatus) -> None:
     watcher, name = view.console.watcher, one.broker_name
-    charts = {way: Chart(view.text(f"messages.{way}"), {}) for way in ("in", "out")}
+    charts = {way: Chart(view.text(f"messages.{way}"), {}, view.zone) for way in ("in", "out")}
 
     def refresh() -> None:
         for way, graph in charts.items():

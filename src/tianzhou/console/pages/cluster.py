@@ -8,7 +8,7 @@ from typing import Any, Final
 from nicegui import ui
 
 from tianzhou.admin.cluster import BrokerStatus
-from tianzhou.console.layout import Chart, View, live, local_time, page, section, table
+from tianzhou.console.layout import Chart, View, live, page, section, table
 from tianzhou.console.live_parts import seen_text
 from tianzhou.console.pages.dashboard import broker_rows
 from tianzhou.console.snapshot import Snapshot, Watcher
@@ -38,13 +38,15 @@ def lag_text(one: BrokerStatus) -> str:
     return f"{one.lag.lag_bytes:,} B{about}"
 
 
-def process_rows(now: Snapshot, failure: Callable[[object], str] = str) -> list[dict[str, Any]]:
-    """Rows of the table of broker processes; for `failure` see `broker_rows`."""
+def process_rows(
+    now: Snapshot, when: Callable[[int], str], failure: Callable[[object], str] = str
+) -> list[dict[str, Any]]:
+    """Rows of the table of broker processes; `when` is `View.time`, for `failure` see `broker_rows`."""
     return [
         {
             **row,
             "cluster": one.cluster,
-            "since": local_time(since_ms(one)),
+            "since": when(since_ms(one)),
             "lag": lag_text(one),
             "troubles": len(one.troubles) or "",
         }
@@ -52,8 +54,10 @@ def process_rows(now: Snapshot, failure: Callable[[object], str] = str) -> list[
     ]
 
 
-def trouble_rows(now: Snapshot, failure: Callable[[object], str] = str) -> list[dict[str, Any]]:
-    """Rows of the table of what fails at brokers and is tried again; for `failure` see `broker_rows`."""
+def trouble_rows(
+    now: Snapshot, when: Callable[[int], str], failure: Callable[[object], str] = str
+) -> list[dict[str, Any]]:
+    """Rows of the table of tasks that fail and are tried again; for the arguments see `process_rows`."""
     return [
         {
             "key": f"{one.broker_name}:{one.broker_id}:{trouble.task}",
@@ -61,7 +65,7 @@ def trouble_rows(now: Snapshot, failure: Callable[[object], str] = str) -> list[
             "task": trouble.task,
             "why": failure(trouble.why),
             "count": trouble.count,
-            "since": local_time(trouble.since_ms),
+            "since": when(trouble.since_ms),
         }
         for one in now.brokers
         for trouble in one.troubles
@@ -89,7 +93,7 @@ async def show(view: View) -> None:
                 *((name.rpartition(".")[2], view.text(name)) for name in OF_PROCESSES),
                 ("error", view.text("broker.error")),
             ],
-            process_rows(watcher.now, view.failure),
+            process_rows(watcher.now, view.time, view.failure),
             key="key",
             links={"broker": "/brokers/{value}?id={id}"},
             filter_text=view.text("filter"),
@@ -99,13 +103,13 @@ async def show(view: View) -> None:
     with troubles:
         failing = table([(name.rpartition(".")[2], view.text(name)) for name in OF_TROUBLES], (), key="key")
     with section(view.text("cluster.rates")), ui.row().classes("w-full gap-4"):
-        charts = {way: Chart(view.text(f"messages.{way}"), rates(watcher, way)) for way in ("in", "out")}
+        charts = {way: Chart(view.text(f"messages.{way}"), rates(watcher, way), view.zone) for way in ("in", "out")}
     seen = ui.label().classes("text-sm text-grey")
 
     def refresh() -> None:
         now = watcher.now
-        brokers.rows = process_rows(now, view.failure)
-        failing.rows = trouble_rows(now, view.failure)
+        brokers.rows = process_rows(now, view.time, view.failure)
+        failing.rows = trouble_rows(now, view.time, view.failure)
         troubles.set_visibility(bool(failing.rows))
         for way, graph in charts.items():
             graph.show(rates(watcher, way))

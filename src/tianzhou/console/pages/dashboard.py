@@ -43,7 +43,7 @@ async def show(view: View) -> None:
     counts = ui.row().classes("w-full gap-4")
     with ui.row().classes("w-full gap-4"):
         charts = {
-            name: Chart(view.text(title), {})
+            name: Chart(view.text(title), {}, view.zone)
             for name, title in (("in", "messages.in"), ("out", "messages.out"), ("lag", "backlog"))
         }
     columns = [

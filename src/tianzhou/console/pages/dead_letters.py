@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
@@ -13,8 +13,8 @@ from tianzhou.admin import Resent
 from tianzhou.admin.dead_letters import MOST_AT_ONCE
 from tianzhou.admin.messages import FOREVER_MS
 from tianzhou.console.changes.resending import resend_agreed, sendable
-from tianzhou.console.layout import MAX_SUGGESTIONS, View, local_time, page, section, table
-from tianzhou.console.message_values import cell, form_time, time_ms, to_json_lines
+from tianzhou.console.layout import MAX_SUGGESTIONS, View, page, section, table
+from tianzhou.console.message_values import cell, to_json_lines
 from tianzhou.console.pages.messages import older
 from tianzhou.errors import ClientError, TianzhouError
 from tianzhou.model import MessageExt
@@ -31,12 +31,12 @@ def letter_key(letter: MessageExt) -> str:
     return f"{letter.broker_name}:{letter.queue_id}:{letter.queue_offset}"
 
 
-def letter_rows(letters: Iterable[MessageExt]) -> list[dict[str, Any]]:
-    """Rows of the table."""
+def letter_rows(letters: Iterable[MessageExt], when: Callable[[int], str]) -> list[dict[str, Any]]:
+    """Rows of the table; `when` returns a time as text (`View.time`)."""
     return [
         {
             "key": letter_key(one),
-            "stored": local_time(one.store_timestamp),
+            "stored": when(one.store_timestamp),
             "id": one.msg_id,
             "topic": origin_topic(one.properties),
             "origin": origin_id(one),
@@ -100,7 +100,10 @@ async def show(view: View) -> None:
         ui.label(view.text("dead.choose"))
         return
     try:
-        begin_ms, end_ms = time_ms(query.get("begin", ""), 0), time_ms(query.get("end", ""), FOREVER_MS)
+        begin_ms, end_ms = (
+            view.zone.input_ms(query.get("begin", ""), 0),
+            view.zone.input_ms(query.get("end", ""), FOREVER_MS),
+        )
     except ValueError as error:
         ui.label(view.failure(error)).classes("text-negative")
         return
@@ -116,7 +119,9 @@ async def show(view: View) -> None:
         columns += [(name, view.text(f"message.{name}")) for name in ("tags", "keys", "size")]
         columns.insert(4, ("retries", view.text("dead.retries")))
         link = f"/message?topic={quote(dead_letter_topic(group), safe='')}&id={{value}}"
-        found = table(columns, letter_rows(letters), key="key", links={"id": link}, filter_text=view.text("filter"))
+        found = table(
+            columns, letter_rows(letters, view.time), key="key", links={"id": link}, filter_text=view.text("filter")
+        )
         found.set_selection("multiple")
         if len(letters) < total:
             ui.link(view.text("message.older"), f"/dead-letters?{urlencode(older(query, letters))}")
@@ -148,12 +153,15 @@ def _form(view: View, group: str) -> None:
         field.props("dense outlined").classes("w-64")
         times = []
         for name in ("begin", "end"):
-            one = ui.input(view.text(f"message.{name}"), value=form_time(view.query.get(name, "")))
+            one = ui.input(view.text(f"message.{name}"), value=view.zone.form_text(view.query.get(name, "")))
             one.props("dense outlined stack-label type=datetime-local step=0.001").classes("w-60")
             times.append(one)
 
         def search() -> None:
-            values = {"group": (field.value or "").strip(), "begin": times[0].value, "end": times[1].value}
+            values = {"group": (field.value or "").strip()} | {
+                name: view.zone.address_text(one.value or "", view.query.get(name, ""))
+                for name, one in zip(("begin", "end"), times, strict=True)
+            }
             ui.navigate.to("/dead-letters?" + urlencode({name: value for name, value in values.items() if value}))
 
         for one in (field, *times):

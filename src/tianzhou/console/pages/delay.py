@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from nicegui import ui
 
 from tianzhou.admin import DelayLevel
-from tianzhou.console.layout import View, local_time, page, section, table
+from tianzhou.console.layout import View, page, section, table
 
 NEXT: Final = 200
 """Messages in the list of those that are due next."""
@@ -28,8 +28,8 @@ def span(milliseconds: int) -> str:
     return f"{milliseconds}ms"
 
 
-def level_rows(levels: Iterable[DelayLevel]) -> list[dict[str, Any]]:
-    """Rows of the table of levels."""
+def level_rows(levels: Iterable[DelayLevel], when: Callable[[int], str]) -> list[dict[str, Any]]:
+    """Rows of the table of levels; `when` returns a time as text (`View.time`)."""
     return [
         {
             "key": f"{one.broker_name}:{one.level}",
@@ -37,19 +37,19 @@ def level_rows(levels: Iterable[DelayLevel]) -> list[dict[str, Any]]:
             "level": one.level,
             "delay": span(one.delay_ms),
             "waiting": one.waiting,
-            "next": local_time(one.next[0].due_ms) if one.next else "",
+            "next": when(one.next[0].due_ms) if one.next else "",
         }
         for one in levels
     ]
 
 
-def due_rows(levels: Iterable[DelayLevel]) -> list[dict[str, Any]]:
-    """Rows of the table of what is due next."""
+def due_rows(levels: Iterable[DelayLevel], when: Callable[[int], str]) -> list[dict[str, Any]]:
+    """Rows of the table of the messages that are due next; `when` as of `level_rows`."""
     due = sorted(((one, due) for one in levels for due in one.next), key=lambda pair: pair[1].due_ms)
     return [
         {
             "key": f"{level.broker_name}:{level.level}:{one.queue_offset}",
-            "due": local_time(one.due_ms),
+            "due": when(one.due_ms),
             "topic": one.topic,
             "id": one.msg_id,
             "broker": level.broker_name,
@@ -104,7 +104,7 @@ async def show(view: View) -> None:
             columns = [(name.rpartition(".")[2], view.text(name)) for name in names]
             table(
                 columns,
-                due_rows(levels),
+                due_rows(levels, view.time),
                 key="key",
                 links={"topic": "/topics/{value}"},
                 filter_text=view.text("filter"),
@@ -112,4 +112,8 @@ async def show(view: View) -> None:
     with section(view.text("delay.levels")):
         names = ("broker", "delay.level", "delay.delay", "delay.count", "delay.first")
         keys = ("broker", "level", "delay", "waiting", "next")
-        table([(key, view.text(name)) for key, name in zip(keys, names, strict=True)], level_rows(levels), key="key")
+        table(
+            [(key, view.text(name)) for key, name in zip(keys, names, strict=True)],
+            level_rows(levels, view.time),
+            key="key",
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -11,7 +12,7 @@ from typing import Any, Final
 from nicegui import ui
 
 from tianzhou.admin.progress import GroupLag
-from tianzhou.console.layout import Chart, View, deletion_button, live, local_time, page, preformatted, section, table
+from tianzhou.console.layout import Chart, View, deletion_button, live, page, preformatted, section, table
 from tianzhou.console.live_parts import live_part
 from tianzhou.console.pages.offsets import reset_form
 from tianzhou.model.names import RETRY_PREFIX
@@ -25,8 +26,8 @@ MAX_ASKED_MEMBERS: Final = 50
 """Maximum number of members of which an open page requests such a report every few seconds."""
 
 
-def lag_rows(lag: GroupLag) -> list[dict[str, Any]]:
-    """Rows of the table of progress."""
+def lag_rows(lag: GroupLag, when: Callable[[int], str]) -> list[dict[str, Any]]:
+    """Rows of the table of progress; `when` returns a time as text (`View.time`)."""
     return [
         {
             "key": f"{one.queue.topic}:{one.queue.broker_name}:{one.queue.queue_id}",
@@ -36,7 +37,7 @@ def lag_rows(lag: GroupLag) -> list[dict[str, Any]]:
             "max": one.broker_offset,
             "consumed": one.consumer_offset,
             "lag": one.lag,
-            "last": local_time(one.last_timestamp),
+            "last": when(one.last_timestamp),
             "member": one.client_id or "",
         }
         for one in lag.queues
@@ -83,11 +84,15 @@ async def show(view: View) -> None:
 
 def _progress(view: View, group: str, lag: GroupLag) -> None:
     groups, title = view.console.admin.groups, view.text("group.lag")
-    graph = Chart(title, {})
+    graph = Chart(title, {}, view.zone)
     names = ("topic", "broker", "queue", "topic.max", "group.consumed", "group.lag", "group.last", "group.member")
     columns = [(name.rpartition(".")[2], view.text(name)) for name in names]
     found = table(
-        columns, lag_rows(lag), key="key", links={"topic": "/topics/{value}"}, filter_text=view.text("filter")
+        columns,
+        lag_rows(lag, view.time),
+        key="key",
+        links={"topic": "/topics/{value}"},
+        filter_text=view.text("filter"),
     )
 
     def draw() -> None:
@@ -108,7 +113,7 @@ def _progress(view: View, group: str, lag: GroupLag) -> None:
     def show_lag(answer: tuple[GroupLag, bool]) -> None:
         now, has_members = answer
         known = {} if has_members else {row["key"]: row["member"] for row in found.rows}
-        found.rows = [{**row, "member": known.get(row["key"], row["member"])} for row in lag_rows(now)]
+        found.rows = [{**row, "member": known.get(row["key"], row["member"])} for row in lag_rows(now, view.time)]
 
     live_part(view, read, show_lag)
     draw()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -9,7 +10,7 @@ from nicegui import ui
 
 from tianzhou.admin import MessageTrack, TrackType
 from tianzhou.client import Producer
-from tianzhou.console.layout import View, local_time, page, preformatted, section, table
+from tianzhou.console.layout import View, page, preformatted, section, table
 from tianzhou.console.message_values import HEX_BYTES, SHOWN_BYTES, body_hex, body_json, body_text
 from tianzhou.errors import TianzhouError
 from tianzhou.model import MessageExt, SendResult
@@ -20,8 +21,8 @@ KIND: Final = "console"
 """`origin_kind` of messages that are sent again from this page."""
 
 
-def field_rows(message: MessageExt) -> list[dict[str, Any]]:
-    """Rows of the table of fields, by RocketMQ's names."""
+def field_rows(message: MessageExt, when: Callable[[int], str]) -> list[dict[str, Any]]:
+    """Rows of the table of fields, by RocketMQ's names; `when` returns a time as text (`View.time`)."""
     values: dict[str, object] = {
         "topic": message.topic,
         "msgId": message.msg_id,
@@ -32,9 +33,9 @@ def field_rows(message: MessageExt) -> list[dict[str, Any]]:
         "queueId": message.queue_id,
         "queueOffset": message.queue_offset,
         "commitLogOffset": message.commitlog_offset,
-        "bornTimestamp": local_time(message.born_timestamp),
+        "bornTimestamp": when(message.born_timestamp),
         "bornHost": message.born_host,
-        "storeTimestamp": local_time(message.store_timestamp),
+        "storeTimestamp": when(message.store_timestamp),
         "storeHost": message.store_host,
         "reconsumeTimes": message.reconsume_times,
         "sysFlag": message.sys_flag,
@@ -90,7 +91,7 @@ async def show(view: View) -> None:
     columns = [("name", view.text("message.field")), ("value", view.text("message.value"))]
     with ui.row().classes("w-full items-start"):
         with section(view.text("message.fields")).classes("grow basis-96"):
-            _every_row(table(columns, field_rows(message), key="name"))
+            _every_row(table(columns, field_rows(message, view.zone.exact_text), key="name"))
         with section(view.text("message.properties")).classes("grow basis-96"):
             rows = [{"name": name, "value": value} for name, value in sorted(message.properties.items())]
             table(columns, rows, key="name", filter_text=view.text("filter"))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from nicegui import ui
 
 from tianzhou.admin.messages import FOREVER_MS
-from tianzhou.console.layout import MAX_SUGGESTIONS, View, local_time, page, section, table
-from tianzhou.console.message_values import cell, form_time, number, time_ms
+from tianzhou.console.layout import MAX_SUGGESTIONS, View, page, section, table
+from tianzhou.console.message_values import cell, number
 from tianzhou.model import MessageExt
 from tianzhou.wire.delivered import body_sizes
 
@@ -20,12 +20,12 @@ MOST: Final = 500
 USUALLY: Final = 100
 
 
-def message_rows(messages: Iterable[MessageExt]) -> list[dict[str, Any]]:
-    """Rows of a table of messages."""
+def message_rows(messages: Iterable[MessageExt], when: Callable[[int], str]) -> list[dict[str, Any]]:
+    """Rows of a table of messages; `when` returns a time as text (`View.time`)."""
     return [
         {
             "key": f"{one.broker_name}:{one.queue_id}:{one.queue_offset}",
-            "stored": local_time(one.store_timestamp),
+            "stored": when(one.store_timestamp),
             "queue": f"{one.broker_name}:{one.queue_id}",
             "offset": one.queue_offset,
             "tags": cell(one.tags or ""),
@@ -65,7 +65,10 @@ async def find(view: View, topic: str, way: str, limit: int) -> list[MessageExt]
     messages, query = view.console.admin.messages, view.query
     if way == "id":
         return [await messages.view(topic, query["id"].strip())] if query.get("id", "").strip() else []
-    begin_ms, end_ms = time_ms(query.get("begin", ""), 0), time_ms(query.get("end", ""), FOREVER_MS)
+    begin_ms, end_ms = (
+        view.zone.input_ms(query.get("begin", ""), 0),
+        view.zone.input_ms(query.get("end", ""), FOREVER_MS),
+    )
     if way == "key":
         key = query.get("key", "").strip()
         if not key:
@@ -98,7 +101,11 @@ async def show(view: View) -> None:
     link = f"/message?topic={quote(topic, safe='')}&id={{value}}"
     with section(view.text("message.found", count=len(found))):
         table(
-            message_columns(view), message_rows(found), key="key", links={"id": link}, filter_text=view.text("filter")
+            message_columns(view),
+            message_rows(found, view.time),
+            key="key",
+            links={"id": link},
+            filter_text=view.text("filter"),
         )
         if way == "time":
             ui.link(view.text("message.older"), f"/messages?{urlencode(older(query, found))}")
@@ -118,7 +125,7 @@ def _form(view: View, way: str, limit: int) -> None:
         by_id.bind_visibility_from(chosen, "value", lambda now: now == "id")
         times = []
         for name in ("begin", "end"):
-            at = ui.input(view.text(f"message.{name}"), value=form_time(query.get(name, "")))
+            at = ui.input(view.text(f"message.{name}"), value=view.zone.form_text(query.get(name, "")))
             at.props("dense outlined stack-label type=datetime-local step=0.001").classes("w-60")
             at.bind_visibility_from(chosen, "value", lambda now: now != "id")
             times.append(at)
@@ -132,8 +139,10 @@ def _form(view: View, way: str, limit: int) -> None:
                 "by": chosen.value,
                 "key": (key.value or "").strip() if chosen.value == "key" else "",
                 "id": (by_id.value or "").strip() if chosen.value == "id" else "",
-                "begin": times[0].value or "" if chosen.value != "id" else "",
-                "end": times[1].value or "" if chosen.value != "id" else "",
+                **{
+                    name: view.zone.address_text(at.value or "", query.get(name, "")) if chosen.value != "id" else ""
+                    for name, at in zip(("begin", "end"), times, strict=True)
+                },
                 "limit": f"{most.value or USUALLY:g}" if chosen.value == "time" else "",
             }
             ui.navigate.to("/messages?" + urlencode({name: value for name, value in values.items() if value}))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -10,24 +9,26 @@ from nicegui import ui
 
 from tianzhou.console.changes.offset_dialogs import OffsetMove, move_offsets
 from tianzhou.console.layout import View, answer_of
+from tianzhou.console.zones import Zone
 
 DESTINATIONS: Final = ("earliest", "latest", "time", "offset")
 Pair = tuple[str, str]
 """A group, and a topic that the group consumes."""
 
 
-def destination(kind: str, value: str) -> dict[str, Any]:
+def destination(kind: str, value: str, zone: Zone) -> dict[str, Any]:
     """Return the arguments of `Groups.reset` for a destination of the form.
 
     Args:
         kind: one of `DESTINATIONS`.
-        value: local time such as `2026-01-31T12:00` for `time`, a number for `offset`; else ignored.
+        value: time such as `2026-01-31T12:00` for `time`, a number for `offset`; else ignored.
+        zone: zone of the time.
 
     Raises:
         ValueError: the value is no time, or no offset.
     """
     if kind == "time":
-        return {"to_time_ms": int(dt.datetime.fromisoformat(value).astimezone().timestamp() * 1000)}
+        return {"to_time_ms": zone.input_ms(value or "-", 0)}
     if kind == "offset":
         return {"to_offset": int(value)}
     return {f"to_{kind}": True}
@@ -50,12 +51,14 @@ def reset_form(view: View, choices: Sequence[str], label: str, fixed: str, *, is
         options = {kind: view.text(f"group.to.{kind}") for kind in DESTINATIONS}
         kind = ui.select(options, value="latest", label=view.text("group.to")).classes("w-64")
         value = ui.input("2026-01-31T12:00").bind_visibility_from(kind, "value", lambda now: now in ("time", "offset"))
+        pickers = {"time": "type=datetime-local step=1", "offset": "type=text"}
+        kind.on_value_change(lambda event: value.props(pickers.get(event.value, "")))
 
         async def run() -> None:
             chosen, where = other.value or "", f"{kind.value} {value.value or ''}".strip()
             group, topic = (fixed, chosen) if is_of_group else (chosen, fixed)
             try:
-                wanted = destination(kind.value, value.value or "")
+                wanted = destination(kind.value, value.value or "", view.zone)
             except ValueError as error:
                 ui.notify(view.failure(error), type="negative", multi_line=True, timeout=0, close_button=True)
                 return

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from nicegui import ui
 
-from tianzhou.console.layout import View, keep_in_address, local_time, page, section, table
+from tianzhou.console.layout import View, keep_in_address, page, section, table
 from tianzhou.errors import TianzhouError
 from tianzhou.wire.bodies.clients import Connection, ProducerInfo
 
@@ -29,14 +29,14 @@ def together(tables: Iterable[Mapping[str, Sequence[ProducerInfo]]]) -> Found:
     return found
 
 
-def group_rows(found: Found) -> list[dict[str, Any]]:
-    """Rows of the table of groups."""
+def group_rows(found: Found, when: Callable[[int], str]) -> list[dict[str, Any]]:
+    """Rows of the table of groups; `when` returns a time as text (`View.time`)."""
     return [
         {
             "group": group,
             "members": len(members),
             "languages": ", ".join(sorted({one.language for one in members.values()})),
-            "seen": local_time(max((one.last_update_timestamp for one in members.values()), default=0)),
+            "seen": when(max((one.last_update_timestamp for one in members.values()), default=0)),
         }
         for group, members in sorted(found.items())
     ]
@@ -92,7 +92,7 @@ async def show(view: View) -> None:
         names = ("group", "members", "languages", "seen")
         table(
             [(name, view.text(f"producers.{name}")) for name in names],
-            group_rows(found),
+            group_rows(found, view.time),
             key="group",
             links={"group": "?group={value}"},
             filter_text=view.text("filter"),

@@ -55,7 +55,7 @@ async def show(view: View) -> None:
     topics = view.console.watcher.now.topics
     example = EXAMPLE.format(topic=topics[0].replace('"', '""')) if topics else "SELECT 1"
     with ui.card().classes("w-full"):
-        ui.label(view.text("sql.words", seconds=f"{SECONDS:g}", rows=f"{MOST_ROWS:,}"))
+        ui.label(view.text("sql.words", seconds=f"{SECONDS:g}", rows=f"{MOST_ROWS:,}", zone=view.zone.name))
         sql = ui.textarea("SQL", value=view.query.get("sql", "")[:LONGEST_SQL] or example)
         sql.props("outlined autogrow spellcheck=false").classes("w-full").style("font-family: monospace")
         with ui.row().classes("items-center"):
@@ -83,7 +83,7 @@ async def show(view: View) -> None:
         text, count = sql.value.strip(), int(each.value or EACH)
         ui.navigate.history.replace("/sql?" + urlencode({"sql": text, "each": count}))
         now = view.console.watcher.now
-        work = view.console.queries.run(text, now.topics + now.system_topics, count)
+        work = view.console.queries.run(text, now.topics + now.system_topics, count, zone=view.zone.name)
         task = start_awaited(work)
         running.append(task)
         for part in (cancel, spinner):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
@@ -11,7 +12,7 @@ from nicegui import ui
 from tianzhou.admin.topics import TopicDescription
 from tianzhou.client import Producer
 from tianzhou.console.changes.topic_lag import lag_dialog
-from tianzhou.console.layout import View, deletion_button, local_time, page, section, table
+from tianzhou.console.layout import View, deletion_button, page, section, table
 from tianzhou.console.live_parts import live_part
 from tianzhou.console.topic_list import TopicEntry, kind_of, topic_operations
 from tianzhou.model import Message, SendResult
@@ -21,8 +22,8 @@ SENDER: Final = "tianzhou-console"
 PERMISSIONS: Final = (6, 4, 2)
 
 
-def queue_rows(found: TopicDescription) -> list[dict[str, Any]]:
-    """Rows of the table of queues."""
+def queue_rows(found: TopicDescription, when: Callable[[int], str]) -> list[dict[str, Any]]:
+    """Rows of the table of queues; `when` returns a time as text (`View.time`)."""
     return [
         {
             "key": f"{queue.broker_name}:{queue.queue_id}",
@@ -31,7 +32,7 @@ def queue_rows(found: TopicDescription) -> list[dict[str, Any]]:
             "min": offset.min_offset,
             "max": offset.max_offset,
             "messages": offset.max_offset - offset.min_offset,
-            "stored": local_time(offset.last_update_timestamp),
+            "stored": when(offset.last_update_timestamp),
         }
         for queue, offset in found.offsets.items()
     ]
@@ -69,7 +70,7 @@ async def show(view: View) -> None:
     with section(view.text("topic.queues"), "status"):
         names = ("broker", "queue", "topic.min", "topic.max", "topic.messages", "topic.stored")
         columns = [(name.removeprefix("topic."), view.text(name)) for name in names]
-        queues = table(columns, queue_rows(found), key="key")
+        queues = table(columns, queue_rows(found, view.time), key="key")
         ui.link(view.text("topic.look"), f"/messages?topic={quote(topic)}")
     with section(view.text("topic.route"), "route"):
         columns = [
@@ -92,7 +93,7 @@ async def show(view: View) -> None:
             lag.props("outline")
 
         def show_found(now: TopicDescription) -> None:
-            queues.rows, groups.rows = queue_rows(now), group_rows(now)
+            queues.rows, groups.rows = queue_rows(now, view.time), group_rows(now)
 
         live_part(view, partial(view.console.admin.topics.describe, topic), show_found)
     offered = _offered(view, found)

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 from nicegui import ui
 
 from tianzhou.client.tracing.trace_reading import TraceKind, TraceRecord
-from tianzhou.console.layout import MAX_SUGGESTIONS, View, local_time_ms, page, section, table
+from tianzhou.console.layout import MAX_SUGGESTIONS, View, page, section, table
 from tianzhou.errors import TianzhouError
 from tianzhou.model import MessageExt
 from tianzhou.model.names import TRACE_TOPIC
@@ -43,7 +43,7 @@ def step_rows(view: View, found: Sequence[TraceRecord]) -> list[dict[str, Any]]:
     return [
         {
             "key": number,
-            "time": local_time_ms(one.timestamp_ms),
+            "time": view.zone.exact_text(one.timestamp_ms),
             "step": view.text(kind_key(one)),
             "group": one.group,
             "cost": one.cost_ms,

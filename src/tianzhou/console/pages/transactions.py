@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from nicegui import ui
 
 from tianzhou.admin import OpenTransactions
-from tianzhou.console.layout import View, local_time, page, section, table
+from tianzhou.console.layout import View, page, section, table
 
 
-def half_rows(found: Iterable[OpenTransactions], now_ms: int) -> list[dict[str, Any]]:
-    """Rows of the table, the oldest first."""
+def half_rows(found: Iterable[OpenTransactions], now_ms: int, when: Callable[[int], str]) -> list[dict[str, Any]]:
+    """Rows of the table, the oldest first; `when` returns a time as text (`View.time`)."""
     halves = sorted((half for one in found for half in one.halves), key=lambda half: half.born_ms)
     return [
         {
@@ -22,7 +22,7 @@ def half_rows(found: Iterable[OpenTransactions], now_ms: int) -> list[dict[str, 
             "topic": half.topic,
             "group": half.producer_group,
             "id": half.msg_id,
-            "born": local_time(half.born_ms),
+            "born": when(half.born_ms),
             "age": max(0, now_ms - half.born_ms) // 1000,
             "checks": half.checks,
             "size": half.body_bytes,
@@ -61,5 +61,5 @@ async def show(view: View) -> None:
     with section(view.text("half.open")):
         names = ("broker", "topic", "half.group", "message.id", "half.born", "half.age", "half.checks", "message.size")
         columns = [(name.rpartition(".")[2], view.text(name)) for name in names]
-        rows = half_rows(found, time.time_ns() // 1_000_000)
+        rows = half_rows(found, time.time_ns() // 1_000_000, view.time)
         table(columns, rows, key="key", links={"topic": "/topics/{value}"}, filter_text=view.text("filter"))

@@ -59,6 +59,16 @@ TEXTS: Final = {
     "failed": ("This cannot be shown: {why}", "无法显示：{why}"),
     "none": ("There is nothing here.", "暂无数据。"),
     "close": ("Close", "关闭"),
+    # Time zone
+    "page.zone": ("Time zone", "时区"),
+    "zone": ("Zone", "时区"),
+    "zone.link": ("Times: {zone}", "时区：{zone}"),
+    "zone.words": (
+        "All times on all pages, and all times that you type, are times of {name} ({offset}). It is {now} there.",
+        "所有页面显示和输入的时间均为 {name}（{offset}）的时间。当地现在是 {now}。",
+    ),
+    "zone.use": ("Use this zone", "使用该时区"),
+    "zone.browser": ("Use the browser's zone", "使用浏览器的时区"),
     # How long ago
     "age.s": ("{count} s ago", "{count} 秒前"),
     "age.min": ("{count} min ago", "{count} 分钟前"),

@@ -9,9 +9,9 @@ TEXTS: Final = {
     "sql.words": (
         (
             "One SELECT (DuckDB) over the newest messages of each queue; at most {seconds} s and {rows} rows."
-            " Times are UTC."
+            " Times are those of the zone {zone}."
         ),
-        "对每个队列最新的消息执行一条 SELECT（DuckDB 语法）；最长 {seconds} 秒，最多 {rows} 行。时间为 UTC。",
+        "对每个队列最新的消息执行一条 SELECT（DuckDB 语法）；最长 {seconds} 秒，最多 {rows} 行。时区为 {zone}。",
     ),
     "sql.each": ("Newest of each queue", "每个队列最新条数"),
     "sql.run": ("Run", "执行"),
