@@ -232,10 +232,13 @@ class RemotingClient:
         self, address: str, timeout_ms: float, ask: Callable[[Connection, float], Awaitable[Command]]
     ) -> tuple[Connection, Command]:
         connection, left_ms = await self.reach(address, timeout_ms)
+        began_s = self.group.monotonic()
         try:
             return connection, await ask(connection, left_ms)
         except ConnectionLost as error:
-            raise ConnectionLost(f"{error}, which was new; {why_unanswered(by_tls=self._tls is not None)}") from error
+            after_ms = (self.group.monotonic() - began_s) * 1000
+            why = why_unanswered(after_ms, by_tls=self._tls is not None)
+            raise ConnectionLost(f"{error}, which was new; {why}") from error
         except RequestTimeout as error:
             took_ms = timeout_ms - left_ms
             if took_ms < timeout_ms * NOTABLE_SHARE:

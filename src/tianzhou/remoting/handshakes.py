@@ -82,12 +82,22 @@ def words_of_loss(error: Exception | None) -> str:
     return f": {reason_of(error) if isinstance(error, ssl.SSLError) else error}"
 
 
-def why_unanswered(*, by_tls: bool) -> str:
-    """What may be wrong where a server ends a connection before it says anything.
+REFUSES_TLS_WITHIN_MS: Final = 1_000
+"""Maximum ms after which a server ends a connection because it wants TLS, or another certificate."""
+
+
+def why_unanswered(after_ms: float = 0.0, *, by_tls: bool) -> str:
+    """Return what may be wrong where a server ends a connection before it sends a reply.
+
+    A server that refuses a connection because of TLS ends it at the first bytes. A server that ends it later has hung
+    or was stopped, and advice on TLS would be wrong.
 
     Args:
+        after_ms: ms between the request and the end of the connection.
         by_tls: whether the connection was one of TLS.
     """
+    if after_ms > REFUSES_TLS_WITHIN_MS:
+        return f"the server sent nothing for {after_ms:.0f} ms before; see whether its process hangs or was stopped"
     if by_tls:
         return (
             "the log there says why; where certificates are wanted (tls.server.need.client.auth), tls.client.certPath"

@@ -19,7 +19,18 @@ from tianzhou.admin.send_limits import LimitStatus
 from tianzhou.bench.proof.comparison import Reading, Verdict
 from tianzhou.bench.proof.run import Outcome
 from tianzhou.console.layout import cell_address
-from tianzhou.console.pages import access, broker, cluster, doctor, key_change, ops, producers, proof
+from tianzhou.console.pages import (
+    access,
+    broker,
+    cluster,
+    dashboard,
+    doctor,
+    group,
+    key_change,
+    ops,
+    producers,
+    proof,
+)
 from tianzhou.console.proofs import MOST_MESSAGES, TOPIC_PREFIX, Proofs
 from tianzhou.console.snapshot import Snapshot
 from tianzhou.console.texts import TEXTS
@@ -28,7 +39,7 @@ from tianzhou.doctor import Finding, Severity
 from tianzhou.errors import ClientError, ConfigError
 from tianzhou.model.send_limit import LimitScope, limit_of
 from tianzhou.wire.bodies.access import AclInfo, PlainAccountInfo, PlainAccounts, PolicyEntryInfo, PolicyInfo, UserInfo
-from tianzhou.wire.bodies.clients import Connection, ProducerInfo
+from tianzhou.wire.bodies.clients import Connection, ConsumerConnection, ProducerInfo
 
 MASTER = BrokerStatus("c", "broker-a", 0, "127.0.0.1:1", {"bootTimestamp": "1000", "commitLogDiskRatio": "0.5"})
 SLAVE = BrokerStatus("c", "broker-a", 1, "127.0.0.1:2", lag=Lag(2_048, 12, None))
@@ -73,6 +84,18 @@ def test_processes_of_a_cluster() -> None:
     assert [(row["broker"], row["task"], row["why"], row["count"]) for row in cluster.trouble_rows(NOW, UTC.text)] == [
         ("broker-b", "flush", "disk full", 3)
     ]
+
+
+def test_versions_have_one_form() -> None:
+    runtime = {"brokerVersionDesc": "V5_3_3", "tianzhouVersion": "0.1.0"}
+    ours, apache = (BrokerStatus("c", "b", 0, "a:1", found) for found in (runtime, {"brokerVersionDesc": "V4_9_7"}))
+    rows = dashboard.broker_rows(Snapshot(1, [ours, apache, SLAVE]))
+    assert [row["version"] for row in rows] == ["V5_3_3 (Tianzhou 0.1.0)", "V4_9_7", ""]
+    (row,) = producers.connection_rows([Connection("a", version=479)])
+    assert row["version"] == "V5_3_3"
+    members = ConsumerConnection([Connection("c", version=407)])
+    assert [row["version"] for row in group.member_rows(members)] == ["V4_9_7"]
+    assert group.member_rows(None) == []
 
 
 def test_the_process_that_an_address_means() -> None:

@@ -17,6 +17,8 @@ from ill_clusters import named
 from server_ports import server_ports
 from tianzhou.admin import Admin
 from tianzhou.doctor import Report, diagnose
+from tianzhou.doctor.looks.address import see_address
+from tianzhou.doctor.observations import Failure, PortKind
 from tianzhou.embedded import EmbeddedServer, EmbeddedSettings
 from tianzhou.namesrv.server import NameServer
 from tianzhou.namesrv.settings import NamesrvSettings
@@ -128,6 +130,9 @@ async def test_other_servers_at_the_address(tmp_path: Path) -> None:
             assert (await look(where, address)).names == ["not-rocketmq"]
         async with listener(silent) as address:
             assert (await look(where, address, timeout_ms=200)).names == ["server-does-not-answer"]
+            async with Admin(where, tls=True) as admin:
+                seen = await see_address(admin.instance, address, PortKind.BROKER, 200)
+            assert seen.failure is Failure.SILENT, "a process that hangs shakes no hands, but its address is reached"
 
 
 async def test_ports_between_brokers(tmp_path: Path) -> None:

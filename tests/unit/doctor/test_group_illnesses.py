@@ -14,6 +14,7 @@ from ill_clusters import consume, finding, ill, names, report
 from tianzhou.client.cluster import rpc
 from tianzhou.doctor import diagnose
 from tianzhou.doctor.illnesses import group
+from tianzhou.doctor.illnesses.group import falls_back
 from tianzhou.model import ConsumerData, HeartbeatData, MessageExt, MessageModel, MessageQueue, SubscriptionData
 from tianzhou.testing import AsyncCluster
 from tianzhou.wire.bodies.clients import LOCK_REQUEST, LockRequest
@@ -182,9 +183,25 @@ def test_handlers_that_are_slow_and_never_catch_up() -> None:
             for _ in range(4):
                 await cluster.send("orders", "x")
             await cluster.advance(seconds=3)
-        assert {"handler-slow", "never-catches-up"} <= await names(cluster, "group", "billing")
+        assert "handler-slow" in await names(cluster, "group", "billing")
+        one = await finding(cluster, "never-catches-up", "group", "billing")
+        assert f"{one.evidence['in_per_second']:.2f} messages/s come in" in one.message
+        assert f"it consumes {one.evidence['consumed_per_second']:.2f}" in one.message
 
     ill(make)
+
+
+@pytest.mark.parametrize(
+    ("put_tps", "consume_tps", "expected"),
+    [
+        (9.714, 9.706, False), (9.71, 9.71, False), (100.0, 97.0, False), (100.0, 80.0, True), (0.3, 0.0, True),
+        (0.04, 0.0, False), (0.0, 5.0, False),
+    ],
+)  # fmt: skip
+def test_a_group_falls_back_only_by_a_difference_that_its_figures_show(
+    put_tps: float, consume_tps: float, expected: bool
+) -> None:
+    assert falls_back(put_tps, consume_tps) is expected
 
 
 def test_a_handler_that_hangs() -> None:

@@ -23,6 +23,7 @@ from tianzhou.console.layout import (
 )
 from tianzhou.console.live_parts import seen_text
 from tianzhou.console.pages.cluster import lag_text, since_ms
+from tianzhou.console.pages.dashboard import version_text
 from tianzhou.console.pages.key_change import key_change, masked
 from tianzhou.console.pages.upkeep import cleanups
 from tianzhou.console.snapshot import Snapshot
@@ -153,7 +154,7 @@ def _summary(view: View, one: BrokerStatus) -> None:
         ("role", one.role),
         ("id", one.broker_id),
         ("address", one.address),
-        ("version", one.tianzhou_version or one.version),
+        ("version", version_text(one)),
         ("cluster", one.cluster),
         ("cluster.since", view.time(since_ms(one))),
         ("disk", f"{one.disk_ratio:.0%}" if one.disk_ratio >= 0 else ""),

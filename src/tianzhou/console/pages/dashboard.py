@@ -7,9 +7,15 @@ from typing import Any
 
 from nicegui import ui
 
+from tianzhou.admin.cluster import BrokerStatus
 from tianzhou.console.layout import Chart, View, live, page, table
 from tianzhou.console.live_parts import seen_text
 from tianzhou.console.snapshot import Snapshot
+
+
+def version_text(one: BrokerStatus) -> str:
+    """Return the version of a broker as commands print it: RocketMQ's, and Tianzhou's own behind it."""
+    return f"{one.version} (Tianzhou {one.tianzhou_version})" if one.tianzhou_version else one.version
 
 
 def broker_rows(now: Snapshot, failure: Callable[[object], str] = str) -> list[dict[str, Any]]:
@@ -26,7 +32,7 @@ def broker_rows(now: Snapshot, failure: Callable[[object], str] = str) -> list[d
             "id": one.broker_id,
             "role": one.role,
             "address": one.address,
-            "version": one.tianzhou_version or one.version,
+            "version": version_text(one),
             "in": f"{one.put_tps:,.0f}",
             "out": f"{one.get_tps:,.0f}",
             "disk": f"{one.disk_ratio:.0%}" if one.disk_ratio >= 0 else "",

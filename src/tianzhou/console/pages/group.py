@@ -19,6 +19,7 @@ from tianzhou.model.names import RETRY_PREFIX
 from tianzhou.model.topic import SubscriptionGroupConfig
 from tianzhou.wire.bodies import handler_times
 from tianzhou.wire.bodies.clients import ConsumerConnection, ConsumerRunningInfo
+from tianzhou.wire.codes import version_name
 
 OWNERS_WITHIN_S: Final = 2.0
 """Seconds for the reports of all members, in which they name the queues that they read."""
@@ -47,7 +48,12 @@ def lag_rows(lag: GroupLag, when: Callable[[int], str]) -> list[dict[str, Any]]:
 def member_rows(members: ConsumerConnection | None) -> list[dict[str, Any]]:
     """Rows of the table of members; none when no member is connected."""
     return [
-        {"member": one.client_id, "address": one.client_addr, "language": one.language, "version": one.version}
+        {
+            "member": one.client_id,
+            "address": one.client_addr,
+            "language": one.language,
+            "version": version_name(one.version),
+        }
         for one in (members.connection_set if members is not None else ())
     ]
 

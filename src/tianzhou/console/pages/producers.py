@@ -11,6 +11,7 @@ from nicegui import ui
 from tianzhou.console.layout import View, keep_in_address, page, section, table
 from tianzhou.errors import TianzhouError
 from tianzhou.wire.bodies.clients import Connection, ProducerInfo
+from tianzhou.wire.codes import version_name
 
 Found = dict[str, dict[str, ProducerInfo]]
 """Members of producer groups by client id, by group."""
@@ -46,7 +47,12 @@ def connection_rows(connections: Iterable[Connection]) -> list[dict[str, Any]]:
     """Rows of the table of a group's connections, each client once."""
     once = {one.client_id: one for one in connections}
     return [
-        {"client": one.client_id, "address": one.client_addr, "language": one.language, "version": one.version}
+        {
+            "client": one.client_id,
+            "address": one.client_addr,
+            "language": one.language,
+            "version": version_name(one.version),
+        }
         for _, one in sorted(once.items())
     ]
 

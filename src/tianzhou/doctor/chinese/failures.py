@@ -25,6 +25,9 @@ SENTENCES: Final[tuple[tuple[str, str], ...]] = (
       "server too busy?"),
      "连接 {place} 用了 {took} 毫秒，超过请求的 {ms} 毫秒，请求没有发出；本机或服务器可能过于繁忙"),
     ("connection to {place} was lost: {why}", "与 {place} 的连接已断开：{why}"),
+    (("connection to {place} was lost, which was new; the server sent nothing for {ms} ms before; see whether its "
+      "process hangs or was stopped"),
+     "与 {place} 的新连接在 {ms} 毫秒没有收到任何数据后断开；请检查其进程是否卡住或被停止"),
     ("connection to {place} was lost, which was new; {hint}", "与 {place} 的新连接立即断开，原因请看对端日志；{hint}"),
     ("connection to {place} was lost", "与 {place} 的连接已断开"),
     ("connection to {place} is closed", "与 {place} 的连接已关闭"),

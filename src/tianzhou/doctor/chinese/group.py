@@ -91,7 +91,7 @@ TEXTS: Final = {
         "查看是哪些队列和成员：tianzhou group lag {group} -t {topic}",
     ),
     "never-catches-up": (
-        "消费组 {group} 在主题 {topic} 上堆积 {lag} 条消息且还在增加：写入比消费快。",
+        "消费组 {group} 在主题 {topic} 上堆积 {lag} 条消息且还在增加：每秒写入 {come_in} 条，消费 {consumed} 条。",
         "加快处理函数或提高并发；增加成员，最多与队列数相同。",
     ),
     "unread-about-to-be-lost": (

@@ -128,10 +128,15 @@ BEHIND = Illness(
     "Group {group} is {lag} messages behind in topic {topic}; the next one has waited {waits}.",
     "See which queues and members: tianzhou group lag {group} -t {topic}",
 )
+RATE_TOLERANCE: Final = 0.05
+"""Share of the incoming rate by which two rates may differ without one being the larger one."""
+LEAST_FALL_BACK_TPS: Final = 0.05
+"""Least difference of two rates that is a difference, in messages per second."""
 NEVER_CATCHES_UP = Illness(
     "never-catches-up",
     Severity.error,
-    "Group {group} is {lag} messages behind in topic {topic} and falls back further: more come in than it consumes.",
+    "Group {group} is {lag} messages behind in topic {topic} and falls back further: {come_in} messages/s come in, and "
+    "it consumes {consumed}.",
     "Make handlers faster or let more run at a time; add members, up to as many as there are queues.",
 )
 ABOUT_TO_BE_LOST = Illness(
@@ -330,6 +335,19 @@ def _offsets(seen: GroupSeen) -> Iterator[Finding]:
         yield from _lag(seen, topic, progress)
 
 
+def falls_back(put_tps: float, consume_tps: float) -> bool:
+    """Whether clearly more messages come in than a group consumes.
+
+    Both rates are averages over intervals that do not begin at the same time, so a group that keeps up may show
+    slightly different rates. A difference must also be visible in the printed figures.
+
+    Args:
+        put_tps: messages that come in per second.
+        consume_tps: messages that the group consumes per second.
+    """
+    return put_tps - consume_tps > max(put_tps * RATE_TOLERANCE, LEAST_FALL_BACK_TPS)
+
+
 def _lag(seen: GroupSeen, topic: str, progress: list[ProgressSeen]) -> Iterator[Finding]:
     words = {"group": seen.group, "topic": topic}
     lag, waits = sum(one.lag for one in progress), max((one.waits_ms for one in progress), default=0)
@@ -347,8 +365,10 @@ def _lag(seen: GroupSeen, topic: str, progress: list[ProgressSeen]) -> Iterator[
     }
     data = seen.subscriptions.get(topic)
     # What a filter keeps away counts as coming in and not as consumed.
-    if data is not None and data.sub_string in {"", "*"} and put_tps > consume_tps:
-        yield NEVER_CATCHES_UP.found(seen.subject, evidence, lag=lag, **words)
+    if data is not None and data.sub_string in {"", "*"} and falls_back(put_tps, consume_tps):
+        yield NEVER_CATCHES_UP.found(
+            seen.subject, evidence, lag=lag, come_in=f"{put_tps:.2f}", consumed=f"{consume_tps:.2f}", **words
+        )
     else:
         yield BEHIND.found(seen.subject, evidence, lag=lag, waits=duration(waits), **words)
     for broker, hours in seen.retention_hours.items():

@@ -66,6 +66,10 @@ async def see_address(
         failure = Failure.NO_TLS if own is not None else Failure.TLS_ONLY
         if not isinstance(second, Command):
             failure = _failure_of(first)
+            if failure is Failure.NO_ROUTE and isinstance(second, RequestTimeout):
+                # The connection without TLS was accepted, so the address can be reached and its process hangs.
+                failure = Failure.SILENT
+                first = second
         return replace(seen, failure=failure, why=str(first))
     if own is not None and (refused := await _own_refusal(instance, address, timeout_ms)) is not None:
         return replace(seen, failure=_failure_of(refused), why=str(refused))
