@@ -15,6 +15,11 @@ width => {
   return found.length ? found : [`the page: ${document.scrollingElement.scrollWidth}`];
 }
 """
+_TABLES_CUT = """
+() => [...document.querySelectorAll('.q-table__middle')]
+  .filter(one => one.clientWidth && one.scrollWidth > one.clientWidth + 1)
+  .map(one => `${one.scrollWidth} > ${one.clientWidth}: ${one.innerText.slice(0, 80)}`)
+"""
 _MARK_ACTIONS = """
 () => {
   let number = 0;
@@ -107,6 +112,12 @@ STOPS_AT_ONCE = 10
 def too_wide(page: Any, width: int) -> list[str]:
     """What sticks out at the right, when the page can be scrolled that way."""
     found: list[str] = page.evaluate(_TOO_WIDE, width)
+    return found
+
+
+def tables_cut(page: Any) -> list[str]:
+    """Return the tables of which a part is out of sight, because they are wider than their place."""
+    found: list[str] = page.evaluate(_TABLES_CUT)
     return found
 
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 from console_site import Browser, Site
-from page_measures import english, faint, not_reached, too_wide
+from page_measures import english, faint, not_reached, tables_cut, too_wide
 
 from tianzhou import sync
 from tianzhou.model import Message, TransactionState
@@ -19,6 +19,7 @@ from waiting import until
 DESK = {"width": 1280, "height": 800}
 AT_ONCE = "*, *::before, *::after { transition: none !important }"
 """Style without transitions, so that colours change at once."""
+LONG_TOPIC, LONG_GROUP = "n" * 127, "g" * 240
 TELEPHONE = {"width": 390, "height": 844}
 
 
@@ -31,11 +32,14 @@ def filled(site: Site) -> Iterator[Site]:
 
     with sync.Admin(site.namesrv) as admin:
         admin.topics.create("returns", read_queue_nums=1, write_queue_nums=1)
+        admin.topics.create(LONG_TOPIC, read_queue_nums=1, write_queue_nums=1)
+        admin.groups.create(LONG_GROUP)
         consumer = sync.PushConsumer("hasty", site.namesrv, max_reconsume_times=0)
         consumer.subscribe("returns", handler=fail)
         producer = sync.TransactionProducer("shop", site.namesrv, check=lambda _: TransactionState.UNKNOWN, trace=True)
         with consumer, producer:
             producer.send(Message("returns", b'{"id": 1}', keys="return-1"))
+            producer.send(Message("orders", b"wide", tags="t" * 255, keys="k" * 255))
             producer.send(Message("orders", b"later", delay_level=18))
             producer.send_in_transaction(Message("orders", b"half"), lambda *_: TransactionState.UNKNOWN)
             until(lambda: admin.dead_letters.count("hasty"), within_s=30)
@@ -82,6 +86,7 @@ class Seen:
     Attributes:
         headings: heading of the page, by language.
         wide: elements wider than a telephone, by language.
+        cut: tables wider than their place on a desk.
         unreached: actions that the tabulator does not reach.
         faint: texts with little contrast, by colour scheme.
         english: English texts on the Chinese page.
@@ -90,6 +95,7 @@ class Seen:
 
     headings: dict[str, str] = field(default_factory=dict)
     wide: dict[str, list[str]] = field(default_factory=dict)
+    cut: list[str] = field(default_factory=list)
     unreached: list[str] = field(default_factory=list)
     faint: dict[str, list[str]] = field(default_factory=dict)
     english: list[str] = field(default_factory=list)
@@ -126,6 +132,7 @@ def seen(request: pytest.FixtureRequest, chromium: Any, filled: Site, addresses:
                 one.unreached = not_reached(page)
             page.set_viewport_size(DESK)
             if language == "en":
+                one.cut = tables_cut(page)
                 page.add_style_tag(content=AT_ONCE)
                 for scheme in ("dark", "light"):
                     page.emulate_media(color_scheme=scheme)
@@ -156,6 +163,10 @@ def test_every_page_opens_in_both_languages(seen: dict[str, Seen], addresses: li
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_no_page_is_wider_than_a_telephone(seen: dict[str, Seen], language: str) -> None:
     assert bad(seen, lambda one: one.wide.get(language)) == {}
+
+
+def test_tables_with_the_longest_names_and_tags_fit_on_a_desk(seen: dict[str, Seen]) -> None:
+    assert bad(seen, lambda one: one.cut) == {}
 
 
 def test_everything_on_a_page_is_reached_by_the_tabulator(seen: dict[str, Seen]) -> None:

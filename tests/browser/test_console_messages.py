@@ -44,7 +44,7 @@ def test_a_message_is_found_by_time_by_key_and_by_id(browser: Any, admin: Any) -
     page.get_by_label("Key", exact=True).press("Enter")
     page.wait_for_url("**key=the-key**", wait_until="commit")
     browser.connects()
-    page.get_by_text("1 messages, the newest first").wait_for()
+    page.get_by_text("1 message", exact=True).wait_for()
     choose(page, "Look by", "id")
     page.get_by_label("Message id", exact=True).fill(admin.messages.view("orders", msg_id).offset_msg_id)
     page.get_by_role("button", name="Search").click()
@@ -142,6 +142,11 @@ def test_a_trace_is_drawn(browser: Any, admin: Any) -> None:
     assert page.locator("canvas").count() == 1
 
 
+def committed(admin: Any, msg_id: str) -> list[Any]:
+    """Return the messages of topic orders with an id."""
+    return [one for one in admin.messages.by_time("orders", 0, 1 << 60, limit=500) if one.msg_id == msg_id]
+
+
 def test_what_waits_is_shown(browser: Any, admin: Any) -> None:
     with sync.TransactionProducer(
         "undecided", browser.site.namesrv, check=lambda _: TransactionState.UNKNOWN
@@ -151,15 +156,25 @@ def test_what_waits_is_shown(browser: Any, admin: Any) -> None:
         until(lambda: admin.transactions.open()[0].halves)
         page = browser.open("/transactions")
         page.get_by_role("row").filter(has_text="undecided").get_by_text(half.msg_id).wait_for()
+        page.get_by_role("link", name=half.msg_id).click()
+        page.get_by_text("undecided", exact=True).wait_for()
+        page.get_by_role("button", name="Commit").click()
+        page.get_by_role("dialog").get_by_role("button", name="Commit").click()
+        browser.arrives("/transactions")
+        assert [one.body for one in until(lambda: committed(admin, half.msg_id))] == [b"half"]
         page = browser.open("/delay")
-        page.get_by_role("row").filter(has_text=later.msg_id).get_by_text("18", exact=True).wait_for()
+        row = page.get_by_role("row").filter(has_text=later.msg_id)
+        row.get_by_text("18", exact=True).wait_for()
+        row.get_by_role("link", name=later.msg_id).click()
+        page.get_by_text("Delayed message", exact=True).wait_for()
+        page.get_by_text("later", exact=True).wait_for()
 
 
 def test_sql_is_answered_with_rows_or_with_words(browser: Any) -> None:
     query = "SELECT tags, count(*) AS n FROM orders WHERE keys LIKE 'order-%' GROUP BY tags"
     page = browser.open(f"/sql?sql={quote(query)}")
     page.get_by_role("button", name="Run").click()
-    page.get_by_text("1 rows").wait_for()
+    page.get_by_text("1 row", exact=True).wait_for()
     page.get_by_role("cell", name="10", exact=True).wait_for()
     with page.expect_download() as download:
         page.get_by_role("button", name="CSV").click()

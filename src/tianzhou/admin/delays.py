@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tianzhou.admin.queue_reading import Allowance, read_range
 from tianzhou.admin.reach import Reach
+from tianzhou.errors import ClientError
 from tianzhou.model import MessageExt, MessageQueue, names
 from tianzhou.settings import parse_properties
 from tianzhou.wire.bodies.tables import KV_TABLE
@@ -96,13 +97,47 @@ class Delays:
         masters = await self._reach.masters()
         return [level for name, address in sorted(masters.items()) for level in await self._levels_of(name, address)]
 
-    async def _levels_of(self, broker_name: str, address: str) -> list[DelayLevel]:
+    async def message(self, broker_name: str, level: int, queue_offset: int) -> tuple[Due, MessageExt]:
+        """Return a delayed message that waits, and the message as it is stored.
+
+        Args:
+            broker_name: the broker.
+            level: the delay level, from 1.
+            queue_offset: offset in the level's queue.
+
+        Raises:
+            ClientError: the broker has no master, has no such level, or has delivered the message.
+        """
+        address = (await self._reach.masters()).get(broker_name)
+        if address is None:
+            raise ClientError(f"broker {broker_name} has no master now; start it, or check the name of the broker")
+        runtime = await self._reach.load(address, RequestCode.GET_BROKER_RUNTIME_INFO, KV_TABLE)
+        begin, end = progress(runtime).get(level, (0, 0))
+        if not begin <= queue_offset < end:
+            raise ClientError(
+                f"no message waits at offset {queue_offset} of level {level} of broker {broker_name}; it is delivered, "
+                "and the topic has it under the same message id"
+            )
+        delay_ms = (await self._delays_ms(address))[level - 1]
+        queue = MessageQueue(names.SCHEDULE_TOPIC, broker_name, level - 1)
+        read = await read_range(self._reach, address, queue, queue_offset, queue_offset + 1, Allowance(32 << 20))
+        if not read or read[0].queue_offset != queue_offset:
+            raise ClientError(
+                f"broker {broker_name} does not return the message at offset {queue_offset}; read it again"
+            )
+        return due_of(read[:1], delay_ms)[0], read[0]
+
+    async def _delays_ms(self, address: str) -> Sequence[int]:
+        """Return the delays of a broker's levels."""
         from tianzhou.store.settings import parse_delay_levels  # and with it what a store is made of
 
-        runtime = await self._reach.load(address, RequestCode.GET_BROKER_RUNTIME_INFO, KV_TABLE)
         reply = await self._reach.call(address, RequestCode.GET_BROKER_CONFIG)
         config = parse_properties(bytes(reply.body).decode(), source=address)
-        delays_ms = parse_delay_levels(config.get("messageDelayLevel") or DEFAULT_LEVELS)
+        return parse_delay_levels(config.get("messageDelayLevel") or DEFAULT_LEVELS)
+
+    async def _levels_of(self, broker_name: str, address: str) -> list[DelayLevel]:
+        runtime = await self._reach.load(address, RequestCode.GET_BROKER_RUNTIME_INFO, KV_TABLE)
+        delays_ms = await self._delays_ms(address)
         found, allowance = [], Allowance(32 << 20)
         for level, (begin, end) in progress(runtime).items():
             if not 1 <= level <= len(delays_ms):

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from tianzhou.admin.queue_reading import Allowance, read_range
 from tianzhou.admin.reach import Reach
 from tianzhou.client.cluster import rpc
-from tianzhou.model import MessageExt, MessageQueue, names
+from tianzhou.errors import ClientError
+from tianzhou.model import MessageExt, MessageQueue, TransactionState, names
+from tianzhou.wire.bodies.tables import KV_TABLE
+from tianzhou.wire.codes import RequestCode
 
 CHECK_GROUP = "CID_RMQ_SYS_TRANS"
 """The group whose offsets say how far half and op queue are done with."""
@@ -31,6 +34,7 @@ class HalfMessage:
         born_ms: when its producer made it.
         checks: how often the broker has asked the producer.
         body_bytes: size of its body.
+        commitlog_offset: place of its newest copy in the commit log of the broker.
     """
 
     broker_name: str
@@ -42,6 +46,7 @@ class HalfMessage:
     born_ms: int
     checks: int
     body_bytes: int
+    commitlog_offset: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,7 @@ def undecided(halves: Iterable[MessageExt], decided: set[int]) -> list[HalfMessa
             half.born_timestamp,
             int(checks) if checks.isascii() and checks.isdecimal() and len(checks) < 10 else 0,
             len(half.body),
+            half.commitlog_offset,
         )
         newest[found.msg_id, found.producer_group, found.born_ms] = found
     return sorted(newest.values(), key=lambda one: one.queue_offset)
@@ -113,6 +119,70 @@ class Transactions:
         masters = sorted((await self._reach.masters()).items())
         chosen = [(name, address) for name, address in masters if broker_name in (None, name)]
         return [await self._open_at(name, address) for name, address in chosen]
+
+    async def half(self, broker_name: str, queue_offset: int) -> tuple[HalfMessage, MessageExt]:
+        """Return a half message without a decision, and the message as it is stored.
+
+        Args:
+            broker_name: the broker.
+            queue_offset: offset of the newest copy in the half queue.
+
+        Raises:
+            ClientError: the broker has no master, or has no such half message without a decision.
+        """
+        for found in await self.open(broker_name):
+            for half in found.halves:
+                if half.queue_offset == queue_offset:
+                    address = (await self._reach.masters())[broker_name]
+                    queue = MessageQueue(names.HALF_TOPIC, broker_name, 0)
+                    read = await read_range(
+                        self._reach, address, queue, queue_offset, queue_offset + 1, Allowance(32 << 20)
+                    )
+                    if read and read[0].queue_offset == queue_offset:
+                        return half, read[0]
+        raise ClientError(
+            f"broker {broker_name} has no open half message at offset {queue_offset}; it is decided, or was "
+            "copied when its producer was asked: read the list of open transactions again"
+        )
+
+    async def end(self, half: HalfMessage, state: TransactionState) -> None:
+        """Commit or roll back a half message in place of its producer.
+
+        A broker of Tianzhou ends a transaction once, whoever decides first. A broker of Apache delivers the message
+        again for each commit, so this method refuses it.
+
+        Args:
+            half: the half message, as `open` or `half` returns it.
+            state: `COMMIT` or `ROLLBACK`.
+
+        Raises:
+            ClientError: the broker has no master, or is no broker of Tianzhou.
+            BrokerError: the transaction has ended otherwise, or the message cannot be stored.
+        """
+        if state is TransactionState.UNKNOWN:
+            raise ClientError("a transaction ends by COMMIT or ROLLBACK; UNKNOWN leaves it open")
+        address = (await self._reach.masters()).get(half.broker_name)
+        if address is None:
+            raise ClientError(f"broker {half.broker_name} has no master now; start it, or wait until one is elected")
+        runtime = await self._reach.load(address, RequestCode.GET_BROKER_RUNTIME_INFO, KV_TABLE)
+        if "tianzhouVersion" not in runtime:
+            raise ClientError(
+                f"{half.broker_name} is no broker of Tianzhou and may deliver a message twice when its producer "
+                "decides as well; let the producer decide"
+            )
+        await self._reach.call(
+            address,
+            RequestCode.END_TRANSACTION,
+            topic=half.topic,
+            producer_group=half.producer_group,
+            tran_state_table_offset=half.queue_offset,
+            commit_log_offset=half.commitlog_offset,
+            commit_or_rollback=state.value,
+            # The time in which only a check of the broker may decide does not concern an operator.
+            from_transaction_check=True,
+            msg_id=half.msg_id,
+            transaction_id=half.msg_id,
+        )
 
     async def _open_at(self, broker_name: str, address: str) -> OpenTransactions:
         allowance = Allowance(32 << 20)

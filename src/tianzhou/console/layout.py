@@ -31,6 +31,8 @@ T = TypeVar("T")
 _ADDRESS: Final = "/?&=%:+,;@~"
 MAX_SUGGESTIONS: Final = 1_000
 """Maximum number of names that a field suggests. The page contains all of them."""
+TIME_COLUMNS: Final = frozenset({"time", "stored", "born", "due", "next", "since", "seen", "last", "changed"})
+"""Names of columns with times, which stay on one line."""
 LIVE_S: Final = 5.0
 """Maximum seconds between two refreshes of the live parts of a page."""
 
@@ -139,7 +141,12 @@ def is_below(path: str, of_menu: str) -> bool:
         path: of the page.
         of_menu: of the menu's page.
     """
-    listed = {"/message": "/messages", "/brokers/{broker}": "/cluster"}.get(path, path)
+    listed = {
+        "/message": "/messages",
+        "/brokers/{broker}": "/cluster",
+        "/half": "/transactions",
+        "/delayed": "/delay",
+    }.get(path, path)
     return listed == of_menu or (of_menu != "/" and listed.startswith(f"{of_menu}/"))
 
 
@@ -230,7 +237,7 @@ def section(title: str, part: str = "") -> ui.card:
     return found
 
 
-def preformatted(text: str) -> ui.element:
+def preformatted(text: str) -> ui.label:
     """A text as it is, with its spaces and lines, in letters of one width; it scrolls when it is long."""
     found = ui.label(text).classes("w-full text-sm").props("tabindex=0")
     return found.style("font-family: monospace; white-space: pre-wrap; overflow-wrap: anywhere").style(
@@ -316,7 +323,14 @@ def table(
         kept_for: the visit whose address says what is filtered; one table of a page.
     """
     shown = [
-        {"name": name, "label": label, "field": name, "sortable": bool(label), "align": "left"}
+        {
+            "name": name,
+            "label": label,
+            "field": name,
+            "sortable": bool(label),
+            "align": "left",
+            "classes": "time" if name in TIME_COLUMNS else "",
+        }
         for name, label in columns
     ]
     found = ui.table(columns=shown, rows=list(rows), row_key=key, pagination=20).classes("w-full")

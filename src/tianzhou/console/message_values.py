@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from tianzhou.errors import ClientError
+from tianzhou.escaping import escaped
 from tianzhou.model import MessageExt
 
 SHOWN_BYTES: Final = 64 << 10
@@ -16,6 +17,10 @@ SHOWN_CELL: Final = 200
 MAX_EXPORT_BYTES: Final = 64 << 20
 """Maximum size of an export in bytes. The console holds the whole export in memory, and compressed bodies can unpack to
 a thousand times their size."""
+CHARSETS: Final = (
+    "utf-8", "gb18030", "big5", "utf-16-le", "utf-16-be", "shift_jis", "euc-jp", "euc-kr", "iso-8859-1", "windows-1251",
+)  # fmt: skip
+"""Charsets in which a page shows a body as text. GB18030 includes GBK and GB2312."""
 HEX_WIDTH: Final = 16
 HEX_BYTES: Final = 4 << 10
 
@@ -25,17 +30,37 @@ def number(text: str, otherwise: int, most: int) -> int:
     return min(max(int(text), 1), most) if text.isascii() and text.isdecimal() and len(text) < 10 else otherwise
 
 
-def body_text(body: bytes) -> str:
-    """A body as text, as far as a page shows it; bytes that are none become replacement characters."""
-    return body[:SHOWN_BYTES].decode(errors="replace").replace("\0", "\N{SYMBOL FOR NULL}")
+def charset_of(text: str) -> str:
+    """Return a charset of an address: one of `CHARSETS`; the first one for any other text."""
+    return text if text in CHARSETS else CHARSETS[0]
 
 
-def body_json(body: bytes) -> str | None:
-    """A body as indented JSON; None when it is none, or is larger than a page shows."""
+def body_text(body: bytes, charset: str = CHARSETS[0]) -> str:
+    """Return a body as text, as far as a page shows it.
+
+    Bytes that are no text become replacement characters. Characters that turn the writing direction or are invisible
+    become escapes.
+
+    Args:
+        body: the body.
+        charset: one of `CHARSETS`.
+    """
+    text = body[:SHOWN_BYTES].decode(charset, errors="replace").replace("\0", "\N{SYMBOL FOR NULL}")
+    return escaped(text, keep="\n\r\t")
+
+
+def body_json(body: bytes, charset: str = CHARSETS[0]) -> str | None:
+    """Return a body as indented JSON; None when it is no JSON, or is larger than a page shows.
+
+    Args:
+        body: the body.
+        charset: one of `CHARSETS`.
+    """
     if len(body) > SHOWN_BYTES:
         return None
     try:
-        return json.dumps(json.loads(body), indent=2, ensure_ascii=False)[: 4 * SHOWN_BYTES]
+        found = json.loads(body.decode(charset).removeprefix("\ufeff"))
+        return escaped(json.dumps(found, indent=2, ensure_ascii=False)[: 4 * SHOWN_BYTES], keep="\n")
     except (ValueError, RecursionError):
         return None
 
@@ -51,7 +76,8 @@ def body_hex(body: bytes) -> str:
 
 
 def cell(text: str) -> str:
-    """A text as a table's cell shows it."""
+    """Return a text as a table's cell shows it. Characters that turn the writing direction become escapes."""
+    text = escaped(text[: SHOWN_CELL + 1])
     return text if len(text) <= SHOWN_CELL else text[: SHOWN_CELL - 1] + "…"
 
 

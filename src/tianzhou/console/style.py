@@ -17,6 +17,11 @@ STYLE: Final = """
   .body--dark .text-positive { color: #4cc36a !important; }
   .body--dark .text-negative { color: #ff8a80 !important; }
   .q-badge.bg-warning { color: #000 !important; }
+  .nicegui-content, .q-dialog { overflow-wrap: anywhere; }
+  .nicegui-content .nicegui-row > *, .nicegui-content .nicegui-column > * { min-width: 0; max-width: 100%; }
+  .q-table td { overflow-wrap: anywhere; min-width: 4.5rem; }
+  .q-table td.time, .q-table td.number { white-space: nowrap !important; overflow-wrap: normal; }
+  .q-table th { overflow-wrap: normal; }
   .q-table thead th { vertical-align: bottom; }
   th:focus-visible, a:focus-visible { outline: 2px solid currentColor; outline-offset: -2px; }
   [role=heading] { overflow-wrap: anywhere; }

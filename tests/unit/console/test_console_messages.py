@@ -19,7 +19,8 @@ from tianzhou.client.tracing.trace_reading import TraceKind, TraceRecord
 from tianzhou.console import message_values as values
 from tianzhou.console import texts
 from tianzhou.console.layout import View
-from tianzhou.console.pages import dead_letters, delay, message, messages, trace, transactions
+from tianzhou.console.pages import dead_letters, delay, message, messages, trace, transactions, waiting
+from tianzhou.console.texts.audit import ACTIONS
 from tianzhou.console.zones import Zone
 from tianzhou.errors import ClientError
 from tianzhou.model import MessageExt
@@ -50,6 +51,45 @@ def test_bodies_are_shown_in_bounds() -> None:
         "00000010  0a                                               .",
     ]
     assert len(values.body_hex(b"x" * (1 << 20)).splitlines()) == values.HEX_BYTES // values.HEX_WIDTH
+
+
+def test_a_body_is_shown_in_the_charset_that_a_visitor_chooses() -> None:
+    body = '{"城市": "北京"}'.encode("gbk")
+    assert "北京" not in values.body_text(body)
+    assert values.body_json(body) is None
+    assert values.body_text(body, "gb18030") == '{"城市": "北京"}'
+    assert values.body_json(body, "gb18030") == '{\n  "城市": "北京"\n}'
+    assert "北京".encode("utf-16-le").decode("utf-16-le") == values.body_text("北京".encode("utf-16-le"), "utf-16-le")
+    assert [values.charset_of(text) for text in ("gb18030", "", "rot13", "zip")] == [
+        "gb18030",
+        "utf-8",
+        "utf-8",
+        "utf-8",
+    ]
+    for charset in values.CHARSETS:
+        assert values.body_text("abc".encode(charset), charset) == "abc"
+    assert values.body_json(b"\xef\xbb\xbf[1]") == "[\n  1\n]"
+
+
+def test_marks_that_turn_the_writing_direction_are_shown_as_marks() -> None:
+    assert values.cell("invoice\u202efdp.exe") == "invoice\\u202efdp.exe"
+    assert values.body_text("a\u202eb\n\u200fc\td".encode()) == "a\\u202eb\n\\u200fc\td"
+    assert "\\u2066" in (values.body_json('["\u2066x"]'.encode()) or "")
+    assert len(values.cell("\u202e" * 1_000)) == values.SHOWN_CELL
+    (row,) = messages.message_rows([stored(TAGS="a\u202eb")], UTC.text)
+    assert row["tags"] == "a\\u202eb"
+
+
+def test_one_message_is_no_messages() -> None:
+    found = {count: ENGLISH.text("message.found", count=count) for count in (0, 1, 2)}
+    assert found == {
+        0: "0 messages, the newest first", 1: "1 message", 2: "2 messages, the newest first",
+    }  # fmt: skip
+    assert ENGLISH.text("delay.waiting", count=1) == "1 message waits for its time."
+    assert texts.text("zh", "sql.result", count=1) == "共 1 行"
+    assert [
+        key for key, (english, chinese) in texts.TEXTS.items() if english.count(texts.OR) > 1 or texts.OR in chinese
+    ] == []
 
 
 @given(st.binary())
@@ -127,6 +167,30 @@ def test_rows_of_open_transactions() -> None:
         ("M1", 1),
     ]
     assert transactions.by_topic(found) == [{"key": "b:T", "broker": "b", "topic": "T", "count": 2}]
+
+
+def test_facts_of_messages_that_wait() -> None:
+    half = HalfMessage("b", "T", "P", "M", 1, 9_000, 4_000, 2, 5, 77)
+    facts = dict(waiting.half_facts(half, stored(TAGS="t"), 10_500, UTC.text))
+    assert (facts["topic"], facts["half.group"], facts["half.checks"], facts["half.age"]) == ("T", "P", "2", "6")
+    assert (facts["waiting.producer"], facts["half.born"]) == ("p:1", "1970-01-01 00:00:04")
+    delayed = dict(waiting.delayed_facts(3, Due(12_000, "T", "M", 7), stored(), UTC.text))
+    assert (delayed["topic"], delayed["delay.due"], delayed["delay.level"]) == ("T", "1970-01-01 00:00:12", "3")
+    assert all(key in texts.TEXTS for key in {**facts, **delayed})
+    assert all(f"half.{one.name.lower()}{ask}" in texts.TEXTS for one in waiting.DECISIONS for ask in ("", ".ask"))
+    assert set(waiting.DECISIONS.values()) <= ACTIONS.keys()
+
+
+def test_an_address_without_a_place_opens_no_message() -> None:
+    assert waiting.place_of({"level": "3", "offset": "7"}, "level", "offset") == [3, 7]
+    for query in (
+        {},
+        {"level": "3", "offset": "-1"},
+        {"level": "x", "offset": "7"},
+        {"level": "3", "offset": "9" * 30},
+    ):
+        with pytest.raises(ClientError, match="names no message"):
+            waiting.place_of(query, "level", "offset")
 
 
 def test_what_is_due_when() -> None:

@@ -3,7 +3,7 @@
 # The order of the menu:
 from tianzhou.console.pages import (  # isort: skip
     dashboard, topics, topic, groups, group,
-    messages, message, dead_letters, trace, transactions, delay, sql,
+    messages, message, dead_letters, trace, transactions, delay, waiting, sql,
     producers, cluster, broker, limits, ops, access, doctor, proof,
     audit_log, time_zone,
 )  # fmt: skip
@@ -11,5 +11,5 @@ from tianzhou.console.pages import (  # isort: skip
 __all__ = [
     "access", "audit_log", "broker", "cluster", "dashboard", "dead_letters", "delay", "doctor", "group", "groups",
     "limits", "message", "messages", "ops", "producers", "proof", "sql", "time_zone", "topic", "topics", "trace",
-    "transactions",
+    "transactions", "waiting",
 ]  # fmt: skip

@@ -13,6 +13,7 @@ from tianzhou.console.changes.offset_changes import Standing, last_entries, stan
 from tianzhou.console.changes.offset_dialogs import AUDIT_LINES, undo_dialog
 from tianzhou.console.layout import View, page, table
 from tianzhou.console.texts.audit import ACTIONS, OUTCOMES
+from tianzhou.escaping import escaped
 
 SHOWN: Final = AUDIT_LINES
 UNDO_CELL: Final = """
@@ -58,7 +59,12 @@ async def show(view: View) -> None:
     if view.language == "zh":
         shown = [entry_in_chinese(entry, view) for entry in shown]
     rows = [
-        {"key": number, **entry, "time": view.zone.text_of_iso(str(entry["time"])), **cells.get(number, {})}
+        {
+            "key": number,
+            **{name: escaped(str(value)) for name, value in entry.items()},
+            "time": view.zone.text_of_iso(str(entry["time"])),
+            **cells.get(number, {}),
+        }
         for number, entry in enumerate(shown)
     ]
     columns = [(name, view.text(name)) for name in names]

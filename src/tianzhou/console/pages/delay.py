@@ -52,6 +52,7 @@ def due_rows(levels: Iterable[DelayLevel], when: Callable[[int], str]) -> list[d
             "due": when(one.due_ms),
             "topic": one.topic,
             "id": one.msg_id,
+            "offset": one.queue_offset,
             "broker": level.broker_name,
             "level": level.level,
         }
@@ -106,7 +107,7 @@ async def show(view: View) -> None:
                 columns,
                 due_rows(levels, view.time),
                 key="key",
-                links={"topic": "/topics/{value}"},
+                links={"topic": "/topics/{value}", "id": "/delayed?broker={broker}&level={level}&offset={offset}"},
                 filter_text=view.text("filter"),
             )
     with section(view.text("delay.levels")):

@@ -10,9 +10,10 @@ from nicegui import ui
 
 from tianzhou.admin import MessageTrack, TrackType
 from tianzhou.client import Producer
-from tianzhou.console.layout import View, page, preformatted, section, table
-from tianzhou.console.message_values import HEX_BYTES, SHOWN_BYTES, body_hex, body_json, body_text
+from tianzhou.console.layout import View, keep_in_address, page, preformatted, section, table
+from tianzhou.console.message_values import CHARSETS, HEX_BYTES, SHOWN_BYTES, body_hex, body_json, body_text, charset_of
 from tianzhou.errors import TianzhouError
+from tianzhou.escaping import escaped
 from tianzhou.model import MessageExt, SendResult
 from tianzhou.model.dead_letters import resent
 
@@ -44,7 +45,7 @@ def field_rows(message: MessageExt, when: Callable[[int], str]) -> list[dict[str
         "bodyCRC": message.body_crc,
         "storeSize": message.store_size,
     }
-    return [{"name": name, "value": str(value)} for name, value in values.items()]
+    return [{"name": name, "value": escaped(str(value))} for name, value in values.items()]
 
 
 def track_state(view: View, message: MessageExt, track: MessageTrack) -> str:
@@ -84,7 +85,7 @@ async def show(view: View) -> None:
         return
     message = await view.console.admin.messages.view(topic, msg_id)
     with section(view.text("message.body")):
-        _body(view, message)
+        body_part(view, message)
     with section(view.text("message.track")):
         tracks = await _tracks(view, message)
         ui.link(view.text("page.trace"), f"/trace?topic={quote(topic)}&id={quote(message.msg_id)}")
@@ -93,7 +94,9 @@ async def show(view: View) -> None:
         with section(view.text("message.fields")).classes("grow basis-96"):
             _every_row(table(columns, field_rows(message, view.zone.exact_text), key="name"))
         with section(view.text("message.properties")).classes("grow basis-96"):
-            rows = [{"name": name, "value": value} for name, value in sorted(message.properties.items())]
+            rows = [
+                {"name": escaped(name), "value": escaped(value)} for name, value in sorted(message.properties.items())
+            ]
             table(columns, rows, key="name", filter_text=view.text("filter"))
     if view.visitor.may_change:
         with section(view.text("message.again")):
@@ -107,20 +110,32 @@ def _every_row(found: ui.table) -> None:
     found.props("hide-bottom")
 
 
-def _body(view: View, message: MessageExt) -> None:
-    body = message.body
-    as_json = body_json(body)
+def body_part(view: View, message: MessageExt) -> None:
+    """Show the body of a message as text, JSON and hexadecimal, and a button that downloads it."""
+    body, charset = message.body, charset_of(view.query.get("charset", ""))
+    as_json = body_json(body, charset)
+
+    def choose(chosen: str) -> None:
+        keep_in_address(view, charset="" if chosen == CHARSETS[0] else chosen)
+        shown.text = body_text(body, chosen)
+        if shown_json is not None:
+            shown_json.text = body_json(body, chosen) or body_text(body, chosen)
+
+    charsets = {one: "GB18030 (GBK)" if one == "gb18030" else one.upper() for one in CHARSETS}
+    select = ui.select(charsets, value=charset, label=view.text("message.charset"))
+    select.props("dense outlined").classes("w-48").on_value_change(lambda event: choose(event.value))
     with ui.tabs().props("dense align=left") as tabs:
         text = ui.tab(view.text("message.text"))
         pretty = ui.tab("JSON") if as_json is not None else None
         hexadecimal = ui.tab(view.text("message.hex"))
     with ui.tab_panels(tabs, value=pretty or text).classes("w-full"):
         with ui.tab_panel(text):
-            preformatted(body_text(body))
+            shown = preformatted(body_text(body, charset))
             _cut(view, len(body), SHOWN_BYTES)
+        shown_json = None
         if pretty is not None:
             with ui.tab_panel(pretty):
-                preformatted(as_json or "")
+                shown_json = preformatted(as_json or "")
         with ui.tab_panel(hexadecimal):
             preformatted(body_hex(body))
             _cut(view, len(body), HEX_BYTES)

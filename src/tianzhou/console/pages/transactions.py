@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 from nicegui import ui
 
 from tianzhou.admin import OpenTransactions
 from tianzhou.console.layout import View, page, section, table
+
+LINKS: Final = {"topic": "/topics/{value}", "id": "/half?broker={broker}&offset={offset}"}
 
 
 def half_rows(found: Iterable[OpenTransactions], now_ms: int, when: Callable[[int], str]) -> list[dict[str, Any]]:
@@ -18,6 +20,7 @@ def half_rows(found: Iterable[OpenTransactions], now_ms: int, when: Callable[[in
     return [
         {
             "key": f"{half.broker_name}:{half.queue_offset}",
+            "offset": half.queue_offset,
             "broker": half.broker_name,
             "topic": half.topic,
             "group": half.producer_group,
@@ -62,4 +65,4 @@ async def show(view: View) -> None:
         names = ("broker", "topic", "half.group", "message.id", "half.born", "half.age", "half.checks", "message.size")
         columns = [(name.rpartition(".")[2], view.text(name)) for name in names]
         rows = half_rows(found, time.time_ns() // 1_000_000, view.time)
-        table(columns, rows, key="key", links={"topic": "/topics/{value}"}, filter_text=view.text("filter"))
+        table(columns, rows, key="key", links=LINKS, filter_text=view.text("filter"))

@@ -20,6 +20,8 @@ from tianzhou.console.texts import (
 
 LANGUAGES: Final = ("en", "zh")
 COOKIE: Final = "tianzhou_language"
+OR: Final = " ¦ "
+"""Separator of the two forms of an English text: for a `count` of 1, and for all other counts."""
 TEXTS: Final[dict[str, tuple[str, str]]] = {}
 for _words in (frame, overview, topics, groups, messages, sql, cluster, access, doctor, proof, changes):
     if _twice := TEXTS.keys() & _words.TEXTS.keys():
@@ -40,6 +42,9 @@ def text(language: str, key: str, **values: object) -> str:
     """
     english, chinese = TEXTS[key]
     found = chinese if language == "zh" else english
+    if OR in found:
+        one, other = found.split(OR)
+        found = one if str(values.get("count")) == "1" else other
     return found.format(**values) if values else found
 
 

@@ -10,6 +10,7 @@ ACTIONS: Final = {
     "reset offsets": "重置位点", "preview reset of offsets": "预览重置位点", "undo reset of offsets": "撤销重置位点",
     "send message": "发送消息", "send message again": "重新发送消息", "consume message directly": "直接消费消息",
     "send dead letters again": "重新发送死信",
+    "commit transaction": "提交事务", "roll back transaction": "回滚事务",
     "change broker configuration": "修改 Broker 配置", "change name server configuration": "修改 NameServer 配置",
     "wipe write permission": "去除写权限", "add write permission": "恢复写权限",
     "put KV entry": "写入 KV", "delete KV entry": "删除 KV",

@@ -45,7 +45,7 @@ TEXTS: Final = {
     "broker.add": ("Add write permission", "恢复写权限"),
     "broker.add.ask": ("Have producers send to {name} again?", "允许生产者重新写入 {name}？"),
     "broker.touched": (
-        "{count} topics changed at name server {address}",
+        "{count} topic changed at name server {address} ¦ {count} topics changed at name server {address}",
         "NameServer {address} 上已变更 {count} 个主题",
     ),
     # Clean-ups

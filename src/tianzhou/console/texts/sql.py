@@ -21,7 +21,7 @@ TEXTS: Final = {
         "每个主题是一张表；名称含有字母、数字和 _ 以外的字符时请加双引号。列：",
     ),
     "sql.archive": ("archive: the Parquet files of the archive.", "archive：归档目录中的 Parquet 文件。"),
-    "sql.result": ("{count} rows", "共 {count} 行"),
+    "sql.result": ("{count} row ¦ {count} rows", "共 {count} 行"),
     "sql.read": ("Messages read: {topics}", "读取的消息数：{topics}"),
     "sql.part": ("{name}: {read} of {wanted}", "{name}：{read} / {wanted}"),
     "sql.cut.rows": ("There are more rows than may be shown.", "结果超出行数上限，已截断。"),
