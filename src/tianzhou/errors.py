@@ -189,6 +189,12 @@ class UnknownTopic(ClientError):
     response_code = 17
 
 
+class AlreadyExists(ClientError):
+    """A topic or group that is to be created exists already; nothing was changed."""
+
+    response_code = 1
+
+
 class OffsetOutsideQueue(ClientError):
     """A group cannot continue at an offset, because a queue does not hold it."""
 

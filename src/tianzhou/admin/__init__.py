@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tianzhou.admin.groups import Groups
     from tianzhou.admin.messages import Messages
     from tianzhou.admin.progress import GroupLag, OffsetChange, QueueLag
+    from tianzhou.admin.queue_numbers import DroppedQueue, QueueNumbers, QueuePlan, QueueStep, QueueUse
     from tianzhou.admin.send_limits import LimitStatus, SendLimits
     from tianzhou.admin.servers import Servers
     from tianzhou.admin.topics import TopicDescription, Topics
@@ -38,6 +39,7 @@ __all__ = [
     "DeadLetters",
     "DelayLevel",
     "Delays",
+    "DroppedQueue",
     "Due",
     "GroupLag",
     "Groups",
@@ -48,6 +50,10 @@ __all__ = [
     "OffsetChange",
     "OpenTransactions",
     "QueueLag",
+    "QueueNumbers",
+    "QueuePlan",
+    "QueueStep",
+    "QueueUse",
     "Redelivery",
     "Resent",
     "SendLimits",
@@ -73,6 +79,7 @@ __getattr__, __dir__ = lazy_exports(
         "groups": "Groups",
         "messages": "Messages",
         "progress": "GroupLag OffsetChange QueueLag",
+        "queue_numbers": "DroppedQueue QueueNumbers QueuePlan QueueStep QueueUse",
         "send_limits": "LimitStatus SendLimits",
         "servers": "Servers",
         "topics": "TopicDescription Topics",

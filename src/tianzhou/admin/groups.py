@@ -13,7 +13,7 @@ from tianzhou.admin.reach import Reach, masters_among, unless_absent
 from tianzhou.client.cluster import rpc
 from tianzhou.client.cluster.routes import subscribe_queues
 from tianzhou.client.validation import DEFAULT_CONSUMER_GROUP, check_group
-from tianzhou.errors import ClientError, ConfigError, TianzhouError
+from tianzhou.errors import AlreadyExists, ClientError, ConfigError, TianzhouError
 from tianzhou.model import MessageQueue, SubscriptionGroupConfig, names
 from tianzhou.wire.bodies.clients import (
     CONSUMER_CONNECTION,
@@ -85,17 +85,28 @@ class Groups:
         return {name: table[group] for name, table in tables.items() if group in table}
 
     async def create(
-        self, group: str, *, cluster: str | None = None, broker_addr: str | None = None, **settings: Any
+        self,
+        group: str,
+        *,
+        cluster: str | None = None,
+        broker_addr: str | None = None,
+        only_new: bool = False,
+        **settings: Any,
     ) -> SubscriptionGroupConfig:
         """Create a group, or replace its configuration, on every broker.
+
+        Settings that are not given get their defaults, also those of a group that exists. `update` changes single ones.
 
         Args:
             group: its name.
             cluster: the cluster whose masters get it; None takes all clusters.
             broker_addr: one broker alone.
+            only_new: whether to refuse a name that a broker has. RocketMQ has no such request, so of two tools that
+                create the same group at the same moment both may succeed.
             settings: fields of `SubscriptionGroupConfig`, as `retry_max_times=3`.
 
         Raises:
+            AlreadyExists: a broker has the group, and `only_new` is set.
             ClientError: the name cannot be used.
             ConfigError: there is no such setting.
         """
@@ -105,6 +116,8 @@ class Groups:
         except TypeError as error:
             known = ", ".join(f for f in SubscriptionGroupConfig.__dataclass_fields__ if f != "group_name")
             raise ConfigError(f"group {group}: {error}; settings are {known}") from None
+        if only_new and await self.config(group):
+            raise AlreadyExists(f"group {group} exists already; change it with update, or choose another name")
         await self._put(config, [broker_addr] if broker_addr else (await self._reach.masters(cluster)).values())
         return config
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tianzhou.admin.reach import Reach, unless_absent
 from tianzhou.client.validation import check_new_topic, check_topic
-from tianzhou.errors import ClientError, ConfigError, RemotingError, RequestTimeout
+from tianzhou.errors import AlreadyExists, ClientError, ConfigError, RemotingError, RequestTimeout
 from tianzhou.model import BrokerData, MessageQueue, TopicConfig, TopicRoute, names
 from tianzhou.model.topic import PERM_INHERIT, PERM_READ, PERM_WRITE
 from tianzhou.wire.bodies.groups import GROUP_LIST
 from tianzhou.wire.bodies.offsets import TOPIC_STATS, TopicOffset, TopicStats
 from tianzhou.wire.bodies.topics import TOPIC_CONFIG, TOPIC_LIST, TOPIC_TABLE
 from tianzhou.wire.codes import V5_0_0, RequestCode, ResponseCode
+
+if TYPE_CHECKING:
+    from tianzhou.admin.queue_changes import QueueChange
+    from tianzhou.admin.queue_numbers import QueuePlan
 
 CREATE_ATTEMPTS = 5
 VISIBLE_WITHIN_S = 5.0
@@ -73,6 +78,7 @@ class Topics:
         topic_sys_flag: int = 0,
         cluster: str | None = None,
         broker_addr: str | None = None,
+        only_new: bool = False,
     ) -> list[str]:
         """Create a topic, or replace its configuration, and return when its route shows it.
 
@@ -87,11 +93,14 @@ class Topics:
             topic_sys_flag: a sum of 1 (a topic of a unit) and 2 (units subscribe to it).
             cluster: the cluster whose masters get it; None takes all clusters.
             broker_addr: one broker alone.
+            only_new: whether to refuse a name that exists. RocketMQ has no such request, so of two tools that create
+                the same topic at the same moment both may succeed.
 
         Returns:
             Addresses of the brokers that have it now.
 
         Raises:
+            AlreadyExists: the topic exists, and `only_new` is set.
             ClientError: name or numbers cannot be used, or there is no such cluster.
             BrokerError: a broker refuses.
         """
@@ -99,6 +108,8 @@ class Topics:
         config = TopicConfig(topic, read_queue_nums, write_queue_nums, perm, topic_sys_flag=topic_sys_flag, order=order)
         _check_numbers(config)
         changes = _changes(attributes)
+        if only_new and await self.exists(topic):
+            raise AlreadyExists(f"topic {topic} exists already; change it with update, or choose another name")
         if broker_addr is not None:
             masters = {await self._name_of(broker_addr): broker_addr}
             default_topic = names.AUTO_CREATE_TOPIC
@@ -108,7 +119,7 @@ class Topics:
             await self._put(address, config, default_topic, changes)
         if order:
             await self._put_order_conf(topic, dict.fromkeys(masters, write_queue_nums))
-        await self._until_visible(config, set(masters))
+        await self._until_visible(topic, dict.fromkeys(masters, (read_queue_nums, write_queue_nums)))
         return list(masters.values())
 
     async def _create_targets(self, cluster: str | None) -> tuple[str, dict[str, str]]:
@@ -159,22 +170,22 @@ class Topics:
             value=";".join(f"{broker}:{count}" for broker, count in sorted(queues.items())),
         )
 
-    async def _until_visible(self, config: TopicConfig, broker_names: set[str]) -> None:
+    async def _until_visible(self, topic: str, numbers: Mapping[str, tuple[int, int]]) -> None:
         deadline = self._reach.instance.clock.monotonic() + VISIBLE_WITHIN_S
         while True:
-            route = await self._reach.route(config.topic_name)
+            route = await self._reach.route(topic)
             shown = {
                 data.broker_name
                 for data in (route.queue_datas if route is not None else [])
-                if data.write_queue_nums == config.write_queue_nums and data.read_queue_nums == config.read_queue_nums
+                if (data.read_queue_nums, data.write_queue_nums) == numbers.get(data.broker_name)
             }
-            if broker_names <= shown:
+            if shown == numbers.keys():
                 return
             if self._reach.instance.clock.monotonic() >= deadline:
-                missing = ", ".join(sorted(broker_names - shown))
+                missing = ", ".join(sorted(numbers.keys() - shown))
                 raise ClientError(
-                    f"broker {missing} has topic {config.topic_name}, but the name server does not show it yet; it "
-                    "will with the broker's next registration"
+                    f"broker {missing} has topic {topic}, but the name server does not show it yet; it will with the "
+                    "broker's next registration"
                 )
             await asyncio.sleep(VISIBLE_STEP_S)
 
@@ -195,8 +206,11 @@ class Topics:
         perm: int | None = None,
         order: bool | None = None,
         attributes: Mapping[str, str | None] | None = None,
+        brokers: Collection[str] | None = None,
     ) -> dict[str, TopicConfig]:
         """Change parts of a topic's configuration on every broker that has it; other settings stay.
+
+        Queue numbers change at once. `change_queues` changes them in an order that loses no message from sight.
 
         Args:
             topic: its name.
@@ -205,17 +219,19 @@ class Topics:
             perm: one of `PERMISSIONS`, a sum of 4 (read) and 2 (write).
             order: see `create`.
             attributes: attributes to set, or with None to remove.
+            brokers: names of the brokers to change it on; None for all that have it.
 
         Returns:
-            The new configuration by broker name.
+            The new configuration by broker name, of the changed brokers.
 
         Raises:
-            ClientError: the topic does not exist, or a number cannot be used.
+            ClientError: the topic does not exist, not on one of these brokers, or a number cannot be used.
             BrokerError: a broker refuses.
         """
-        configs = await self.config(topic)
-        if not configs:
+        everywhere = await self.config(topic)
+        if not everywhere:
             raise ClientError(f"topic {topic} does not exist; create it first")
+        configs = on_brokers(topic, everywhere, brokers)
         changes = _changes(attributes)
         masters = await self._reach.masters_of(topic)
         for broker_name, config in configs.items():
@@ -231,9 +247,76 @@ class Topics:
                 else:
                     config.attributes[name] = value
         if any(config.order for config in configs.values()):
-            await self._put_order_conf(topic, {name: c.write_queue_nums for name, c in configs.items()})
-        await self._until_visible(next(iter(configs.values())), set(configs))
+            await self._put_order_conf(topic, {name: c.write_queue_nums for name, c in everywhere.items()})
+        await self._until_visible(
+            topic, {name: (one.read_queue_nums, one.write_queue_nums) for name, one in configs.items()}
+        )
         return configs
+
+    async def plan_queues(
+        self,
+        topic: str,
+        *,
+        read_queue_nums: int | None = None,
+        write_queue_nums: int | None = None,
+        brokers: Collection[str] | None = None,
+    ) -> QueuePlan:
+        """Return what `change_queues` would do: steps, queues that go, and their unread messages by group.
+
+        Groups that broadcast are left out, because their members store the offsets.
+
+        Args:
+            topic: its name.
+            read_queue_nums: queues per broker that are read, 1 to `MAX_QUEUES`; None leaves each broker's number.
+            write_queue_nums: queues per broker that are written, 1 to `MAX_QUEUES`; None leaves each broker's number.
+            brokers: names of the brokers to change; None for all that have it.
+
+        Raises:
+            ClientError: the topic does not exist, not on one of these brokers, or a number cannot be used.
+        """
+        return await self._queue_changes(topic, read_queue_nums, write_queue_nums, brokers).plan()
+
+    async def change_queues(
+        self,
+        topic: str,
+        *,
+        read_queue_nums: int | None = None,
+        write_queue_nums: int | None = None,
+        brokers: Collection[str] | None = None,
+        drop_unread: bool = False,
+    ) -> QueuePlan:
+        """Change a topic's queue numbers in the order of `queue_steps`, and return what is left to do.
+
+        A broker's queues go only while every group has consumed them. Call again when the groups have: the steps that
+        are done are not repeated.
+
+        Args:
+            topic: its name.
+            read_queue_nums: queues per broker that are read, 1 to `MAX_QUEUES`; None leaves each broker's number.
+            write_queue_nums: queues per broker that are written, 1 to `MAX_QUEUES`; None leaves each broker's number.
+            brokers: names of the brokers to change; None for all that have it.
+            drop_unread: whether queues go with their unread messages. The messages stay in the store, out of reach
+                until the topic has as many read queues again.
+
+        Returns:
+            The plan of what is left: without steps when everything is done, else with the unread messages.
+
+        Raises:
+            ClientError: the topic does not exist, not on one of these brokers, or a number cannot be used.
+            BrokerError: a broker refuses.
+        """
+        return await self._queue_changes(topic, read_queue_nums, write_queue_nums, brokers).run(drop_unread)
+
+    def _queue_changes(
+        self, topic: str, read: int | None, write: int | None, brokers: Collection[str] | None
+    ) -> QueueChange:
+        from tianzhou.admin.groups import Groups
+        from tianzhou.admin.queue_changes import QueueChange
+
+        for noun, value in (("read_queue_nums", read), ("write_queue_nums", write)):
+            if value is not None:
+                _check_number(topic, noun, value)
+        return QueueChange(self, Groups(self._reach), self._reach, topic, read, write, brokers)
 
     async def put(self, broker_addr: str, config: TopicConfig) -> None:
         """Have one broker take a topic's configuration as it is, without waiting for its route.
@@ -360,9 +443,33 @@ def _changes(attributes: Mapping[str, str | None] | None) -> str | None:
     return ",".join(parts) or None
 
 
+def on_brokers(topic: str, configs: dict[str, TopicConfig], brokers: Collection[str] | None) -> dict[str, TopicConfig]:
+    """Return those of a topic's configurations that are on some brokers.
+
+    Args:
+        topic: name of the topic.
+        configs: its configurations by broker name.
+        brokers: names of brokers; None for all.
+
+    Raises:
+        ClientError: one of the brokers does not have the topic.
+    """
+    if brokers is None:
+        return configs
+    if missing := sorted(set(brokers) - configs.keys()):
+        raise ClientError(
+            f"topic {topic} is not on broker {', '.join(missing)}; it is on {', '.join(sorted(configs)) or 'none'}"
+        )
+    return {name: config for name, config in configs.items() if name in brokers}
+
+
 def _check_numbers(config: TopicConfig) -> None:
-    for noun, value in (("read_queue_nums", config.read_queue_nums), ("write_queue_nums", config.write_queue_nums)):
-        if not 1 <= value <= MAX_QUEUES:
-            raise ConfigError(f"{noun} of topic {config.topic_name} is {value}; it has to be 1 to {MAX_QUEUES}")
+    _check_number(config.topic_name, "read_queue_nums", config.read_queue_nums)
+    _check_number(config.topic_name, "write_queue_nums", config.write_queue_nums)
     if config.perm not in PERMISSIONS:
         raise ConfigError(f"perm of topic {config.topic_name} is {config.perm}; add 4 for reading and 2 for writing")
+
+
+def _check_number(topic: str, noun: str, value: int) -> None:
+    if not 1 <= value <= MAX_QUEUES:
+        raise ConfigError(f"{noun} of topic {topic} is {value}; it has to be 1 to {MAX_QUEUES}")

@@ -1,9 +1,9 @@
-"""`topic list|describe|create|delete`."""
+"""`topic list|describe|create|update|delete`."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -28,10 +28,14 @@ from tianzhou.cli.signals import run_client
 from tianzhou.errors import ClientError, ConfigError, UnknownTopic
 
 if TYPE_CHECKING:
-    from tianzhou.admin import Admin
+    from tianzhou.admin import Admin, QueuePlan
 
 T = TypeVar("T")
 PERMISSIONS = {"r": 4, "w": 2, "rw": 6}
+MOST_SHOWN = 50
+"""Maximum number of queues that a preview lists."""
+LOOK_EVERY_S = 1.0
+"""Seconds between two looks whether groups have consumed the queues that go."""
 
 
 class Perm(StrEnum):
@@ -42,8 +46,19 @@ class Perm(StrEnum):
     w = "w"
 
 
+class MessageType(StrEnum):
+    """Types of messages that a topic may accept, the values of its attribute `message.type`."""
+
+    unspecified = "unspecified"
+    normal = "normal"
+    fifo = "fifo"
+    delay = "delay"
+    transaction = "transaction"
+    mixed = "mixed"
+
+
 app = typer.Typer(
-    help="Topics: list, describe, create, delete.",
+    help="Topics: list, describe, create, update, delete.",
     epilog="Example: tianzhou topic create orders --queues 4",
     no_args_is_help=True,
 )
@@ -196,18 +211,27 @@ def create(
     perm: Annotated[Perm, typer.Option(help="Reading, writing or both.")] = Perm.rw,
     order: Annotated[bool, typer.Option("--order", help="Keep queue order while brokers come and go.")] = False,
     cluster: Annotated[str | None, typer.Option("-c", "--cluster", help="Only on this cluster's brokers.")] = None,
+    only_new: Annotated[bool, typer.Option("--only-new", help="Refuse a name that exists.")] = False,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     tls: TlsOption = None,
     output: OutputOption = Output.text,
 ) -> None:
     """Create a topic on every broker, or replace its configuration.
 
+    To change a topic that has messages, use tianzhou topic update.
+
     Example: tianzhou topic create orders --queues 4
     """
 
     async def work(admin: Admin) -> tuple[list[str], list[str]]:
         made = await admin.topics.create(
-            topic, read_queue_nums=queues, write_queue_nums=queues, perm=PERMISSIONS[perm], order=order, cluster=cluster
+            topic,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=PERMISSIONS[perm],
+            order=order,
+            cluster=cluster,
+            only_new=only_new,
         )
         return made, await _brokers_without(topic, cluster, admin)
 
@@ -231,6 +255,149 @@ async def _brokers_without(topic: str, cluster: str | None, admin: Admin) -> lis
         names &= set(info.cluster_addr_table.get(cluster, ()))
     route = await admin.topics.route(topic)
     return sorted(names - {data.broker_name for data in route.queue_datas})
+
+
+@app.command()
+def update(
+    topic: TopicArgument,
+    queues: Annotated[
+        int | None, typer.Option("-q", "--queues", help="Queues per broker, read and write.", min=1, max=65535)
+    ] = None,
+    read: Annotated[
+        int | None, typer.Option("--read", help="Queues per broker that consumers read.", min=1, max=65535)
+    ] = None,
+    write: Annotated[
+        int | None, typer.Option("--write", help="Queues per broker that producers write.", min=1, max=65535)
+    ] = None,
+    perm: Annotated[Perm | None, typer.Option(help="Reading, writing or both.")] = None,
+    message_type: Annotated[MessageType | None, typer.Option(help="Type of messages that it accepts.")] = None,
+    broker: Annotated[
+        list[str] | None, typer.Option("-b", "--broker", metavar="NAME", help="Only on this broker; may be repeated.")
+    ] = None,
+    wait_s: Annotated[
+        float,
+        typer.Option("--wait", metavar="SECONDS", help="Time for groups to consume the queues that go.", min=0),
+    ] = 60.0,
+    drop_unread: Annotated[
+        bool, typer.Option("--drop-unread", help="Let queues go with their unread messages.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
+    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    tls: TlsOption = None,
+    output: OutputOption = Output.text,
+) -> None:
+    """Change a topic; what is not given stays.
+
+    More queues are read before they are written. Fewer queues are written first, and read when every group has
+    consumed the queues that go.
+
+    Example: tianzhou topic update orders --queues 4 --dry-run
+    """
+    if queues is not None and (read is not None or write is not None):
+        raise ConfigError("--queues sets both numbers; leave it out, or leave out --read and --write")
+    if queues is None and read is None and write is None and perm is None and message_type is None:
+        raise ConfigError(f"nothing to change of topic {topic}; give --queues, --read, --write, --perm, --message-type")
+    numbers: dict[str, Any] = {
+        "read_queue_nums": queues if read is None else read,
+        "write_queue_nums": queues if write is None else write,
+        "brokers": broker,
+    }
+
+    async def look(admin: Admin) -> QueuePlan:
+        return await admin.topics.plan_queues(topic, **numbers)
+
+    async def work(admin: Admin) -> QueuePlan:
+        if perm is not None or message_type is not None:
+            await admin.topics.update(
+                topic,
+                perm=None if perm is None else PERMISSIONS[perm],
+                attributes=None if message_type is None else {"message.type": message_type.upper()},
+                brokers=broker,
+            )
+        import asyncio  # costs `--help` milliseconds
+
+        left = await admin.topics.change_queues(topic, drop_unread=drop_unread, **numbers)
+        clock = admin.instance.clock
+        deadline = clock.monotonic() + wait_s
+        while left.steps and clock.monotonic() < deadline:
+            await asyncio.sleep(LOOK_EVERY_S)
+            left = await admin.topics.change_queues(topic, drop_unread=drop_unread, **numbers)
+        return left
+
+    plan = with_admin(namesrv, tls, look, topic=topic)
+    if output is Output.text:
+        _show_plan(plan)
+    if dry_run:
+        if output is Output.json:
+            print_json(_plan_value(plan, plan))
+        else:
+            print_note("nothing was changed; leave out --dry-run to do it")
+        return
+    if drop_unread and (unread := plan.unread()) and not yes:
+        confirm(f"let queues of topic {topic} go with unread messages ({_unread_words(unread)})?")
+    left = with_admin(namesrv, tls, work, topic=topic)
+    if output is Output.json:
+        print_json(_plan_value(plan, left))
+    if left.steps:
+        held_by = _unread_words(left.unread()) or "messages that came meanwhile"
+        raise ClientError(
+            f"topic {topic} still reads the queues that go, because they have unread messages: {held_by}. Repeat the "
+            "command when the groups have consumed them, or give --drop-unread"
+        )
+    if output is Output.text:
+        print_line(f"topic {topic} is changed")
+
+
+def _unread_words(unread: Mapping[str, int]) -> str:
+    return ", ".join(f"{counted(count, 'message')} of group {group}" for group, count in unread.items())
+
+
+def _show_plan(plan: QueuePlan) -> None:
+    """Print old beside new numbers, the steps, and the queues that go."""
+    print_rows(
+        ("broker", "read now", "read then", "write now", "write then"),
+        [(name, old.read, new.read, old.write, new.write) for name, (old, new) in plan.numbers.items()],
+        Output.text,
+    )
+    for number, step in enumerate(plan.steps, 1):
+        once = ", once every group has consumed the queues that go" if step.cuts_reading else ""
+        print_line(f"{number}. {counted(step.number, f'{step.use} queue')} on {', '.join(step.brokers)}{once}")
+    if held := [queue for queue in plan.dropped if queue.messages]:
+        print_line("")
+        print_rows(
+            ("queue that goes", "messages", "unread"),
+            [
+                (f"{one.broker_name}:{one.queue_id}", one.messages, _unread_words(one.unread) or "none")
+                for one in held[:MOST_SHOWN]
+            ],
+            Output.text,
+        )
+        if len(held) > MOST_SHOWN:
+            print_note(f"{len(held) - MOST_SHOWN} further queues with messages go")
+
+
+def _plan_value(plan: QueuePlan, left: QueuePlan) -> dict[str, Any]:
+    """Return a change as JSON: the numbers of the plan at first, with the steps and queues that are left."""
+    return {
+        "topic": plan.topic,
+        "brokers": {
+            name: {
+                "read_queue_nums": {"before": old.read, "after": new.read},
+                "write_queue_nums": {"before": old.write, "after": new.write},
+            }
+            for name, (old, new) in plan.numbers.items()
+        },
+        "steps": [
+            {"use": step.use.value, "number": step.number, "brokers": step.brokers, "waits": step.cuts_reading}
+            for step in left.steps
+        ],
+        "dropped": [
+            {"broker": one.broker_name, "queue_id": one.queue_id, "messages": one.messages, "unread": dict(one.unread)}
+            for one in left.dropped
+        ],
+        "done": not left.steps,
+    }
 
 
 @app.command()

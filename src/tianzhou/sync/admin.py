@@ -15,6 +15,7 @@ from tianzhou.admin.dead_letters import Resent
 from tianzhou.admin.delays import DelayLevel
 from tianzhou.admin.messages import FOREVER_MS, MAX_MESSAGES
 from tianzhou.admin.progress import GroupLag, OffsetChange
+from tianzhou.admin.queue_numbers import QueuePlan
 from tianzhou.admin.queue_reading import MOST_BYTES
 from tianzhou.admin.send_limits import LimitStatus
 from tianzhou.admin.topics import TopicDescription
@@ -75,6 +76,7 @@ class Topics(Blocking):
         topic_sys_flag: int = 0,
         cluster: str | None = None,
         broker_addr: str | None = None,
+        only_new: bool = False,
     ) -> list[str]:
         """Create a topic, or replace its configuration, and return when its route shows it.
 
@@ -89,11 +91,14 @@ class Topics(Blocking):
             topic_sys_flag: a sum of 1 (a topic of a unit) and 2 (units subscribe to it).
             cluster: the cluster whose masters get it; None takes all clusters.
             broker_addr: one broker alone.
+            only_new: whether to refuse a name that exists. RocketMQ has no such request, so of two tools that create
+                the same topic at the same moment both may succeed.
 
         Returns:
             Addresses of the brokers that have it now.
 
         Raises:
+            AlreadyExists: the topic exists, and `only_new` is set.
             ClientError: name or numbers cannot be used, or there is no such cluster.
             BrokerError: a broker refuses.
         """
@@ -108,6 +113,7 @@ class Topics(Blocking):
                 topic_sys_flag=topic_sys_flag,
                 cluster=cluster,
                 broker_addr=broker_addr,
+                only_new=only_new,
             )
         )
 
@@ -120,8 +126,11 @@ class Topics(Blocking):
         perm: int | None = None,
         order: bool | None = None,
         attributes: Mapping[str, str | None] | None = None,
+        brokers: Collection[str] | None = None,
     ) -> dict[str, TopicConfig]:
         """Change parts of a topic's configuration on every broker that has it; other settings stay.
+
+        Queue numbers change at once. `change_queues` changes them in an order that loses no message from sight.
 
         Args:
             topic: its name.
@@ -130,12 +139,13 @@ class Topics(Blocking):
             perm: one of `PERMISSIONS`, a sum of 4 (read) and 2 (write).
             order: see `create`.
             attributes: attributes to set, or with None to remove.
+            brokers: names of the brokers to change it on; None for all that have it.
 
         Returns:
-            The new configuration by broker name.
+            The new configuration by broker name, of the changed brokers.
 
         Raises:
-            ClientError: the topic does not exist, or a number cannot be used.
+            ClientError: the topic does not exist, not on one of these brokers, or a number cannot be used.
             BrokerError: a broker refuses.
         """
         return self._run(
@@ -146,6 +156,73 @@ class Topics(Blocking):
                 perm=perm,
                 order=order,
                 attributes=attributes,
+                brokers=brokers,
+            )
+        )
+
+    def plan_queues(
+        self,
+        topic: str,
+        *,
+        read_queue_nums: int | None = None,
+        write_queue_nums: int | None = None,
+        brokers: Collection[str] | None = None,
+    ) -> QueuePlan:
+        """Return what `change_queues` would do: steps, queues that go, and their unread messages by group.
+
+        Groups that broadcast are left out, because their members store the offsets.
+
+        Args:
+            topic: its name.
+            read_queue_nums: queues per broker that are read, 1 to `MAX_QUEUES`; None leaves each broker's number.
+            write_queue_nums: queues per broker that are written, 1 to `MAX_QUEUES`; None leaves each broker's number.
+            brokers: names of the brokers to change; None for all that have it.
+
+        Raises:
+            ClientError: the topic does not exist, not on one of these brokers, or a number cannot be used.
+        """
+        return self._run(
+            self._async.plan_queues(
+                topic, read_queue_nums=read_queue_nums, write_queue_nums=write_queue_nums, brokers=brokers
+            )
+        )
+
+    def change_queues(
+        self,
+        topic: str,
+        *,
+        read_queue_nums: int | None = None,
+        write_queue_nums: int | None = None,
+        brokers: Collection[str] | None = None,
+        drop_unread: bool = False,
+    ) -> QueuePlan:
+        """Change a topic's queue numbers in the order of `queue_steps`, and return what is left to do.
+
+        A broker's queues go only while every group has consumed them. Call again when the groups have: the steps that
+        are done are not repeated.
+
+        Args:
+            topic: its name.
+            read_queue_nums: queues per broker that are read, 1 to `MAX_QUEUES`; None leaves each broker's number.
+            write_queue_nums: queues per broker that are written, 1 to `MAX_QUEUES`; None leaves each broker's number.
+            brokers: names of the brokers to change; None for all that have it.
+            drop_unread: whether queues go with their unread messages. The messages stay in the store, out of reach
+                until the topic has as many read queues again.
+
+        Returns:
+            The plan of what is left: without steps when everything is done, else with the unread messages.
+
+        Raises:
+            ClientError: the topic does not exist, not on one of these brokers, or a number cannot be used.
+            BrokerError: a broker refuses.
+        """
+        return self._run(
+            self._async.change_queues(
+                topic,
+                read_queue_nums=read_queue_nums,
+                write_queue_nums=write_queue_nums,
+                brokers=brokers,
+                drop_unread=drop_unread,
             )
         )
 
@@ -255,21 +332,34 @@ class Groups(Blocking):
         return self._run(self._async.config(group))
 
     def create(
-        self, group: str, *, cluster: str | None = None, broker_addr: str | None = None, **settings: Any
+        self,
+        group: str,
+        *,
+        cluster: str | None = None,
+        broker_addr: str | None = None,
+        only_new: bool = False,
+        **settings: Any,
     ) -> SubscriptionGroupConfig:
         """Create a group, or replace its configuration, on every broker.
+
+        Settings that are not given get their defaults, also those of a group that exists. `update` changes single ones.
 
         Args:
             group: its name.
             cluster: the cluster whose masters get it; None takes all clusters.
             broker_addr: one broker alone.
+            only_new: whether to refuse a name that a broker has. RocketMQ has no such request, so of two tools that
+                create the same group at the same moment both may succeed.
             settings: fields of `SubscriptionGroupConfig`, as `retry_max_times=3`.
 
         Raises:
+            AlreadyExists: a broker has the group, and `only_new` is set.
             ClientError: the name cannot be used.
             ConfigError: there is no such setting.
         """
-        return self._run(self._async.create(group, cluster=cluster, broker_addr=broker_addr, **settings))
+        return self._run(
+            self._async.create(group, cluster=cluster, broker_addr=broker_addr, only_new=only_new, **settings)
+        )
 
     def create_several(self, configs: Iterable[SubscriptionGroupConfig], broker_addr: str) -> None:
         """Create several groups at once on a broker, or replace their configuration (225).

@@ -108,3 +108,34 @@ async def test_files_with_endless_queues_are_taken_with_as_many_as_may_be(
     assert bench.tables.topics.get("T").read_queue_nums == 65_535
     assert bench.tables.topics.get("T").write_queue_nums == 4
     files.close()
+
+
+@pytest.mark.parametrize("door", ["17", "18"])
+@pytest.mark.parametrize(
+    ("number", "accepted"), [(-1, False), (99_999_999, False), (2**31 - 1, False), (0, True), (1_000, True)]
+)
+@pytest.mark.parametrize("use", ["read", "write"])
+async def test_a_number_of_queues_that_would_harm_is_refused_at_every_door(
+    bench: Bench, door: str, number: int, accepted: bool, use: str
+) -> None:
+    peer = bench.peer()
+    assert (await peer.create_topic("orders", 4)).code == 0
+    if door == "17":
+        reply = await peer.create_topic("orders", 4, **{f"{use}_queue_nums": number})
+    else:
+        config = {"topicName": "orders", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
+        body = json.dumps({"topicConfigList": [config | {f"{use}QueueNums": number}]}).encode()
+        reply = await peer.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body)
+    kept = bench.tables.topics.get("orders")
+    assert (reply.code == 0) == accepted, reply.remark
+    assert getattr(kept, f"{use}_queue_nums") == (number if accepted else 4)
+    if not accepted:
+        assert f"{use}QueueNums of topic orders: {number}" in reply.remark
+
+
+@pytest.mark.parametrize("text", ["", " ", "four"])
+async def test_a_number_of_queues_that_is_none_is_refused(bench: Bench, text: str) -> None:
+    reply = await bench.peer().create_topic("orders", read_queue_nums=text)
+    assert reply.code != 0
+    assert "readQueueNums" in reply.remark
+    assert "orders" not in bench.tables.topics
