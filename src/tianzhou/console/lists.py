@@ -12,6 +12,8 @@ NORMAL: Final = "normal"
 """Kind of topics and groups that users have created."""
 SYSTEM: Final = "system"
 """Kind of topics and groups that servers use internally."""
+NO_KIND: Final = "none"
+"""Value of an address for a list of which no kind is chosen."""
 UNKNOWN: Final = "-"
 """Text of a figure that has not been measured."""
 Words = Callable[..., str]
@@ -77,7 +79,7 @@ def state_of(query: Mapping[str, str], kinds: Collection[str], default: str, col
     page, size = query.get("page", ""), query.get("rows", "")
     return ListState(
         words=query.get("filter", ""),
-        kinds=chosen or (default,),
+        kinds=chosen or (() if query.get("kind") == NO_KIND else (default,)),
         sort=sort if sort in columns else "",
         descending=query.get("desc") == "1" and sort in columns,
         page=max(int(page), 1) if page.isascii() and page.isdecimal() and len(page) < 10 else 1,
@@ -94,7 +96,7 @@ def query_of(state: ListState, default: str) -> dict[str, str]:
     """
     return {
         "filter": state.words,
-        "kind": "" if state.kinds == (default,) else ",".join(state.kinds),
+        "kind": "" if state.kinds == (default,) else ",".join(state.kinds) or NO_KIND,
         "sort": state.sort,
         "desc": "1" if state.descending else "",
         "page": "" if state.page == 1 else str(state.page),

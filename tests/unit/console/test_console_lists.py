@@ -287,6 +287,7 @@ def test_a_list_is_filtered_and_cut() -> None:
             ListState(kinds=("normal",)),
         ),
         ({"page": "9" * 400, "rows": "²"}, ListState(kinds=("normal",))),
+        ({"kind": "none"}, ListState(kinds=())),  # no box is ticked
     ],
 )
 def test_an_address_says_what_is_chosen(query: dict[str, str], state: ListState) -> None:
