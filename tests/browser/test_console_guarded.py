@@ -135,8 +135,9 @@ def test_a_session_ends_when_its_account_is_deleted(browser: Any) -> None:
     from playwright.sync_api import TimeoutError as NotThere
 
     page = enter(browser, "tom", "/groups")
-    page.get_by_label("Consumer group").last.fill("not-any-more")
-    create = page.get_by_role("button", name="Create")
+    page.get_by_role("button", name="Add a consumer group").click()
+    page.get_by_role("dialog").get_by_label("Consumer group").fill("not-any-more")
+    create = page.get_by_role("dialog").get_by_role("button", name="Create")
     save_accounts(browser.site.folder, without="tom")
     # The page looks after its session every few seconds, and may have left by itself.
     with suppress(NotThere):

@@ -100,6 +100,31 @@ class View:
         return outcome
 
 
+class Missing(Exception):
+    """The topic or group that a page is about does not exist. The page is answered with status 404, in its frame.
+
+    Args:
+        text: what is missing, in the visitor's language.
+        href: address of the list of what exists.
+        link: text of the link to the list.
+    """
+
+    def __init__(self, text: str, href: str, link: str) -> None:
+        super().__init__(text)
+        self.href, self.link = href, link
+
+
+def missing(view: View, noun: str, name: str) -> Missing:
+    """Return the error of a page about a topic or group that does not exist.
+
+    Args:
+        view: view of the visitor.
+        noun: `topic` or `group`.
+        name: name of the topic or group.
+    """
+    return Missing(view.text(f"{noun}.missing", name=name), f"/{noun}s", view.text(f"{noun}.missing.open"))
+
+
 Show = Callable[[View], Awaitable[None]]
 
 
@@ -201,6 +226,10 @@ async def show_page(console: Console, page: Page, request: Request) -> None:
         watch_state = state_line(view)
         try:
             await page.show(view)
+        except Missing as error:
+            client.status_code = 404
+            ui.label(str(error))
+            ui.link(error.link, error.href)
         except (TianzhouError, OSError) as error:
             ui.label(view.text("failed", why=error)).classes("text-negative")
         read_at(view)

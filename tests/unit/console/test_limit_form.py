@@ -69,7 +69,7 @@ def test_a_form_without_any_rate_has_its_problem_at_the_rate() -> None:
 
 def test_limits_of_several_brokers_are_rows_of_their_own() -> None:
     limit = limit_of(LimitScope.TOPIC, "orders", 500, 1_000)
-    rows = limit_rows([LimitStatus("broker-a", limit), LimitStatus("broker-b", limit, 7, "orders", 1_000)])
+    rows = limit_rows([LimitStatus("broker-a", limit), LimitStatus("broker-b", limit, 7, "orders", 1_000)], str)
     assert [(row["broker"], row["limit"], row["refused"]) for row in rows] == [
         ("broker-a", "topic orders", 0), ("broker-b", "topic orders", 7),
     ]  # fmt: skip

@@ -12,11 +12,21 @@ from typing import Any, Final
 from nicegui import ui
 
 from tianzhou.admin.progress import GroupLag
-from tianzhou.console.layout import Chart, View, deletion_button, live, page, preformatted, section, table
+from tianzhou.console.forms.group_change import group_form
+from tianzhou.console.layout import (
+    Chart,
+    View,
+    deletion_button,
+    live,
+    missing,
+    page,
+    preformatted,
+    section,
+    table,
+)
 from tianzhou.console.live_parts import live_part
 from tianzhou.console.pages.offsets import reset_form
 from tianzhou.model.names import RETRY_PREFIX
-from tianzhou.model.topic import SubscriptionGroupConfig
 from tianzhou.wire.bodies import handler_times
 from tianzhou.wire.bodies.clients import ConsumerConnection, ConsumerRunningInfo
 from tianzhou.wire.codes import version_name
@@ -68,11 +78,17 @@ def subscription_rows(members: ConsumerConnection | None) -> list[dict[str, Any]
 
 @page("/groups/{group}", "page.group")
 async def show(view: View) -> None:
-    """Fill the page."""
+    """Fill the page.
+
+    Raises:
+        Missing: no broker knows the group.
+    """
     group, admin = view.path["group"], view.console.admin
     configs, lag, members = await asyncio.gather(
         admin.groups.config(group), admin.groups.lag(group, clients=True), admin.groups.connections(group)
     )
+    if not configs and not lag.queues and members is None:
+        raise missing(view, "group", group)
     with section(view.text("group.progress"), "status"):
         _progress(view, group, lag)
     with section(view.text("group.members"), "members"):
@@ -84,7 +100,7 @@ async def show(view: View) -> None:
         reset_form(view, topics, view.text("topic"), group, is_of_group=True)
     if configs:
         with section(view.text("group.settings"), "configuration"):
-            _settings(view, next(iter(configs.values())))
+            group_form(view, configs)
     deletion_button(view, "group", group, view.console.admin.groups.delete)
 
 
@@ -154,8 +170,14 @@ def _members(view: View, group: str, members: ConsumerConnection | None) -> None
 
 @page("/groups/{group}/members/{member}", "page.member")
 async def show_member(view: View) -> None:
-    """Fill the page of one member: what it reports of itself, with the stacks of its threads."""
+    """Fill the page of one member: what it reports of itself, with the stacks of its threads.
+
+    Raises:
+        Missing: no broker knows the group.
+    """
     group, member = view.path["group"], view.path["member"]
+    if not await view.console.admin.groups.config(group):
+        raise missing(view, "group", group)
     info = await view.console.admin.groups.running_info(group, member, stack=True)
     _running_info(view, info)
 
@@ -196,24 +218,3 @@ def _running_info(view: View, info: ConsumerRunningInfo) -> None:
     if info.jstack:
         with section(view.text("member.stack")):
             preformatted(info.jstack)
-
-
-def _settings(view: View, config: SubscriptionGroupConfig) -> None:
-    with ui.row().classes("items-center"):
-        enabled = ui.switch(view.text("group.enabled"), value=config.consume_enable)
-        broadcast = ui.switch(view.text("group.broadcast"), value=config.consume_broadcast_enable)
-        retries = ui.number(view.text("group.retries"), value=config.retry_max_times, min=-1, max=1_000, precision=0)
-
-        async def save() -> None:
-            settings = {
-                "consume_enable": enabled.value,
-                "consume_broadcast_enable": broadcast.value,
-                "retry_max_times": int(retries.value),
-            }
-            await view.act(
-                "change group",
-                f"{config.group_name}: {settings}",
-                lambda: view.console.admin.groups.update(config.group_name, **settings),
-            )
-
-        ui.button(view.text("save"), on_click=save)

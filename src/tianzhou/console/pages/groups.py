@@ -1,4 +1,4 @@
-"""Consumer groups: the list with figures and operations, and the form that creates a group."""
+"""Consumer groups: the list with figures and operations, and the button that adds a group."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from nicegui import ui
 
+from tianzhou.console.forms.creation import group_dialog
 from tianzhou.console.group_list import KINDS, GroupEntry, group_keys, group_row
 from tianzhou.console.layout import View, delete_named, page
 from tianzhou.console.lists import NORMAL, Cut, ListState, counts_of, cut
@@ -69,7 +70,7 @@ def source(view: View) -> ListSource:
 @page("/groups", "page.groups", "groups")
 async def show(view: View) -> None:
     """Fill the page."""
-    watcher, groups = view.console.watcher, view.console.admin.groups
+    groups = view.console.admin.groups
 
     async def choose(group: str, operation: str) -> None:
         if operation == "delete":
@@ -88,19 +89,4 @@ async def show(view: View) -> None:
     if not view.visitor.may_change:
         ui.label(view.text("viewer"))
         return
-    with ui.row().classes("items-center"):
-        name = ui.input(view.text("group")).props("dense outlined")
-
-        async def create() -> None:
-            group = name.value.strip()
-            outcome = await view.act(
-                "create group",
-                group,
-                lambda: groups.create(group),
-                view.text("group.created", name=group),
-            )
-            if outcome.done:
-                await watcher.look()
-                found.refresh()
-
-        ui.button(view.text("create"), on_click=create)
+    ui.button(view.text("group.add"), icon="add", on_click=lambda: group_dialog(view, found.refresh))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from nicegui import ui
@@ -26,12 +26,12 @@ DELETE_CELL: Final = """
 """Cell with the button that deletes a limit. The page puts its text in the place of `LABEL`."""
 
 
-def limit_rows(found: Iterable[LimitStatus]) -> list[dict[str, Any]]:
-    """Return the rows of the list; the same limits as `tianzhou limit list`."""
+def limit_rows(found: Iterable[LimitStatus], when: Callable[[int], str]) -> list[dict[str, Any]]:
+    """Return the rows of the list; the same limits as `tianzhou limit list`. `when` returns a time as text."""
     every = list(found)
     return [
         {**row, "key": f"{one.broker_name} {one.limit.key}", "limit_key": one.limit.key, "broker": one.broker_name}
-        for one, row in zip(every, rows_of_broker(every), strict=True)
+        for one, row in zip(every, rows_of_broker(every, when), strict=True)
     ]
 
 
@@ -87,12 +87,12 @@ async def show(view: View) -> None:
     may_change = view.visitor.may_change
     if may_change:
         columns.append(("delete", ""))
-    shown = table(columns, limit_rows(found), key="key", filter_text=view.text("filter"), kept_for=view)
+    shown = table(columns, limit_rows(found, view.time), key="key", filter_text=view.text("filter"), kept_for=view)
     empty = ui.label(view.text("limit.none")).classes("text-grey")
 
     async def refresh() -> None:
         now, _ = await limits_of_brokers(view)
-        shown.rows = limit_rows(now)
+        shown.rows = limit_rows(now, view.time)
         empty.set_visibility(not now)
 
     empty.set_visibility(not found)

@@ -12,14 +12,16 @@ from nicegui import ui
 from tianzhou.admin.topics import TopicDescription
 from tianzhou.client import Producer
 from tianzhou.console.changes.topic_lag import lag_dialog
-from tianzhou.console.layout import View, deletion_button, page, section, table
+from tianzhou.console.forms.topic_change import ChangeForm
+from tianzhou.console.forms.values import perm_words
+from tianzhou.console.layout import View, deletion_button, missing, page, section, table
 from tianzhou.console.live_parts import live_part
 from tianzhou.console.topic_list import TopicEntry, kind_of, topic_operations
+from tianzhou.errors import UnknownTopic
 from tianzhou.model import Message, SendResult
 
 SENDER: Final = "tianzhou-console"
 """Producer group of messages that are sent from pages."""
-PERMISSIONS: Final = (6, 4, 2)
 
 
 def queue_rows(found: TopicDescription, when: Callable[[int], str]) -> list[dict[str, Any]]:
@@ -63,10 +65,14 @@ async def show(view: View) -> None:
     """Fill the page.
 
     Raises:
-        ClientError: there is no such topic.
+        Missing: there is no such topic.
+        ClientError: none of its brokers has a master.
     """
     topic = view.path["topic"]
-    found = await view.console.admin.topics.describe(topic)
+    try:
+        found = await view.console.admin.topics.describe(topic)
+    except UnknownTopic:
+        raise missing(view, "topic", topic) from None
     with section(view.text("topic.queues"), "status"):
         names = ("broker", "queue", "topic.min", "topic.max", "topic.messages", "topic.stored")
         columns = [(name.removeprefix("topic."), view.text(name)) for name in names]
@@ -80,7 +86,7 @@ async def show(view: View) -> None:
         ]
         table(
             [*columns, ("perm", view.text("topic.perm")), ("addresses", view.text("address"))],
-            [{**row, "perm": _may(view, row["perm"])} for row in route_rows(found)],
+            [{**row, "perm": perm_words(row["perm"], view.text)} for row in route_rows(found)],
             key="broker",
         )
     with section(view.text("topic.groups"), "consumers"):
@@ -97,9 +103,9 @@ async def show(view: View) -> None:
 
         live_part(view, partial(view.console.admin.topics.describe, topic), show_found)
     offered = _offered(view, found)
-    if "configuration" in offered:
+    if "configuration" in offered and found.configs:
         with section(view.text("topic.settings"), "configuration"):
-            _settings(view, found)
+            ChangeForm(view, found)
     if "send" in offered:
         with section(view.text("topic.send"), "send"):
             _sender(view, topic)
@@ -113,35 +119,6 @@ def _offered(view: View, found: TopicDescription) -> tuple[str, ...]:
     kind = kinds.get(found.topic) or kind_of(found.topic, ())
     is_writable = any(config.writable for config in found.configs.values())
     return topic_operations(TopicEntry(found.topic, kind, kind, is_writable=is_writable), view.visitor.may_change)
-
-
-def _may(view: View, perm: int) -> str:
-    """A permission in words; the number where it has further bits."""
-    return view.text(f"topic.perm.{perm}") if perm in PERMISSIONS else str(perm)
-
-
-def _settings(view: View, found: TopicDescription) -> None:
-    config = next(iter(found.configs.values()), None)
-    if config is None:
-        return
-    with ui.row().classes("items-center"):
-        read = ui.number(view.text("topic.read"), value=config.read_queue_nums, min=1, max=65_535, precision=0)
-        write = ui.number(view.text("topic.write"), value=config.write_queue_nums, min=1, max=65_535, precision=0)
-        options = {perm: view.text(f"topic.perm.{perm}") for perm in PERMISSIONS}
-        perm = ui.select(options, value=config.perm & 6 or 6, label=view.text("topic.perm"))
-
-        async def save() -> None:
-            outcome = await view.act(
-                "change topic",
-                f"{found.topic}: read {read.value:g}, write {write.value:g}, perm {perm.value}",
-                lambda: view.console.admin.topics.update(
-                    found.topic, read_queue_nums=int(read.value), write_queue_nums=int(write.value), perm=perm.value
-                ),
-            )
-            if outcome.done:
-                ui.navigate.reload()
-
-        ui.button(view.text("save"), on_click=save)
 
 
 def _sender(view: View, topic: str) -> None:

@@ -1,4 +1,4 @@
-"""Topics: the list with figures and operations, and the form that creates a topic."""
+"""Topics: the list with figures and operations, and the buttons that add and update a topic."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from nicegui import ui
 
 from tianzhou.console.changes.topic_lag import lag_dialog
+from tianzhou.console.forms.creation import topic_dialog, update_dialog
 from tianzhou.console.layout import View, delete_named, page
 from tianzhou.console.lists import NORMAL, Cut, ListState, counts_of, cut
 from tianzhou.console.live_parts import measured_text
@@ -95,21 +96,5 @@ async def show(view: View) -> None:
         ui.label(view.text("viewer"))
         return
     with ui.row().classes("items-center"):
-        name = ui.input(view.text("topic")).props("dense outlined")
-        queues = ui.number(view.text("queues"), value=8, min=1, max=65_535, precision=0).props("dense outlined")
-
-        async def create() -> None:
-            topic = name.value.strip()
-            outcome = await view.act(
-                "create topic",
-                topic,
-                lambda: topics.create(
-                    topic, read_queue_nums=int(queues.value or 8), write_queue_nums=int(queues.value or 8)
-                ),
-                view.text("topic.created", name=topic),
-            )
-            if outcome.done:
-                await watcher.look()
-                found.refresh()
-
-        ui.button(view.text("create"), on_click=create)
+        ui.button(view.text("topic.add"), icon="add", on_click=lambda: topic_dialog(view, found.refresh))
+        ui.button(view.text("topic.update"), icon="edit", on_click=lambda: update_dialog(view)).props("outline")

@@ -9,6 +9,7 @@ from tianzhou.console.texts import (
     changes,
     cluster,
     doctor,
+    forms,
     frame,
     groups,
     messages,
@@ -23,7 +24,7 @@ COOKIE: Final = "tianzhou_language"
 OR: Final = " ¦ "
 """Separator of the two forms of an English text: for a `count` of 1, and for all other counts."""
 TEXTS: Final[dict[str, tuple[str, str]]] = {}
-for _words in (frame, overview, topics, groups, messages, sql, cluster, access, doctor, proof, changes):
+for _words in (frame, overview, topics, groups, messages, sql, cluster, access, doctor, proof, changes, forms):
     if _twice := TEXTS.keys() & _words.TEXTS.keys():
         raise ValueError(f"{_words.__name__}: {', '.join(sorted(_twice))} stand elsewhere, too")
     TEXTS.update(_words.TEXTS)
@@ -46,6 +47,11 @@ def text(language: str, key: str, **values: object) -> str:
         one, other = found.split(OR)
         found = one if str(values.get("count")) == "1" else other
     return found.format(**values) if values else found
+
+
+def english(key: str, **values: object) -> str:
+    """Return a text in English, as the audit log has it; see `text`."""
+    return text("en", key, **values)
 
 
 def choose(cookie: str | None, accepted: str) -> str:

@@ -6,6 +6,7 @@ from typing import Final
 
 ACTIONS: Final = {
     "create topic": "新建主题", "change topic": "修改主题", "delete topic": "删除主题",
+    "add topic to broker": "在 Broker 上新增主题",
     "create group": "新建消费组", "change group": "修改消费组", "delete group": "删除消费组",
     "reset offsets": "重置位点", "preview reset of offsets": "预览重置位点", "undo reset of offsets": "撤销重置位点",
     "send message": "发送消息", "send message again": "重新发送消息", "consume message directly": "直接消费消息",
