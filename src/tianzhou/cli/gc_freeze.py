@@ -1,9 +1,13 @@
-"""What lives long is not looked through for garbage again and again.
+"""Garbage collection of server processes: long-lived objects are left out of it.
 
-Python's collector looks through everything there is whenever a quarter has been added. With ten thousand connections
-and queues that holds a server up for a tenth of a second, again and again while they come. Nearly all of that lives for
-as long as the server does, and what ends goes by itself, without the collector. So it is with what a command imports: a
-tenth of its time went into looking through that.
+Python's collector traverses all objects whenever their number has grown by a quarter. With ten thousand connections and
+queues that stops a server for a tenth of a second, again and again while they come. Nearly all of these objects live as
+long as the server, and are freed without the collector when they end. The same holds for the modules that a command
+imports: a tenth of its time went into their traversal.
+
+A frozen object that becomes garbage in a cycle stays in memory until the next whole collection. So objects are frozen
+again and again only in servers whose objects end without cycles: name servers and brokers. Pages of the console are
+cycles. Its process freezes the objects of its start alone.
 """
 
 from __future__ import annotations
@@ -16,43 +20,70 @@ from typing import Any, Final, Self
 
 OLDEST: Final = 2
 WHOLE_S: Final = 3600.0
-"""What is garbage in a ring, and was not when it was looked at first, goes after so long at the earliest."""
+"""Seconds after which the next full collection traverses frozen objects as well."""
+WHOLE_BYTES: Final = 256 << 20
+"""Growth of the process's private memory after which the next full collection traverses frozen objects as well.
+
+It bounds the garbage among frozen objects. Ten thousand connections take less.
+"""
 _SELDOM: Final = 20_000
-"""Objects that are there more than at the last look; by default Python looks after 700."""
+"""Number of new objects that starts a collection before a server has started; Python's default is 700."""
 _USUAL: Final = gc.get_threshold()
 
 
 def collect_seldom() -> None:
-    """Have the collector look at what is made a thirtieth as often, until a server has started."""
+    """Collect new objects a thirtieth as often, until a server has started."""
     gc.set_threshold(_SELDOM, *_USUAL[1:])
 
 
 class FrozenObjects:
-    """While it is entered, each object is looked at once, and not again for an hour.
+    """A context in which each object is traversed once, and again only in a whole collection.
 
-    It is for a process that is a server and nothing else: the collector is one for all.
+    A whole collection traverses frozen objects as well. It happens with the first full collection after `WHOLE_S`, or
+    after the private memory has grown by `WHOLE_BYTES`. There is one collector in a process, so the process must be a
+    server and nothing else.
 
     Args:
         monotonic: seconds.
+        memory: returns a number of bytes, or None where the system does not tell it; by default the private memory of
+            this process.
+        has_garbage: whether objects of this server end in cycles while it runs. Then only the objects of its start are
+            frozen.
     """
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        monotonic: Callable[[], float] = time.monotonic,
+        memory: Callable[[], int | None] | None = None,
+        *,
+        has_garbage: bool = False,
+    ) -> None:
+        if memory is None:
+            from tianzhou.metrics.process import private_bytes
+
+            memory = private_bytes
         self._monotonic = monotonic
+        self._memory = memory
+        self._has_garbage = has_garbage
         self._whole_at = monotonic() + WHOLE_S
+        self._whole_above = (memory() or 0) + WHOLE_BYTES
+        self._is_whole = False
 
     def __enter__(self) -> Self:
         gc.freeze()
-        gc.callbacks.append(self._collecting)
+        if not self._has_garbage:
+            gc.callbacks.append(self._collecting)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        gc.callbacks.remove(self._collecting)
+        if not self._has_garbage:
+            gc.callbacks.remove(self._collecting)
         gc.unfreeze()
 
     def started(self) -> None:
-        """Look at what the start has made no more, and at what comes from now on as often as Python does."""
+        """Freeze the objects of the start, and collect new objects from now on as often as Python does by default."""
         gc.freeze()
         gc.set_threshold(*_USUAL)
 
@@ -61,6 +92,10 @@ class FrozenObjects:
             return
         if phase == "stop":
             gc.freeze()
-        elif self._monotonic() >= self._whole_at:
+            if self._is_whole:
+                self._is_whole = False
+                self._whole_above = (self._memory() or 0) + WHOLE_BYTES
+        elif self._monotonic() >= self._whole_at or (self._memory() or 0) >= self._whole_above:
             self._whole_at = self._monotonic() + WHOLE_S
+            self._is_whole = True
             gc.unfreeze()

@@ -167,6 +167,7 @@ def run_server(
     over: Callable[[], Coroutine[Any, Any, object]] | None = None,
     limit_s: float = STOP_LIMIT_S,
     at_once: Callable[[], object] | None = None,
+    has_garbage: bool = False,
 ) -> None:
     """Run a server until SIGINT or SIGTERM, which also end one that is still starting.
 
@@ -177,6 +178,7 @@ def run_server(
         over: waits until the server has come to an end of its own; it is then stopped as by a signal.
         limit_s: how long the clean end may take.
         at_once: called, in any thread, before the process is ended without a clean end.
+        has_garbage: whether its objects end in cycles while it runs (`FrozenObjects`).
     """
     import asyncio
 
@@ -221,5 +223,5 @@ def run_server(
         print_note(f"{why}; the next start recovers the store")
         os._exit(EXIT_FAILED)
 
-    with ShutdownSignals(limit_s, end_at_once) as ending, FrozenObjects() as frozen:
+    with ShutdownSignals(limit_s, end_at_once) as ending, FrozenObjects(has_garbage=has_garbage) as frozen:
         run(main())

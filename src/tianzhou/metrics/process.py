@@ -66,7 +66,7 @@ def process_steps() -> Steps:
     yield gauge("process_start_time_seconds", "When the process began, since the epoch.", _STARTED_S)
     if (resident := _resident_bytes()) is not None:
         yield gauge("process_resident_memory_bytes", "Memory of the process, mapped files included.", resident)
-    if (private := _private_bytes()) is not None:
+    if (private := private_bytes()) is not None:
         yield gauge("tianzhou_private_memory_bytes", "Memory of the process without mapped files.", private)
 
 
@@ -82,6 +82,7 @@ def _resident_bytes() -> int | None:
     return fields[1] * os.sysconf("SC_PAGE_SIZE") if fields else None
 
 
-def _private_bytes() -> int | None:
+def private_bytes() -> int | None:
+    """Return the memory of this process without mapped files, in bytes; None where the system does not tell it."""
     fields = _statm()
     return max(fields[1] - fields[2], 0) * os.sysconf("SC_PAGE_SIZE") if fields else None

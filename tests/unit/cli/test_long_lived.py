@@ -1,4 +1,4 @@
-"""A server's collector looks at what lives long once, and at everything once an hour."""
+"""A server's collector traverses long-lived objects once, and all objects once an hour or when memory grows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tianzhou.cli.gc_freeze import WHOLE_S, FrozenObjects, collect_seldom
+from tianzhou.cli.gc_freeze import WHOLE_BYTES, WHOLE_S, FrozenObjects, collect_seldom
 
 
 class Ring:
@@ -19,9 +19,15 @@ class Ring:
 
 
 @pytest.fixture
-def seconds() -> Iterator[list[float]]:
+def memory() -> list[int | None]:
+    """Private memory of the process in bytes."""
+    return [100 << 20]
+
+
+@pytest.fixture
+def seconds(memory: list[int | None]) -> Iterator[list[float]]:
     now = [100.0]
-    with FrozenObjects(lambda: now[0]):
+    with FrozenObjects(lambda: now[0], lambda: memory[0]):
         yield now
 
 
@@ -46,6 +52,49 @@ def test_what_was_looked_at_is_not_looked_at_again_for_an_hour(seconds: list[flo
     gc.collect()
     assert gone() is None, "a ring goes within the hour"
     assert gc.get_freeze_count() >= 990
+
+
+def test_garbage_goes_before_the_hour_when_memory_has_grown(seconds: list[float], memory: list[int | None]) -> None:
+    kept = [Ring() for _ in range(10)]
+    gc.collect()
+    gone = weakref.ref(kept.pop())
+    memory[0] = (100 << 20) + WHOLE_BYTES - 1
+    gc.collect()
+    assert gone() is not None
+    memory[0] = (100 << 20) + WHOLE_BYTES
+    gc.collect()
+    assert gone() is None
+
+    gone = weakref.ref(kept.pop())
+    gc.collect()
+    assert gone() is not None, "the growth counts from the last whole collection"
+    memory[0] = (100 << 20) + 2 * WHOLE_BYTES
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_system_that_tells_no_memory_collects_by_the_hour(seconds: list[float], memory: list[int | None]) -> None:
+    memory[0] = None
+    kept = [Ring()]
+    gc.collect()
+    gone = weakref.ref(kept.pop())
+    gc.collect()
+    assert gone() is not None
+
+
+def test_a_server_whose_objects_are_cycles_keeps_no_garbage() -> None:
+    with FrozenObjects(has_garbage=True) as frozen:
+        frozen.started()
+        at_start = gc.get_freeze_count()
+        for _ in range(3):
+            kept = [Ring() for _ in range(1_000)]
+            gc.collect()
+            gone = weakref.ref(kept[0])
+            del kept
+            gc.collect()
+            assert gone() is None
+        assert gc.get_freeze_count() <= at_start
+    assert gc.get_freeze_count() == 0
 
 
 def test_it_ends_as_it_began() -> None:
