@@ -47,9 +47,10 @@ class Browser:
         return self.page
 
     def connects(self) -> None:
-        """Wait for the page's heading and its web socket: clicks and typed words are lost before."""
+        """Wait for the page's heading, its web socket and its content: clicks and typed words are lost before."""
         self.page.wait_for_selector(HEADING)
         self.page.wait_for_function("() => window.socket && window.socket.connected")
+        self.page.wait_for_selector("[data-test=loading]", state="detached")
 
     def arrives(self, path: str) -> None:
         """Wait until the page has an address of the console.

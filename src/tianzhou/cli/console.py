@@ -67,6 +67,14 @@ def console(
     archive: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Parquet files that SQL reads as the table archive.")
     ] = None,
+    trusted_proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--trusted-proxy",
+            metavar="ADDRESS",
+            help="Address or network of a proxy whose X-Forwarded-For is believed; may be repeated.",
+        ),
+    ] = None,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     tls: TlsOption = None,
     log_format: LogFormatOption = LogFormat.text,
@@ -78,7 +86,7 @@ def console(
     Example: tianzhou console -n 127.0.0.1:9876
     """
     from tianzhou.cli.signals import run_server
-    from tianzhou.console.settings import ConsoleSettings
+    from tianzhou.console.settings import ConsoleSettings, check_proxies
 
     set_up_logs(log_format, log_level)
     server_of = _import_server()
@@ -87,7 +95,7 @@ def console(
     settings = ConsoleSettings(
         namesrv, data.expanduser(), host, port, tuple(name.lower() for name in host_name or ()), login, idle_minutes,
         refresh_s=refresh_s,
-        certificate=certificate, key=key, archive=archive, tls=tls,
+        certificate=certificate, key=key, archive=archive, tls=tls, trusted_proxies=check_proxies(trusted_proxy or ()),
     )  # fmt: skip
 
     async def start() -> Callable[[], Awaitable[None]]:
@@ -105,7 +113,7 @@ def console(
 
         return stop
 
-    run_server(start)
+    run_server(start, has_garbage=True)
 
 
 def _import_server() -> type[ConsoleServer]:

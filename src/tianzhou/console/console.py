@@ -12,6 +12,7 @@ from tianzhou.console import accounts, audit
 from tianzhou.console.actions import Actions
 from tianzhou.console.door import host_name, is_named_here
 from tianzhou.console.proofs import Proofs
+from tianzhou.console.serving.waiting_pages import WaitingPages
 from tianzhou.console.sessions import Sessions, Tries, Visitor
 from tianzhou.console.settings import ConsoleSettings
 from tianzhou.console.snapshot import ANSWER_WITHIN_MS, Watcher
@@ -36,6 +37,7 @@ class Console:
         queries: SQL over messages.
         sessions: who is logged in.
         tries: wrong passwords.
+        waiting_pages: pages whose browser has not opened their web socket yet.
         audit_log: what was changed.
         proofs: runs proofs of the cluster.
         needs_login: whether everybody has to log in.
@@ -50,6 +52,7 @@ class Console:
         self.queries = Queries(admin, settings.archive)
         self.sessions = Sessions(settings.idle_minutes * 60, settings.session_hours * 3600, secrets.token_urlsafe)
         self.tries = Tries()
+        self.waiting_pages = WaitingPages()
         self.audit_log = audit.AuditLog(settings.data / audit.FILE_NAME)
         self.actions = Actions(self.audit_log, self.is_open, lambda: dt.datetime.now().astimezone())
         self.proofs = Proofs(admin, settings.namesrv_addr, settings.tls)

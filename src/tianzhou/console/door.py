@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import logging
 import re
 from collections.abc import Callable, Iterable
 from http.cookies import CookieError, SimpleCookie
@@ -25,6 +26,7 @@ from starlette.websockets import WebSocketClose
 
 from tianzhou.console.sessions import Visitor
 from tianzhou.errors import ConfigError
+from tianzhou.escaping import shown
 
 COOKIE: Final = "tianzhou_console"
 LOGIN: Final = "/login"
@@ -34,8 +36,9 @@ OPEN_PATHS: Final = (LOGIN, "/language/", "/healthz", "/_nicegui/", "/favicon.ic
 """Paths, or their beginnings, that nobody has to log in for; the toolkit's own script and style files are below one."""
 STATE: Final = "visitor"
 """Key of the `Visitor` in a request's state."""
-_TOOLKIT: Final = "/_nicegui"
+TOOLKIT: Final = "/_nicegui"
 """How paths of the toolkit's files and of its web socket begin: pages ask for them, not people."""
+_log = logging.getLogger(__name__)
 _EVENT: Final = re.compile(r'42\d*\["event"')
 """How a message begins that tells of a click or of typed words: Socket.IO's event packet, with the toolkit's name."""
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -134,22 +137,27 @@ class Door:
         host = headers.get("host", "")
         if not is_named_here(host, self._names):
             text = f"this console is not {host_name(host)[:80]!r}; if it is, start it with --host-name"
-            return _closed(text, 421, socket)
+            return closed(text, 421, socket)
         changes = socket or scope["method"] not in _SAFE
         if changes and not is_same_origin(headers.get("origin"), host):
-            return _closed("this request comes from another site", 403, socket)
+            return closed("this request comes from another site", 403, socket)
         path = scope["path"]
-        visitor = self._visitor(cookie_of(headers), not path.startswith(_TOOLKIT))
+        try:
+            visitor = self._visitor(cookie_of(headers), not path.startswith(TOOLKIT))
+        except ConfigError as error:
+            _log.error("nobody can use the console: %s", shown(str(error)))
+            return closed("the console cannot read its accounts; its log has the reason", 503, socket)
         if visitor is not None:
             scope.setdefault("state", {})[STATE] = visitor
             return None
         if any(path == each or (each.endswith("/") and path.startswith(each)) for each in OPEN_PATHS):
             return None
-        if socket or scope["method"] not in _SAFE or path.startswith(_TOOLKIT):
-            return _closed("log in first", 401, socket)
+        if socket or scope["method"] not in _SAFE or path.startswith(TOOLKIT):
+            return closed("log in first", 401, socket)
         wanted = path + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
         return RedirectResponse(f"{LOGIN}?to={quote(wanted, safe='')}", 303)
 
 
-def _closed(text: str, status: int, socket: bool) -> ASGIApp:
+def closed(text: str, status: int, socket: bool) -> ASGIApp:
+    """Return an application that refuses a request with a status and a line of text, or closes a web socket."""
     return WebSocketClose(1008, text) if socket else PlainTextResponse(text + "\n", status)

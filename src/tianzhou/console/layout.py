@@ -21,11 +21,12 @@ from tianzhou.console.door import ENDED, LOGIN, STATE
 from tianzhou.console.frame_links import links_of_frame
 from tianzhou.console.live_parts import read_at, state_line
 from tianzhou.console.series import Point
+from tianzhou.console.serving.content import Missing, show_content
+from tianzhou.console.serving.open_pages import bound_waiting
 from tianzhou.console.sessions import Visitor
 from tianzhou.console.style import PRIMARY, SCRIPT, STYLE
 from tianzhou.console.zones import UTC_ZONE, Zone
 from tianzhou.doctor.chinese.failures import failure_in_chinese
-from tianzhou.errors import TianzhouError
 
 T = TypeVar("T")
 _ADDRESS: Final = "/?&=%:+,;@~"
@@ -98,20 +99,6 @@ class View:
             words = self.failure(outcome.error)
             ui.notify(words, type="negative", multi_line=True, timeout=0, close_button=True)
         return outcome
-
-
-class Missing(Exception):
-    """The topic or group that a page is about does not exist. The page is answered with status 404, in its frame.
-
-    Args:
-        text: what is missing, in the visitor's language.
-        href: address of the list of what exists.
-        link: text of the link to the list.
-    """
-
-    def __init__(self, text: str, href: str, link: str) -> None:
-        super().__init__(text)
-        self.href, self.link = href, link
 
 
 def missing(view: View, noun: str, name: str) -> Missing:
@@ -189,6 +176,7 @@ async def show_page(console: Console, page: Page, request: Request) -> None:
     view = view_of(console, request)
     # A page object is all visits'; its language is the visitor's.
     client = ui.context.client
+    bound_waiting(console.waiting_pages, client, view.visitor.token)
     client.page = copy.copy(client.page)
     client.page.language = "zh-CN" if view.language == "zh" else "en-US"
     title = view.text(page.title, **view.path)
@@ -224,15 +212,12 @@ async def show_page(console: Console, page: Page, request: Request) -> None:
     with content:
         ui.label(title).classes("text-2xl").props('role="heading" aria-level="1"')
         watch_state = state_line(view)
-        try:
+
+        async def show(view: View) -> None:
             await page.show(view)
-        except Missing as error:
-            client.status_code = 404
-            ui.label(str(error))
-            ui.link(error.link, error.href)
-        except (TianzhouError, OSError) as error:
-            ui.label(view.text("failed", why=error)).classes("text-negative")
-        read_at(view)
+            read_at(view)
+
+        await show_content(view, show)
         watch_state()
 
 

@@ -6,17 +6,22 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
+from http import HTTPStatus
 from typing import Any, Self
 
 import uvicorn
 from fastapi import FastAPI, Request
+from nicegui import app as toolkit
 from nicegui import ui
+from starlette.routing import BaseRoute
 
 from tianzhou.admin import Admin
 from tianzhou.console.console import Console
 from tianzhou.console.door import Door
-from tianzhou.console.layout import PAGES, Page, show_page
+from tianzhou.console.layout import PAGES, Page, View, show_page
 from tianzhou.console.login import add_login
+from tianzhou.console.serving.page_sockets import OwnSockets, PageSockets
+from tianzhou.console.serving.unknown_paths import UnknownPaths
 from tianzhou.console.settings import ConsoleSettings
 from tianzhou.errors import ConfigError
 from tianzhou.supervision import start_awaited, start_owned
@@ -24,10 +29,9 @@ from tianzhou.supervision import start_awaited, start_owned
 MOST_CONNECTIONS = 500
 LARGEST_SOCKET_MESSAGE = 1 << 20
 PAGE_LIMIT_S = 60.0
-"""Seconds that a page may take to ask the cluster; after that the visitor gets an error page.
+"""Seconds after which the toolkit answers with an error page of its own.
 
-A page asks several servers one after the other, and a server that is slow or gone costs up to 5 s. The toolkit's own
-limit of 3 s is shorter than that.
+No page takes as long: its frame is sent at once, and its content follows (`tianzhou.console.serving.content`).
 """
 
 
@@ -73,6 +77,8 @@ class ConsoleServer:
             log_config=None,
             access_log=False,
             server_header=False,
+            # uvicorn trusts loopback by default, so that every user of the machine could claim any address.
+            forwarded_allow_ips=list(settings.trusted_proxies),
             lifespan="on",
             limit_concurrency=MOST_CONNECTIONS,
             ws_max_size=LARGEST_SOCKET_MESSAGE,
@@ -107,10 +113,26 @@ def application(console: Console) -> Door:
 
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     add_login(app, console)
+    own = list(app.routes)
     for page in PAGES:
         _add(console, page)
-    ui.run_with(app, title=console.settings.namesrv_addr, show_welcome_message=False, tailwind=True, dark=None)
-    return Door(app, console.visitor, console.settings.host_names)
+
+    async def missing(request: Request) -> None:
+        await show_page(console, Page(request.url.path, "page.missing", "", _show_missing), request)
+
+    ui.run_with(app, root=missing, title=console.settings.namesrv_addr, show_welcome_message=False, dark=None)
+    PageSockets(console.is_open).install()
+
+    def routes() -> list[BaseRoute]:
+        # The toolkit adds routes when it starts, such as its icon.
+        return [*own, *toolkit.routes]
+
+    return Door(UnknownPaths(OwnSockets(app), routes), console.visitor, console.settings.host_names)
+
+
+async def _show_missing(view: View) -> None:
+    ui.context.client.status_code = HTTPStatus.NOT_FOUND
+    ui.label(view.text("missing"))
 
 
 def _add(console: Console, page: Page) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ipaddress
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+
+from tianzhou.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +28,8 @@ class ConsoleSettings:
         key: file of its private key.
         archive: folder of Parquet files that SQL may read as the table `archive`.
         tls: whether the cluster is spoken to by TLS; None leaves it to the environment.
+        trusted_proxies: addresses and networks of proxies in front of the console. Only their header X-Forwarded-For
+            names the address of a visitor.
     """
 
     namesrv_addr: str
@@ -39,3 +45,21 @@ class ConsoleSettings:
     key: Path | None = None
     archive: Path | None = None
     tls: bool | None = None
+    trusted_proxies: tuple[str, ...] = ()
+
+
+def check_proxies(proxies: Iterable[str]) -> tuple[str, ...]:
+    """Return the addresses and networks of trusted proxies.
+
+    Raises:
+        ConfigError: one of them is neither an address nor a network.
+    """
+    found = tuple(proxies)
+    for proxy in found:
+        try:
+            ipaddress.ip_network(proxy)
+        except ValueError:
+            raise ConfigError(
+                f"trusted proxy {proxy!r} is no address and no network; give one such as 10.0.0.7 or 10.0.0.0/24"
+            ) from None
+    return found

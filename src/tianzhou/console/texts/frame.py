@@ -57,6 +57,13 @@ TEXTS: Final = {
     "show": ("Show", "查看"),
     "save": ("Save", "保存"),
     "failed": ("This cannot be shown: {why}", "无法显示：{why}"),
+    "loading": ("Asking the servers…", "正在查询服务器…"),
+    "too.slow": ("the servers have not answered within {seconds} s", "服务器在 {seconds} 秒内没有应答"),
+    "page.missing": ("No such page", "页面不存在"),
+    "missing": (
+        "The console has no page with this address. The menu lists all pages.",
+        "控制台没有该地址的页面。请从菜单中选择。",
+    ),
     "none": ("There is nothing here.", "暂无数据。"),
     "close": ("Close", "关闭"),
     # Time zone
