@@ -106,21 +106,22 @@ def add_login(app: FastAPI, console: Console) -> None:
         language, fields = language_of(request), await read_form(request)
         name, to = fields.get("name", ""), local_path(fields.get("to", "/"))
         address = request.client.host if request.client is not None else ""
-        keys, now = (f"address {address}", f"name {name[:64]}"), time.monotonic()
-        if wait_s := console.tries.wait_s(keys, now):
+        now = time.monotonic()
+        if wait_s := console.tries.wait_s(name, address, now):
             error = texts.text(language, "login.wait", seconds=int(wait_s) + 1)
             return HTMLResponse(login_page(language, to, error), 429, {"retry-after": str(int(wait_s) + 1)})
         # Counted before it is looked at: many at once are not more tries.
-        console.tries.failed(keys, now)
+        console.tries.failed(name, address, now)
         account = await asyncio.to_thread(lambda: check_password(console.accounts, name, fields.get("password", "")))
         if account is None:
             _log.warning("wrong password for %s from %s", shown(name[:64]), address)
             return HTMLResponse(login_page(language, to, texts.text(language, "login.wrong")), 403)
-        console.tries.succeeded(keys)
+        console.tries.succeeded(name, address)
         visitor = console.sessions.begin(account.name, account.role, time.monotonic())
         _log.info("%s has logged in from %s", account.name, address)
         answer = RedirectResponse(to, 303)
-        secure = console.settings.certificate is not None
+        # A trusted proxy that takes TLS connections names the scheme `https`.
+        secure = console.settings.certificate is not None or request.url.scheme == "https"
         answer.set_cookie(COOKIE, visitor.token, httponly=True, samesite="strict", secure=secure, path="/")
         return answer
 

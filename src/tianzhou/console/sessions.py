@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hmac
+import ipaddress
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -10,10 +12,18 @@ from typing import Final
 from tianzhou.console.accounts import Role
 
 MOST_SESSIONS: Final = 10_000
-MOST_ADDRESSES: Final = 10_000
+MAX_COUNTED: Final = 10_000
+"""Maximum number of counters of wrong passwords."""
 TRIES: Final = 5
-"""Wrong passwords of an address, or for a name, before the next is refused unseen."""
+"""Wrong passwords for a name from an address, after which the next password for it from there is not checked."""
+TRIES_OF_ADDRESS: Final = 100
+"""Wrong passwords for all names from an address, after which no password from there is checked."""
 TRIES_WITHIN_S: Final = 300.0
+"""Seconds after which a wrong password does not count any more."""
+LONGEST_NAME: Final = 64
+"""Characters of a name that tell it apart; accounts have no longer names."""
+_Key = tuple[str, str | None]
+"""An address, and a name or None for all names."""
 
 
 @dataclass(slots=True)
@@ -104,33 +114,61 @@ class Sessions:
 
 
 class Tries:
-    """Wrong passwords by address and by name; whoever has had too many waits."""
+    """Wrong passwords by name and address.
+
+    `TRIES` wrong passwords for a name lock this name at this address. Other names are not locked, and neither is the
+    name at other addresses. `TRIES_OF_ADDRESS` wrong passwords lock the whole address, because they are guesses for
+    many names.
+
+    The addresses of an IPv6 network of 64 bits count as one, because one machine may use all of them.
+    """
 
     def __init__(self) -> None:
-        self._failed: dict[str, list[float]] = {}
+        # Ordered by the last wrong password: the first one is dropped when there are too many.
+        self._failed: dict[_Key, deque[float]] = {}
 
-    def wait_s(self, keys: tuple[str, ...], now: float) -> float:
-        """Seconds until the next try is looked at; 0 for at once."""
-        return max((self._wait_of(key, now) for key in keys), default=0.0)
+    def __len__(self) -> int:
+        return len(self._failed)
 
-    def failed(self, keys: tuple[str, ...], now: float) -> None:
+    def wait_s(self, name: str, address: str, now: float) -> float:
+        """Return the seconds until a password for a name is checked again; 0 for at once."""
+        return max(self._wait_of(key, limit, now) for key, limit in _counted(name, address))
+
+    def failed(self, name: str, address: str, now: float) -> None:
         """Count a wrong password."""
-        for key in keys:
-            if key not in self._failed and len(self._failed) >= MOST_ADDRESSES:
-                self._failed.pop(next(iter(self._failed)))
-            self._failed[key] = [*self._recent(key, now), now][-TRIES:]
+        for key, limit in _counted(name, address):
+            times = self._failed.pop(key, None) or deque(maxlen=limit)
+            if len(self._failed) >= MAX_COUNTED:
+                del self._failed[next(iter(self._failed))]
+            times.append(now)
+            self._failed[key] = times
 
-    def succeeded(self, keys: tuple[str, ...]) -> None:
-        """Forget the wrong ones."""
-        for key in keys:
-            self._failed.pop(key, None)
+    def succeeded(self, name: str, address: str) -> None:
+        """Forget the wrong passwords for a name at an address. Those for other names at the address stay counted."""
+        (key, _), _ = _counted(name, address)
+        self._failed.pop(key, None)
 
-    def _recent(self, key: str, now: float) -> list[float]:
-        return [at for at in self._failed.get(key, ()) if now - at < TRIES_WITHIN_S]
+    def _wait_of(self, key: _Key, limit: int, now: float) -> float:
+        recent = [at for at in self._failed.get(key, ()) if now - at < TRIES_WITHIN_S]
+        return recent[0] + TRIES_WITHIN_S - now if len(recent) >= limit else 0.0
 
-    def _wait_of(self, key: str, now: float) -> float:
-        recent = self._recent(key, now)
-        return recent[0] + TRIES_WITHIN_S - now if len(recent) >= TRIES else 0.0
+
+def _counted(name: str, address: str) -> tuple[tuple[_Key, int], tuple[_Key, int]]:
+    """Return the two keys under which a wrong password counts, with their limits: name and address, address alone."""
+    network = network_of(address)
+    return ((network, name[:LONGEST_NAME]), TRIES), ((network, None), TRIES_OF_ADDRESS)
+
+
+def network_of(address: str) -> str:
+    """Return an IPv4 address, the network of 64 bits of an IPv6 address, and any other text as it is."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv4Address):
+        return str(found)
+    mapped = found.ipv4_mapped
+    return str(mapped) if mapped is not None else str(ipaddress.ip_network((int(found), 64), strict=False))
 
 
 def same_token(one: str, other: str) -> bool:

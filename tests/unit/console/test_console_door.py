@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("nicegui", reason="the console's packages are not installed")
 
-from tianzhou.console.accounts import Role
+from console_probe import add_accounts, log_in, served_console, visitor_at
+from tianzhou.console.accounts import FILE_NAME, Role
 from tianzhou.console.door import COOKIE, STATE, Door, host_name, is_named_here, is_same_origin
 from tianzhou.console.login import local_path
-from tianzhou.console.sessions import Sessions, Tries, Visitor, same_token
+from tianzhou.console.sessions import (
+    MAX_COUNTED,
+    TRIES,
+    TRIES_OF_ADDRESS,
+    Sessions,
+    Tries,
+    Visitor,
+    network_of,
+    same_token,
+)
+from tianzhou.console.settings import ConsoleSettings, check_proxies
+from tianzhou.errors import ConfigError
 
 VISITOR = Visitor("alice", Role.ADMIN)
 
@@ -161,17 +174,94 @@ def test_an_open_page_alone_does_not_keep_a_session() -> None:
     assert sessions.find("token", 61.0, used=False) is None
 
 
-def test_the_sixth_wrong_password_waits() -> None:
-    tries, keys = Tries(), ("address 10.0.0.6", "name alice")
-    for now in range(5):
-        assert tries.wait_s(keys, float(now)) == 0.0
-        tries.failed(keys, float(now))
-    assert tries.wait_s(keys, 10.0) == 290.0
-    assert tries.wait_s(("address 10.0.0.7", "name alice"), 10.0) == 290.0
-    assert tries.wait_s(("address 10.0.0.7", "name bob"), 10.0) == 0.0
-    assert tries.wait_s(keys, 300.5) == 0.0
-    tries.succeeded(keys)
-    assert tries.wait_s(keys, 10.0) == 0.0
+def test_the_sixth_wrong_password_for_a_name_waits_at_its_address_alone() -> None:
+    tries = Tries()
+    for now in range(TRIES):
+        assert tries.wait_s("alice", "10.0.0.6", float(now)) == 0.0
+        tries.failed("alice", "10.0.0.6", float(now))
+    assert tries.wait_s("alice", "10.0.0.6", 10.0) == 290.0
+    assert tries.wait_s("bob", "10.0.0.6", 10.0) == 0.0, "another name of the address"
+    assert tries.wait_s("alice", "10.0.0.7", 10.0) == 0.0, "the name from another address"
+    assert tries.wait_s("alice", "10.0.0.6", 300.5) == 0.0
+    tries.succeeded("alice", "10.0.0.6")
+    assert tries.wait_s("alice", "10.0.0.6", 10.0) == 0.0
+
+
+def test_an_address_that_guesses_for_many_names_waits() -> None:
+    tries = Tries()
+    for number in range(TRIES_OF_ADDRESS):
+        assert tries.wait_s(f"name {number}", "10.0.0.6", 1.0) == 0.0
+        tries.failed(f"name {number}", "10.0.0.6", 1.0)
+    tries.succeeded("name 1", "10.0.0.6")
+    assert tries.wait_s("alice", "10.0.0.6", 2.0) == 299.0
+    assert tries.wait_s("alice", "10.0.0.7", 2.0) == 0.0
+
+
+def test_addresses_that_one_machine_may_use_count_as_one() -> None:
+    tries = Tries()
+    for number in range(TRIES):
+        tries.failed("alice", f"2001:db8::{number:x}", 1.0)
+    assert tries.wait_s("alice", "2001:db8::ffff", 1.0) == 300.0
+    assert tries.wait_s("alice", "2001:db8:0:1::1", 1.0) == 0.0
+    assert [network_of(one) for one in ("::ffff:10.0.0.6", "10.0.0.6", "fe80::1%eth0", "", "unix:")] == [
+        "10.0.0.6", "10.0.0.6", "fe80::/64", "", "unix:",
+    ]  # fmt: skip
+
+
+def test_counters_of_wrong_passwords_are_bounded() -> None:
+    tries = Tries()
+    for number in range(2 * MAX_COUNTED):
+        tries.failed("alice", f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", 1.0)
+        if number % 100 == 0:
+            tries.failed("n" * 1_000_000, "192.168.0.1", 1.0)
+    assert len(tries) <= MAX_COUNTED
+    assert tries.wait_s("n" * 1_000_000, "192.168.0.1", 1.0) == 300.0, "a counter that is used is not dropped"
+
+
+@pytest.mark.parametrize("proxies", [["10.0.0.7"], ["10.0.0.0/24", "::1"], []])
+def test_trusted_proxies_are_addresses_and_networks(proxies: list[str]) -> None:
+    assert check_proxies(proxies) == tuple(proxies)
+
+
+@pytest.mark.parametrize("proxy", ["", "proxy.example", "*", "10.0.0.7:80", "10.0.0.7/24"])
+def test_other_proxies_are_refused(proxy: str) -> None:
+    with pytest.raises(ConfigError, match="no address and no network"):
+        check_proxies([proxy])
+
+
+@pytest.mark.parametrize(("proxies", "known"), [((), "127.0.0.1"), (("127.0.0.1",), "203.0.113.9")])
+async def test_only_trusted_proxies_name_the_address_of_a_visitor(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, proxies: tuple[str, ...], known: str
+) -> None:
+    settings = ConsoleSettings("127.0.0.1:1", tmp_path, port=0, refresh_s=3600, login=True, trusted_proxies=proxies)
+    add_accounts(settings, {"alice": Role.ADMIN})
+    # The proxy appends the address that it sees. What stands before it is the visitor's claim.
+    forwarded = {"x-forwarded-for": "198.51.100.1, 203.0.113.9"}
+    async with served_console(settings) as console, visitor_at(console) as visitor:
+        assert (await log_in(visitor, "alice", "wrong", **forwarded)).status_code == 403
+        assert f"wrong password for alice from {known}" in caplog.text
+        assert (await log_in(visitor, "alice", **forwarded)).status_code == 303
+
+
+async def test_five_wrong_passwords_lock_no_other_name(tmp_path: Path) -> None:
+    settings = ConsoleSettings("127.0.0.1:1", tmp_path, port=0, refresh_s=3600, login=True)
+    add_accounts(settings, {"alice": Role.ADMIN, "bob": Role.VIEWER})
+    async with served_console(settings) as console, visitor_at(console) as visitor:
+        codes = [(await log_in(visitor, "alice", "wrong")).status_code for _ in range(TRIES + 1)]
+        assert codes == [403] * TRIES + [429]
+        assert (await log_in(visitor, "bob")).status_code == 303
+
+
+async def test_accounts_that_cannot_be_read_end_in_words(tmp_path: Path) -> None:
+    settings = ConsoleSettings("127.0.0.1:1", tmp_path, port=0, refresh_s=3600, login=True)
+    add_accounts(settings, {"alice": Role.ADMIN})
+    async with served_console(settings) as console, visitor_at(console) as visitor:
+        (tmp_path / FILE_NAME).write_text("no JSON")
+        found = await visitor.get("/topics")
+        assert (found.status_code, found.text) == (
+            503,
+            "the console cannot read its accounts; its log has the reason\n",
+        )
 
 
 def test_tokens() -> None:
