@@ -251,6 +251,18 @@ def section(title: str, part: str = "") -> ui.card:
     return found
 
 
+def missing_brokers(view: View, failures: Mapping[str, str]) -> None:
+    """Show which brokers have not answered, so that a part of a page is without their figures.
+
+    Args:
+        view: view of the visitor.
+        failures: reason by broker name.
+    """
+    for name, why in sorted(failures.items()):
+        words = view.text("broker.missing", broker=name, why=why)
+        ui.label(words).classes("text-negative break-words").props("role=alert")
+
+
 def preformatted(text: str) -> ui.label:
     """A text as it is, with its spaces and lines, in letters of one width; it scrolls when it is long."""
     found = ui.label(text).classes("w-full text-sm").props("tabindex=0")

@@ -19,6 +19,7 @@ from tianzhou.console.layout import (
     deletion_button,
     live,
     missing,
+    missing_brokers,
     page,
     preformatted,
     section,
@@ -26,6 +27,7 @@ from tianzhou.console.layout import (
 )
 from tianzhou.console.live_parts import live_part
 from tianzhou.console.pages.offsets import reset_form
+from tianzhou.console.serving.by_broker import describe_group
 from tianzhou.model.names import RETRY_PREFIX
 from tianzhou.wire.bodies import handler_times
 from tianzhou.wire.bodies.clients import ConsumerConnection, ConsumerRunningInfo
@@ -83,11 +85,13 @@ async def show(view: View) -> None:
     Raises:
         Missing: no broker knows the group.
     """
-    group, admin = view.path["group"], view.console.admin
-    configs, lag, members = await asyncio.gather(
-        admin.groups.config(group), admin.groups.lag(group, clients=True), admin.groups.connections(group)
-    )
+    group = view.path["group"]
+    answers = await describe_group(view.console.admin, group)
+    configs, lag, members = answers.found.configs, answers.found.lag, answers.found.members
+    missing_brokers(view, answers.failures)
     if not configs and not lag.queues and members is None:
+        if answers.failures:
+            return
         raise missing(view, "group", group)
     with section(view.text("group.progress"), "status"):
         _progress(view, group, lag)

@@ -14,8 +14,9 @@ from tianzhou.client import Producer
 from tianzhou.console.changes.topic_lag import lag_dialog
 from tianzhou.console.forms.topic_change import ChangeForm
 from tianzhou.console.forms.values import perm_words
-from tianzhou.console.layout import View, deletion_button, missing, page, section, table
+from tianzhou.console.layout import View, deletion_button, missing, missing_brokers, page, section, table
 from tianzhou.console.live_parts import live_part
+from tianzhou.console.serving.by_broker import describe_topic
 from tianzhou.console.topic_list import TopicEntry, kind_of, topic_operations
 from tianzhou.errors import UnknownTopic
 from tianzhou.model import Message, SendResult
@@ -70,9 +71,11 @@ async def show(view: View) -> None:
     """
     topic = view.path["topic"]
     try:
-        found = await view.console.admin.topics.describe(topic)
+        answers = await describe_topic(view.console.admin, topic)
     except UnknownTopic:
         raise missing(view, "topic", topic) from None
+    found = answers.found
+    missing_brokers(view, answers.failures)
     with section(view.text("topic.queues"), "status"):
         names = ("broker", "queue", "topic.min", "topic.max", "topic.messages", "topic.stored")
         columns = [(name.removeprefix("topic."), view.text(name)) for name in names]

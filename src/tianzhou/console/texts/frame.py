@@ -59,6 +59,10 @@ TEXTS: Final = {
     "failed": ("This cannot be shown: {why}", "无法显示：{why}"),
     "loading": ("Asking the servers…", "正在查询服务器…"),
     "too.slow": ("the servers have not answered within {seconds} s", "服务器在 {seconds} 秒内没有应答"),
+    "broker.missing": (
+        "{broker} has not answered: {why}. The figures below are without this broker.",
+        "{broker} 没有应答：{why}。以下数据不含该 Broker。",
+    ),
     "page.missing": ("No such page", "页面不存在"),
     "missing": (
         "The console has no page with this address. The menu lists all pages.",

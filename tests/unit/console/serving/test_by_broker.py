@@ -1,0 +1,106 @@
+"""Pages of a topic and of a group while one of two brokers does not answer: the other one's figures are there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("nicegui", reason="the console's packages are not installed")
+
+from nicegui import ui
+
+from console_probe import served_console, texts_on, toolkit_page, visitor_at
+from tianzhou.console.serving.by_broker import ALL_WITHIN_S, EACH_WITHIN_S, ask_each, describe_group, describe_topic
+from tianzhou.console.settings import ConsoleSettings
+from tianzhou.errors import ConnectFailed, UnknownTopic
+from tianzhou.model import MessageExt
+from tianzhou.testing import AsyncCluster, run_virtual
+from tianzhou.testing.faults import EVERYTHING
+
+pytestmark = pytest.mark.runner.with_args(run_virtual)
+WITHIN_S = ALL_WITHIN_S + 3 * EACH_WITHIN_S
+
+
+async def consume(message: MessageExt) -> None:
+    """Consume a message."""
+
+
+@asynccontextmanager
+async def cluster_of_two() -> AsyncIterator[AsyncCluster]:
+    """Start two brokers that have a topic `orders` of two queues each and a group `billing` with a member."""
+    async with AsyncCluster(virtual=True, brokers=2) as cluster:
+        async with cluster.admin() as admin:
+            await admin.topics.create("orders", read_queue_nums=2, write_queue_nums=2)
+            await admin.groups.create("billing")
+        await cluster.send("orders", [b"x"] * 8)
+        consumer = cluster.push_consumer("billing")
+        consumer.subscribe("orders", handler=consume)
+        async with consumer:
+            await cluster.wait_until_consumed("billing", "orders")
+            await cluster.advance(seconds=10)
+        yield cluster
+
+
+async def test_the_answers_of_the_others_are_put_together() -> None:
+    async with cluster_of_two() as cluster, cluster.admin() as admin:
+        whole, group = await describe_topic(admin, "orders"), await describe_group(admin, "billing")
+        assert (whole.failures, group.failures) == ({}, {})
+        assert len(whole.found.offsets) == 4
+        with cluster.brokers["broker-b"].faults.lose_requests(requests=EVERYTHING):
+            loop = asyncio.get_running_loop()
+            begun = loop.time()
+            part = await describe_topic(admin, "orders")
+            assert loop.time() - begun < WITHIN_S
+            assert list(part.failures) == ["broker-b"]
+            assert f"no answer within {EACH_WITHIN_S:g} s" in part.failures["broker-b"]
+            queues = [queue for queue in whole.found.offsets if queue.broker_name == "broker-a"]
+            assert list(part.found.offsets) == queues
+            assert list(part.found.configs) == ["broker-a"]
+            assert part.found.groups == ["billing"]
+            begun = loop.time()
+            part_of_group = await describe_group(admin, "billing")
+            assert loop.time() - begun < WITHIN_S
+            assert list(part_of_group.failures) == ["broker-b"]
+            own = [one for one in group.found.lag.queues if one.queue.broker_name == "broker-a"]
+            assert [(one.queue, one.lag) for one in part_of_group.found.lag.queues] == [
+                (one.queue, one.lag) for one in own
+            ]
+            assert list(part_of_group.found.configs) == ["broker-a"]
+        with pytest.raises(UnknownTopic):
+            await describe_topic(admin, "nope")
+
+
+async def test_a_page_shows_the_answers_and_names_the_broker(tmp_path: Path) -> None:
+    async with cluster_of_two() as cluster:
+        settings = ConsoleSettings(cluster.namesrv_addr, tmp_path, port=0)
+        async with served_console(settings) as console, visitor_at(console) as visitor:
+            with cluster.brokers["broker-b"].faults.lose_requests(requests=EVERYTHING):
+                begun = asyncio.get_running_loop().time()
+                pages = [await visitor.get(path) for path in ("/topics/orders", "/groups/billing")]
+                assert asyncio.get_running_loop().time() - begun < 1
+                await asyncio.sleep(WITHIN_S)
+                for page in pages:
+                    client = toolkit_page(page)
+                    assert any(text.startswith("broker-b has not answered") for text in texts_on(client)), page.url
+                    rows = [row for one in client.elements.values() if isinstance(one, ui.table) for row in one.rows]
+                    assert "broker-a" in {row.get("broker") for row in rows}, page.url
+            missing = await visitor.get("/topics/nope")
+            assert missing.status_code == 404
+            assert "/topics" in missing.text, "the menu"
+
+
+async def test_each_broker_has_its_own_limit() -> None:
+    async def ask(address: str) -> str:
+        if address == "slow":
+            await asyncio.sleep(60)
+        if address == "gone":
+            raise ConnectFailed("connection refused")
+        return address.upper()
+
+    answers = await ask_each({"a": "fine", "b": "slow", "c": "gone"}, ask, 2.0)
+    assert answers.found == {"a": "FINE"}
+    assert answers.failures == {"b": "no answer within 2 s from slow", "c": "connection refused"}
