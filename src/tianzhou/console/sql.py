@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import re
+import signal
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -33,6 +34,11 @@ AT_ONCE: Final = 2
 Tables = dict[str, list[tuple[MessageQueue, int, int, list[bytes]]]]
 """Records of tables by name, as `Messages.newest_records` gives them."""
 _ENVIRONMENT: Final = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "SYSTEMROOT")
+MAX_COMPLAINT: Final = 300
+"""Maximum number of characters of a worker's own error that a page shows."""
+_TAIL_BYTES: Final = 4_096
+_MEMORY_ERRORS: Final = ("MemoryError", "pyarrow.lib.ArrowMemoryError")
+_MISSING: Final = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _ANSWER_BYTES: Final = 6 * ROWS_BYTES + (1 << 20)
 """The answer as it comes: its text has escapes."""
 _WORDS: Final = re.compile(r'"((?:[^"]|"")*)"|([^\W\d]\w*)')
@@ -179,14 +185,14 @@ async def ask(
     }
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-P", "-m", "tianzhou.console.sql_worker",
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         env={name: value for name, value in os.environ.items() if name in _ENVIRONMENT},
     )  # fmt: skip
     try:
         async with asyncio.timeout(seconds):
             lines = [json.dumps(question).encode() + b"\n"]
             lines += [piece for parts in tables.values() for _, _, _, pieces in parts for piece in pieces]
-            _, answer = await asyncio.gather(_write(process, lines), _read(process))
+            _, answer, complaint = await asyncio.gather(_write(process, lines), _read(process), _read_tail(process))
             await process.wait()
     except TimeoutError:
         raise ClientError(f"the query took longer than {seconds:g} s and was stopped; select less") from None
@@ -200,12 +206,27 @@ async def ask(
     try:
         found: dict[str, Any] = json.loads(answer)
     except ValueError:
-        raise ClientError(
-            "the query ended its process, most likely because it needed more memory than it may have; select less"
-        ) from None
+        raise ClientError(why_ended(process.returncode or 0, complaint)) from None
     if error := found.get("error"):
         raise ClientError(error)
     return found
+
+
+def why_ended(code: int, complaint: str) -> str:
+    """Return why a worker process gave no answer, with the remedy.
+
+    Args:
+        code: its exit code; a negative number is a signal's.
+        complaint: the end of what it wrote to stderr.
+    """
+    last = complaint.strip().rpartition("\n")[2].strip()[:MAX_COMPLAINT]
+    if code > 0 and last and not last.startswith(_MEMORY_ERRORS):
+        if missing := _MISSING.match(last):
+            return f"the query's process needs {missing[1]}: pip install 'tianzhou[console]'"
+        return f"the query's process failed: {last}"
+    if -code == getattr(signal, "SIGXCPU", None):  # Windows has no such limit
+        return "the query took more processor time than it may have; select less"
+    return "the query ended its process, most likely because it needed more memory than it may have; select less"
 
 
 async def _write(process: asyncio.subprocess.Process, pieces: Iterable[bytes]) -> None:
@@ -217,6 +238,15 @@ async def _write(process: asyncio.subprocess.Process, pieces: Iterable[bytes]) -
         process.stdin.close()
     except (BrokenPipeError, ConnectionResetError):
         pass  # it refuses the query without reading the tables, and its answer says why
+
+
+async def _read_tail(process: asyncio.subprocess.Process) -> str:
+    """Return the end of what a process writes to stderr."""
+    assert process.stderr is not None
+    found = b""
+    while piece := await process.stderr.read(1 << 16):
+        found = (found + piece)[-_TAIL_BYTES:]
+    return found.decode(errors="replace")
 
 
 async def _read(process: asyncio.subprocess.Process) -> bytes:

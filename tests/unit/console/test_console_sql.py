@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
 import time
 import zlib
 from pathlib import Path
@@ -184,6 +185,30 @@ LARGE: sql.Tables = {"t": [(MessageQueue("T", "b", 0), 0, 9, [bytes(1 << 20)])]}
 def test_a_worker_says_why_not(query: str, tables: sql.Tables, words: str) -> None:
     with pytest.raises(ClientError, match=words):
         asyncio.run(sql.ask(query, tables, seconds=3 if query == ENDLESS else PATIENT_S))
+
+
+@pytest.mark.parametrize(
+    ("code", "complaint", "words"),
+    [
+        (1, "Traceback:\n  File x\nModuleNotFoundError: No module named 'numpy'\n", r"needs numpy: pip install"),
+        (1, "Traceback:\nOSError: libarrow.so: cannot open\n", "process failed: OSError: libarrow.so: cannot open$"),
+        (1, "x" * 1_000, "process failed: x{300}$"),
+        (1, "Traceback:\nMemoryError\n", "more memory than it may have"),
+        (1, "", "more memory than it may have"),
+        (-9, "", "more memory than it may have"),
+        (-6, "terminate called after throwing an instance of 'std::bad_alloc'\n", "more memory than it may have"),
+        (-24, "", "more processor time than it may have"),
+    ],
+)  # fmt: skip
+def test_a_worker_that_ends_without_an_answer(code: int, complaint: str, words: str) -> None:
+    assert re.search(words, sql.why_ended(code, complaint))
+
+
+def test_a_workers_own_error_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "duckdb.py").write_text("raise ImportError('this DuckDB is broken')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(ClientError, match="the query's process failed: ImportError: this DuckDB is broken"):
+        asyncio.run(sql.ask("SELECT 1", LARGE, seconds=PATIENT_S))
 
 
 def test_bodies_that_unpack_to_more_than_there_is_room_for_end_in_words() -> None:
