@@ -33,10 +33,12 @@ class Checks:
         """A node's role changed."""
         if standing.role is not Role.LEADER:
             return
+        # A leader that has not heard from a quorum serves no longer, and says so. It was not elected again.
+        was_elected = standing.term not in self.leaders
         before = self.leaders.setdefault(standing.term, name)
         if before != name:
             raise Broken(f"{before} and {name} both lead in term {standing.term}")
-        if not standing.serving:
+        if was_elected:
             self.elections += 1
             self.elected(name)
             self._forget_what_is_nowhere()

@@ -14,6 +14,10 @@ def test_nothing_that_was_acknowledged_is_lost_whatever_happens(seed: int) -> No
     story(seed).run()
 
 
+def test_a_leader_of_a_former_term_that_serves_no_longer_may_lack_later_entries() -> None:
+    story(4842).run()
+
+
 def test_the_stories_are_not_dull() -> None:
     figures = [Story(seed).run(80) for seed in range(5000, 5004)]
     assert sum(each.acknowledged for each in figures) > 50
