@@ -60,7 +60,7 @@ FAMILIES = [
 def test_the_commands_are_those_of_the_documentation() -> None:
     assert {" ".join(path) for path in EVERY_COMMAND} >= {
         "serve", "namesrv", "broker", "status", "produce", "consume", "prove", "flights",
-        "topic list", "topic describe", "topic create", "topic delete",
+        "topic list", "topic describe", "topic create", "topic update", "topic delete",
         "doctor", "doctor group", "doctor topic", "doctor broker", "doctor send", "doctor connect", "doctor spark",
         "doctor host", "doctor access",
         "group list", "group describe", "group lag", "group reset",
