@@ -45,6 +45,7 @@ class Following:
         self.verified = -1
         self.heard_ms = node.now_ms
         self.must_reach: int | None = None
+        self._leader_committed = -1
         self._held: list[_Held] = []
         self._refused = False
 
@@ -68,6 +69,7 @@ class Following:
         node = self._node
         if node.identity.halted:
             return
+        self._leader_committed = max(self._leader_committed, index)
         index = min(index, self.verified)
         if index > node.agreed_index and (not counts_older_terms or node.log.term_at(index) == node.term):
             node.commit(index)
@@ -77,12 +79,14 @@ class Following:
         self._recover()
 
     def _recover(self) -> None:
+        # A leader of Apache's that compares from an index below its end, as after an earlier answer of this node, states
+        # fewer entries than it has. It may have counted entries as committed because this node had them before its loss.
         node = self._node
         reached = node.committed_index
         if (
             node.impaired
             and self.must_reach is not None
-            and self.verified >= self.must_reach
+            and self.verified >= max(self.must_reach, self._leader_committed)
             and 0 <= node.log.begin_index <= reached
             and node.log.term_at(reached) == node.term
         ):

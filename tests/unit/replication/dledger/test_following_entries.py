@@ -312,6 +312,18 @@ def test_entries_in_doubt_are_cut_off_and_come_again_from_one_of_apaches_leaders
     assert same(desk, source)
 
 
+def test_entries_that_apaches_leader_committed_with_a_lost_log_are_wanted_before_the_node_counts_again() -> None:
+    source = log_of(1, 1, 1, 1, 1, 1)
+    desk = Desk(MemoryLog(source.raw[:3]), state=HardState(1, None), impaired=True, doubted_from=3)
+    # An earlier answer led the leader's comparison down to this entry; the leader has more, and counted them.
+    assert desk.push(COMPARE, [source.entry(2)], term=1, commit=5).code == Code.SUCCESS
+    assert desk.member.impaired
+    assert desk.push(APPEND, source.raw[3:5], term=1, commit=5).code == Code.SUCCESS
+    assert desk.member.impaired
+    assert desk.push(APPEND, source.raw[5:], term=1, commit=5).code == Code.SUCCESS
+    assert not desk.member.impaired
+
+
 def test_a_log_without_a_certain_entry_begins_anew_with_one_of_apaches_leaders() -> None:
     source = log_of(1, 1, 1, 1)
     for broken in ((), (2,)):

@@ -18,6 +18,10 @@ def test_a_leader_of_a_former_term_that_serves_no_longer_may_lack_later_entries(
     story(4842).run()
 
 
+def test_a_node_that_lost_entries_gets_them_back_although_apaches_leader_compares_below_them() -> None:
+    story(5049).run()
+
+
 def test_the_stories_are_not_dull() -> None:
     figures = [Story(seed).run(80) for seed in range(5000, 5004)]
     assert sum(each.acknowledged for each in figures) > 50
