@@ -80,7 +80,7 @@ class Following:
 
     def _recover(self) -> None:
         # A leader of Apache's that compares from an index below its end, as after an earlier answer of this node, states
-        # fewer entries than it has. It may have counted entries as committed because this node had them before its loss.
+        # fewer entries than it has. It may have counted entries as committed that this node had before its loss.
         node = self._node
         reached = node.committed_index
         if (
