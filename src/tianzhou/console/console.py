@@ -10,6 +10,7 @@ import time
 from tianzhou.admin import Admin
 from tianzhou.console import accounts, audit
 from tianzhou.console.actions import Actions
+from tianzhou.console.display.zones import machine_zone
 from tianzhou.console.door import host_name, is_named_here
 from tianzhou.console.proofs import Proofs
 from tianzhou.console.serving.waiting_pages import WaitingPages
@@ -17,7 +18,6 @@ from tianzhou.console.sessions import Sessions, Tries, Visitor
 from tianzhou.console.settings import ConsoleSettings
 from tianzhou.console.snapshot import ANSWER_WITHIN_MS, Watcher
 from tianzhou.console.sql import Queries
-from tianzhou.console.zones import machine_zone
 from tianzhou.errors import ConfigError
 from tianzhou.remoting.gates.locality import is_loopback
 

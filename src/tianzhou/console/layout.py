@@ -14,18 +14,19 @@ from urllib.parse import quote, urlencode
 from fastapi import Request
 from nicegui import ui
 
-from tianzhou.console import texts, zones
+from tianzhou.console import texts
 from tianzhou.console.actions import Outcome
 from tianzhou.console.console import Console
+from tianzhou.console.display import zones
+from tianzhou.console.display.frame_links import links_of_frame
+from tianzhou.console.display.live_parts import read_at, state_line
+from tianzhou.console.display.series import Point
+from tianzhou.console.display.zones import UTC_ZONE, Zone
 from tianzhou.console.door import ENDED, LOGIN, STATE
-from tianzhou.console.frame_links import links_of_frame
-from tianzhou.console.live_parts import read_at, state_line
-from tianzhou.console.series import Point
 from tianzhou.console.serving.content import Missing, show_content
 from tianzhou.console.serving.open_pages import bound_waiting
 from tianzhou.console.sessions import Visitor
 from tianzhou.console.style import PRIMARY, SCRIPT, STYLE
-from tianzhou.console.zones import UTC_ZONE, Zone
 from tianzhou.doctor.chinese.failures import failure_in_chinese
 
 T = TypeVar("T")

@@ -12,11 +12,12 @@ from urllib.parse import parse_qs, urlsplit
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
-from tianzhou.console import texts, zones
+from tianzhou.console import texts
 from tianzhou.console.accounts import check_password
 from tianzhou.console.console import Console
+from tianzhou.console.display import zones
+from tianzhou.console.display.frame_links import other_language, way_back
 from tianzhou.console.door import COOKIE, ENDED, LOGIN, STATE
-from tianzhou.console.frame_links import other_language, way_back
 from tianzhou.console.sessions import same_token
 from tianzhou.console.style import PRIMARY
 from tianzhou.escaping import shown

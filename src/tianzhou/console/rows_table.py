@@ -10,9 +10,9 @@ from nicegui import ui
 from nicegui.element import Element
 from nicegui.events import GenericEventArguments
 
+from tianzhou.console.display.live_parts import seen_text
 from tianzhou.console.layout import View, keep_in_address, live
 from tianzhou.console.lists import PAGE_SIZES, Cut, ListState, query_of, state_of
-from tianzhou.console.live_parts import seen_text
 from tianzhou.errors import TianzhouError
 
 TEXT: Final = "text"

@@ -13,11 +13,11 @@ from typing import Any, Final, TypeVar
 from tianzhou.admin import Admin
 from tianzhou.admin.cluster import BrokerStatus
 from tianzhou.admin.groups import SYSTEM_GROUPS
+from tianzhou.console.display.series import Series
 from tianzhou.console.group_list import GroupEntry, group_entries, groups_by_topic
 from tianzhou.console.lists import NORMAL
 from tianzhou.console.measures import GroupFigures, TopicFigures
 from tianzhou.console.rota import next_turn
-from tianzhou.console.series import Series
 from tianzhou.console.topic_list import TopicEntry, topic_entries
 from tianzhou.errors import RemotingError, TianzhouError
 from tianzhou.model import BrokerData, SubscriptionGroupConfig, TopicConfig

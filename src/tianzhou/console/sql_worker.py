@@ -22,7 +22,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tianzhou.console.zones import Zone
+from tianzhou.console.display.zones import Zone
 from tianzhou.errors import TianzhouError
 from tianzhou.model import MessageQueue
 from tianzhou.spark.rows.columns import to_batches

@@ -12,7 +12,7 @@ from tianzhou import admin
 from tianzhou.admin.accounts import AccountFiles
 from tianzhou.admin.cluster import BrokerStatus
 from tianzhou.admin.dead_letters import Resent
-from tianzhou.admin.delays import DelayLevel
+from tianzhou.admin.delays import DelayLevel, Due
 from tianzhou.admin.messages import FOREVER_MS, MAX_MESSAGES
 from tianzhou.admin.progress import GroupLag, OffsetChange
 from tianzhou.admin.queue_numbers import QueuePlan
@@ -20,7 +20,7 @@ from tianzhou.admin.queue_reading import MOST_BYTES
 from tianzhou.admin.send_limits import LimitStatus
 from tianzhou.admin.topics import TopicDescription
 from tianzhou.admin.tracks import MessageTrack
-from tianzhou.admin.transactions import OpenTransactions
+from tianzhou.admin.transactions import HalfMessage, OpenTransactions
 from tianzhou.admin.undeliverable import Redelivery, UndeliverableMessage
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.option_keywords import ClientKeywords
@@ -34,6 +34,7 @@ from tianzhou.model import (
     SubscriptionGroupConfig,
     TopicConfig,
     TopicRoute,
+    TransactionState,
 )
 from tianzhou.model.names import TRACE_TOPIC
 from tianzhou.model.send_limit import LimitScope, SendLimit
@@ -881,6 +882,34 @@ class Transactions(Blocking):
         """
         return self._run(self._async.open(broker_name))
 
+    def half(self, broker_name: str, queue_offset: int) -> tuple[HalfMessage, MessageExt]:
+        """Return a half message without a decision, and the message as it is stored.
+
+        Args:
+            broker_name: the broker.
+            queue_offset: offset of the newest copy in the half queue.
+
+        Raises:
+            ClientError: the broker has no master, or has no such half message without a decision.
+        """
+        return self._run(self._async.half(broker_name, queue_offset))
+
+    def end(self, half: HalfMessage, state: TransactionState) -> None:
+        """Commit or roll back a half message in place of its producer.
+
+        A broker of Tianzhou ends a transaction once, whoever decides first. A broker of Apache delivers the message
+        again for each commit, so this method refuses it.
+
+        Args:
+            half: the half message, as `open` or `half` returns it.
+            state: `COMMIT` or `ROLLBACK`.
+
+        Raises:
+            ClientError: the broker has no master, or is no broker of Tianzhou.
+            BrokerError: the transaction has ended otherwise, or the message cannot be stored.
+        """
+        self._run(self._async.end(half, state))
+
 
 class Delays(Blocking):
     """Delayed messages.
@@ -897,6 +926,19 @@ class Delays(Blocking):
     def levels(self) -> list[DelayLevel]:
         """The levels of all brokers, those in which nothing waits as well."""
         return self._run(self._async.levels())
+
+    def message(self, broker_name: str, level: int, queue_offset: int) -> tuple[Due, MessageExt]:
+        """Return a delayed message that waits, and the message as it is stored.
+
+        Args:
+            broker_name: the broker.
+            level: the delay level, from 1.
+            queue_offset: offset in the level's queue.
+
+        Raises:
+            ClientError: the broker has no master, has no such level, or has delivered the message.
+        """
+        return self._run(self._async.message(broker_name, level, queue_offset))
 
 
 class Undeliverable(Blocking):

@@ -11,9 +11,9 @@ import pytest
 pytest.importorskip("nicegui", reason="the console's packages are not installed")
 
 import tianzhou.console
+from tianzhou.console.forms.upkeep import CLEANUPS
 from tianzhou.console.layout import View
 from tianzhou.console.pages.audit_log import entry_in_chinese
-from tianzhou.console.pages.upkeep import CLEANUPS
 from tianzhou.console.texts.audit import ACTIONS
 
 VIEW = View(None, None, "", "zh")  # type: ignore[arg-type]

@@ -13,13 +13,13 @@ import pytest
 pytest.importorskip("nicegui", reason="the console's packages are not installed")
 
 from tianzhou.admin.cluster import BrokerStatus
-from tianzhou.console.freshness import LATE_MS, Freshness, State, freshness, silent_brokers
+from tianzhou.console.display.freshness import LATE_MS, Freshness, State, freshness, silent_brokers
+from tianzhou.console.display.live_parts import CHECK_EVERY_S, warnings
+from tianzhou.console.display.series import Point, Series
+from tianzhou.console.display.zones import Zone
 from tianzhou.console.layout import View, chart_options
-from tianzhou.console.live_parts import CHECK_EVERY_S, warnings
 from tianzhou.console.measures import TopicFigures
-from tianzhou.console.series import Point, Series
 from tianzhou.console.snapshot import ANSWER_WITHIN_MS, Snapshot, Watcher
-from tianzhou.console.zones import Zone
 from tianzhou.errors import RequestTimeout
 from tianzhou.model import BrokerData, SubscriptionGroupConfig, TopicConfig
 from tianzhou.testing import run_virtual

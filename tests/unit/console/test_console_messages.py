@@ -18,10 +18,10 @@ from tianzhou.admin import DelayLevel, Due, HalfMessage, MessageTrack, OpenTrans
 from tianzhou.client.tracing.trace_reading import TraceKind, TraceRecord
 from tianzhou.console import message_values as values
 from tianzhou.console import texts
+from tianzhou.console.display.zones import Zone
 from tianzhou.console.layout import View
 from tianzhou.console.pages import dead_letters, delay, message, messages, trace, transactions, waiting
 from tianzhou.console.texts.audit import ACTIONS
-from tianzhou.console.zones import Zone
 from tianzhou.errors import ClientError
 from tianzhou.model import MessageExt
 

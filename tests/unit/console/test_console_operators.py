@@ -18,6 +18,7 @@ from tianzhou.admin.replicas import Lag
 from tianzhou.admin.send_limits import LimitStatus
 from tianzhou.bench.proof.comparison import Reading, Verdict
 from tianzhou.bench.proof.run import Outcome
+from tianzhou.console.display.zones import Zone
 from tianzhou.console.layout import cell_address
 from tianzhou.console.pages import (
     access,
@@ -34,7 +35,6 @@ from tianzhou.console.pages import (
 from tianzhou.console.proofs import MOST_MESSAGES, TOPIC_PREFIX, Proofs
 from tianzhou.console.snapshot import Snapshot
 from tianzhou.console.texts import TEXTS
-from tianzhou.console.zones import Zone
 from tianzhou.doctor import Finding, Severity
 from tianzhou.errors import ClientError, ConfigError
 from tianzhou.model.send_limit import LimitScope, limit_of

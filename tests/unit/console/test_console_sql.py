@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tianzhou.console import sql
+from tianzhou.console.display.zones import Zone
 from tianzhou.console.sql_worker import Refused, answer, check, close_doors, connect, table_of
-from tianzhou.console.zones import Zone
 from tianzhou.errors import ClientError
 from tianzhou.model import MessageQueue
 from tianzhou.records.codec import Record, encode_record

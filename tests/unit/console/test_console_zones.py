@@ -15,13 +15,13 @@ pytest.importorskip("nicegui", reason="the console's packages are not installed"
 
 import httpx
 
-from tianzhou.console import zones
+from tianzhou.console.display import zones
+from tianzhou.console.display.series import Point
+from tianzhou.console.display.zones import Zone
 from tianzhou.console.layout import View, chart_options
 from tianzhou.console.pages import group, offsets, topic
-from tianzhou.console.series import Point
 from tianzhou.console.server import ConsoleServer
 from tianzhou.console.settings import ConsoleSettings
-from tianzhou.console.zones import Zone
 from tianzhou.testing import run_virtual
 
 pytestmark = pytest.mark.runner.with_args(run_virtual)

@@ -104,7 +104,7 @@ class _Part:
 
     async def _reset(self) -> None:
         # `pages.offsets` imports nothing of this module; an import above would be a cycle through the pages.
-        from tianzhou.console.pages.offsets import reset_dialog
+        from tianzhou.console.forms.offsets import reset_dialog
 
         await reset_dialog(self._view, [(self._group, self._topic)], self._topic)
         await self.read()

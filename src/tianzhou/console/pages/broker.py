@@ -11,6 +11,9 @@ from nicegui import ui
 
 from tianzhou.admin.cluster import BrokerStatus
 from tianzhou.admin.send_limits import LimitStatus
+from tianzhou.console.display.live_parts import seen_text
+from tianzhou.console.forms.key_change import key_change, masked
+from tianzhou.console.forms.upkeep import cleanups
 from tianzhou.console.layout import (
     Chart,
     View,
@@ -21,11 +24,8 @@ from tianzhou.console.layout import (
     section,
     table,
 )
-from tianzhou.console.live_parts import seen_text
 from tianzhou.console.pages.cluster import lag_text, since_ms
 from tianzhou.console.pages.dashboard import version_text
-from tianzhou.console.pages.key_change import key_change, masked
-from tianzhou.console.pages.upkeep import cleanups
 from tianzhou.console.snapshot import Snapshot
 from tianzhou.errors import ClientError, TianzhouError
 

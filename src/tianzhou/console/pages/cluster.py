@@ -8,8 +8,8 @@ from typing import Any, Final
 from nicegui import ui
 
 from tianzhou.admin.cluster import BrokerStatus
+from tianzhou.console.display.live_parts import seen_text
 from tianzhou.console.layout import Chart, View, live, page, section, table
-from tianzhou.console.live_parts import seen_text
 from tianzhou.console.pages.dashboard import broker_rows
 from tianzhou.console.snapshot import Snapshot, Watcher
 

@@ -8,8 +8,8 @@ from typing import Any
 from nicegui import ui
 
 from tianzhou.admin.cluster import BrokerStatus
+from tianzhou.console.display.live_parts import seen_text
 from tianzhou.console.layout import Chart, View, live, page, table
-from tianzhou.console.live_parts import seen_text
 from tianzhou.console.snapshot import Snapshot
 
 

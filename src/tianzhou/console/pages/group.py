@@ -12,7 +12,9 @@ from typing import Any, Final
 from nicegui import ui
 
 from tianzhou.admin.progress import GroupLag
+from tianzhou.console.display.live_parts import live_part
 from tianzhou.console.forms.group_change import group_form
+from tianzhou.console.forms.offsets import reset_form
 from tianzhou.console.layout import (
     Chart,
     View,
@@ -25,8 +27,6 @@ from tianzhou.console.layout import (
     section,
     table,
 )
-from tianzhou.console.live_parts import live_part
-from tianzhou.console.pages.offsets import reset_form
 from tianzhou.console.serving.by_broker import describe_group
 from tianzhou.model.names import RETRY_PREFIX
 from tianzhou.wire.bodies import handler_times

@@ -7,12 +7,12 @@ from typing import Any
 
 from nicegui import ui
 
+from tianzhou.console.display.live_parts import measured_text
 from tianzhou.console.forms.creation import group_dialog
+from tianzhou.console.forms.offsets import reset_dialog, skip_dialog
 from tianzhou.console.group_list import KINDS, GroupEntry, group_keys, group_row
 from tianzhou.console.layout import View, delete_named, page
 from tianzhou.console.lists import NORMAL, Cut, ListState, counts_of, cut
-from tianzhou.console.live_parts import measured_text
-from tianzhou.console.pages.offsets import reset_dialog, skip_dialog
 from tianzhou.console.rows_table import NUMBER, RATE, Column, ListSource, Operation, RowsList
 from tianzhou.model.names import RETRY_PREFIX
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from nicegui import ui
 
+from tianzhou.console.forms.key_change import key_change, masked
+from tianzhou.console.forms.upkeep import cleanups
 from tianzhou.console.layout import View, confirmed, keep_in_address, page, section, table
-from tianzhou.console.pages.key_change import key_change, masked
-from tianzhou.console.pages.upkeep import cleanups
 from tianzhou.errors import TianzhouError
 
 ORDER_TOPICS = "ORDER_TOPIC_CONFIG"

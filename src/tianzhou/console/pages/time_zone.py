@@ -7,9 +7,9 @@ from urllib.parse import urlencode
 
 from nicegui import ui
 
+from tianzhou.console.display.zones import zone_names
 from tianzhou.console.layout import View, page
 from tianzhou.console.login import local_path
-from tianzhou.console.zones import zone_names
 
 
 @page("/time-zone", "page.zone")

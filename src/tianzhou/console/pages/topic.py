@@ -12,10 +12,10 @@ from nicegui import ui
 from tianzhou.admin.topics import TopicDescription
 from tianzhou.client import Producer
 from tianzhou.console.changes.topic_lag import lag_dialog
+from tianzhou.console.display.live_parts import live_part
 from tianzhou.console.forms.topic_change import ChangeForm
 from tianzhou.console.forms.values import perm_words
 from tianzhou.console.layout import View, deletion_button, missing, missing_brokers, page, section, table
-from tianzhou.console.live_parts import live_part
 from tianzhou.console.serving.by_broker import describe_topic
 from tianzhou.console.topic_list import TopicEntry, kind_of, topic_operations
 from tianzhou.errors import UnknownTopic

@@ -8,11 +8,11 @@ from typing import Any
 from nicegui import ui
 
 from tianzhou.console.changes.topic_lag import lag_dialog
+from tianzhou.console.display.live_parts import measured_text
 from tianzhou.console.forms.creation import topic_dialog, update_dialog
+from tianzhou.console.forms.offsets import reset_dialog, skip_dialog
 from tianzhou.console.layout import View, delete_named, page
 from tianzhou.console.lists import NORMAL, Cut, ListState, counts_of, cut
-from tianzhou.console.live_parts import measured_text
-from tianzhou.console.pages.offsets import reset_dialog, skip_dialog
 from tianzhou.console.rows_table import NUMBER, RATE, Column, ListSource, Operation, RowsList
 from tianzhou.console.topic_list import KINDS, TopicEntry, topic_keys, topic_row
 

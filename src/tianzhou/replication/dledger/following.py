@@ -79,7 +79,7 @@ class Following:
         self._recover()
 
     def _recover(self) -> None:
-        # A leader of Apache's that compares from an index below its end, as after an earlier answer of this node, states
+        # An Apache leader that compares from an index below its end, as after an earlier answer of this node, states
         # fewer entries than it has. It may have counted entries as committed that this node had before its loss.
         node = self._node
         reached = node.committed_index

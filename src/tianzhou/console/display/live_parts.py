@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from nicegui import ui
 
-from tianzhou.console.freshness import Freshness, State, freshness, silent_brokers
+from tianzhou.console.display.freshness import Freshness, State, freshness, silent_brokers
 from tianzhou.console.measures import GroupFigures, TopicFigures
 from tianzhou.console.snapshot import Snapshot
 from tianzhou.errors import TianzhouError

@@ -8,8 +8,8 @@ from typing import Any, Final
 from nicegui import ui
 
 from tianzhou.console.changes.offset_dialogs import OffsetMove, move_offsets
+from tianzhou.console.display.zones import Zone
 from tianzhou.console.layout import View, answer_of
-from tianzhou.console.zones import Zone
 
 DESTINATIONS: Final = ("earliest", "latest", "time", "offset")
 Pair = tuple[str, str]

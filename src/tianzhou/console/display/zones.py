@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import quote, unquote
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
-from tianzhou.console.series import Point
+from tianzhou.console.display.series import Point
 from tianzhou.model.timestamps import is_date
 
 COOKIE: Final = "tianzhou_zone"

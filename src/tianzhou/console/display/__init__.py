@@ -1,0 +1,1 @@
+"""Parts that all pages show: age of figures, time zone, links of the head."""
