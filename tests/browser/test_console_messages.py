@@ -157,7 +157,8 @@ def test_what_waits_is_shown(browser: Any, admin: Any) -> None:
         page = browser.open("/transactions")
         page.get_by_role("row").filter(has_text="undecided").get_by_text(half.msg_id).wait_for()
         page.get_by_role("link", name=half.msg_id).click()
-        page.get_by_text("undecided", exact=True).wait_for()
+        page.get_by_role("heading", name="Half message").wait_for()
+        browser.connects()
         page.get_by_role("button", name="Commit").click()
         page.get_by_role("dialog").get_by_role("button", name="Commit").click()
         browser.arrives("/transactions")
@@ -166,7 +167,7 @@ def test_what_waits_is_shown(browser: Any, admin: Any) -> None:
         row = page.get_by_role("row").filter(has_text=later.msg_id)
         row.get_by_text("18", exact=True).wait_for()
         row.get_by_role("link", name=later.msg_id).click()
-        page.get_by_text("Delayed message", exact=True).wait_for()
+        page.get_by_role("heading", name="Delayed message", exact=True).wait_for()
         page.get_by_text("later", exact=True).wait_for()
 
 
