@@ -141,7 +141,7 @@ class _Diagnosis:
             finding
             for finding in broker.findings(cluster)
             if finding.name in {broker.NAME_SERVER_SILENT.name, broker.NO_BROKER.name, broker.SILENT.name,
-                                broker.WITHOUT_LEADER.name, broker.WITHOUT_MASTER.name}
+                                broker.UNREACHED.name, broker.WITHOUT_LEADER.name, broker.WITHOUT_MASTER.name}
         ]  # fmt: skip
 
     async def _whole(self, cluster: ClusterSeen) -> list[Finding]:

@@ -11,11 +11,14 @@ import pytest
 from ill_clusters import Ahead, consume, finding, ill, named, names, report
 
 from tianzhou.admin import Admin
+from tianzhou.admin.cluster import BrokerStatus
 from tianzhou.broker.handlers import runtime_info
 from tianzhou.damaged_files import accept_lost_state
 from tianzhou.doctor import diagnose
 from tianzhou.doctor.chinese import finding_in_chinese
+from tianzhou.doctor.illnesses import broker
 from tianzhou.doctor.looks.cluster import level_delays_ms
+from tianzhou.doctor.observations import BrokerSeen, ClusterSeen
 from tianzhou.errors import BrokerError, TianzhouError
 from tianzhou.model import Message, SendStatus, TransactionState
 from tianzhou.model.send_limit import LimitScope, limit_of
@@ -39,12 +42,24 @@ def test_a_broker_that_does_not_answer() -> None:
         await cluster.create_topic("orders", 1)
         with cluster.brokers["broker-b"].faults.lose_requests(requests=[RequestCode.GET_BROKER_RUNTIME_INFO]):
             found = await report(cluster, "broker")
-            assert "broker-does-not-answer" in found.names
+            one = next(one for one in found.findings if one.name == "broker-does-not-answer")
+            assert "takes connections" in one.message
+            assert "TLS" not in f"{one.message} {one.fix} {one.evidence}"
             # The others are looked at all the same.
             assert "broker-does-not-answer" in (await report(cluster, "topic", "orders")).names
             assert "group-unknown" not in (await report(cluster, "group", "billing")).names
 
     ill(make, brokers=2)
+
+
+def test_advice_on_a_broker_follows_from_what_was_observed() -> None:
+    for error, name in (
+        ("no reply from b:1 within 5000 ms; whether the request was carried out is unknown", "broker-does-not-answer"),
+        ("cannot connect to b:1: Connection refused", "broker-not-reached"),
+        ("connection to b:1 was lost", "broker-not-reached"),
+    ):
+        seen = ClusterSeen(NOW_MS, [], [BrokerSeen(BrokerStatus("c", "b", 0, "b:1", error=error))])
+        assert [one.name for one in broker.findings(seen)] == [name]
 
 
 def test_work_that_fails_and_writing_that_is_not_allowed() -> None:

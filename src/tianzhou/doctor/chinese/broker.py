@@ -18,7 +18,11 @@ TEXTS: Final = {
         "以这些地址作为 namesrvAddr 启动一个：tianzhou serve",
     ),
     "broker-does-not-answer": (
-        "{broker} 注册的地址是 {address}，但在那里没有应答。",
+        "{broker} 在 {address} 接受连接但没有应答：其进程卡住或负载过高。",
+        "检查其日志以及所在机器的处理器和磁盘；如果不能恢复，请重启。",
+    ),
+    "broker-not-reached": (
+        "{broker} 注册的地址是 {address}，但无法与其保持连接。",
         "其进程是否在运行？本机能否连通该地址？tianzhou doctor connect {address}",
     ),
     "broker-without-master": (

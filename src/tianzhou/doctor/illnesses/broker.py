@@ -48,7 +48,13 @@ NO_BROKER = Illness(
 SILENT = Illness(
     "broker-does-not-answer",
     Severity.error,
-    "{broker} is registered with {address} and does not answer there.",
+    "{broker} takes connections at {address} and does not answer there: its process hangs or is overloaded.",
+    "Look at its log and at the processor and disk of its machine. Restart it when it does not recover.",
+)
+UNREACHED = Illness(
+    "broker-not-reached",
+    Severity.error,
+    "{broker} is registered with {address}, and no connection to it lasts.",
     "Is its process running, and is the address one that this machine can reach? tianzhou doctor connect {address}",
 )
 WITHOUT_MASTER = Illness(
@@ -205,10 +211,10 @@ DELAYED_LATE = Illness(
 )
 
 ILLNESSES: Final = (
-    NAME_SERVER_SILENT, NAME_SERVERS_DISAGREE, NO_BROKER, SILENT, WITHOUT_MASTER, WITHOUT_LEADER, ADDRESS_ONLY_LOCAL,
-    WORK_FAILS, DISK_FULL, DISK_NEARLY_FULL, LOG_DAMAGED, STATE_REBUILT, STATE_DAMAGED, SLAVE_MISSING,
-    SLAVE_STANDS, SLAVE_BEHIND, CLOCK_OFF, NOT_WRITABLE, NOT_READABLE, WAITS_TO_START, BUSY, PAGE_CACHE_BUSY,
-    SENDS_FAILED, SENDS_SLOW, LIMITS_REACHED, SENDS_LIMITED, HALF_PILE_UP, DELAYED_LATE,
+    NAME_SERVER_SILENT, NAME_SERVERS_DISAGREE, NO_BROKER, SILENT, UNREACHED, WITHOUT_MASTER, WITHOUT_LEADER,
+    ADDRESS_ONLY_LOCAL, WORK_FAILS, DISK_FULL, DISK_NEARLY_FULL, LOG_DAMAGED, STATE_REBUILT, STATE_DAMAGED,
+    SLAVE_MISSING, SLAVE_STANDS, SLAVE_BEHIND, CLOCK_OFF, NOT_WRITABLE, NOT_READABLE, WAITS_TO_START, BUSY,
+    PAGE_CACHE_BUSY, SENDS_FAILED, SENDS_SLOW, LIMITS_REACHED, SENDS_LIMITED, HALF_PILE_UP, DELAYED_LATE,
 )  # fmt: skip
 
 
@@ -222,7 +228,8 @@ def findings(seen: ClusterSeen) -> Iterator[Finding]:
     for broker in seen.brokers:
         yield from _address(seen, broker)
         if broker.status.error is not None:
-            yield SILENT.found(
+            illness = SILENT if is_silent(broker.status.error) else UNREACHED
+            yield illness.found(
                 broker.subject,
                 {"address": broker.status.address, "error": broker.status.error},
                 broker=broker.subject,
@@ -230,6 +237,15 @@ def findings(seen: ClusterSeen) -> Iterator[Finding]:
             )
         else:
             yield from of_broker(broker, seen.now_ms)
+
+
+def is_silent(error: str) -> bool:
+    """Whether a broker took the connection and sent no reply, by the text of a `RequestTimeout`.
+
+    Args:
+        error: why the broker did not answer.
+    """
+    return error.startswith("no reply from ")
 
 
 def _name_servers(seen: ClusterSeen) -> Iterator[Finding]:
