@@ -142,7 +142,10 @@ def seen(request: pytest.FixtureRequest, chromium: Any, filled: Site, addresses:
                     one.faint[scheme] = faint(page)
             else:
                 one.english = english(page, (*NAMES, "nothing-like-it", "nobody"))
-            one.complaints, browser.complaints = one.complaints + browser.complaints, []
+            one.complaints += [
+                text for text in browser.complaints if path != MISSING or not text.endswith("404 (Not Found)")
+            ]
+            browser.complaints = []
     page.close()
     chromium.clear_cookies()
     return found

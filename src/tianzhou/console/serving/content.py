@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from nicegui import ui
 
 from tianzhou.console.actions import DEFECT
-from tianzhou.errors import TianzhouError, UnknownTopic
+from tianzhou.errors import TianzhouError
 from tianzhou.supervision import start_awaited
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 FRAME_WITHIN_S: Final = 0.3
 """Seconds that the first response waits for the content. Content that takes longer follows over the web socket."""
+MISSING_WITHIN_S: Final = 2.0
+"""Seconds that the first response waits when the page's topic or group may be missing, because it carries the status."""
 CONTENT_WITHIN_S: Final = 60.0
 """Seconds after which a page shows that its content has not come. Each request to a server has a shorter limit."""
 _log = logging.getLogger(__name__)
@@ -47,7 +49,7 @@ def status_of(error: Exception) -> HTTPStatus:
 
     The status is 200 when servers do not answer, because the page shows this, and shows the rest of the cluster.
     """
-    if isinstance(error, UnknownTopic | Missing):
+    if isinstance(error, Missing):
         return HTTPStatus.NOT_FOUND
     known = isinstance(error, TianzhouError | OSError)
     return HTTPStatus.OK if known else HTTPStatus.INTERNAL_SERVER_ERROR
@@ -83,7 +85,7 @@ async def show_content(view: View, show: Callable[[View], Awaitable[None]]) -> N
 
     task = start_awaited(work())
     client.on_delete(lambda: _cancel(task))
-    await asyncio.wait([task], timeout=FRAME_WITHIN_S)
+    await asyncio.wait([task], timeout=MISSING_WITHIN_S if _may_be_missing(view) else FRAME_WITHIN_S)
     is_sent = True
     if not task.done():
         waiting = ui.row().classes("items-center").props("data-test=loading")
@@ -91,6 +93,13 @@ async def show_content(view: View, show: Callable[[View], Awaitable[None]]) -> N
             ui.spinner()
             ui.label(view.text("loading")).props("role=status")
         task.add_done_callback(lambda _: None if client.is_deleted else waiting.delete())
+
+
+def _may_be_missing(view: View) -> bool:
+    """Return whether the page's address names a topic or group that the last snapshot does not have."""
+    now, topic, group = view.console.watcher.now, view.path.get("topic"), view.path.get("group")
+    has_topic = topic is None or topic in now.topics or topic in now.system_topics
+    return not has_topic or (group is not None and group not in now.groups)
 
 
 def _words(view: View, error: Exception) -> str:
