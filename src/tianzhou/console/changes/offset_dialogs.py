@@ -164,7 +164,7 @@ async def _agreed(view: View, moves: Sequence[OffsetMove], planned: Sequence[lis
     totals = [totals_of(changes) for changes in planned]
     typed_name = next((move.group for move, one in zip(moves, totals, strict=True) if one.unknown), "")
     with ui.dialog() as dialog, ui.card().classes("w-full").style(WIDE):
-        _heading(view.text("change.preview"))
+        _heading(view.text("change.shown"))
         _preview(view, moves, planned)
         moved = any(one.queues for one in totals)
         if not moved:

@@ -6,7 +6,7 @@ from typing import Final
 
 TEXTS: Final = {
     # Offsets
-    "change.preview": ("What this will do", "变更预览"),
+    "change.shown": ("What this will do", "变更预览"),
     "change.done": ("Done", "完成"),
     "change.totals": (
         "{group} in {topic}: messages skipped: {skipped}; messages consumed again: {repeated}; queues moved: {queues}.",
