@@ -1,12 +1,14 @@
 """Change-data capture: `format("tianzhou_binlog")`, the changes of MySQL and MariaDB tables as a stream for a topic.
 
-A stream's offset is `{"from": [file, position] or null, "end": [file, position]}`. Null stands for the snapshot, which
-is read after the binlog's end was noted, so that later changes come once more. Spark logs an offset before it runs the
+A stream's offset is `{"from": place or null, "end": place}`, where a place is `[file, position, begun]`: the second in
+which the file was begun distinguishes it from another file of the same name. Null stands for the snapshot, which is
+read after the binlog's end was noted, so that later changes come once more. Spark logs an offset before it runs the
 batch, and the binlog does not change, so a repeated batch is the same.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import time
 from collections.abc import Iterator, Sequence
@@ -19,8 +21,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from tianzhou.errors import OffsetOutOfRange
-from tianzhou.pipelines.binlog.captured import Captured, Reader
-from tianzhou.pipelines.binlog.database import PAUSE_S, BinlogFailed, Server, order
+from tianzhou.pipelines.binlog.captured import START_ANEW, Captured, ChangesLost, Reader
+from tianzhou.pipelines.binlog.database import FIRST_OFFSET, PAUSE_S, BinlogFailed, Server, order
+from tianzhou.pipelines.binlog.events import FORMAT
 from tianzhou.pipelines.binlog.statements import Table
 from tianzhou.pipelines.binlog_changes import Change, file_number, truncation
 from tianzhou.pipelines.binlog_changes import snapshot as snapshot_of
@@ -33,7 +36,7 @@ logger = logging.getLogger(__name__)
 COLUMNS = "body BINARY, keys STRING, tags STRING, shardingKey STRING, properties MAP<STRING, STRING>"
 SERVER_ID = 0x54490000
 Position = list[Any]
-"""A binlog file's name and an offset in it."""
+"""A binlog file's name, an offset in it, and where it is a stream's the second in which the file was begun."""
 
 
 CATCH_UP_S = 30.0
@@ -116,6 +119,14 @@ class Database:
         """The binlog's files and their sizes, oldest first."""
         return [list(file) for file in self.server.files()]
 
+    def place(self, position: Position) -> Position:
+        """Return a file and an offset with the second in which the file was begun."""
+        return [*position, self.server.begun(position[0], self.server_id)]
+
+    def names(self) -> str:
+        """Return the names of the tables, for messages."""
+        return ", ".join(".".join(table) for table in self.tables)
+
 
 class BinlogSource(Pickled, DataSource):
     """The data source; register it with `spark.dataSource.register(BinlogSource)`."""
@@ -191,7 +202,7 @@ class BinlogReader(Pickled, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Return the first offset of a query without a checkpoint."""
         if self._initial is None:
             self._database.check()
-            end = None if self._database.snapshot else self._database.files()[-1]
+            end = None if self._database.snapshot else self._database.place(self._database.files()[-1])
             self._initial = {"from": end, "end": end}
         return self._initial
 
@@ -203,30 +214,35 @@ class BinlogReader(Pickled, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Return the end of the next micro-batch, at most the end of a binlog file.
 
         Raises:
-            OffsetOutOfRange: the server has deleted the file, or has another binlog.
+            OffsetOutOfRange: the server has deleted the file.
+            ChangesLost: the server has another binlog.
         """
         del limit
         files = self._database.files()
         last = min(files[-1], self._target, key=order) if self._target is not None else files[-1]
         at: Position | None = start["end"]
         if at is None:
-            return {"from": None, "end": last}
+            return {"from": None, "end": self._database.place(last)}
         sizes = dict(files)
         if at[0] not in sizes:
+            if file_number(files[-1][0]) < file_number(at[0]):
+                raise _another_binlog(self._database, at, f"its newest file is {files[-1][0]}")
             raise OffsetOutOfRange(
-                f"binlog {at[0]} is deleted on {self._database.host}, {files[0][0]} is the oldest left; changes are "
-                "lost (expire_logs_days). Start over with another checkpoint and a snapshot"
+                f"{self._database.names()}: binlog {at[0]} is deleted on {self._database.host}, {files[0][0]} is the "
+                "oldest left; changes are lost (binlog_expire_logs_seconds, expire_logs_days). Start over with another "
+                "checkpoint and a snapshot"
             )
         later = [name for name, _ in files if file_number(name) > file_number(at[0])]
         if at[1] > sizes[at[0]]:
-            raise OffsetOutOfRange(
-                f"binlog {at[0]} on {self._database.host} has {sizes[at[0]]} bytes and was read up to {at[1]}: it is "
-                "another binlog (RESET MASTER, or another server). Start over with another checkpoint and a snapshot"
-            )
+            raise _another_binlog(self._database, at, f"the file has {sizes[at[0]]} bytes")
         if at[1] == sizes[at[0]] and later:
-            at = [later[0], 4]
+            if self._database.place(at[:2]) != at:
+                raise _another_binlog(self._database, at, "the file was begun later")
+            at = self._database.place([later[0], FIRST_OFFSET])
         end = [at[0], sizes[at[0]]] if order(last) > order([at[0], 1 << 62]) else last
-        return start if order(end) <= order(at) else {"from": at, "end": end}
+        if order(end) <= order(at):
+            return start
+        return {"from": at, "end": [*end, at[2]] if end[0] == at[0] else self._database.place(end)}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the one piece of a micro-batch; `end` names its beginning."""
@@ -252,7 +268,7 @@ def rows_there(database: Database, at: Position) -> Iterator[Change]:
 
     Each table begins with a truncation, which deletes rows of older snapshots that no longer exist.
     """
-    file, offset = at
+    file, offset, *_ = at
     for table in database.captured().values():
         yield truncation(table.full_name, file=file, offset=offset)
         for row in database.server.rows(table, (file, offset)):
@@ -265,18 +281,20 @@ def changes_between(database: Database, start: Position, end: Position) -> Itera
 
     Raises:
         BinlogFailed: the database refuses, or does not send the binlog up to `end`.
-        ChangesLost: an event cannot be followed.
+        ChangesLost: an event cannot be followed, or the server has another binlog.
     """
     tables = database.captured()
     reader = Reader(tables, any_case=database.server.any_case())
     at, deadline = start, time.monotonic() + CATCH_UP_S
     while order(at) < order(end):
         for event, file, offset in database.server.events(at[0], at[1], database.server_id):
+            if event.kind == FORMAT and file == start[0] and event.at != start[2]:
+                raise _another_binlog(database, start, f"the file was begun at {_moment(event.at)}")
             at = [file, offset]
             if order(at) > order(end):  # the file is over
                 break
             yield from reader.changes(event, file, offset)
-            if at == end:
+            if order(at) == order(end):
                 break
             deadline = time.monotonic() + CATCH_UP_S
         if order(at) < order(end):
@@ -287,6 +305,17 @@ def changes_between(database: Database, start: Position, end: Position) -> Itera
                     f"it up to {at[0]}:{at[1]}"
                 )
             time.sleep(PAUSE_S)
+
+
+def _another_binlog(database: Database, at: Position, reason: str) -> ChangesLost:
+    return ChangesLost(
+        f"{database.names()}: the binlog cannot be followed at {at[0]}:{at[1]} of the file begun at {_moment(at[2])}: "
+        f"{reason}: it is another binlog (RESET MASTER, RESET BINARY LOGS AND GTIDS, or another server); {START_ANEW}"
+    )
+
+
+def _moment(seconds: int) -> str:
+    return f"{dt.datetime.fromtimestamp(seconds, dt.UTC):%Y-%m-%d %H:%M:%SZ}"
 
 
 def capture(

@@ -1,4 +1,4 @@
-"""One MariaDB for the tests of this folder, and what capturing a table there finds."""
+"""A MariaDB and a MySQL for the tests of this folder, and what capturing a table there finds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from mariadb_server import MariaDB
+from database_server import DatabaseServer
+from sql_servers import MARIADB, MYSQL
 
 from tianzhou.pipelines.binlog.captured import Captured, Reader
 from tianzhou.pipelines.binlog.database import Server
@@ -52,10 +53,11 @@ class Seen:
         return list(self.reading.rows(self.table, self.reading.files()[-1]))
 
 
-@pytest.fixture(scope="session")
-def database(tmp_path_factory) -> Iterator[MariaDB]:
+@pytest.fixture(scope="session", params=[MARIADB, MYSQL])
+def database(request, tmp_path_factory) -> Iterator[DatabaseServer]:
+    """A server of each product; a test of one product's feature names the product by `indirect`."""
     # The server's zone is not UTC, as many are not.
-    made = MariaDB(tmp_path_factory.mktemp("mariadb"), "--default-time-zone=+08:00")
+    made = request.param(tmp_path_factory.mktemp("database"), "--default-time-zone=+08:00")
     yield made
     made.stop()
 

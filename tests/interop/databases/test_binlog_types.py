@@ -1,20 +1,20 @@
-"""Every column type of a real MariaDB: snapshot, binlog and the database's own text are equal."""
+"""Every column type of a real MariaDB and a real MySQL: snapshot, binlog and the database's own text are equal."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 import struct
 import uuid
 from typing import Any
 
 import pytest
-from mariadb_server import needs_mariadb
+from sql_servers import MARIADB, MYSQL, ONLY_MYSQL
 
 from tianzhou.pipelines.binlog.charsets import CODECS, LATIN1, text_of
 from tianzhou.pipelines.binlog.columns import Column, quoted
 
-pytestmark = needs_mariadb
 ROWS = 60
 """Rows of each test of a type."""
 
@@ -178,6 +178,8 @@ TYPES: dict[str, Any] = {
     "VARCHAR(40) CHARACTER SET utf32": lambda rng: texts(rng, ANY, 40),
     "VARCHAR(40) CHARACTER SET koi8r": lambda rng: texts(rng, CYRILLIC, 40),
     "VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_uca1400_ai_ci": lambda rng: texts(rng, ANY, 40),
+    "VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_ai_ci": lambda rng: texts(rng, ANY, 40),
+    "TEXT CHARACTER SET gb18030": lambda rng: texts(rng, ANY, 1000),
     "TINYTEXT CHARACTER SET cp1251": lambda rng: texts(rng, CYRILLIC, 40),
     "TEXT CHARACTER SET utf8mb4": lambda rng: texts(rng, ANY, 1000),
     "MEDIUMTEXT CHARACTER SET sjis": lambda rng: texts(rng, "漢字かな abc", 50),
@@ -205,11 +207,30 @@ TYPES: dict[str, Any] = {
         "0.0.0.0", "255.255.255.255", "10.0.0.0",
         *[".".join(str(byte) for byte in rng.randbytes(4)) for _ in range(ROWS)],
     ],
+    "VECTOR(5)": lambda rng: [struct.pack("<5f", *[rng.uniform(-9, 9) for _ in range(5)]) for _ in range(ROWS)],
     "POINT": lambda rng: [],
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("definition", TYPES)
+MARIADB_TYPES = {"UUID", "INET6", "INET4", "VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_uca1400_ai_ci"}
+MYSQL_TYPES = {
+    "VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_ai_ci",
+    "TEXT CHARACTER SET gb18030",
+    "VECTOR(5)",
+}
+
+
+def pairs() -> list[Any]:
+    """Return each type with each server that has it."""
+    return [
+        pytest.param(*server.values, definition, id=f"{server.id}-{definition}", marks=server.marks)
+        for server, others in ((MARIADB, MYSQL_TYPES), (MYSQL, MARIADB_TYPES))
+        for definition in TYPES
+        if definition not in others
+    ]
+
+
+@pytest.mark.parametrize(("database", "definition"), pairs(), indirect=["database"], scope="session")
 def test_snapshot_binlog_and_the_databases_text_are_equal(database, made, definition):
     rng = random.Random(definition)
     seen = made(f"v {definition}")
@@ -224,6 +245,60 @@ def test_snapshot_binlog_and_the_databases_text_are_equal(database, made, defini
     shown = database.do("SET time_zone = '+00:00'", f"SELECT id, {own_text(column)} FROM {seen.name}")
     database.do("SET time_zone = '+08:00'")
     assert [(number, value) for number, value in shown if not is_same(column, snapshot[number], value)] == []
+
+
+DOCUMENTS = [
+    "'null'", "'true'", "'-0.0'", "'1.0'", "'1e15'", "'1e16'", "'1e17'", "'123456789012345680000'", "'1e-5'",
+    "'1e-4'", "'0.00001234'", "'1e300'", "'1.7976931348623157e308'", "'5e-324'", "'18446744073709551615'",
+    "'-9223372036854775808'", "'-32769'", "'32768'", "'65536'", "'[]'", "'{}'", "'{\"\": {\"\": []}}'",
+    "'[[[[[[1]]]]]]'", "CAST(CAST('1.10' AS DECIMAL(10,2)) AS JSON)", "CAST(CAST('-0.00' AS DECIMAL(30,20)) AS JSON)",
+    "CAST(CAST('-12345678901234567890.12345' AS DECIMAL(65,30)) AS JSON)", "CAST(CAST('2026-11-30' AS DATE) AS JSON)",
+    "CAST(CAST('-838:59:59' AS TIME) AS JSON)", "CAST(CAST('-00:00:00.5' AS TIME(6)) AS JSON)",
+    "CAST(CAST('12:34:56.000001' AS TIME(6)) AS JSON)",
+    "CAST(CAST('2026-11-30 12:34:56.123456' AS DATETIME(6)) AS JSON)", "JSON_ARRAY(TIMESTAMP('2026-11-30 01:02:03'))",
+    "JSON_ARRAY(x'00ff41')", "JSON_ARRAY(CAST('a' AS BINARY))", "JSON_ARRAY(b'101')", "JSON_OBJECT('k', NULL)",
+    "JSON_ARRAY(CAST(2026 AS YEAR))", "JSON_ARRAY(REPEAT('ü', 70000))",
+    "JSON_OBJECT(REPEAT('k', 300), REPEAT('v', 128))", "JSON_ARRAY('\\b\\t\\n\\f\\r\\\\\\\"/ \\u007f \\u2028')",
+    "JSON_QUOTE(CHAR(0, 1, 27, 31, 127 USING utf8mb4))", "CAST(ST_GeomFromText('POINT(1 2)') AS JSON)",
+    "CAST(1.5E0 AS JSON)", "CAST(0.1E0 + 0.2E0 AS JSON)",
+]  # fmt: skip
+"""Documents of every type that JSON of MySQL stores, as SQL."""
+
+
+def document(rng: random.Random, depth: int) -> Any:
+    """Return a random document."""
+    kind = rng.randrange(8 if depth else 6)
+    if kind < 2:
+        return rng.choice([None, True, False, "", "a", "ü😀\x01\n", 0, -1, 65535, 65536])
+    if kind == 2:
+        return rng.choice([-1, 1]) * rng.getrandbits(rng.choice([7, 15, 16, 31, 32, 63]))
+    if kind < 5:
+        (number,) = struct.unpack("<d", rng.randbytes(8))
+        return number if abs(number) < float("inf") else rng.uniform(-1e6, 1e6)
+    if kind == 5:
+        return round(rng.uniform(-1e4, 1e4), rng.randrange(6))
+    size = rng.randrange(9)
+    if kind == 6:
+        return [document(rng, depth - 1) for _ in range(size)]
+    return {"".join(rng.choices('ab ü"', k=rng.randrange(9))): document(rng, depth - 1) for _ in range(size)}
+
+
+@ONLY_MYSQL
+def test_documents_of_mysql_have_the_databases_text(database, made):
+    """MySQL logs a document in its binary form, of which the text is made here."""
+    rng = random.Random(33)
+    seen = made("v JSON")
+    for number, sql in enumerate(DOCUMENTS):
+        database.do(f"INSERT INTO {seen.name} VALUES ({number}, {sql})")
+    several = [document(rng, 4) for _ in range(400)]
+    several += [{f"key{n}": document(rng, 2) for n in range(9000)}]  # offsets of four bytes
+    database.insert(seen.name, [(number, json.dumps(one)) for number, one in enumerate(several, 1000)])
+    snapshot = {row["id"]: row["v"] for row in seen.rows()}
+    found = {change.row["id"]: change.row["v"] for change in seen.changes()}
+    assert len(found) == len(snapshot) == len(DOCUMENTS) + len(several)
+    assert [
+        (number, text[:99], snapshot[number][:99]) for number, text in found.items() if text != snapshot[number]
+    ] == []
 
 
 @pytest.mark.parametrize("charset", sorted({*CODECS, LATIN1} - {"gb18030"}))  # which is MySQL's alone
@@ -258,7 +333,7 @@ def own_text(column: Column) -> str:
     if column.kind in ("bit", "year") or "zerofill" in column.full_type:
         return f"CAST({name} + 0 AS CHAR)"
     if column.kind in ("float", "double"):
-        return f"CAST({name} * 1E0 AS CHAR)"
+        return f"({name} * 1E0)"  # MySQL casts 15 digits only, and sends all
     return f"CONVERT(CAST({name} AS CHAR) USING utf8mb4)"
 
 

@@ -9,6 +9,7 @@ import zstandard
 from tianzhou.pipelines.binlog import events as e
 from tianzhou.pipelines.binlog.captured import Captured, ChangesLost, Reader
 from tianzhou.pipelines.binlog.columns import Column
+from tianzhou.pipelines.binlog.database import file_of
 from tianzhou.pipelines.binlog.documents import document_text
 
 ORDERS = Captured(
@@ -161,6 +162,13 @@ def test_an_event_whose_checksum_is_wrong():
         ("02" + "0300" + "0d00" + "040100" + "040000" + "05ffff", "[true, null, -1]"),
         ("0c" + "0561c3bc2201", '"aü\\"\\u0001"'),
         ("0b" + "000000000000f83f", "1.5"),
+        ("0b" + "0000000000000080", "-0.0"),
+        ("0b" + "0000901ec4bcd642", "100000000000000.0"),
+        ("0b" + "00003426f56b0c43", "1e15"),
+        ("0b" + "02eb2af2548b1143", "1234567890123456.5"),
+        ("0b" + "f168e388b5f8e43e", "0.00001"),
+        ("0b" + "bc89d897b2d29c3c", "1e-16"),
+        ("0b" + "83b63ad29712b081", "-1.5e-300"),
         ("0a" + "ffffffffffffffff", "18446744073709551615"),
         ("0f0c08" + "0000000000000000", '"0000-00-00 00:00:00.000000"'),
         ("0ffc0261ff", '"base64:type252:Yf8="'),
@@ -169,6 +177,12 @@ def test_an_event_whose_checksum_is_wrong():
 )
 def test_json_documents_of_mysql(raw, shown):
     assert document_text(bytes.fromhex(raw)) == shown
+
+
+def test_the_size_of_an_encrypted_binlog_file_has_no_header_of_encryption():
+    assert [file_of(row) for row in (("bin.1", 700), ("bin.2", "700", "No"), ("bin.3", 700, "Yes"))] == [
+        ("bin.1", 700), ("bin.2", 700), ("bin.3", 188),
+    ]  # fmt: skip
 
 
 def test_a_json_document_that_is_cut_off():

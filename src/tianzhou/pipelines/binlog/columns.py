@@ -1,4 +1,4 @@
-"""Column types of MySQL 8 and MariaDB 10.11, with their values in a change and their Spark types. Pure.
+"""Column types of MySQL 8 and 9 and MariaDB 10.11, with their values in a change and their Spark types. Pure.
 
 One table of types serves the snapshot and the binlog. A type's `select` is the SQL that a snapshot reads a column with,
 `read` turns its result into the value of the change, and `decode` does the same with the bytes of a row event. Both
@@ -11,7 +11,7 @@ end in the same functions, so a row that was there and a row that changed have e
 | FLOAT | shortest number that is the same FLOAT | FLOAT |
 | DOUBLE | number | DOUBLE |
 | CHAR, VARCHAR, TEXT, ENUM, SET, JSON, UUID, INET4, INET6 | text | STRING |
-| BINARY, VARBINARY, BLOB, geometries | base64 of all bytes | BINARY |
+| BINARY, VARBINARY, BLOB, VECTOR, geometries | base64 of all bytes | BINARY |
 | DATE | `2026-11-21`, `0000-00-00` | DATE |
 | DATETIME | `2026-11-21 08:00:00.123` | TIMESTAMP_NTZ |
 | TIMESTAMP | `2026-11-21T08:00:00.123Z` | TIMESTAMP |
@@ -271,7 +271,7 @@ TYPES: Final[dict[str, Type]] = {
     "float": _double(v.FLOAT, 4, "FLOAT", v.shortest_float),
     "double": _double(v.DOUBLE, 8, "DOUBLE", float),
     **dict.fromkeys(TEXTS, _TEXT),
-    **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), _BYTES),
+    **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "vector"), _BYTES),
     **dict.fromkeys(
         ("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon",
          "geometrycollection", "geomcollection"), _GEOMETRY,

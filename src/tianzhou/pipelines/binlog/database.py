@@ -28,8 +28,13 @@ COMMIT_S: Final = 30.0
 """Seconds that a transaction may take between the binlog and the table."""
 PAUSE_S: Final = 0.1
 """Seconds between two checks of a server's position."""
+ENCRYPTION_HEADER_BYTES: Final = 512
+"""Bytes that an encrypted binlog file of MySQL begins with. They are in no offset."""
+FIRST_OFFSET: Final = 4
+"""Offset of a binlog file's first event."""
 _DUMP: Final = 0x12
 _DO_NOT_WAIT: Final = 1
+_LOCK_WAIT_TIMEOUT: Final = 1205
 _MOST_OFFSET: Final = 0xFFFFFFFF
 """The greatest offset that the protocol can request."""
 _COLUMNS: Final = """
@@ -168,8 +173,13 @@ class Server:
         return Captured(schema, name, columns, key)
 
     def cascades(self, table: Captured) -> list[str]:
-        """Return the names of foreign keys by which the server changes rows without logging them."""
+        """Return the names of foreign keys by which the server changes rows without logging them.
+
+        MySQL 9.6 and later change these rows above InnoDB and log them, unless a setting restores the older way.
+        """
         with self.ask() as cursor:
+            if _variable(cursor, "innodb_native_foreign_keys", "ON") == "OFF":
+                return []
             cursor.execute(f"SHOW CREATE TABLE {quoted(table.schema)}.{quoted(table.name)}")
             return [name.replace("``", "`") for name in _CASCADE.findall(cursor.fetchone()[1])]
 
@@ -177,7 +187,22 @@ class Server:
         """Return the binlog's files and their sizes in bytes, oldest first."""
         with self.ask() as cursor:
             cursor.execute("SHOW BINARY LOGS")
-            return [(row[0], int(row[1])) for row in cursor.fetchall()]
+            return [file_of(row) for row in cursor.fetchall()]
+
+    def begun(self, file: str, server_id: int) -> int:
+        """Return when a binlog file was begun, in seconds since the epoch: another file of this name has another time.
+
+        Args:
+            file: the file.
+            server_id: number of this replica.
+
+        Raises:
+            BinlogFailed: the database refuses, or the file has no first event.
+        """
+        for event, _, _ in self.events(file, FIRST_OFFSET, server_id):
+            if event.kind == e.FORMAT:
+                return event.at
+        raise BinlogFailed(f"{self.host}:{self.port}: binlog {file} has no first event")
 
     def rows(self, table: Captured, behind: tuple[str, int], *, wait_s: float = COMMIT_S) -> Iterator[dict[str, Any]]:
         """Yield the rows of a table, with the values of changes.
@@ -269,9 +294,8 @@ def _begin(cursor: Any, table: Captured, behind: tuple[str, int], wait_s: float)
         cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
         cursor.execute("SHOW STATUS LIKE 'binlog_snapshot_%'")
         seen = {str(name).lower(): value for name, value in cursor.fetchall()}
-        if not seen:  # MySQL: the lock waits for every transaction that has changed the table
-            cursor.execute(f"LOCK TABLES {quoted(table.schema)}.{quoted(table.name)} READ")
-            cursor.execute("UNLOCK TABLES")
+        if not seen:
+            _wait_for_commits(cursor, table, wait_s)
             cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
             return
         at = seen["binlog_snapshot_file"], int(seen["binlog_snapshot_position"])
@@ -283,6 +307,39 @@ def _begin(cursor: Any, table: Captured, behind: tuple[str, int], wait_s: float)
                 f"{behind[0]}:{behind[1]}: a transaction is not committed for {wait_s:g} s"
             )
         time.sleep(PAUSE_S)
+
+
+def _wait_for_commits(cursor: Any, table: Captured, wait_s: float) -> None:
+    """Wait on MySQL, which does not name a snapshot's position: a lock waits for all transactions with changed rows.
+
+    Writers wait behind the lock, so the wait has an end.
+
+    Raises:
+        BinlogFailed: the lock is not granted in time.
+    """
+    import pymysql
+
+    cursor.execute(f"SET SESSION lock_wait_timeout = {max(1, round(wait_s))}")
+    try:
+        cursor.execute(f"LOCK TABLES {quoted(table.schema)}.{quoted(table.name)} READ")
+    except pymysql.OperationalError as error:
+        if error.args[0] != _LOCK_WAIT_TIMEOUT:
+            raise
+        raise BinlogFailed(
+            f"{table.full_name}: the snapshot waits for transactions that have changed the table, and one is not "
+            f"committed for {wait_s:g} s; end it and start again"
+        ) from error
+    cursor.execute("UNLOCK TABLES")
+
+
+def file_of(row: Sequence[Any]) -> tuple[str, int]:
+    """Return a binlog file's name and its size in bytes without encryption.
+
+    Args:
+        row: of SHOW BINARY LOGS. MySQL adds whether the file is encrypted, whose size includes the encryption's header.
+    """
+    is_encrypted = len(row) > 2 and row[2] == "Yes"
+    return row[0], int(row[1]) - (ENCRYPTION_HEADER_BYTES if is_encrypted else 0)
 
 
 def order(position: Sequence[Any]) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import decimal
 import struct
 from typing import Final
 
@@ -12,6 +13,10 @@ from tianzhou.pipelines.binlog import values as v
 
 _LITERALS: Final = {0: "null", 1: "true", 2: "false"}
 _NUMBERS: Final = {5: "<h", 6: "<H", 7: "<i", 8: "<I", 9: "<q", 10: "<Q"}
+_LEAST_POINT: Final = -14
+"""Fewest digits before the point of a number that MySQL prints without an exponent; negative for zeros behind it."""
+_GREATEST_POINT: Final = 15
+"""Most digits before the point of a whole number that MySQL prints without an exponent."""
 _SMALL: Final = 2
 _LARGE: Final = 4
 _DATE, _TIME, _DATETIME, _TIMESTAMP = 10, 11, 12, 7
@@ -92,8 +97,16 @@ def _quoted(raw: bytes) -> str:
 
 
 def _double(number: float) -> str:
-    text = repr(number)
-    return text.replace("e+", "e") if "e" in text else text
+    """Return the shortest digits of a number: with an exponent outside 1e-15 to 1e15, unless it has a fraction."""
+    sign, found, exponent = decimal.Decimal(repr(number)).as_tuple()
+    digits = "".join(str(digit) for digit in found).rstrip("0") or "0"
+    point = len(found) + int(exponent) if number else 1
+    minus = "-" if sign else ""
+    if not _LEAST_POINT <= point <= max(_GREATEST_POINT, len(digits) - 1):
+        return f"{minus}{digits[0]}{'.' * (len(digits) > 1)}{digits[1:]}e{point - 1}"
+    if point <= 0:
+        return f"{minus}0.{'0' * -point}{digits}"
+    return f"{minus}{digits[:point]:0<{point}}.{digits[point:] or '0'}"
 
 
 def _opaque(kind: int, raw: bytes) -> str:

@@ -14,10 +14,10 @@ from typing import Any, Final
 TINY, SHORT, LONG, FLOAT, DOUBLE = 1, 2, 3, 4, 5
 LONGLONG, INT24, DATE, YEAR, NEWDATE, VARCHAR, BIT = 8, 9, 10, 13, 14, 15, 16
 TIMESTAMP2, DATETIME2, TIME2 = 17, 18, 19
-JSON, NEWDECIMAL, ENUM, SET, BLOB, VAR_STRING, STRING, GEOMETRY = 245, 246, 247, 248, 252, 253, 254, 255
+VECTOR, JSON, NEWDECIMAL, ENUM, SET, BLOB, VAR_STRING, STRING, GEOMETRY = 242, 245, 246, 247, 248, 252, 253, 254, 255
 METADATA_BYTES: Final = {
     FLOAT: 1, DOUBLE: 1, VARCHAR: 2, BIT: 2, TIMESTAMP2: 1, DATETIME2: 1, TIME2: 1, JSON: 1, NEWDECIMAL: 2, ENUM: 2,
-    SET: 2, BLOB: 1, VAR_STRING: 2, STRING: 2, GEOMETRY: 1, 140: 1, 141: 2, 242: 1, 249: 1, 250: 1, 251: 1,
+    SET: 2, BLOB: 1, VAR_STRING: 2, STRING: 2, GEOMETRY: 1, 140: 1, 141: 2, VECTOR: 1, 249: 1, 250: 1, 251: 1,
 }  # fmt: skip
 """Bytes of a type's metadata in a table map; types that are not here have none."""
 _DIGITS: Final = 9
@@ -54,7 +54,7 @@ def length_size(code: int, metadata: bytes) -> int | None:
     """Return the bytes of the length before a text or bytes; None when the type is neither."""
     if code == VARCHAR:
         return 2 if int.from_bytes(metadata, "little") > 255 else 1
-    if code == BLOB:
+    if code in (BLOB, VECTOR):
         return metadata[0]
     if code == STRING and metadata[0] not in (ENUM, SET):
         return 2 if string_size(metadata) > 255 else 1

@@ -1,62 +1,80 @@
-"""A MariaDB of Debian's for a test file, in a folder of its own."""
+"""A database server of MySQL's family for a test file, in a folder of its own."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import socket
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pymysql = pytest.importorskip("pymysql", reason="pip install 'tianzhou[cdc]'")
-SERVER = shutil.which("mariadbd") or shutil.which("mariadbd", path="/usr/sbin")
-INSTALL = shutil.which("mariadb-install-db")
-needs_mariadb = pytest.mark.skipif(not SERVER or not INSTALL, reason="no MariaDB: apt-get install mariadb-server")
+START_S = 60.0
+PAUSE_S = 0.1
 
 
-class MariaDB:
-    """A server of its own in a folder, on loopback.
+class DatabaseServer(ABC):
+    """A server of its own in a folder, on loopback, with the schema `shop` and the user `repl`.
 
     Args:
         folder: an empty folder.
         settings: further settings of the server.
     """
 
+    name: str
+    """The product."""
+    grants: str
+    """Privileges that `pipeline cdc` needs, as its page names them."""
+    position_statement: str
+    """The statement whose first column is the binlog's present file."""
+    reset_statement: str
+    """The statement that deletes all files of the binlog and begins with number 1 again."""
+
     def __init__(self, folder: Path, *settings: str) -> None:
         self._folder = folder
         user = ["--user=root"] if os.geteuid() == 0 else []
-        subprocess.run(
-            [INSTALL, "--no-defaults", f"--datadir={folder}/data", "--auth-root-authentication-method=normal",
-             "--skip-test-db", *user],
-            check=True, capture_output=True, timeout=120,
-        )  # fmt: skip
+        self._install(user)
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self._process = subprocess.Popen(
-            [SERVER, "--no-defaults", f"--datadir={folder}/data", f"--socket={folder}/socket",
+            [*self._command(), "--no-defaults", f"--datadir={folder}/data", f"--socket={folder}/socket",
              f"--pid-file={folder}/pid", "--bind-address=127.0.0.1", f"--port={self.port}", "--server-id=1",
-             "--log-bin=bin", "--binlog-format=ROW", "--binlog-row-metadata=FULL", "--skip-name-resolve",
-             "--innodb-buffer-pool-size=16M", "--innodb-flush-log-at-trx-commit=0", *settings, *user],
+             "--log-bin=bin", "--binlog-row-metadata=FULL", "--skip-name-resolve",
+             "--innodb-buffer-pool-size=16M", "--innodb-flush-log-at-trx-commit=0", *self._settings(),
+             *settings, *user],
             stdout=subprocess.DEVNULL, stderr=(folder / "log").open("wb"),
         )  # fmt: skip
-        for _ in range(300):
+        deadline = time.monotonic() + START_S
+        while True:
             with contextlib.suppress(pymysql.MySQLError):
                 self._connection = self._connect()
                 break
             assert self._process.poll() is None, (folder / "log").read_text()
-            time.sleep(0.1)
-        else:
-            raise AssertionError((folder / "log").read_text())
+            assert time.monotonic() < deadline, (folder / "log").read_text()
+            time.sleep(PAUSE_S)
         self.do("CREATE DATABASE shop")
         self.do("CREATE USER repl@'127.0.0.1' IDENTIFIED BY 'secret'")
-        self.do("GRANT REPLICATION SLAVE, BINLOG MONITOR, SELECT ON *.* TO repl@'127.0.0.1'")
+        self.do(f"GRANT {self.grants} ON *.* TO repl@'127.0.0.1'")
 
-    def _connect(self):
+    @abstractmethod
+    def _install(self, user: list[str]) -> None:
+        """Make the folder `data`, where root may log in without a password from 127.0.0.1."""
+
+    @abstractmethod
+    def _command(self) -> list[str]:
+        """Return the words that start the program."""
+
+    def _settings(self) -> list[str]:
+        """Return the settings that this product alone needs."""
+        return []
+
+    def _connect(self) -> Any:
         return pymysql.connect(host="127.0.0.1", port=self.port, user="root", charset="utf8mb4", autocommit=True)
 
     def reconnect(self) -> None:
@@ -79,6 +97,10 @@ class MariaDB:
         places = ", ".join(["%s"] * len(rows[0]))
         with self._connection.cursor() as cursor:
             cursor.executemany(f"INSERT INTO {table} VALUES ({places})", rows)
+
+    def newest_file(self) -> str:
+        """The binlog's present file."""
+        return str(self.do(self.position_statement)[0][0])
 
     def stop(self) -> None:
         self._connection.close()
