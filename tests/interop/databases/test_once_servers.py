@@ -1,4 +1,4 @@
-"""The checks of `@once` with each kind of connection to a real PostgreSQL and a real MariaDB."""
+"""The checks of `@once` with each kind of connection to a real PostgreSQL, MariaDB and MySQL."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pymysql
 import pytest
-from mariadb_server import MariaDB, needs_mariadb
+from database_server import DatabaseServer
 from once_kinds import Kind
 from once_suite import CHECKS
 from postgres_server import PostgreSQL, needs_postgresql
@@ -45,7 +45,8 @@ def kinds_of_postgresql(server: PostgreSQL) -> dict[str, Callable[[], Kind]]:
     }
 
 
-def kinds_of_mariadb(server: MariaDB) -> dict[str, Callable[[], Kind]]:
+def kinds_of_mysql(server: DatabaseServer) -> dict[str, Callable[[], Kind]]:
+    dialect = server.name.lower()
     place = f"root@127.0.0.1:{server.port}/shop?charset=utf8mb4"
 
     def connect(**options: object) -> pymysql.Connection:
@@ -63,8 +64,8 @@ def kinds_of_mariadb(server: MariaDB) -> dict[str, Callable[[], Kind]]:
         ),
         "read committed": lambda: Kind(
             connect,
-            lambda: create_engine(f"mariadb+pymysql://{place}", **autocommit),
-            lambda: create_engine(f"mariadb+pymysql://{place}", pool_size=8, isolation_level="READ COMMITTED"),
+            lambda: create_engine(f"{dialect}+pymysql://{place}", **autocommit),
+            lambda: create_engine(f"{dialect}+pymysql://{place}", pool_size=8, isolation_level="READ COMMITTED"),
         ),
         "AsyncEngine": lambda: Kind(
             connect,
@@ -98,9 +99,8 @@ def test_once_with_postgresql(check: Callable[[Kind], None], name: str, postgres
     made.close()
 
 
-@needs_mariadb
 @pytest.mark.parametrize(("check", "name"), pairs("read committed", "pymysql", "Engine", "AsyncEngine"))
-def test_once_with_mariadb(check: Callable[[Kind], None], name: str, database: MariaDB) -> None:
-    made = kinds_of_mariadb(database)[name]()
+def test_once_with_mariadb_and_mysql(check: Callable[[Kind], None], name: str, database: DatabaseServer) -> None:
+    made = kinds_of_mysql(database)[name]()
     check(made)
     made.close()
