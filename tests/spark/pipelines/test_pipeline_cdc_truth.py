@@ -10,11 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from mariadb_server import needs_mariadb
+from sql_servers import MARIADB, MYSQL
 
 from tianzhou.pipelines.merged_table import merged
 
-pytestmark = needs_mariadb
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "howto" / "pipelines" / "cdc.md"
 _numbers = itertools.count()
 COLUMNS = {
@@ -35,10 +34,16 @@ COLUMNS = {
     "padded": ("BINARY(6)", ["x'410000'", "x''"]),
     "tags": ("SET('b','a','c')", ["'a,b'", "''"]),
     "kind": ("ENUM('b','a')", ["'a'", "'b'"]),
-    "uuid": ("UUID", ["'b5f1c7f0-8d6c-11ee-b9d1-0242ac120002'", "'018bf5f0-0000-7000-8000-000000000000'"]),
-    "ip": ("INET6", ["'::ffff:1.2.3.4'", "'2001:db8::'"]),
     "hidden": ("INT INVISIBLE", ["1", "2"]),
     "back`tick": ("INT", ["3", "4"]),
+}
+COLUMNS_OF_MARIADB = {
+    "uuid": ("UUID", ["'b5f1c7f0-8d6c-11ee-b9d1-0242ac120002'", "'018bf5f0-0000-7000-8000-000000000000'"]),
+    "ip": ("INET6", ["'::ffff:1.2.3.4'", "'2001:db8::'"]),
+}
+COLUMNS_OF_MYSQL = {
+    "document": ("JSON", ["'{\"a\": [1.0, 1e15, null]}'", "JSON_ARRAY(CAST('-00:00:00.5' AS TIME(6)), x'00ff')"]),
+    "vector": ("VECTOR(2)", ["STRING_TO_VECTOR('[1, 2.5]')", "STRING_TO_VECTOR('[-0, 3e38]')"]),
 }
 
 
@@ -120,6 +125,7 @@ def test_every_type_is_equal_in_the_lake(database, spark, copied):
     """Rows of the snapshot and of the binlog, in one table; then a row that the binlog does not say."""
     # The MERGE of a Delta table takes no backtick in a name.
     wanted = {name: parts for name, parts in COLUMNS.items() if "`" not in name}
+    wanted |= COLUMNS_OF_MARIADB if database.name == "MariaDB" else COLUMNS_OF_MYSQL
     names = [f"`{name.replace('`', '``')}`" for name in wanted]
     columns = ", ".join(f"{name} {kind}" for name, (kind, _) in zip(names, wanted.values(), strict=True))
     copy = copied(f"id INT PRIMARY KEY, {columns}")
@@ -151,26 +157,28 @@ def test_every_type_is_equal_in_the_lake(database, spark, copied):
     assert found["different_ranges"]
 
 
+KEYS = {
+    "BINARY(4)": ["x'41000000'", "x'00000000'", "x'00000001'", "x'01020304'"],
+    "VARBINARY(9)": ["x'ff41ff'", "'/0H/'", "x'0102'", "x''", "x'41'", "x'4100'"],
+    "VARCHAR(40) COLLATE utf8mb4_bin": ["'\\001\\002'", "'a,b'", "'a'", "'a b'", "'%2C'", "','"],
+    "UUID": ["'b5f1c7f0-8d6c-11ee-b9d1-0242ac120002'", "'018bf5f0-0000-7000-8000-000000000000'"],
+}
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("definition", "keys"),
+    ("database", "definition"),
     [
-        pytest.param("BINARY(4)", ["x'41000000'", "x'00000000'", "x'00000001'", "x'01020304'"], marks=pytest.mark.slow),
-        pytest.param(
-            "VARBINARY(9)", ["x'ff41ff'", "'/0H/'", "x'0102'", "x''", "x'41'", "x'4100'"], marks=pytest.mark.slow
-        ),
-        pytest.param(
-            "VARCHAR(40) COLLATE utf8mb4_bin",
-            ["'\\001\\002'", "'a,b'", "'a'", "'a b'", "'%2C'", "','"],
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            "UUID",
-            ["'b5f1c7f0-8d6c-11ee-b9d1-0242ac120002'", "'018bf5f0-0000-7000-8000-000000000000'"],
-            marks=pytest.mark.slow,
-        ),
+        pytest.param(*server.values, definition, id=f"{server.id}-{definition}", marks=server.marks)
+        for server in (MARIADB, MYSQL)
+        for definition in KEYS
+        if server is MARIADB or definition != "UUID"
     ],
+    indirect=["database"],
+    scope="session",
 )
-def test_any_key_can_be_a_key(database, copied, definition, keys):
+def test_any_key_can_be_a_key(database, copied, definition):
+    keys = KEYS[definition]
     copy = copied(f"id {definition} PRIMARY KEY, v INT")
     values = ", ".join(f"({key}, {number})" for number, key in enumerate(keys))
     database.do(f"INSERT INTO {copy.name} VALUES {values}")
