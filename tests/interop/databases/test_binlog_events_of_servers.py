@@ -11,7 +11,7 @@ from sql_servers import ONLY_MARIADB, ONLY_MYSQL
 
 from tianzhou.errors import ConfigError
 from tianzhou.pipelines.binlog.captured import ChangesLost
-from tianzhou.pipelines.binlog.database import BinlogFailed
+from tianzhou.pipelines.binlog.database import BinlogFailed, Server
 from tianzhou.pipelines.binlog_source import BinlogReader, Database, changes_between
 
 
@@ -285,6 +285,31 @@ def test_a_snapshot_waits_for_transactions_that_have_changed_the_table(database,
         list(seen.reading.rows(seen.table, seen.start, wait_s=1))
     database.do("COMMIT")
     assert seen.rows() == [{"id": 1, "v": 1}]
+
+
+@ONLY_MYSQL
+def test_a_user_who_may_not_lock_tables(database, made):
+    """MySQL's own message names no privilege."""
+    seen = made("v INT")
+    database.do(
+        "CREATE USER reader@'127.0.0.1' IDENTIFIED BY 'secret'",
+        "GRANT REPLICATION SLAVE, REPLICATION CLIENT, SELECT ON *.* TO reader@'127.0.0.1'",
+    )
+    with pytest.raises(
+        BinlogFailed, match=rf"{seen.name}: the snapshot needs the privilege LOCK TABLES: .* GRANT LOCK"
+    ):
+        list(Server("127.0.0.1", database.port, "reader", "secret").rows(seen.table, seen.start))
+
+
+def test_tables_of_partitions(database, made):
+    """MySQL logs the partition of each row event."""
+    seen = made("v INT) PARTITION BY HASH (id) PARTITIONS 3 -- ")
+    database.do(
+        f"INSERT INTO {seen.name} VALUES (1, 1), (2, 2), (3, 3)", f"UPDATE {seen.name} SET id = 7 WHERE id = 3",
+        f"DELETE FROM {seen.name} WHERE id = 1",
+    )  # fmt: skip
+    assert ops(seen) == [("insert", 1), ("insert", 2), ("insert", 3), ("delete", 3), ("insert", 7), ("delete", 1)]
+    assert sorted(row["id"] for row in seen.rows()) == [2, 7]
 
 
 def test_a_binlog_that_was_reset_is_another_one(database, made):

@@ -34,6 +34,7 @@ FIRST_OFFSET: Final = 4
 """Offset of a binlog file's first event."""
 _DUMP: Final = 0x12
 _DO_NOT_WAIT: Final = 1
+_DATABASE_DENIED: Final = 1044
 _LOCK_WAIT_TIMEOUT: Final = 1205
 _MOST_OFFSET: Final = 0xFFFFFFFF
 """The greatest offset that the protocol can request."""
@@ -315,7 +316,7 @@ def _wait_for_commits(cursor: Any, table: Captured, wait_s: float) -> None:
     Writers wait behind the lock, so the wait has an end.
 
     Raises:
-        BinlogFailed: the lock is not granted in time.
+        BinlogFailed: the user may not lock the table, or the lock is not granted in time.
     """
     import pymysql
 
@@ -323,6 +324,11 @@ def _wait_for_commits(cursor: Any, table: Captured, wait_s: float) -> None:
     try:
         cursor.execute(f"LOCK TABLES {quoted(table.schema)}.{quoted(table.name)} READ")
     except pymysql.OperationalError as error:
+        if error.args[0] == _DATABASE_DENIED:
+            raise BinlogFailed(
+                f"{table.full_name}: the snapshot needs the privilege LOCK TABLES: {error.args[1]}; "
+                f"GRANT LOCK TABLES ON {quoted(table.schema)}.* TO this user"
+            ) from error
         if error.args[0] != _LOCK_WAIT_TIMEOUT:
             raise
         raise BinlogFailed(
