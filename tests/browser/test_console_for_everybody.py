@@ -55,11 +55,14 @@ def addresses(filled: Site) -> list[str]:
     with sync.Admin(filled.namesrv) as admin:
         member = admin.groups.connections("hasty").connection_set[0].client_id
         message = admin.messages.by_key("returns", "return-1")[0].msg_id
+        half = admin.transactions.open()[0].halves[-1].queue_offset
+        later = next(one for one in admin.delays.levels() if one.level == 18).next[-1].queue_offset
     blanks = {"topic": "orders", "group": "hasty", "broker": "broker-a", "member": member}
     queries = {
         "/messages": "?topic=orders", "/message": f"?topic=returns&id={message}", "/dead-letters": "?group=hasty",
         "/trace": f"?topic=returns&id={message}", "/producers": "?group=shop", "/ops": "?namespace=shop",
-        "/brokers/{broker}": "?id=0&key=fileReservedTime",
+        "/brokers/{broker}": "?id=0&key=fileReservedTime", "/half": f"?broker=broker-a&offset={half}",
+        "/delayed": f"?broker=broker-a&level=18&offset={later}",
     }  # fmt: skip
     paths = {page.path: re.sub(r"{(\w+)}", lambda blank: quote(blanks[blank[1]], safe=""), page.path) for page in PAGES}
     return [*(path + queries.get(page, "") for page, path in paths.items()), "/doctor?topic=orders"]
