@@ -10,7 +10,7 @@ import uuid
 from typing import Any
 
 import pytest
-from sql_servers import MARIADB, MYSQL, ONLY_MYSQL
+from sql_servers import ONLY_MYSQL
 
 from tianzhou.pipelines.binlog.charsets import CODECS, LATIN1, text_of
 from tianzhou.pipelines.binlog.columns import Column, quoted
@@ -220,18 +220,10 @@ MYSQL_TYPES = {
 }
 
 
-def pairs() -> list[Any]:
-    """Return each type with each server that has it."""
-    return [
-        pytest.param(*server.values, definition, id=f"{server.id}-{definition}", marks=server.marks)
-        for server, others in ((MARIADB, MYSQL_TYPES), (MYSQL, MARIADB_TYPES))
-        for definition in TYPES
-        if definition not in others
-    ]
-
-
-@pytest.mark.parametrize(("database", "definition"), pairs(), indirect=["database"], scope="session")
+@pytest.mark.parametrize("definition", TYPES)
 def test_snapshot_binlog_and_the_databases_text_are_equal(database, made, definition):
+    if definition in (MYSQL_TYPES if database.name == "MariaDB" else MARIADB_TYPES):
+        pytest.skip(f"{database.name} has no such type")
     rng = random.Random(definition)
     seen = made(f"v {definition}")
     values = [None, *TYPES[definition](rng)]

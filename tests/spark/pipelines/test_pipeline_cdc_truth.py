@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from sql_servers import MARIADB, MYSQL
 
 from tianzhou.pipelines.merged_table import merged
 
@@ -166,18 +165,10 @@ KEYS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("database", "definition"),
-    [
-        pytest.param(*server.values, definition, id=f"{server.id}-{definition}", marks=server.marks)
-        for server in (MARIADB, MYSQL)
-        for definition in KEYS
-        if server is MARIADB or definition != "UUID"
-    ],
-    indirect=["database"],
-    scope="session",
-)
+@pytest.mark.parametrize("definition", KEYS)
 def test_any_key_can_be_a_key(database, copied, definition):
+    if definition == "UUID" and database.name != "MariaDB":
+        pytest.skip(f"{database.name} has no such type")
     keys = KEYS[definition]
     copy = copied(f"id {definition} PRIMARY KEY, v INT")
     values = ", ".join(f"({key}, {number})" for number, key in enumerate(keys))
