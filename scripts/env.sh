@@ -76,12 +76,17 @@ use_python() {
   VENV=.venv-$("$TIANZHOU_PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 }
 
-# Interpreters that are newer than the one of an environment, one of each version, as "3.13 /usr/bin/python3.13".
+# Interpreters in the path that are newer than the one of an environment, one of each version, as
+# "3.13 /usr/bin/python3.13". With a second argument those that pyenv has installed count as well.
 newer_pythons() {
   own=$("$1" -c 'import sys; print(sys.version_info[1])')
   for minor in 12 13 14; do
     [ "$minor" -gt "$own" ] || continue
-    found=$(python_of "3.$minor") || continue
+    if [ -n "${2:-}" ]; then
+      found=$(python_of "3.$minor") || continue
+    else
+      found=$(type -p "python3.$minor") && "$found" -c "$python_points" >/dev/null 2>&1 || continue
+    fi
     printf '3.%s %s\n' "$minor" "$found"
   done
 }

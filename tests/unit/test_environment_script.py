@@ -81,12 +81,13 @@ def test_without_newer_interpreters_none_is_found(tmp_path: Path) -> None:
 def test_interpreters_of_pyenv_are_found_whose_versions_are_not_switched_on(tmp_path: Path) -> None:
     installed = "pyenv/versions/3.12.1/bin/python3.12"
     points = {"mine": "echo 11", "first/python3.12": "exit 127", installed: "echo 7", "second/python3.13": "echo 7"}
-    script = f'newer_pythons "{tmp_path / "mine"}"; python_of 3.12'
+    newer = f'newer_pythons "{tmp_path / "mine"}"'
+    script = f"{newer}; echo and; {newer} pyenv; python_of 3.12"
     code, found, _ = chosen(tmp_path, points, script, PYENV_ROOT=str(tmp_path / "pyenv"))
+    in_path = f"3.13 {tmp_path / 'second/python3.13'}"
     assert (code, found.splitlines()) == (
-        0,
-        [f"3.12 {tmp_path / installed}", f"3.13 {tmp_path / 'second/python3.13'}", str(tmp_path / installed)],
-    )
+        0, [in_path, "and", f"3.12 {tmp_path / installed}", in_path, str(tmp_path / installed)],
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("named", ["3.13", "{folder}/first/python3.13"])
