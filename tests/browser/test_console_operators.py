@@ -164,6 +164,8 @@ def test_the_doctor_speaks_chinese_on_chinese_pages(browser: Any) -> None:
     page.get_by_text(re.compile("用以下命令查找.tianzhou group list")).wait_for()
     page.get_by_role("link", name="消费组 unheard-of").click()
     browser.arrives("/groups/unheard-of")
+    page.get_by_text("没有 Broker 认识消费组 unheard-of").wait_for()
+    assert browser.complaints.pop().endswith("404 (Not Found)")
 
 
 def test_a_proof_shows_three_numbers_that_are_the_same(browser: Any) -> None:

@@ -12,6 +12,7 @@ from nicegui import ui
 from tianzhou.admin.progress import GroupLag
 from tianzhou.console.layout import View, answer_of, table
 from tianzhou.errors import TianzhouError
+from tianzhou.supervision import start_awaited
 
 MAX_GROUPS: Final = 50
 """Maximum number of groups whose lag the dialog reads."""
@@ -69,12 +70,13 @@ async def lag_dialog(view: View, topic: str) -> None:
         parts = [_Part(view, group, topic, turns) for group in chosen]
         with ui.row().classes("w-full justify-end"):
             ui.button(view.text("close"), on_click=dialog.close).props("flat autofocus")
-    reads = asyncio.ensure_future(asyncio.gather(*(part.read() for part in parts)))
+    reads = [start_awaited(part.read()) for part in parts]
     try:
         await answer_of(dialog)
     finally:
-        reads.cancel()
-        await asyncio.gather(reads, return_exceptions=True)
+        for read in reads:
+            read.cancel()
+        await asyncio.gather(*reads, return_exceptions=True)
 
 
 class _Part:
