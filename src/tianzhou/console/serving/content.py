@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FRAME_WITHIN_S: Final = 0.3
 """Seconds that the first response waits for the content. Content that takes longer follows over the web socket."""
 MISSING_WITHIN_S: Final = 2.0
-"""Seconds that the first response waits when the page's topic or group may be missing, because it carries the status."""
+"""Seconds that the first response waits when the page's topic or group may be missing: it carries the status."""
 CONTENT_WITHIN_S: Final = 60.0
 """Seconds after which a page shows that its content has not come. Each request to a server has a shorter limit."""
 _log = logging.getLogger(__name__)
