@@ -94,8 +94,8 @@ NAMES = frozenset(
         "acl", "ascii", "bash", "bool", "broker", "brokers", "cancel", "cluster", "commitlog", "csv", "deny", "dlq",
         "duckdb", "english", "gb", "gbk", "group", "groups", "hex", "id", "ids", "info", "json", "key", "keys", "kv",
         "log", "master", "message", "messages", "min", "ms", "mqadmin", "namesrv", "nameserver", "none", "normal",
-        "null", "ops", "order", "parquet", "pub", "python", "rocketmq", "select", "slave", "sql", "sub", "super", "tianzhou",
-        "topic", "topics", "trace", "tls", "utc", "utf",
+        "null", "ops", "order", "parquet", "pub", "python", "rocketmq", "select", "slave", "sql", "sub",
+        "super", "tianzhou", "topic", "topics", "trace", "tls", "utc", "utf",
     }
 )  # fmt: skip
 """Words that Chinese pages have as well: names, units, words of the protocol and of commands, in small letters."""
