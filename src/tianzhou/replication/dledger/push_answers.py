@@ -102,6 +102,10 @@ class PushAnswers:
             following.refuse_loss(index, differs=self._differs(header, entry))
             self._answer(ticket, Code.INCONSISTENT_STATE, index, 1)
             return
+        elif self._parted_before(header):
+            following.refuse_loss(index - 1)
+            self._answer(ticket, Code.INCONSISTENT_STATE, index, 1)
+            return
         elif why := following.replace([header], entry, keep=self._last_to_stay(index)):
             node.complain(f"entry {index} of {node.leader} cannot be appended: {why}")
             self._answer(ticket, Code.INCONSISTENT_STATE, index, 1)
@@ -114,6 +118,19 @@ class PushAnswers:
         before = index - 1
         known = max(node.agreed_index, self._following.verified)
         return before if before == known and 0 <= log.begin_index <= before <= log.end_index else -1
+
+    def _parted_before(self, header: EntryHeader) -> bool:
+        """Whether the committed entry before one of the leader's has a later term: the leader has another entry there.
+
+        A log's terms never fall. So the leader's log parted from this one, although its first entry cannot show where.
+        """
+        node, before = self._node, header.index - 1
+        return (
+            0 <= node.log.begin_index <= before <= min(node.committed_index, node.log.end_index)
+            and before < node.doubted_from
+            and before == self._last_to_stay(header.index)
+            and node.log.term_at(before) > header.term
+        )
 
     def _append(self, ticket: object, headers: Sequence[EntryHeader], entries: bytes, commit_index: int) -> None:
         following, node, log = self._following, self._node, self._node.log

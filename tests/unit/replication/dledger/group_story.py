@@ -97,7 +97,9 @@ class Story:
         if lost <= (len(self.nodes) - 1) // 2:
             return None
         self._majority_lost = True
-        return [node.log for node in self.nodes]
+        # A folder of another life may then win the election: its log is all that is sure to be left.
+        strange = [node for node in self.nodes if isinstance(node, OurNode) and node.replaced]
+        return [node.log for node in strange or self.nodes]
 
     def _elected(self, name: str) -> None:
         rng, network = self.rng, self.network
@@ -303,7 +305,8 @@ class Story:
         lost = sum(isinstance(node, OurNode) and node.impaired for node in self.nodes)
         if lost > (len(self.nodes) - 1) // 2 and any(isinstance(node, ApacheNode) for node in self.nodes):
             return  # too many lost what they had, and Apache's nodes do not vote for all: an operator has to decide
-        until_ms = network.now_ms + 20_000
+        # Apache's nodes stand for election against each other for many terms.
+        until_ms = network.now_ms + (20_000 if all(isinstance(node, OurNode) for node in self.nodes) else 60_000)
         end = None
         while network.now_ms < until_ms:
             network.run_until(network.now_ms + 1000)

@@ -324,6 +324,17 @@ def test_entries_that_apaches_leader_committed_with_a_lost_log_are_wanted_before
     assert not desk.member.impaired
 
 
+def test_a_committed_entry_of_a_later_term_before_the_first_one_of_apaches_leader_halts_a_node() -> None:
+    source = log_of(1, 1, 1, 1, 1, 6)
+    source.expire(3)  # the leader has nothing left of the indexes at which the logs differ
+    desk = Desk(log_of(1, 1, 4, 4), state=HardState(6, None), impaired=True, doubted_from=3, committed_index=2)
+    assert desk.push(COMPARE, [source.entry(5)], term=6, commit=5).code == Code.INCONSISTENT_STATE
+    assert desk.push(TRUNCATE, [source.entry(3)], term=6, commit=5).code == Code.INCONSISTENT_STATE
+    assert desk.member.halted
+    assert "has no entry 2 as this node has it" in desk.complaints[-1]
+    assert same(desk, log_of(1, 1, 4, 4))
+
+
 def test_a_log_without_a_certain_entry_begins_anew_with_one_of_apaches_leaders() -> None:
     source = log_of(1, 1, 1, 1)
     for broken in ((), (2,)):

@@ -14,12 +14,18 @@ def test_nothing_that_was_acknowledged_is_lost_whatever_happens(seed: int) -> No
     story(seed).run()
 
 
-def test_a_leader_of_a_former_term_that_serves_no_longer_may_lack_later_entries() -> None:
-    story(4842).run()
-
-
-def test_a_node_that_lost_entries_gets_them_back_although_apaches_leader_compares_below_them() -> None:
-    story(5049).run()
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(4842, id="a_leader_of_a_former_term_serves_no_longer_and_lacks_later_entries"),
+        pytest.param(5049, id="a_leader_of_apaches_compares_below_the_entries_that_a_node_lost"),
+        pytest.param(8952, id="a_majority_lost_entries_while_a_folder_of_an_earlier_life_was_there"),
+        pytest.param(9221, id="nodes_of_apaches_stand_against_each_other_for_fifty_terms"),
+        pytest.param(9293, id="a_leader_of_apaches_has_deleted_the_entries_at_which_a_node_differs"),
+    ],
+)
+def test_stories_that_failed_once_hold(seed: int) -> None:
+    story(seed).run()
 
 
 def test_the_stories_are_not_dull() -> None:
