@@ -114,7 +114,7 @@ def named_by(extra: str) -> list[str]:
 
 
 def closure(requirements: Iterable[str]) -> dict[str, metadata.Distribution]:
-    """Return the installed packages that requirements name, and those that these need, by name."""
+    """Return the installed packages that requirements name, and their requirements, by name."""
     requirement_of = pytest.importorskip("packaging.requirements", reason="packaging is not installed").Requirement
     found: dict[str, metadata.Distribution] = {}
     seen, left = set(), [(requirement_of(text), "") for text in requirements]

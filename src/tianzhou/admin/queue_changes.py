@@ -88,7 +88,7 @@ class QueueChange:
         return members is not None and members.message_model is MessageModel.BROADCASTING
 
     async def run(self, drop_unread: bool) -> QueuePlan:
-        """Carry out the steps, and return the plan of what is left.
+        """Carry out the steps, and return the plan of the steps that are left.
 
         Args:
             drop_unread: whether queues go with their unread messages.

@@ -52,9 +52,9 @@ def totals_of(changes: Iterable[OffsetChange]) -> Totals:
 
 
 def changes_of_now(agreed: Iterable[OffsetChange], now: Iterable[OffsetChange]) -> list[OffsetChange]:
-    """Return the changes to carry out: those that the visitor has agreed to, from the offsets of now.
+    """Return the changes to carry out: the agreed changes, from the present offsets.
 
-    A group that has meanwhile consumed past an offset to which it was to skip stays where it is. It would otherwise
+    A group that has meanwhile consumed past the destination of a skip keeps its offset. It would otherwise
     consume messages again that the preview did not name.
 
     Args:

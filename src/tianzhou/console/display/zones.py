@@ -191,7 +191,7 @@ def cookie_value(name: str) -> str:
 def script(zone: Zone) -> str:
     """Return the script that stores the browser's zone in the cookie, and loads a page with another zone once again.
 
-    A visitor who has chosen a zone keeps it.
+    The choice of a visitor stays.
 
     Args:
         zone: zone in which the page is shown.

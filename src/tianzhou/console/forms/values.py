@@ -192,7 +192,7 @@ def perm_words(perm: int, words: Words) -> str:
 
 
 def changed(shown: TopicConfig, read: int, write: int, perm: int, message_type: str) -> TopicChange:
-    """Return the settings that differ from those that the form has shown.
+    """Return the settings that differ from the form's first values.
 
     Brokers may have different numbers of queues. A setting that the visitor has not touched stays on each of them.
 
@@ -216,7 +216,7 @@ def change_rows(configs: Mapping[str, TopicConfig], change: TopicChange, words: 
 
     Args:
         configs: configurations of the topic by broker name, of the brokers to change.
-        change: what the visitor has changed.
+        change: the visitor's changes.
         words: texts of the visitor's language.
     """
     rows: list[dict[str, Any]] = []
@@ -308,7 +308,7 @@ def uneven_words(configs: Mapping[str, TopicConfig], words: Words) -> list[str]:
 def changed_settings(
     shown: SubscriptionGroupConfig, enabled: bool, broadcast: bool, retries: int
 ) -> dict[str, bool | int]:
-    """Return the settings of a group that differ from those that the form has shown, by field.
+    """Return the settings of a group that differ from the form's first values, by field.
 
     Args:
         shown: the configuration that the form has shown at first.

@@ -29,7 +29,7 @@ EACH_WITHIN_S: Final = 2.0
 
 @dataclass(slots=True)
 class Answers(Generic[T]):
-    """What brokers answered.
+    """Answers of brokers.
 
     Attributes:
         found: the answers, put together.

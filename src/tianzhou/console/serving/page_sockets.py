@@ -1,6 +1,6 @@
 """Web sockets bound to sessions: a message acts on a page only when the page's own session sent it.
 
-The toolkit finds a page by the id in a message, whoever sends the message. A viewer who learned the id of an admin's
+The toolkit finds a page by the id in a message, and does not check the sender. A viewer with the id of an admin's
 page could press its buttons. So each message is checked here, before the toolkit handles it:
 
 - The socket has joined the page. A socket joins only pages of its own session.
