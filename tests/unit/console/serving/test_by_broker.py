@@ -78,10 +78,10 @@ async def test_a_page_shows_the_answers_and_names_the_broker(tmp_path: Path) -> 
     async with cluster_of_two() as cluster:
         settings = ConsoleSettings(cluster.namesrv_addr, tmp_path, port=0)
         async with served_console(settings) as console, visitor_at(console) as visitor:
+            await asyncio.sleep(5)  # of virtual time: the console knows the topic and the group then
             with cluster.brokers["broker-b"].faults.lose_requests(requests=EVERYTHING):
-                begun = asyncio.get_running_loop().time()
                 pages = [await visitor.get(path) for path in ("/topics/orders", "/groups/billing")]
-                assert asyncio.get_running_loop().time() - begun < 1
+                assert all("Asking the servers" in page.text for page in pages), "the frame comes before the content"
                 await asyncio.sleep(WITHIN_S)
                 for page in pages:
                     client = toolkit_page(page)
