@@ -63,6 +63,9 @@ def test_a_backlog_is_relayed_and_skipped(typist: RecipeTypist, cluster: Cluster
             "tianzhou plan consumers --peak 5000 --measured": lambda: until(
                 lambda: typist.lines("bill.log"), "a message is measured"
             ),
+            "tianzhou group lag billing-wide": lambda: until(
+                lambda: typist.lines("wide-1.log") or typist.lines("wide-2.log"), "the new group has a member"
+            ),
             "tianzhou group reset": lambda: until(lambda: billed() == ORDERS, "all is billed"),
         },
     )

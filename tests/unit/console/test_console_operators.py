@@ -19,6 +19,7 @@ from tianzhou.admin.send_limits import LimitStatus
 from tianzhou.bench.proof.comparison import Reading, Verdict
 from tianzhou.bench.proof.run import Outcome
 from tianzhou.console.display.zones import Zone
+from tianzhou.console.forms import key_change
 from tianzhou.console.layout import cell_address
 from tianzhou.console.pages import (
     access,
@@ -27,7 +28,6 @@ from tianzhou.console.pages import (
     dashboard,
     doctor,
     group,
-    key_change,
     ops,
     producers,
     proof,

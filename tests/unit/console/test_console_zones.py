@@ -18,8 +18,9 @@ import httpx
 from tianzhou.console.display import zones
 from tianzhou.console.display.series import Point
 from tianzhou.console.display.zones import Zone
+from tianzhou.console.forms import offsets
 from tianzhou.console.layout import View, chart_options
-from tianzhou.console.pages import group, offsets, topic
+from tianzhou.console.pages import group, topic
 from tianzhou.console.server import ConsoleServer
 from tianzhou.console.settings import ConsoleSettings
 from tianzhou.testing import run_virtual

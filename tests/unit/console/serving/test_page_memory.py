@@ -21,7 +21,7 @@ from tianzhou.console.settings import ConsoleSettings
 from tianzhou.testing import run_virtual
 
 PATHS = ("/", "/topics", "/groups", "/cluster", "/nope")
-LOADS = 120
+LOADS = 60
 ENDED_WITHIN_S = 2.0
 """Seconds in which the toolkit's tasks of a deleted page end."""
 RECONNECT_S = 3.0
