@@ -221,6 +221,8 @@ def test_the_audit_log_undoes_a_reset_unless_a_later_change_would_lose_messages(
         page.get_by_role("button", name="Undo").click()
         dialog_with(page, "Undo: list-undo").get_by_role("button", name="Undo").click()
         until(lambda: admin.groups.lag("list-undo").queues[0].consumer_offset == 2)
+        # The page loads itself again after an undo.
+        page.get_by_role("cell", name="undone", exact=True).wait_for()
         browser.open("/audit?filter=list-undo").get_by_role("cell", name="undone", exact=True).wait_for()
         page.get_by_role("cell", name="undo reset of offsets").first.wait_for()
 
