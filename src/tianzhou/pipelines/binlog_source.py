@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from tianzhou.errors import OffsetOutOfRange
 from tianzhou.pipelines.binlog.captured import START_ANEW, Captured, ChangesLost, Reader
 from tianzhou.pipelines.binlog.database import FIRST_OFFSET, PAUSE_S, BinlogFailed, Server, order
-from tianzhou.pipelines.binlog.events import FORMAT
+from tianzhou.pipelines.binlog.events import FORMAT, Event
 from tianzhou.pipelines.binlog.statements import Table
 from tianzhou.pipelines.binlog_changes import Change, file_number, truncation
 from tianzhou.pipelines.binlog_changes import snapshot as snapshot_of
@@ -37,6 +37,8 @@ COLUMNS = "body BINARY, keys STRING, tags STRING, shardingKey STRING, properties
 SERVER_ID = 0x54490000
 Position = list[Any]
 """A binlog file's name, an offset in it, and where it is a stream's the second in which the file was begun."""
+PLACE_PARTS = 3
+"""Number of members of a stream's place."""
 
 
 CATCH_UP_S = 30.0
@@ -215,7 +217,7 @@ class BinlogReader(Pickled, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
         Raises:
             OffsetOutOfRange: the server has deleted the file.
-            ChangesLost: the server has another binlog.
+            ChangesLost: the server has another binlog, or an earlier version wrote the checkpoint.
         """
         del limit
         files = self._database.files()
@@ -223,6 +225,11 @@ class BinlogReader(Pickled, DataSourceStreamReader, SupportsTriggerAvailableNow)
         at: Position | None = start["end"]
         if at is None:
             return {"from": None, "end": self._database.place(last)}
+        if len(at) != PLACE_PARTS:
+            raise ChangesLost(
+                f"{self._database.names()}: the checkpoint has the place {at} without the second in which the file was "
+                f"begun, as an earlier version wrote it; {START_ANEW}"
+            )
         sizes = dict(files)
         if at[0] not in sizes:
             if file_number(files[-1][0]) < file_number(at[0]):
@@ -287,7 +294,7 @@ def changes_between(database: Database, start: Position, end: Position) -> Itera
     reader = Reader(tables, any_case=database.server.any_case())
     at, deadline = start, time.monotonic() + CATCH_UP_S
     while order(at) < order(end):
-        for event, file, offset in database.server.events(at[0], at[1], database.server_id):
+        for event, file, offset in _events_behind(database, start, at):
             if event.kind == FORMAT and file == start[0] and event.at != start[2]:
                 raise _another_binlog(database, start, f"the file was begun at {_moment(event.at)}")
             at = [file, offset]
@@ -305,6 +312,16 @@ def changes_between(database: Database, start: Position, end: Position) -> Itera
                     f"it up to {at[0]}:{at[1]}"
                 )
             time.sleep(PAUSE_S)
+
+
+def _events_behind(database: Database, start: Position, at: Position) -> Iterator[tuple[Event, str, int]]:
+    """Yield the events behind `at`. A server refuses an offset inside an event, as one of another binlog may be."""
+    try:
+        yield from database.server.events(at[0], at[1], database.server_id)
+    except BinlogFailed as error:
+        if at[0] == start[0] and (begun := database.server.begun(start[0], database.server_id)) != start[2]:
+            raise _another_binlog(database, start, f"the file was begun at {_moment(begun)}") from error
+        raise
 
 
 def _another_binlog(database: Database, at: Position, reason: str) -> ChangesLost:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,7 @@ from tianzhou.errors import ConfigError
 from tianzhou.pipelines.binlog.captured import ChangesLost
 from tianzhou.pipelines.binlog.database import BinlogFailed, Server
 from tianzhou.pipelines.binlog_source import BinlogReader, Database, changes_between
+from waiting import until
 
 
 @contextlib.contextmanager
@@ -322,6 +324,10 @@ def test_a_binlog_that_was_reset_is_another_one(database, made):
     read = reader.latestOffset(start, None)
     assert [change.op for change in changes_between(captured, read["from"], read["end"])] == ["insert"]
     file, offset, begun = read["end"]
+    with pytest.raises(ChangesLost, match=f"{seen.name}: the checkpoint has the place .* an earlier version wrote it"):
+        reader.latestOffset({"from": None, "end": [file, offset]}, None)
+    # A place has the second in which its file was begun, so a reset within that second is not noticed (docs/adr/0026).
+    until(lambda: int(time.time()) > begun, "the second is over")
     database.do(database.reset_statement)
     if seen.reading.files()[-1][0] != file:
         with pytest.raises(ChangesLost, match=rf"{seen.name}: .* {file}:{offset} .* it is another binlog"):

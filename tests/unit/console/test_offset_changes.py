@@ -15,18 +15,18 @@ from tianzhou.console.audit import AuditLog
 from tianzhou.console.changes.offset_changes import (
     REFUSED,
     RecordedChange,
-    Standing,
     Step,
+    UndoState,
     change_rows,
     changes_of_now,
     details_of,
     earlier_offsets,
     last_entries,
     recorded_in,
-    standings,
     totals_of,
     undo_of,
     undo_rows,
+    undo_states,
 )
 from tianzhou.console.layout import View
 from tianzhou.console.pages.audit_log import undo_cells
@@ -158,12 +158,12 @@ OTHER = RecordedChange("o", "shipping", "orders", A.changes)
 def test_the_last_change_of_a_group_in_a_topic_is_undone_first(
     changes: tuple[RecordedChange, ...], expected: dict[str, str]
 ) -> None:
-    assert standings(log_of(*changes)) == {name: Standing(one) for name, one in expected.items()}
+    assert undo_states(log_of(*changes)) == {name: UndoState(one) for name, one in expected.items()}
 
 
 def test_an_undo_that_failed_leaves_its_change_open() -> None:
     entries = [ended(UNDO_B, "failed: no reply"), begun(UNDO_B), *log_of(B)]
-    assert standings(entries)["b"] is Standing.OPEN
+    assert undo_states(entries)["b"] is UndoState.OPEN
 
 
 def test_the_button_is_in_the_last_line_of_a_change() -> None:
@@ -173,9 +173,9 @@ def test_the_button_is_in_the_last_line_of_a_change() -> None:
     assert undo_cells(entries, VIEW) == {1: {"undo": "b"}, 3: {"state": "undo later changes first"}}
 
 
-def test_every_step_and_standing_has_its_words() -> None:
+def test_every_step_and_state_has_its_words() -> None:
     keys = [f"undo.step.{one}" for one in Step]
-    keys += [f"undo.{what}.{one}" for one in Standing if one is not Standing.OPEN for what in ("standing", "state")]
+    keys += [f"undo.{what}.{one}" for one in UndoState if one is not UndoState.OPEN for what in ("reason", "state")]
     assert [key for key in keys if key not in TEXTS] == []
 
 

@@ -158,7 +158,7 @@ def _change(queue: MessageQueue, offsets: object) -> OffsetChange | None:
     return None
 
 
-class Standing(enum.StrEnum):
+class UndoState(enum.StrEnum):
     """Whether the audit log lets a change of offsets be undone."""
 
     OPEN = "open"
@@ -170,13 +170,13 @@ class Standing(enum.StrEnum):
     """The group had no offset in any queue, so there is none to set again."""
 
 
-def standings(entries: Sequence[Mapping[str, Any]]) -> dict[str, Standing]:
+def undo_states(entries: Sequence[Mapping[str, Any]]) -> dict[str, UndoState]:
     """Return whether each change of offsets can be undone, by the `id` of the change.
 
     Args:
         entries: entries of the audit log, the newest first. They include every entry after the oldest one of them.
     """
-    found: dict[str, Standing] = {}
+    found: dict[str, UndoState] = {}
     undone: set[str] = set()
     moved: set[tuple[str, str]] = set()
     failed: set[str] = set()
@@ -188,14 +188,14 @@ def standings(entries: Sequence[Mapping[str, Any]]) -> dict[str, Standing]:
             continue
         place = recorded.group, recorded.topic
         if recorded.id in undone:
-            found[recorded.id] = Standing.UNDONE
+            found[recorded.id] = UndoState.UNDONE
             continue
         if place in moved:
-            found[recorded.id] = Standing.SUPERSEDED
+            found[recorded.id] = UndoState.SUPERSEDED
         elif all(one.before is None for one in recorded.changes):
-            found[recorded.id] = Standing.WITHOUT
+            found[recorded.id] = UndoState.WITHOUT
         else:
-            found[recorded.id] = Standing.OPEN
+            found[recorded.id] = UndoState.OPEN
         if not recorded.undoes:
             moved.add(place)
         elif recorded.id not in failed:

@@ -13,17 +13,18 @@ from nicegui import ui
 from tianzhou.admin.progress import OffsetChange
 from tianzhou.console.changes.offset_changes import (
     RecordedChange,
-    Standing,
+    Totals,
     Undo,
+    UndoState,
     change_rows,
     changes_of_now,
     details_of,
     earlier_offsets,
     recorded_in,
-    standings,
     totals_of,
     undo_of,
     undo_rows,
+    undo_states,
 )
 from tianzhou.console.layout import View, answer_of, table
 from tianzhou.errors import ClientError, TianzhouError
@@ -134,22 +135,18 @@ def _heading(text: str) -> None:
     ui.label(text).classes("text-lg").props('role="heading" aria-level="2"')
 
 
+def _show_totals(view: View, group: str, topic: str, totals: Totals) -> None:
+    counts = {name: f"{getattr(totals, name):,}" for name in ("skipped", "repeated", "queues")}
+    ui.label(view.text("change.totals", group=group, topic=topic, **counts))
+
+
 def _preview(view: View, moves: Sequence[OffsetMove], planned: Sequence[Iterable[OffsetChange]]) -> None:
     rows = []
     for move, changes in zip(moves, planned, strict=True):
         every = list(changes)
         totals = totals_of(every)
         rows += change_rows(every, move.group)
-        ui.label(
-            view.text(
-                "change.totals",
-                group=move.group,
-                topic=move.topic,
-                skipped=f"{totals.skipped:,}",
-                repeated=f"{totals.repeated:,}",
-                queues=f"{totals.queues:,}",
-            )
-        )
+        _show_totals(view, move.group, move.topic, totals)
         if totals.unknown:
             ui.label(view.text("change.unknown", group=move.group, count=totals.unknown)).classes("text-negative")
     names = [("broker", "broker"), ("queue", "queue"), ("before", "group.before"), ("after", "group.after")]
@@ -225,9 +222,9 @@ async def undo_dialog(view: View, of_change: str) -> bool:
         ui.notify(view.text("undo.gone"), type="warning")
         return False
     entry, recorded = found
-    standing = standings(entries)[of_change]
-    if standing is not Standing.OPEN:
-        ui.notify(view.text(f"undo.standing.{standing}"), type="warning", multi_line=True, timeout=0, close_button=True)
+    state = undo_states(entries)[of_change]
+    if state is not UndoState.OPEN:
+        ui.notify(view.text(f"undo.reason.{state}"), type="warning", multi_line=True, timeout=0, close_button=True)
         return False
     undo: Undo | None = await _or_notify(view, _undo_now(view, recorded))
     if undo is None or not await _undo_agreed(view, recorded, undo, str(entry.get("subject", ""))):
@@ -249,17 +246,7 @@ async def _undo_agreed(view: View, recorded: RecordedChange, undo: Undo, subject
         elif not undo.changes:
             ui.label(view.text("undo.nothing"))
         else:
-            totals = totals_of(undo.changes)
-            ui.label(
-                view.text(
-                    "change.totals",
-                    group=recorded.group,
-                    topic=recorded.topic,
-                    skipped=f"{totals.skipped:,}",
-                    repeated=f"{totals.repeated:,}",
-                    queues=f"{totals.queues:,}",
-                )
-            )
+            _show_totals(view, recorded.group, recorded.topic, totals_of(undo.changes))
             if undo.since:
                 ui.label(view.text("undo.since", count=f"{undo.since:,}"))
         names = [("broker", "broker"), ("queue", "queue"), ("before", "undo.earlier"), ("after", "undo.set")]
@@ -290,7 +277,7 @@ async def _undo(view: View, recorded: RecordedChange, time: str) -> bool:
         # Another visitor may have changed the same group since the question was asked.
         entries = await asyncio.to_thread(view.console.audit_log.tail, AUDIT_LINES)
         earlier = [entry for entry in entries if entry.get("id") != back.id]
-        if standings(earlier).get(recorded.id) is not Standing.OPEN:
+        if undo_states(earlier).get(recorded.id) is not UndoState.OPEN:
             raise ClientError("the offsets were changed again meanwhile; look at the audit log")
         return await groups.reset(recorded.group, recorded.topic, to_offsets=offsets)
 

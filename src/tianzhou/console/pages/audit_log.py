@@ -9,7 +9,7 @@ from typing import Any, Final
 from nicegui import ui
 from nicegui.events import GenericEventArguments
 
-from tianzhou.console.changes.offset_changes import Standing, last_entries, standings
+from tianzhou.console.changes.offset_changes import UndoState, last_entries, undo_states
 from tianzhou.console.changes.offset_dialogs import AUDIT_LINES, undo_dialog
 from tianzhou.console.layout import View, page, table
 from tianzhou.console.texts.audit import ACTIONS, OUTCOMES
@@ -41,9 +41,9 @@ def undo_cells(entries: Sequence[Mapping[str, Any]], view: View) -> dict[int, di
         entries: entries of the log, the newest first.
         view: view of the visitor.
     """
-    states = standings(entries)
+    states = undo_states(entries)
     return {
-        number: {"undo": one.id} if state is Standing.OPEN else {"state": view.text(f"undo.state.{state}")}
+        number: {"undo": one.id} if state is UndoState.OPEN else {"state": view.text(f"undo.state.{state}")}
         for number, one in last_entries(entries).items()
         for state in (states[one.id],)
     }

@@ -70,12 +70,12 @@ TEXTS: Final = {
     "undo.state.superseded": ("undo later changes first", "请先撤销之后的变更"),
     "undo.state.without": ("no earlier offsets", "变更前没有位点"),
     # In a notice
-    "undo.standing.undone": ("It is undone already.", "已撤销。"),
-    "undo.standing.superseded": (
+    "undo.reason.undone": ("It is undone already.", "已撤销。"),
+    "undo.reason.superseded": (
         "Not undone: a later change has moved the same group in this topic. Undo that one first.",
         "无法撤销：之后的变更又移动了该消费组在此主题的位点，请先撤销后者。",
     ),
-    "undo.standing.without": (
+    "undo.reason.without": (
         "Not undone: the group had no offset in any queue before the change.",
         "无法撤销：变更前该消费组在所有队列都没有位点。",
     ),
