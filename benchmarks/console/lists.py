@@ -120,6 +120,7 @@ async def measure(topics: int, groups: int) -> None:
 
     with tempfile.TemporaryDirectory() as scratch, socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
+        listener.listen()
         console = Console(ConsoleSettings("127.0.0.1:9", Path(scratch)), Admin("127.0.0.1:9"))
         fill(console.watcher, topics, groups)
         server = uvicorn.Server(uvicorn.Config(application(console), log_level="error"))

@@ -63,6 +63,13 @@ def test_a_message_is_sent_again(browser: Any, admin: Any) -> None:
     (msg_id,) = send(browser.site.namesrv, "orders", b"once more", keys="again", properties={"colour": "red"})
     page = browser.open(f"/message?topic=orders&id={msg_id}")
     page.get_by_role("button", name="Send again").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_text(re.compile(f"Message to send again: {msg_id}. Topic orders gets new messages")).wait_for()
+    dialog.get_by_role("button", name="Cancel").click()
+    dialog.wait_for(state="hidden")
+    assert len(admin.messages.by_key("orders", "again")) == 1, "a cancelled question sends nothing"
+    page.get_by_role("button", name="Send again").click()
+    page.get_by_role("dialog").get_by_role("button", name="Send", exact=True).click()
     page.get_by_text(re.compile("SEND_OK in queue")).wait_for()
     found = until(lambda: [one for one in admin.messages.by_key("orders", "again") if one.msg_id != msg_id])
     assert (found[0].body, found[0].properties["colour"], found[0].properties["origin_id"]) == (
@@ -85,6 +92,9 @@ def test_what_a_group_did_with_a_message_and_it_consumes_it_directly(browser: An
         choose(page, "Consumer group", "tracked")
         page.locator("label").filter(has_text="Member").get_by_text("@").wait_for()
         page.get_by_role("button", name="Consume directly").click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_text(re.compile("of tracked consumes message .* No offset moves")).wait_for()
+        dialog.get_by_role("button", name="Consume directly").click()
         page.get_by_text(re.compile("CR_SUCCESS after")).wait_for()
         assert seen.count(msg_id) == before + 1
 

@@ -1,15 +1,15 @@
-"""The question before dead letters are sent again: how many, and to which groups."""
+"""The questions before messages are sent again: how many, and to which groups."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from nicegui import ui
 
-from tianzhou.console.layout import View, answer_of, table
+from tianzhou.console.layout import View, agreed, answer_of, table
 from tianzhou.errors import TianzhouError
 from tianzhou.model import MessageExt
 from tianzhou.model.dead_letters import origin_topic
@@ -72,10 +72,7 @@ async def resend_agreed(view: View, letters: list[MessageExt], group: str, to: s
         total: number of dead letters of the group, when all are to be sent: the visitor types the name of the group,
             or of the topic, because nothing takes a message back. 0 for a selection.
     """
-    try:
-        receivers = await view.console.admin.topics.groups(to) if to else []
-    except (TianzhouError, OSError) as error:
-        ui.notify(view.failure(error), type="negative", multi_line=True, timeout=0, close_button=True)
+    if (receivers := await _groups_of(view, to) if to else []) is None:
         return False
     preview = resend_preview(letters, to)
     name = to or group
@@ -85,10 +82,8 @@ async def resend_agreed(view: View, letters: list[MessageExt], group: str, to: s
         ui.label(question).classes("text-lg").props('role="heading" aria-level="2"')
         if not to:
             ui.label(view.text("resend.group", group=group))
-        elif receivers:
-            ui.label(view.text("resend.topic", topic=to, groups=named_groups(receivers)))
         else:
-            ui.label(view.text("resend.topic.nobody", topic=to))
+            ui.label(receivers_text(view.text, to, receivers))
         if preview.nameless:
             ui.label(view.text("resend.nameless", count=f"{preview.nameless:,}")).classes("text-negative")
         table(
@@ -105,3 +100,39 @@ async def resend_agreed(view: View, letters: list[MessageExt], group: str, to: s
                 button.bind_enabled_from(typed, "value", lambda value: value == name)
             button.set_visibility(bool(preview.count))
     return bool(await answer_of(dialog))
+
+
+async def message_agreed(view: View, message: MessageExt, to: str) -> bool:
+    """Show which groups will receive a message that is sent again, and return whether the visitor agrees.
+
+    Args:
+        view: view of the visitor.
+        message: the message.
+        to: the topic that the message is sent to.
+    """
+    if (receivers := await _groups_of(view, to)) is None:
+        return False
+    question = f"{view.text('resend.message', id=message.msg_id)} {receivers_text(view.text, to, receivers)}"
+    return await agreed(view, question, view.text("resend.verb"))
+
+
+def receivers_text(text: Callable[..., str], topic: str, groups: list[str]) -> str:
+    """Return the sentence that names the groups that receive messages of a topic.
+
+    Args:
+        text: text of a key in the visitor's language (`View.text`).
+        topic: the topic.
+        groups: groups that have consumed the topic.
+    """
+    if groups:
+        return text("resend.topic", topic=topic, groups=named_groups(groups))
+    return text("resend.topic.nobody", topic=topic)
+
+
+async def _groups_of(view: View, topic: str) -> list[str] | None:
+    """Return the groups that have consumed a topic; None, with a notice to the visitor, when no broker answers."""
+    try:
+        return await view.console.admin.topics.groups(topic)
+    except (TianzhouError, OSError) as error:
+        ui.notify(view.failure(error), type="negative", multi_line=True, timeout=0, close_button=True)
+        return None

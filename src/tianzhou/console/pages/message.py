@@ -10,7 +10,8 @@ from nicegui import ui
 
 from tianzhou.admin import MessageTrack, TrackType
 from tianzhou.client import Producer
-from tianzhou.console.layout import View, keep_in_address, page, preformatted, section, table
+from tianzhou.console.changes.resending import message_agreed
+from tianzhou.console.layout import View, agreed, keep_in_address, page, preformatted, section, table
 from tianzhou.console.message_values import CHARSETS, HEX_BYTES, SHOWN_BYTES, body_hex, body_json, body_text, charset_of
 from tianzhou.errors import TianzhouError
 from tianzhou.escaping import escaped
@@ -172,7 +173,9 @@ def _resend(view: View, message: MessageExt) -> None:
         target = ui.input(view.text("topic"), value=message.topic).props("dense outlined").classes("w-64")
 
         async def resend() -> None:
-            to = target.value.strip() or message.topic
+            to = (target.value or "").strip() or message.topic
+            if not await message_agreed(view, message, to):
+                return
             outcome = await view.act(
                 "send message again",
                 f"{message.topic} {message.msg_id} to {to}",
@@ -209,6 +212,9 @@ def _consume(view: View, message: MessageExt, tracks: list[MessageTrack]) -> Non
 
         async def consume() -> None:
             if not group.value or not member.value:
+                return
+            question = view.text("resend.directly", id=message.msg_id, member=member.value, group=group.value)
+            if not await agreed(view, question, view.text("message.directly")):
                 return
             outcome = await view.act(
                 "consume message directly",

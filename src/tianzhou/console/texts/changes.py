@@ -86,12 +86,17 @@ TEXTS: Final = {
         "将作为新消息仅发送给 {group}，发送后无法撤回。",
     ),
     "resend.topic": (
-        "They go to topic {topic}, as new messages; its groups: {groups}. Messages that are sent cannot be taken back.",
-        "将作为新消息发送到主题 {topic}，其消费组：{groups}。发送后无法撤回。",
+        "Topic {topic} gets new messages; groups that consume it: {groups}. A sent message cannot be taken back.",
+        "将作为新消息发送到主题 {topic}，消费该主题的消费组：{groups}。发送后无法撤回。",
     ),
     "resend.topic.nobody": (
-        "They go to topic {topic}, as new messages. No group has consumed it yet.",
+        "Topic {topic} gets new messages. No group has consumed this topic yet.",
         "将作为新消息发送到主题 {topic}，目前没有消费组消费过该主题。",
+    ),
+    "resend.message": ("Message to send again: {id}.", "重新发送消息：{id}。"),
+    "resend.directly": (
+        "{member} of {group} consumes message {id} at once, in addition to its queues. No offset moves.",
+        "{group} 的成员 {member} 将立即额外消费消息 {id}，消费位点不变。",
     ),
     "resend.nameless": (
         "Without the topic that they were first sent to: {count}. These are not sent; name a topic for them.",
