@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tianzhou.admin.messages import FOREVER_MS, Messages
-from tianzhou.admin.reach import Reach
+from tianzhou.admin.reach import Reach, masters_among
 from tianzhou.client.cluster.routes import subscribe_queues
 from tianzhou.errors import TianzhouError
 from tianzhou.model import MessageExt, SendStatus
@@ -44,30 +44,48 @@ class DeadLetters:
         self._reach = reach
         self._messages = Messages(reach)
 
-    async def count(self, group: str) -> int:
-        """How many dead letters of a group its brokers still hold; 0 when it never had any."""
+    async def count(self, group: str, failures: dict[str, str] | None = None) -> int:
+        """Return the number of dead letters of a group that brokers still hold; 0 when it never had any.
+
+        Args:
+            group: the group.
+            failures: receives the reason of each broker that does not answer, by name; None raises the first failure.
+        """
         topic = dead_letter_topic(group)
         route = await self._reach.route(topic)
         if route is None:
             return 0
-        bounds = [await self._messages.bounds(queue) for queue in subscribe_queues(topic, route)]
-        return sum(high - low for low, high in bounds)
+        queues = subscribe_queues(topic, route)
+
+        async def of(name: str, _: str) -> int:
+            bounds = [await self._messages.bounds(queue) for queue in queues if queue.broker_name == name]
+            return sum(high - low for low, high in bounds)
+
+        return sum((await self._reach.each_broker(masters_among(route.broker_datas), of, failures)).values())
 
     async def list(
-        self, group: str, *, begin_ms: int = 0, end_ms: int = FOREVER_MS, limit: int = 200
+        self,
+        group: str,
+        *,
+        begin_ms: int = 0,
+        end_ms: int = FOREVER_MS,
+        limit: int = 200,
+        failures: dict[str, str] | None = None,
     ) -> list[MessageExt]:
-        """Dead letters of a group, the newest first; none when it never had any.
+        """Return dead letters of a group, the newest first; none when it never had any.
 
         Args:
             group: the group.
             begin_ms: stored at or after this time, milliseconds since the epoch.
             end_ms: stored at or before this time.
             limit: most messages, 10,000 at most.
+            failures: receives the reason of each broker that does not answer, by name; None raises the first failure.
         """
         topic = dead_letter_topic(group)
         if await self._reach.route(topic) is None:
             return []
-        return await self._messages.by_time(topic, begin_ms, end_ms, limit=min(limit, MOST_AT_ONCE))
+        most = min(limit, MOST_AT_ONCE)
+        return await self._messages.by_time(topic, begin_ms, end_ms, limit=most, failures=failures)
 
     async def resend(
         self,

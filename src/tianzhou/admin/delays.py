@@ -92,10 +92,15 @@ class Delays:
     def __init__(self, reach: Reach) -> None:
         self._reach = reach
 
-    async def levels(self) -> list[DelayLevel]:
-        """The levels of all brokers, those in which nothing waits as well."""
-        masters = await self._reach.masters()
-        return [level for name, address in sorted(masters.items()) for level in await self._levels_of(name, address)]
+    async def levels(self, failures: dict[str, str] | None = None) -> list[DelayLevel]:
+        """Return the levels of all brokers, also levels in which no message waits.
+
+        Args:
+            failures: receives the reason of each broker that does not answer, by name; None raises the first failure.
+        """
+        masters = dict(sorted((await self._reach.masters()).items()))
+        found = await self._reach.each_broker(masters, self._levels_of, failures)
+        return [level for levels in found.values() for level in levels]
 
     async def message(self, broker_name: str, level: int, queue_offset: int) -> tuple[Due, MessageExt]:
         """Return a delayed message that waits, and the message as it is stored.

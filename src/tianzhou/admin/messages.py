@@ -35,19 +35,20 @@ class Messages:
         self._reach = reach
         self._groups = Groups(reach)
 
-    async def view(self, topic: str, msg_id: str) -> MessageExt:
-        """A message by either of its ids.
+    async def view(self, topic: str, msg_id: str, failures: dict[str, str] | None = None) -> MessageExt:
+        """Return a message by either of its ids.
 
         Args:
             topic: its topic.
-            msg_id: the unique key its producer gave it, or its offset id.
+            msg_id: the unique key that the producer gave it, or its offset id.
+            failures: receives the reason of each broker that does not answer, by name; None raises the first failure.
 
         Raises:
             ClientError: there is none.
         """
-        found = await self.by_unique_key(topic, msg_id)
-        if found is not None:
-            return found
+        found = await self.all_by_unique_key(topic, msg_id, failures)
+        if found:
+            return found[0]
         try:
             return await self.by_offset_id(msg_id, topic=topic)
         except TianzhouError as error:
@@ -96,18 +97,32 @@ class Messages:
         """
         return next(iter(await self.all_by_unique_key(topic, unique_key)), None)
 
-    async def all_by_unique_key(self, topic: str, unique_key: str) -> list[MessageExt]:
-        """All messages with a unique key, oldest first: a message that was sent again keeps its key.
+    async def all_by_unique_key(
+        self, topic: str, unique_key: str, failures: dict[str, str] | None = None
+    ) -> list[MessageExt]:
+        """Return all messages with a unique key, the oldest first: a message that was sent again keeps its key.
+
+        Args:
+            topic: the topic.
+            unique_key: the unique key.
+            failures: receives the reason of each broker that does not answer, by name; None raises the first failure.
 
         Raises:
             ClientError: the topic does not exist.
         """
-        found = await self._query(topic, unique_key, MAX_MESSAGES, 0, FOREVER_MS, unique_key=True)
+        found = await self._query(topic, unique_key, MAX_MESSAGES, 0, FOREVER_MS, failures, unique_key=True)
         matching = [message for message in found if message.msg_id == unique_key]
         return sorted(matching, key=lambda message: message.store_timestamp)
 
     async def by_key(
-        self, topic: str, key: str, *, max_num: int = MAX_MESSAGES, begin_ms: int = 0, end_ms: int = FOREVER_MS
+        self,
+        topic: str,
+        key: str,
+        *,
+        max_num: int = MAX_MESSAGES,
+        begin_ms: int = 0,
+        end_ms: int = FOREVER_MS,
+        failures: dict[str, str] | None = None,
     ) -> list[MessageExt]:
         """The messages with a business key, oldest first.
 
@@ -117,26 +132,35 @@ class Messages:
             max_num: maximum messages of each broker; brokers give at most 64.
             begin_ms: stored at or after this time, milliseconds since the epoch.
             end_ms: stored at or before this time.
+            failures: receives the reason of each broker that does not answer, by name; None raises the first failure.
 
         Raises:
             ClientError: the topic does not exist.
         """
-        found = await self._query(topic, key, max_num, begin_ms, end_ms)
+        found = await self._query(topic, key, max_num, begin_ms, end_ms, failures)
         matching = [m for m in found if m.topic == topic and key in m.keys.split(" ")]
         return sorted(matching, key=lambda m: (m.store_timestamp, m.broker_name, m.commitlog_offset))
 
     async def _query(
-        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, *, unique_key: bool = False
+        self,
+        topic: str,
+        key: str,
+        max_num: int,
+        begin_ms: int,
+        end_ms: int,
+        failures: dict[str, str] | None = None,
+        *,
+        unique_key: bool = False,
     ) -> list[MessageExt]:
         route = await self._reach.existing_route(topic)
-        names = {
-            broker.master or broker.broker_addrs[min(broker.broker_addrs)]: broker.broker_name
+        addresses = {
+            broker.broker_name: broker.master or broker.broker_addrs[min(broker.broker_addrs)]
             for broker in route.broker_datas
             if broker.broker_addrs
         }
-        found = await self._reach.each(
-            names,
-            lambda address: rpc.query_messages(
+        found = await self._reach.each_broker(
+            addresses,
+            lambda name, address: rpc.query_messages(
                 self._reach.remoting,
                 address,
                 topic,
@@ -145,8 +169,9 @@ class Messages:
                 begin_ms=begin_ms,
                 end_ms=end_ms,
                 unique_key=unique_key,
-                broker_name=names[address],
+                broker_name=name,
             ),
+            failures,
         )
         namespace = self._reach.instance.namespace
         return [message_inside(namespace, message) for messages in found.values() for message in messages]
@@ -201,11 +226,19 @@ class Messages:
         chosen = [message for message in found if not wanted or message.tags in wanted]
         return PullResult(raw.status, raw.next_offset, raw.min_offset, raw.max_offset, chosen)
 
-    async def tracks(self, message: MessageExt) -> list[MessageTrack]:
-        """What became of a message in every group that consumes its topic."""
-        masters = await self._reach.masters_of(message.topic)
-        code = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
-        found = await self._reach.load_each(masters.values(), code, GROUP_LIST, topic=message.topic)
+    async def tracks(self, message: MessageExt, failures: dict[str, str] | None = None) -> list[MessageTrack]:
+        """Return what became of a message in every group that consumes its topic.
+
+        Args:
+            message: the message.
+            failures: receives the reason of each broker that does not answer, by name; None raises the first failure.
+        """
+
+        async def groups(_: str, address: str) -> list[str]:
+            code = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
+            return await self._reach.load(address, code, GROUP_LIST, topic=message.topic)
+
+        found = await self._reach.each_broker(await self._reach.masters_of(message.topic), groups, failures)
         names = sorted({group for listed in found.values() for group in listed})
         queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
         address = await self._reach.instance.master(queue.broker_name, queue.topic)
@@ -222,7 +255,13 @@ class Messages:
         return list(await asyncio.gather(*map(one, names)))
 
     async def by_time(
-        self, topic: str, begin_ms: int = 0, end_ms: int = FOREVER_MS, *, limit: int = 100
+        self,
+        topic: str,
+        begin_ms: int = 0,
+        end_ms: int = FOREVER_MS,
+        *,
+        limit: int = 100,
+        failures: dict[str, str] | None = None,
     ) -> list[MessageExt]:
         """Return the newest messages of a topic within a time range, the newest first.
 
@@ -234,6 +273,7 @@ class Messages:
             begin_ms: stored at or after this time, milliseconds since the epoch.
             end_ms: stored at or before this time.
             limit: most messages.
+            failures: receives the reason of each broker that does not answer, by name; None raises the first failure.
 
         Raises:
             ClientError: the topic does not exist, none of its brokers has a master, or the messages are too large.
@@ -250,9 +290,19 @@ class Messages:
                     high = min(high, await rpc.search_offset(remoting, address, queue, end_ms + 1) + 1)
             return Tail(self._reach, address, queue, low, high, begin_ms, end_ms)
 
-        queues = await self._queues(topic)
-        tails = await asyncio.gather(*(part(queue, address) for queue, address in queues))
-        return await newest_first(tails, limit, Allowance(MOST_BYTES))
+        by_broker: dict[str, list[MessageQueue]] = {}
+        masters: dict[str, str] = {}
+        for queue, address in await self._queues(topic):
+            masters[queue.broker_name] = address
+            by_broker.setdefault(queue.broker_name, []).append(queue)
+
+        async def parts(name: str, address: str) -> list[Tail]:
+            # The first queue shows whether the broker answers, so that a hung broker costs one time limit.
+            first, *others = by_broker[name]
+            return [await part(first, address), *await asyncio.gather(*(part(one, address) for one in others))]
+
+        found = await self._reach.each_broker(masters, parts, failures)
+        return await newest_first([tail for tails in found.values() for tail in tails], limit, Allowance(MOST_BYTES))
 
     async def newest_records(
         self, topic: str, each: int, *, most_bytes: int = MOST_BYTES
@@ -289,17 +339,20 @@ class Messages:
             if queue.broker_name in masters
         ]
 
-    async def trace(self, msg_id: str, *, trace_topic: str = TRACE_TOPIC) -> list[TraceRecord]:
+    async def trace(
+        self, msg_id: str, *, trace_topic: str = TRACE_TOPIC, failures: dict[str, str] | None = None
+    ) -> list[TraceRecord]:
         """What producers and consumers have noted about a message, by time; they note it when they are told to trace.
 
         Args:
             msg_id: its unique key.
             trace_topic: where they note it.
+            failures: receives the reason of each broker that does not answer, by name; None raises the first failure.
 
         Raises:
             ClientError: the trace topic does not exist.
         """
-        notes = await self.by_key(trace_topic, msg_id)
+        notes = await self.by_key(trace_topic, msg_id, failures=failures)
         records = [record for note in notes for record in parse(note.body.decode(errors="replace"))]
         return in_order(record for record in records if record.msg_id == msg_id)
 

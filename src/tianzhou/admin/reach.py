@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from tianzhou.client.cluster import rpc
@@ -102,6 +102,31 @@ class Reach:
             if isinstance(result, BaseException):
                 raise result
             found[key] = result
+        return found
+
+    async def each_broker(
+        self, masters: Mapping[str, str], ask: Callable[[str, str], Awaitable[T]], failures: dict[str, str] | None
+    ) -> dict[str, T]:
+        """Query several brokers at the same time.
+
+        Args:
+            masters: addresses by broker name.
+            ask: queries a broker; its name and address.
+            failures: receives the reason of each broker that does not answer, by name. The others' answers are
+                returned then. None raises the first failure instead.
+
+        Raises:
+            TianzhouError: a broker refuses, or does not answer and `failures` is None.
+        """
+        answers = await asyncio.gather(*(ask(*one) for one in masters.items()), return_exceptions=True)
+        found: dict[str, T] = {}
+        for name, answer in zip(masters, answers, strict=True):
+            if isinstance(answer, RemotingError) and failures is not None:
+                failures[name] = str(answer)
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                found[name] = answer
         return found
 
     async def cluster_info(self) -> ClusterInfo:

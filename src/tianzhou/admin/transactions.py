@@ -108,17 +108,20 @@ class Transactions:
     def __init__(self, reach: Reach) -> None:
         self._reach = reach
 
-    async def open(self, broker_name: str | None = None) -> list[OpenTransactions]:
-        """Half messages without a decision, by broker.
+    async def open(
+        self, broker_name: str | None = None, failures: dict[str, str] | None = None
+    ) -> list[OpenTransactions]:
+        """Return the half messages without a decision, by broker.
 
         A decision is seen when the broker has written it down, which some do seconds later.
 
         Args:
             broker_name: one broker alone; None takes all.
+            failures: receives the reason of each broker that does not answer, by name; None raises the first failure.
         """
         masters = sorted((await self._reach.masters()).items())
-        chosen = [(name, address) for name, address in masters if broker_name in (None, name)]
-        return [await self._open_at(name, address) for name, address in chosen]
+        chosen = {name: address for name, address in masters if broker_name in (None, name)}
+        return list((await self._reach.each_broker(chosen, self._open_at, failures)).values())
 
     async def half(self, broker_name: str, queue_offset: int) -> tuple[HalfMessage, MessageExt]:
         """Return a half message without a decision, and the message as it is stored.

@@ -678,17 +678,18 @@ class Messages(Blocking):
     def __init__(self, asynchronous: admin.Messages) -> None:
         super().__init__(asynchronous)
 
-    def view(self, topic: str, msg_id: str) -> MessageExt:
-        """A message by either of its ids.
+    def view(self, topic: str, msg_id: str, failures: dict[str, str] | None = None) -> MessageExt:
+        """Return a message by either of its ids.
 
         Args:
             topic: its topic.
-            msg_id: the unique key its producer gave it, or its offset id.
+            msg_id: the unique key that the producer gave it, or its offset id.
+            failures: receives the reason of each broker that does not answer, by name; None raises the first failure.
 
         Raises:
             ClientError: there is none.
         """
-        return self._run(self._async.view(topic, msg_id))
+        return self._run(self._async.view(topic, msg_id, failures))
 
     def by_offset_id(self, offset_msg_id: str, *, topic: str | None = None) -> MessageExt:
         """The message at an offset id, from the broker the id names.
@@ -712,16 +713,30 @@ class Messages(Blocking):
         """
         return self._run(self._async.by_unique_key(topic, unique_key))
 
-    def all_by_unique_key(self, topic: str, unique_key: str) -> list[MessageExt]:
-        """All messages with a unique key, oldest first: a message that was sent again keeps its key.
+    def all_by_unique_key(
+        self, topic: str, unique_key: str, failures: dict[str, str] | None = None
+    ) -> list[MessageExt]:
+        """Return all messages with a unique key, the oldest first: a message that was sent again keeps its key.
+
+        Args:
+            topic: the topic.
+            unique_key: the unique key.
+            failures: receives the reason of each broker that does not answer, by name; None raises the first failure.
 
         Raises:
             ClientError: the topic does not exist.
         """
-        return self._run(self._async.all_by_unique_key(topic, unique_key))
+        return self._run(self._async.all_by_unique_key(topic, unique_key, failures))
 
     def by_key(
-        self, topic: str, key: str, *, max_num: int = MAX_MESSAGES, begin_ms: int = 0, end_ms: int = FOREVER_MS
+        self,
+        topic: str,
+        key: str,
+        *,
+        max_num: int = MAX_MESSAGES,
+        begin_ms: int = 0,
+        end_ms: int = FOREVER_MS,
+        failures: dict[str, str] | None = None,
     ) -> list[MessageExt]:
         """The messages with a business key, oldest first.
 
@@ -731,11 +746,14 @@ class Messages(Blocking):
             max_num: maximum messages of each broker; brokers give at most 64.
             begin_ms: stored at or after this time, milliseconds since the epoch.
             end_ms: stored at or before this time.
+            failures: receives the reason of each broker that does not answer, by name; None raises the first failure.
 
         Raises:
             ClientError: the topic does not exist.
         """
-        return self._run(self._async.by_key(topic, key, max_num=max_num, begin_ms=begin_ms, end_ms=end_ms))
+        return self._run(
+            self._async.by_key(topic, key, max_num=max_num, begin_ms=begin_ms, end_ms=end_ms, failures=failures)
+        )
 
     def bounds(self, queue: MessageQueue) -> tuple[int, int]:
         """The first offset a queue holds and the one its next message will get."""
@@ -756,11 +774,24 @@ class Messages(Blocking):
         """
         return self._run(self._async.read(queue, offset, expression=expression, max_messages=max_messages))
 
-    def tracks(self, message: MessageExt) -> list[MessageTrack]:
-        """What became of a message in every group that consumes its topic."""
-        return self._run(self._async.tracks(message))
+    def tracks(self, message: MessageExt, failures: dict[str, str] | None = None) -> list[MessageTrack]:
+        """Return what became of a message in every group that consumes its topic.
 
-    def by_time(self, topic: str, begin_ms: int = 0, end_ms: int = FOREVER_MS, *, limit: int = 100) -> list[MessageExt]:
+        Args:
+            message: the message.
+            failures: receives the reason of each broker that does not answer, by name; None raises the first failure.
+        """
+        return self._run(self._async.tracks(message, failures))
+
+    def by_time(
+        self,
+        topic: str,
+        begin_ms: int = 0,
+        end_ms: int = FOREVER_MS,
+        *,
+        limit: int = 100,
+        failures: dict[str, str] | None = None,
+    ) -> list[MessageExt]:
         """Return the newest messages of a topic within a time range, the newest first.
 
         The query reads at most 64 MiB of records and bodies. Above this size it returns fewer messages than `limit`.
@@ -771,11 +802,12 @@ class Messages(Blocking):
             begin_ms: stored at or after this time, milliseconds since the epoch.
             end_ms: stored at or before this time.
             limit: most messages.
+            failures: receives the reason of each broker that does not answer, by name; None raises the first failure.
 
         Raises:
             ClientError: the topic does not exist, none of its brokers has a master, or the messages are too large.
         """
-        return self._run(self._async.by_time(topic, begin_ms, end_ms, limit=limit))
+        return self._run(self._async.by_time(topic, begin_ms, end_ms, limit=limit, failures=failures))
 
     def newest_records(
         self, topic: str, each: int, *, most_bytes: int = MOST_BYTES
@@ -795,17 +827,20 @@ class Messages(Blocking):
         """
         return self._run(self._async.newest_records(topic, each, most_bytes=most_bytes))
 
-    def trace(self, msg_id: str, *, trace_topic: str = TRACE_TOPIC) -> list[TraceRecord]:
+    def trace(
+        self, msg_id: str, *, trace_topic: str = TRACE_TOPIC, failures: dict[str, str] | None = None
+    ) -> list[TraceRecord]:
         """What producers and consumers have noted about a message, by time; they note it when they are told to trace.
 
         Args:
             msg_id: its unique key.
             trace_topic: where they note it.
+            failures: receives the reason of each broker that does not answer, by name; None raises the first failure.
 
         Raises:
             ClientError: the trace topic does not exist.
         """
-        return self._run(self._async.trace(msg_id, trace_topic=trace_topic))
+        return self._run(self._async.trace(msg_id, trace_topic=trace_topic, failures=failures))
 
     def by_offset(self, queue: MessageQueue, offset: int) -> MessageExt | None:
         """The message at an offset of a queue, None when the queue holds none there."""
@@ -824,20 +859,34 @@ class DeadLetters(Blocking):
     def __init__(self, asynchronous: admin.DeadLetters) -> None:
         super().__init__(asynchronous)
 
-    def count(self, group: str) -> int:
-        """How many dead letters of a group its brokers still hold; 0 when it never had any."""
-        return self._run(self._async.count(group))
+    def count(self, group: str, failures: dict[str, str] | None = None) -> int:
+        """Return the number of dead letters of a group that brokers still hold; 0 when it never had any.
 
-    def list(self, group: str, *, begin_ms: int = 0, end_ms: int = FOREVER_MS, limit: int = 200) -> list[MessageExt]:
-        """Dead letters of a group, the newest first; none when it never had any.
+        Args:
+            group: the group.
+            failures: receives the reason of each broker that does not answer, by name; None raises the first failure.
+        """
+        return self._run(self._async.count(group, failures))
+
+    def list(
+        self,
+        group: str,
+        *,
+        begin_ms: int = 0,
+        end_ms: int = FOREVER_MS,
+        limit: int = 200,
+        failures: dict[str, str] | None = None,
+    ) -> list[MessageExt]:
+        """Return dead letters of a group, the newest first; none when it never had any.
 
         Args:
             group: the group.
             begin_ms: stored at or after this time, milliseconds since the epoch.
             end_ms: stored at or before this time.
             limit: most messages, 10,000 at most.
+            failures: receives the reason of each broker that does not answer, by name; None raises the first failure.
         """
-        return self._run(self._async.list(group, begin_ms=begin_ms, end_ms=end_ms, limit=limit))
+        return self._run(self._async.list(group, begin_ms=begin_ms, end_ms=end_ms, limit=limit, failures=failures))
 
     def resend(
         self,
@@ -872,15 +921,16 @@ class Transactions(Blocking):
     def __init__(self, asynchronous: admin.Transactions) -> None:
         super().__init__(asynchronous)
 
-    def open(self, broker_name: str | None = None) -> list[OpenTransactions]:
-        """Half messages without a decision, by broker.
+    def open(self, broker_name: str | None = None, failures: dict[str, str] | None = None) -> list[OpenTransactions]:
+        """Return the half messages without a decision, by broker.
 
         A decision is seen when the broker has written it down, which some do seconds later.
 
         Args:
             broker_name: one broker alone; None takes all.
+            failures: receives the reason of each broker that does not answer, by name; None raises the first failure.
         """
-        return self._run(self._async.open(broker_name))
+        return self._run(self._async.open(broker_name, failures))
 
     def half(self, broker_name: str, queue_offset: int) -> tuple[HalfMessage, MessageExt]:
         """Return a half message without a decision, and the message as it is stored.
@@ -923,9 +973,13 @@ class Delays(Blocking):
     def __init__(self, asynchronous: admin.Delays) -> None:
         super().__init__(asynchronous)
 
-    def levels(self) -> list[DelayLevel]:
-        """The levels of all brokers, those in which nothing waits as well."""
-        return self._run(self._async.levels())
+    def levels(self, failures: dict[str, str] | None = None) -> list[DelayLevel]:
+        """Return the levels of all brokers, also levels in which no message waits.
+
+        Args:
+            failures: receives the reason of each broker that does not answer, by name; None raises the first failure.
+        """
+        return self._run(self._async.levels(failures))
 
     def message(self, broker_name: str, level: int, queue_offset: int) -> tuple[Due, MessageExt]:
         """Return a delayed message that waits, and the message as it is stored.

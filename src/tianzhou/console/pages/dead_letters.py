@@ -13,7 +13,7 @@ from tianzhou.admin import Resent
 from tianzhou.admin.dead_letters import MOST_AT_ONCE
 from tianzhou.admin.messages import FOREVER_MS
 from tianzhou.console.changes.resending import resend_agreed, sendable
-from tianzhou.console.layout import MAX_SUGGESTIONS, View, page, section, table
+from tianzhou.console.layout import MAX_SUGGESTIONS, View, missing_brokers, page, section, table
 from tianzhou.console.message_values import cell, to_json_lines
 from tianzhou.console.pages.messages import older
 from tianzhou.errors import ClientError, TianzhouError
@@ -108,10 +108,15 @@ async def show(view: View) -> None:
         ui.label(view.failure(error)).classes("text-negative")
         return
     admin = view.console.admin.dead_letters
-    total = await admin.count(group)
-    letters = await admin.list(group, begin_ms=begin_ms, end_ms=end_ms, limit=SHOWN)
+    failures: dict[str, str] = {}
+    total, letters = await asyncio.gather(
+        admin.count(group, failures),
+        admin.list(group, begin_ms=begin_ms, end_ms=end_ms, limit=SHOWN, failures=failures),
+    )
+    missing_brokers(view, failures)
     if not letters:
-        ui.label(view.text("dead.none", group=group))
+        if not failures:
+            ui.label(view.text("dead.none", group=group))
         return
     with section(view.text("dead.count", count=total, shown=len(letters))):
         columns = [(name, view.text(f"message.{name}")) for name in ("stored", "id")]

@@ -9,7 +9,7 @@ from typing import Any, Final
 from nicegui import ui
 
 from tianzhou.admin import DelayLevel
-from tianzhou.console.layout import View, page, section, table
+from tianzhou.console.layout import View, missing_brokers, page, section, table
 
 NEXT: Final = 200
 """Messages in the list of those that are due next."""
@@ -91,7 +91,9 @@ def bars(values: list[tuple[str, int]]) -> dict[str, Any]:
 @page("/delay", "page.delay", "schedule")
 async def show(view: View) -> None:
     """Fill the page."""
-    levels = await view.console.admin.delays.levels()
+    failures: dict[str, str] = {}
+    levels = await view.console.admin.delays.levels(failures)
+    missing_brokers(view, failures)
     waiting = sum(one.waiting for one in levels)
     read = sum(len(one.next) for one in levels)
     ui.label(view.text("delay.waiting", count=waiting))

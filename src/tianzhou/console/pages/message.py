@@ -11,7 +11,7 @@ from nicegui import ui
 from tianzhou.admin import MessageTrack, TrackType
 from tianzhou.client import Producer
 from tianzhou.console.changes.resending import message_agreed
-from tianzhou.console.layout import View, agreed, keep_in_address, page, preformatted, section, table
+from tianzhou.console.layout import View, agreed, keep_in_address, missing_brokers, page, preformatted, section, table
 from tianzhou.console.message_values import CHARSETS, HEX_BYTES, SHOWN_BYTES, body_hex, body_json, body_text, charset_of
 from tianzhou.errors import TianzhouError
 from tianzhou.escaping import escaped
@@ -84,11 +84,15 @@ async def show(view: View) -> None:
         ui.label(view.text("message.choose"))
         ui.link(view.text("page.messages"), "/messages")
         return
-    message = await view.console.admin.messages.view(topic, msg_id)
+    failures: dict[str, str] = {}
+    try:
+        message = await view.console.admin.messages.view(topic, msg_id, failures)
+    finally:
+        missing_brokers(view, failures)
     with section(view.text("message.body")):
         body_part(view, message)
     with section(view.text("message.track")):
-        tracks = await _tracks(view, message)
+        tracks = await _tracks(view, message, failures)
         ui.link(view.text("page.trace"), f"/trace?topic={quote(topic)}&id={quote(message.msg_id)}")
     columns = [("name", view.text("message.field")), ("value", view.text("message.value"))]
     with ui.row().classes("w-full items-start"):
@@ -152,9 +156,9 @@ def _cut(view: View, size: int, shown: int) -> None:
         ui.label(view.text("message.cut", shown=f"{shown:,}", size=f"{size:,}"))
 
 
-async def _tracks(view: View, message: MessageExt) -> list[MessageTrack]:
+async def _tracks(view: View, message: MessageExt, failures: dict[str, str]) -> list[MessageTrack]:
     try:
-        tracks = await view.console.admin.messages.tracks(message)
+        tracks = await view.console.admin.messages.tracks(message, failures)
     except (TianzhouError, OSError) as error:
         ui.label(view.text("failed", why=error)).classes("text-negative")
         return []

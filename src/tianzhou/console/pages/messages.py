@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 from nicegui import ui
 
 from tianzhou.admin.messages import FOREVER_MS
-from tianzhou.console.layout import MAX_SUGGESTIONS, View, page, section, table
+from tianzhou.console.layout import MAX_SUGGESTIONS, View, missing_brokers, page, section, table
 from tianzhou.console.message_values import cell, number
 from tianzhou.model import MessageExt
 from tianzhou.wire.delivered import body_sizes
@@ -55,8 +55,15 @@ def older(query: Mapping[str, str], found: list[MessageExt]) -> dict[str, str]:
     return {**query, "end": str(last_ms - only_one_time)}
 
 
-async def find(view: View, topic: str, way: str, limit: int) -> list[MessageExt]:
-    """The messages that a query asks for.
+async def find(view: View, topic: str, way: str, limit: int, failures: dict[str, str]) -> list[MessageExt]:
+    """Return the messages that a query asks for.
+
+    Args:
+        view: view of the visitor, with the query.
+        topic: the topic.
+        way: one of `WAYS`.
+        limit: maximum number of messages.
+        failures: receives the reason of each broker that does not answer, by name.
 
     Raises:
         ClientError: there is no such topic, or no message with that id.
@@ -64,7 +71,7 @@ async def find(view: View, topic: str, way: str, limit: int) -> list[MessageExt]
     """
     messages, query = view.console.admin.messages, view.query
     if way == "id":
-        return [await messages.view(topic, query["id"].strip())] if query.get("id", "").strip() else []
+        return [await messages.view(topic, query["id"].strip(), failures)] if query.get("id", "").strip() else []
     begin_ms, end_ms = (
         view.zone.input_ms(query.get("begin", ""), 0),
         view.zone.input_ms(query.get("end", ""), FOREVER_MS),
@@ -73,8 +80,8 @@ async def find(view: View, topic: str, way: str, limit: int) -> list[MessageExt]
         key = query.get("key", "").strip()
         if not key:
             return []
-        return (await messages.by_key(topic, key, begin_ms=begin_ms, end_ms=end_ms))[::-1]
-    return await messages.by_time(topic, begin_ms, end_ms, limit=limit)
+        return (await messages.by_key(topic, key, begin_ms=begin_ms, end_ms=end_ms, failures=failures))[::-1]
+    return await messages.by_time(topic, begin_ms, end_ms, limit=limit, failures=failures)
 
 
 @page("/messages", "page.messages", "mail")
@@ -90,13 +97,17 @@ async def show(view: View) -> None:
     if not topic:
         ui.label(view.text("message.choose"))
         return
+    failures: dict[str, str] = {}
     try:
-        found = await find(view, topic, way, limit)
+        found = await find(view, topic, way, limit, failures)
     except ValueError as error:
         ui.label(view.failure(error)).classes("text-negative")
         return
+    finally:
+        missing_brokers(view, failures)
     if not found:
-        ui.label(view.text("message.none"))
+        if not failures:
+            ui.label(view.text("message.none"))
         return
     link = f"/message?topic={quote(topic, safe='')}&id={{value}}"
     with section(view.text("message.found", count=len(found))):

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 from nicegui import ui
 
 from tianzhou.client.tracing.trace_reading import TraceKind, TraceRecord
-from tianzhou.console.layout import MAX_SUGGESTIONS, View, page, section, table
+from tianzhou.console.layout import MAX_SUGGESTIONS, View, missing_brokers, page, section, table
 from tianzhou.errors import TianzhouError
 from tianzhou.model import MessageExt
 from tianzhou.model.names import TRACE_TOPIC
@@ -91,12 +91,15 @@ async def show(view: View) -> None:
     if not msg_id:
         ui.label(view.text("trace.choose"))
         return
-    message = await _message(view, topic, msg_id)
+    failures: dict[str, str] = {}
+    message = await _message(view, topic, msg_id, failures)
     records = await view.console.admin.messages.trace(
-        message.msg_id if message is not None else msg_id, trace_topic=trace_topic
+        message.msg_id if message is not None else msg_id, trace_topic=trace_topic, failures=failures
     )
+    missing_brokers(view, failures)
     if not records:
-        ui.label(view.text("trace.none"))
+        if not failures:
+            ui.label(view.text("trace.none"))
         return
     stored = (message.store_timestamp, message.broker_name) if message is not None else (0, "")
     found = steps(records, *stored)
@@ -110,12 +113,12 @@ async def show(view: View) -> None:
             ui.link(view.text("message.open"), f"/message?topic={quote(topic)}&id={quote(msg_id)}")
 
 
-async def _message(view: View, topic: str, msg_id: str) -> MessageExt | None:
-    """The message itself, None when it is gone or its topic is not said."""
+async def _message(view: View, topic: str, msg_id: str, failures: dict[str, str]) -> MessageExt | None:
+    """Return the message; None when brokers no longer have it, or without its topic."""
     if not topic:
         return None
     try:
-        return await view.console.admin.messages.view(topic, msg_id)
+        return await view.console.admin.messages.view(topic, msg_id, failures)
     except TianzhouError:
         return None
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from nicegui import ui
 
 from tianzhou.admin import OpenTransactions
-from tianzhou.console.layout import View, page, section, table
+from tianzhou.console.layout import View, missing_brokers, page, section, table
 
 LINKS: Final = {"topic": "/topics/{value}", "id": "/half?broker={broker}&offset={offset}"}
 
@@ -49,14 +49,17 @@ def by_topic(found: Iterable[OpenTransactions]) -> list[dict[str, Any]]:
 @page("/transactions", "page.transactions", "sync_alt")
 async def show(view: View) -> None:
     """Fill the page."""
-    found = await view.console.admin.transactions.open()
+    failures: dict[str, str] = {}
+    found = await view.console.admin.transactions.open(failures=failures)
+    missing_brokers(view, failures)
     total = sum(len(one.halves) for one in found)
     for one in found:
         if one.unread:
             ui.label(view.text("half.unread", broker=one.broker_name, count=one.unread)).classes("text-warning")
     ui.label(view.text("half.words"))
     if not total:
-        ui.label(view.text("half.none"))
+        if not failures:
+            ui.label(view.text("half.none"))
         return
     with section(view.text("half.count")):
         columns = [(name, view.text(name)) for name in ("broker", "topic")]

@@ -17,7 +17,8 @@ from console_probe import served_console, texts_on, toolkit_page, visitor_at
 from tianzhou.console.serving.by_broker import ALL_WITHIN_S, EACH_WITHIN_S, ask_each, describe_group, describe_topic
 from tianzhou.console.settings import ConsoleSettings
 from tianzhou.errors import ConnectFailed, UnknownTopic
-from tianzhou.model import MessageExt
+from tianzhou.model import Message, MessageExt
+from tianzhou.model.names import dead_letter_topic
 from tianzhou.testing import AsyncCluster, run_virtual
 from tianzhou.testing.faults import EVERYTHING
 
@@ -91,6 +92,44 @@ async def test_a_page_shows_the_answers_and_names_the_broker(tmp_path: Path) -> 
             missing = await visitor.get("/topics/nope")
             assert missing.status_code == 404
             assert "/topics" in missing.text, "the menu"
+
+
+async def test_lists_of_messages_show_the_answers_and_name_the_broker(tmp_path: Path) -> None:
+    async with cluster_of_two() as cluster:
+        async with cluster.admin() as admin:
+            await admin.topics.create(dead_letter_topic("billing"), read_queue_nums=1, write_queue_nums=1, perm=6)
+            async with cluster.producer("shop", trace=True) as producer:
+                for number in range(8):
+                    await producer.send(Message("orders", b"x", keys=str(number)))
+            everything = await admin.messages.by_time("orders")
+        await cluster.send(dead_letter_topic("billing"), [b"letter"] * 2)
+        ours = next(one for one in everything if one.broker_name == "broker-a")
+        settings = ConsoleSettings(cluster.namesrv_addr, tmp_path, port=0)
+        async with served_console(settings) as console, visitor_at(console) as visitor:
+            await asyncio.sleep(5)  # of virtual time: the console knows the topic and the group then
+            with cluster.brokers["broker-b"].faults.lose_requests(requests=EVERYTHING):
+                addresses = {
+                    "/messages?topic=orders": 4,
+                    "/messages?topic=orders&by=key&key=nope": 0,
+                    f"/message?topic=orders&id={ours.msg_id}": 1,
+                    "/dead-letters?group=billing": 1,
+                    "/delay": 0,
+                    "/transactions": 0,
+                    f"/trace?id={ours.msg_id}&topic=orders": 0,
+                }
+                pages = {address: await visitor.get(address) for address in addresses}
+                await asyncio.sleep(30)
+                for address, rows_at_least in addresses.items():
+                    client = toolkit_page(pages[address])
+                    texts = texts_on(client)
+                    named = [text for text in texts if text.startswith("broker-b has not answered")]
+                    assert len(named) == 1, (address, texts)
+                    assert not [text for text in texts if "cannot be shown" in text or text == "No message is found."], (
+                        address,
+                        texts,
+                    )
+                    rows = [row for one in client.elements.values() if isinstance(one, ui.table) for row in one.rows]
+                    assert len(rows) >= rows_at_least, (address, rows)
 
 
 async def test_each_broker_has_its_own_limit() -> None:
