@@ -1,6 +1,6 @@
-"""Every illness that `tianzhou doctor` knows: docs/howto/doctor.md.
+"""The reference of all findings of `tianzhou doctor`: docs/reference/findings.md.
 
-Print the page by `PYTHONPATH=src python tests/form/doctor_table.py > docs/howto/doctor.md`.
+Print the page by `PYTHONPATH=src python tests/form/doctor_table.py > docs/reference/findings.md`.
 """
 
 from __future__ import annotations
@@ -10,60 +10,10 @@ import re
 from tianzhou.doctor.findings import Illness
 from tianzhou.doctor.registry import BY_SUBJECT
 
-HEAD = """# What ails it? The doctor
+HEAD = """# Findings of the doctor
 
-`tianzhou doctor` reads a cluster and says in words what is wrong there, by which evidence, and what to do about it. It
-changes nothing and sends nothing.
-
-    tianzhou doctor -n 10.0.0.5:9876               # everything but this machine
-    tianzhou doctor group billing                  # why is it stuck, or behind?
-    tianzhou doctor topic orders                   # why does nothing arrive?
-    tianzhou doctor broker                         # disks, copies, leaders, clocks, what piles up
-    tianzhou doctor send orders --size 5000000     # why is it refused?
-    tianzhou doctor connect                        # why can a client on this machine not connect?
-    tianzhou doctor connect 10.0.0.7:10911         # what is there, and what does it want?
-    tianzhou doctor spark /data/checkpoints/orders # why does the stream stand still?
-    tianzhou doctor host /data/store               # is this machine made for a broker?
-    tianzhou doctor access                         # what may strangers do?
-
-A finding looks like this:
-
-    WARNING filter-drops-all: The expression 'paid' of group billing selects none of the newest 8 messages of …
-      expression: paid
-      expression_type: TAG
-      tags_seen: {"Paid": 8}
-      fix: Compare the expression with what producers set, tags and properties in capitals and small letters: tianzhou …
-
-The names in the tables below are stable: programs get them by `-o json`, with the evidence as values.
-
-| it ends with | when |
-|---|---|
-| 0 | no finding is an error; warnings and notes may be there |
-| 1 | a finding is an error: something does not work, or messages are lost |
-| 2 | it could not look, as no name server answers; or it was called wrongly |
-
-A server that does not answer is a finding and holds nobody up: `--timeout` bounds each question (3 s), a server that
-cannot be reached is asked nothing more, and what is not known because of it is said on stderr (`unanswered` with
-`-o json`). Brokers of Apache's are read as well; what only ours say (troubles, limits, damage) is then not found.
-Requests are signed as every command's are ([access control](access-control.md)); who may only read sees what it may.
-
-The doctor looks at one moment. Rates are those that brokers and members have of their last minute, so wait a minute
-after a change. Of a whole cluster it looks at the first 200 topics and groups by name.
-
-All is in English and Chinese: `--lang zh`, and on Chinese pages of the [console](console.md); names and evidence are
-the same in both. In Python `tianzhou.doctor.chinese.report_in_chinese(report)`.
-
-For alarms `tianzhou doctor metrics` shows the findings to Prometheus
-([monitoring](monitoring.md#what-the-doctor-finds)). From Python:
-
-```python
-from tianzhou.admin import Admin
-from tianzhou.doctor import diagnose
-
-async with Admin("10.0.0.5:9876") as admin:
-    report = await diagnose(admin, "group", "billing")
-    print(report.healthy, report.names, report.as_json())
-```
+`tianzhou doctor` ([how to](../howto/doctor.md)) reports these findings. The names are stable: `-o json` has them in
+`name`. A word in italics stands in a report as the value that the doctor read.
 """
 TITLES = {
     "group": "Consumer groups",
@@ -76,38 +26,39 @@ TITLES = {
     "access": "Who may do what",
 }
 NOTES = {
-    "send": "`doctor send` finds what ails brokers too, and with a topic what ails that.",
-    "connect": "It connects as a client on this machine would, so run it where the client runs.",
-    "spark": "The checkpoint is a folder on this machine; the offsets in it are compared with what brokers have.",
-    "host": "With a folder it syncs nine pages there, in a file that has no name and is gone afterwards. Limits are "
-    "those of the user that asks: ask as the user of the service, in its container.",
-    "access": "Whether a server wants signatures is found by asking it something without one, from here: a machine "
-    "on a white list finds it open.",
+    "send": "`doctor send` also reports findings of brokers, and with a topic the findings of this topic.",
+    "connect": "The command connects as a client on this machine does. Run it on the machine of the client.",
+    "spark": "The checkpoint is a folder on this machine. The doctor compares its offsets with those of the brokers.",
+    "host": "With a folder the doctor syncs nine pages in an unnamed temporary file there. Limits are those of the "
+    "user that runs the command: run it as the user of the service, in its container.",
+    "access": "The doctor sends each server a request without a signature, from this machine, and reads the reply. A "
+    "server serves a machine on its white list in any case, so such a machine finds it open.",
 }
 
 
 NOT_MADE = {
-    "broker-busy": "RocketMQ's brokers say it of the queue before their threads; ours serve a request when they have "
-    "read it, and always say 0",
-    "page-cache-busy": "RocketMQ's brokers say it of the lock around their log; ours have one thread and no such lock, "
-    "and always say 0",
+    "broker-busy": "RocketMQ's brokers report the length of the queue before their threads. Tianzhou's serve a request "
+    "when they have read it, and always report 0",
+    "page-cache-busy": "RocketMQ's brokers report the time of the lock around their log. Tianzhou's have one thread "
+    "and no such lock, and always report 0",
 }
-"""Illnesses that no test makes, and why; they are proved by values."""
+"""Findings that no test causes, and why; tests build them from values."""
 PROVED = """
-## How each is proved
+## How each finding is tested
 
-For each name a test makes the illness and reads it in the report: on a cluster of its own at loopback, mostly in
-virtual time, by stopping a server, flipping a bit of a log, hanging a handler or refusing a slave
-(`tests/unit/doctor`, `tests/scenario/test_doctor_of_copies.py`). Some of what is made is not the whole machine:
+For each name a test causes the problem and reads the name in the report. The cluster runs at loopback, mostly in
+virtual time. The test stops a server, flips a bit of a log, blocks a handler or refuses a slave (`tests/unit/doctor`,
+`tests/scenario/test_doctor_of_copies.py`). A test cannot change the whole machine, so some causes are simulated:
 
-- *This machine*: limits, compiled functions and packages are those of a process that the test starts. What the kernel
-  says of mappings, swap, pages, memory, disks and mounts is read from files in the form of `/proc` and `/sys`, as a
-  test may not change the machine. What an interpreter was built with is what its `sysconfig` says; a clock that
-  nobody sets, and a sync that is slow, are what the system's calls say to the test.
-- Full disks: the system's answer about the disk is the test's; the store that then refuses sends is the broker's own.
-- Other machines: a host name that leads to loopback stands for an address that others reach.
+- *This machine*: limits, compiled functions and packages are those of a process that the test starts. Mappings, swap,
+  pages, memory, disks and mounts are read from files in the form of `/proc` and `/sys`. Build options of the
+  interpreter come from its `sysconfig`. The test replaces the system calls for a clock that is not synchronised and
+  for a slow sync.
+- Full disks: the test replaces the system's figure of free space. The store that then refuses sends is the broker's
+  own.
+- Other machines: a host name that resolves to loopback replaces an address that other machines reach.
 
-Two are proved by values alone:
+Tests build two findings from values alone:
 
 {rows}"""
 

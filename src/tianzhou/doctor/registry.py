@@ -1,4 +1,4 @@
-"""Every illness that the doctor knows, by what it is looked for in: docs/howto/doctor.md is printed from it. Pure."""
+"""Every illness that the doctor knows, by what it is looked for in: docs/reference/findings.md is printed from it. Pure."""
 
 from __future__ import annotations
 

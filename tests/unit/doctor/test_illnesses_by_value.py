@@ -1,6 +1,6 @@
 """Illnesses of what was read, as values: all that a look may bring, also what no test can make.
 
-That each is made and its name read is what the other files here are for (docs/howto/doctor.md, *How each is proved*).
+The other files here cause each of them and read its name (docs/reference/findings.md, *How each finding is tested*).
 """
 
 from __future__ import annotations
