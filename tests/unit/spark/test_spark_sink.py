@@ -273,7 +273,7 @@ def test_writers_travel_to_tasks():
 
 
 def test_the_page_has_every_option():
-    page = Path(__file__).resolve().parents[3] / "docs" / "howto" / "spark-sink.md"
+    page = Path(__file__).resolve().parents[3] / "docs" / "reference" / "spark-sink.md"
     section = page.read_text(encoding="utf-8").partition("\n## Options\n")[2].partition("\n## ")[0]
     named = {
         name for row in re.findall(r"^\| (`.+?) \|", section, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)

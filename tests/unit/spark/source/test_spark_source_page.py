@@ -9,7 +9,7 @@ from tianzhou.errors import ConfigError
 from tianzhou.spark.option_values import BATCH, STREAM, rules_of
 from tianzhou.spark.source.read_options import ReadOptions, parse_read
 
-PAGE = Path(__file__).resolve().parents[4] / "docs" / "howto" / "spark-source.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "reference" / "spark-source.md"
 ROWS = {
     name: (default.strip(), example.strip().strip("`").replace("\\|", "|"))
     for name, _, default, example in re.findall(
