@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 MONITORING = ROOT / "monitoring"
-PAGE = (ROOT / "docs" / "howto" / "monitoring.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "alarms.md").read_text(encoding="utf-8")
 ALARMS = (MONITORING / "alarms.yml").read_text(encoding="utf-8")
 SOURCE = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "src" / "tianzhou").rglob("*.py")))
 NAME = re.compile(r"\b(?:rocketmq|tianzhou|process)_[a-z_]+[a-z]\b")
