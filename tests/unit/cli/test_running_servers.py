@@ -18,7 +18,7 @@ from tianzhou.errors import BrokerError
 from tianzhou.model import Message
 
 LIMIT_S = 30.0
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "howto" / "production.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "howto" / "backup.md"
 STOPPED = " stopped"
 
 

@@ -3,7 +3,7 @@
 Files are copied in the order in which a crash at that moment would be worst: how far groups are, then queues, then
 the log, then all other tables; of several stores each kind of all of them. So no offset and no unit is ahead of the
 log, and whoever has a message in the log has its topic. The copy is that of a broker that was killed, and
-its first start recovers it (docs/howto/production.md). A member of a DLedger group has to be stopped for its backup.
+its first start recovers it (docs/howto/backup.md). A member of a DLedger group has to be stopped for its backup.
 """
 
 from __future__ import annotations
