@@ -1,4 +1,4 @@
-"""Classification of failed sends: whether time cures the failure (docs/howto/producers.md). Pure.
+"""Classification of failed sends: whether time cures the failure (docs/howto/outbox.md). Pure.
 
 The outbox and the rounds of `Producer(durable=True)` decide by this table.
 """
