@@ -7,6 +7,7 @@ import io
 import shutil
 from contextlib import AsyncExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -173,7 +174,8 @@ async def test_a_replica_that_serves_no_pulls_is_asked_key_by_key(
             async def no_pulls(*arguments: Any, **more: Any) -> Any:
                 raise BrokerError(ResponseCode.SYSTEM_BUSY, "[REJECTREQUEST]system busy")
 
-            monkeypatch.setattr(replicas.pulling, "pull", no_pulls)
+            # Replace the name in this module only: the proof's consumer must still pull, else the proof waits for it.
+            monkeypatch.setattr(replicas, "pulling", SimpleNamespace(pull=no_pulls))
             outcome = await proof(namesrv, load=order(40))
             assert outcome.verdict.on_majority == 40
             assert outcome.readings[0].messages == 40
