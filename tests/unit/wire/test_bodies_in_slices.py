@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
@@ -83,24 +83,29 @@ SHARED = ConsumerConnection([], MEMBERS.subscription_table, ConsumeType.CONSUME_
 AGREED = ConsumerConnection(CLIENTS[:2])
 
 
-def both(codec: Bean[Any] | Wrapper[Any], value: Any) -> tuple[Generator[None, None, bytes], bytes]:
-    return codec.slices(value), codec.dumps(value)
+Written = tuple[Generator[None, None, bytes], bytes]
+"""A body that is written in slices, and the same body written at once."""
 
 
-BODIES: dict[str, tuple[Generator[None, None, bytes], bytes]] = {
+def both(codec: Bean[Any] | Wrapper[Any], value: Any) -> Callable[[], Written]:
+    return lambda: (codec.slices(value), codec.dumps(value))
+
+
+# Each worker collects this file, so a body is written only by its test.
+BODIES: dict[str, Callable[[], Written]] = {
     "locked queues": both(LOCKED_QUEUES, QUEUES),
     "no locked queues": both(LOCKED_QUEUES, []),
     "lock request": both(LOCK_REQUEST, LOCK),
-    "consumers": (
+    "consumers": lambda: (
         CONSUMER_CONNECTION.slices_of(SHARED, iter(CLIENTS), iter([("c1", {"T": "b"})])),
         CONSUMER_CONNECTION.dumps(MEMBERS),
     ),
-    "consumers that agree": (
+    "consumers that agree": lambda: (
         CONSUMER_CONNECTION.slices_of(ConsumerConnection(), iter(CLIENTS[:2]), iter(())),
         CONSUMER_CONNECTION.dumps(AGREED),
     ),
     "producers": both(PRODUCER_CONNECTION, CLIENTS),
-    "all producers": (PRODUCER_TABLE.slices(PRODUCERS.items()), PRODUCER_TABLE.dumps(PRODUCERS)),
+    "all producers": lambda: (PRODUCER_TABLE.slices(PRODUCERS.items()), PRODUCER_TABLE.dumps(PRODUCERS)),
     "topics": both(TOPIC_TABLE, TOPICS_AND_VERSION),
     "groups": both(SUBSCRIPTION_GROUP_TABLE, GROUP_TABLE),
     "names of groups": both(GROUP_LIST, NAMES),
@@ -112,7 +117,7 @@ BODIES: dict[str, tuple[Generator[None, None, bytes], bytes]] = {
     "time spans": both(TIME_SPANS, SPANS),
     "offsets": both(OFFSET_TABLE, dict.fromkeys(QUEUES, 7)),
     "corrections": both(CORRECTION_OFFSETS, dict.fromkeys(range(MANY), 7)),
-    "all offsets": (
+    "all offsets": lambda: (
         write_consumer_offsets({"offsetTable": [(name, {1: 2, 0: 1}) for name in NAMES]}, VERSION),
         dumps(
             {"dataVersion": DATA_VERSION.encode(VERSION), "offsetTable": {name: {0: 1, 1: 2} for name in NAMES}},
@@ -122,7 +127,7 @@ BODIES: dict[str, tuple[Generator[None, None, bytes], bytes]] = {
     "a route": both(ROUTE, WIDE),
     "a route in standard form": both(STANDARD_ROUTE, WIDE),
     "the cluster": both(CLUSTER_INFO, CLUSTER),
-    "a table": (KV_TABLE.slices({name: name for name in NAMES}), KV_TABLE.dumps({n: n for n in NAMES})),
+    "a table": lambda: (KV_TABLE.slices({name: name for name in NAMES}), KV_TABLE.dumps({n: n for n in NAMES})),
 }  # fmt: skip
 
 
@@ -139,7 +144,7 @@ def finish(work: Generator[None, None, bytes]) -> tuple[bytes, int]:
 
 @pytest.mark.parametrize("kind", BODIES)
 def test_a_body_in_slices_is_the_body(kind: str) -> None:
-    slices, whole = BODIES[kind]
+    slices, whole = BODIES[kind]()
     written, pauses = finish(slices)
     assert written == whole
     assert pauses >= len(whole) // 60_000
