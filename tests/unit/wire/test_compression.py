@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import resource
 import zlib
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import lz4.frame
@@ -71,7 +73,7 @@ def test_cut_and_damaged_bodies_are_refused(kind: int, cut: int) -> None:
 
 @pytest.mark.parametrize("kind", [*KINDS, -ZSTD])
 def test_bombs_take_no_memory(kind: int) -> None:
-    size = 200 << 20
+    size = 96 << 20
     block = bytes(1 << 20)
     compressor: Any
     parts = []
@@ -86,6 +88,9 @@ def test_bombs_take_no_memory(kind: int) -> None:
         compressor = zstandard.ZstdCompressor(write_content_size=False).compressobj()
     parts += [compressor.compress(block) for _ in range(size >> 20)]
     bomb = b"".join([*parts, compressor.flush()])
+    with suppress(OSError):
+        # Reset the process's peak, because earlier tests of this process may have used more than the bomb would.
+        Path("/proc/self/clear_refs").write_text("5")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(ProtocolError):
         decompress(bomb, abs(kind), 4 << 20)
