@@ -282,10 +282,17 @@ async def stored(root: Path, reads: list[bytes], run: Any, *, signed: bool = Fal
 
 IN_PYTHON = {"begin_hmac": signing.begin_hmac, "is_hmac": signing.is_hmac}
 RUNS = [pytest.param(sends.SendRun, id="pure"), pytest.param(_hot.SendRun, id="chosen")]
+TWINS = tuple(dict.fromkeys([sends.SendRun, _hot.SendRun]))
+"""Classes of runs that properties compare with sends served one by one; a single class in pure mode."""
 
 
-def found(run: Any, reads: list[list[Sent]], cut: int, **how: Any) -> list[Any]:
-    """What reads leave behind, one by one and by runs."""
+def signatures_of(run: Any) -> Any:
+    """Return a patch that makes the grants compute signatures with the twin of a class of runs."""
+    return patch.multiple(grants, **(IN_PYTHON if run is sends.SendRun else {"begin_hmac": grants.begin_hmac}))
+
+
+def found(reads: list[list[Sent]], cut: int, **how: Any) -> list[Any]:
+    """Return what reads leave behind: first with sends served one by one, then with the runs of each of `TWINS`."""
     pieces, opaque = [b""], 0
     for read in reads:
         for one in read:
@@ -298,9 +305,9 @@ def found(run: Any, reads: list[list[Sent]], cut: int, **how: Any) -> list[Any]:
     first, place = pieces[0], max(len(pieces[0]) - cut, 0)
     pieces = [first[:place], first[place:] + b"".join(pieces[1:2]), *pieces[2:]]
     left = []
-    for one_by_one in (True, False):
-        with TemporaryDirectory() as root:
-            left.append(asyncio.run(stored(Path(root), pieces, None if one_by_one else run, **how)))
+    for run in (None, *TWINS):
+        with TemporaryDirectory() as root, signatures_of(run):
+            left.append(asyncio.run(stored(Path(root), pieces, run, **how)))
     return left
 
 
@@ -317,37 +324,36 @@ def counting(run: Any) -> tuple[Any, list[int]]:
     return Counted, taken
 
 
-@pytest.mark.parametrize("run", RUNS)
-@costly(0.4)
+@costly(0.25)  # three stores an example
 @given(READS, st.booleans(), st.sampled_from(["ASYNC_FLUSH", "ASYNC_FLUSH", "SYNC_FLUSH"]), st.integers(0, 400))
 def test_a_run_stores_what_its_sends_do_one_by_one(
-    run: Any, reads: list[list[Sent]], indexed: bool, flush: str, cut: int
+    reads: list[list[Sent]], indexed: bool, flush: str, cut: int
 ) -> None:
-    one_by_one, by_runs = found(run, reads, cut, message_index_enable=indexed, flush_disk_type=flush)
-    assert by_runs == one_by_one
+    one_by_one, *by_runs = found(reads, cut, message_index_enable=indexed, flush_disk_type=flush)
+    for run, left in zip(TWINS, by_runs, strict=True):
+        assert left == one_by_one, run
 
 
-@pytest.mark.parametrize("run", RUNS)
-@costly(0.4)
+@costly(0.25)  # three stores an example
 @given(SIGNED_READS, st.sampled_from(["ASYNC_FLUSH", "ASYNC_FLUSH", "SYNC_FLUSH"]), st.integers(0, 400))
 def test_under_access_control_a_run_stores_what_its_sends_do_one_by_one(
-    run: Any, reads: list[list[Sent]], flush: str, cut: int
+    reads: list[list[Sent]], flush: str, cut: int
 ) -> None:
-    with patch.multiple(grants, **(IN_PYTHON if run is sends.SendRun else {"begin_hmac": grants.begin_hmac})):
-        one_by_one, by_runs = found(run, reads, cut, signed=True, message_index_enable=False, flush_disk_type=flush)
-    assert by_runs == one_by_one
+    one_by_one, *by_runs = found(reads, cut, signed=True, message_index_enable=False, flush_disk_type=flush)
+    for run, left in zip(TWINS, by_runs, strict=True):
+        assert left == one_by_one, run
 
 
-@pytest.mark.parametrize("run", RUNS)
-@costly(0.4)
+@costly(0.25)  # three stores an example
 @given(READS, st.sampled_from(["ASYNC_FLUSH", "SYNC_FLUSH"]), st.sampled_from([0, 1, 3, 20]), st.integers(0, 400))
 def test_in_a_group_a_run_stores_the_entries_that_its_sends_do_one_by_one(
-    run: Any, reads: list[list[Sent]], flush: str, most: int, cut: int
+    reads: list[list[Sent]], flush: str, most: int, cut: int
 ) -> None:
     """Headers, units and places of all entries; a leader whose group has few of them takes no more."""
     with patch.object(framed_log, "MOST_UNCOMMITTED", most or framed_log.MOST_UNCOMMITTED):
-        one_by_one, by_runs = found(run, reads, cut, message_index_enable=True, flush_disk_type=flush, **GROUP)
-    assert by_runs == one_by_one
+        one_by_one, *by_runs = found(reads, cut, message_index_enable=True, flush_disk_type=flush, **GROUP)
+    for run, left in zip(TWINS, by_runs, strict=True):
+        assert left == one_by_one, run
 
 
 def test_sends_to_a_leader_are_a_run(tmp_path: Path) -> None:
@@ -372,7 +378,7 @@ def test_signed_sends_like_one_that_was_allowed_are_a_run(run: Any, tmp_path: Pa
         b"".join(Sent(signer=name, code=code).frame(10 * read + number) for number in range(4))
         for read, (name, code) in enumerate([("may", 310), ("may", 310), ("some", 310), ("some", 310), ("may", 10)])
     ]
-    with patch.multiple(grants, **(IN_PYTHON if run is sends.SendRun else {"begin_hmac": grants.begin_hmac})):
+    with signatures_of(run):
         replies, *_ = asyncio.run(stored(tmp_path, reads, counted, signed=True))
     assert len(replies) == 20
     assert taken == [0, 4, 0, 4, 0]
