@@ -91,10 +91,12 @@ async def test_who_speaks_plain_is_served_or_told_to_use_https(tmp_path: Path, l
     [TlsSettings(server_mode="disabled"), TlsSettings(server_mode="enforcing", metrics_enable=False)],
     ids=["disabled", "tls.metrics.enable=false"],
 )
-async def test_a_page_without_tls_is_plain(settings: TlsSettings) -> None:
+async def test_a_page_without_tls_is_plain(settings: TlsSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     async with page(settings) as one:
         assert await ask(one, None) == (200, PAGE)
         assert one.url.startswith("http://")
+        # The server waits this long for a request line, because a TLS handshake does not contain one.
+        monkeypatch.setattr(http_server, "HEAD_TIMEOUT_S", 0.2)
         with pytest.raises(ssl.SSLError):
             await ask(one, ssl._create_unverified_context())
 
