@@ -56,7 +56,7 @@ def test_a_killed_leader_costs_no_message_and_comes_back(tmp_path: Path) -> None
     with served(tmp_path, "--replicas", 3, "--set", "durability=zero-loss") as (server, ready):
         namesrv = ready["namesrv"]
         ledger = tmp_path / "ledger"
-        prove = ("prove", "orders", "--seconds", 6, "--rate", 300, "--copies", 3, "--ledger", ledger, "-o", "json")
+        prove = ("prove", "orders", "--seconds", 4, "--rate", 200, "--copies", 3, "--ledger", ledger, "-o", "json")
         with Tianzhou(tmp_path, *prove, namesrv=namesrv) as proving:
             until(lambda: ledger.exists() and ledger.read_text().count("\n") > 200, "some are acknowledged")
             leader = ids(tmp_path, namesrv)[0]
