@@ -8,6 +8,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from property_examples import costly
 from tianzhou._hot import is_hmac, split
 from tianzhou.access.grants import Grants
 from tianzhou.access.needs import needs, plain_needs
@@ -157,6 +158,7 @@ def in_a_run(grants: Grants, peer: Any, command: Command) -> bool:
 
 
 @pytest.mark.parametrize("kind", [Plain, Users])
+@costly(0.5)  # twelve requests an example
 @given(data=st.data())
 def test_what_a_grant_covers_the_rules_allow(kind: Any, data: st.DataObject) -> None:
     rules = kind(data.draw)

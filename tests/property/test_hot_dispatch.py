@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hot_stores import compiled_store
+from property_examples import costly
 from tianzhou._hot import records, sources
 from tianzhou.store.dispatch import dispatch
 from tianzhou.store.dispatch.dispatch import Dispatcher
@@ -84,6 +85,7 @@ def dispatched(root: Path, twin: Any, messages: list[Any], index_size: tuple[int
         index.close()
 
 
+@costly(0.4)  # two stores an example
 @given(MESSAGES, st.sampled_from([(50, 20), (5, 1000), (200, 400)]), st.none() | st.integers(0, 6000))
 def test_records_are_dispatched_alike(messages: list[Any], index_size: tuple[int, int], limit: int | None) -> None:
     found = []

@@ -90,6 +90,7 @@ def test_units_read_back_as_they_were_written(fields: tuple[int, ...]) -> None:
     assert unit.valid == (physical >= 0 and size > 0 and base >= 0 and messages > 0)
 
 
+@costly(0.4, fixtures=True)  # a queue in files of its own an example
 @given(st.lists(st.tuples(st.integers(1, 300), st.integers(0, 5), st.integers(0, 3)), min_size=1, max_size=40))
 def test_looking_up_agrees_with_a_list(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, int, int]]
