@@ -220,8 +220,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def tries_both_twins(item: pytest.Item) -> bool:
-    """Whether a test is run with the hot functions of one twin after the other, whichever the package has."""
-    return "hot" in getattr(item, "fixturenames", ())
+    """Whether a test runs the hot functions of both twins, whichever twin the package uses.
+
+    Such a test has the fixture `hot`, or its module imports the compiled twin as `compiled` to compare the twins.
+    """
+    return "hot" in getattr(item, "fixturenames", ()) or hasattr(getattr(item, "module", None), "compiled")
 
 
 def place_in_line(item: pytest.Item) -> int:
