@@ -173,7 +173,7 @@ def test_killed_at_every_step(tmp_path: Path, contradicts: bool) -> None:
 
 
 @pytest.mark.parametrize("contradicts", [False, True], ids=["consistent", "contradicting"])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_power_lost_at_every_step(tmp_path: Path, contradicts: bool, seed: int) -> None:
     (tmp_path / FOLDER).mkdir()
     disk = ForgetfulDisk(tmp_path / FOLDER, Random(seed))
