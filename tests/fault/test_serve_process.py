@@ -215,10 +215,11 @@ def test_a_broker_that_waits_for_its_name_server_closes_its_store_when_interrupt
         broker.assert_no_traceback()
 
 
-def test_a_server_can_be_interrupted_at_any_moment_of_its_start_and_started_again(tmp_path: Path) -> None:
-    for step in range(9):
+@pytest.mark.parametrize("moments", [5, pytest.param(9, marks=pytest.mark.slow)])
+def test_a_server_can_be_interrupted_at_any_moment_of_its_start_and_started_again(tmp_path: Path, moments: int) -> None:
+    for step in range(moments):
         with serve(tmp_path, fresh=True) as server:
-            time.sleep(0.06 * step)
+            time.sleep(0.48 * step / (moments - 1))
             code, took = server.interrupt(times=1 + step % 2)
             # Before our own first line the interpreter ends in its own way; after it a second Ctrl-C ends at once.
             assert code in {0, 1, 130, -signal.SIGINT}
