@@ -10,6 +10,12 @@ from xdist.workermanage import WorkerController
 FOREIGN, SPARK, BROWSER = "tests/interop/", "tests/spark/", "tests/browser/"
 WHOLE_FILES = (FOREIGN, SPARK, BROWSER)
 """Each file of these stays on one worker, as its tests share a JVM, a server or a browser."""
+SHARED_SETUP = (
+    "tests/fault/damage/test_bit_rot.py", "tests/fault/hostile_peers/test_access_bypass.py",
+    "tests/fault/hostile_peers/test_bad_input.py", "tests/fault/test_bench_process.py", "tests/form/test_wheels.py",
+    "tests/scenario/test_mqadmin_answers.py",
+)  # fmt: skip
+"""Files with an expensive setup per module. Each file stays on one worker, because each further worker repeats it."""
 QUICK = ("tests/unit/", "tests/property/", "tests/golden_checks/", "tests/form/", "tests/contract/client/")
 """Folders of tests that wait for no process. They run last, because a busy machine makes none of them fail."""
 SPARK_WORKER = "gw1"
@@ -38,7 +44,7 @@ class LongFirst(LoadScopeScheduling):
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        return nodeid.split("::")[0] if nodeid.startswith(WHOLE_FILES) else nodeid
+        return nodeid.split("::")[0] if nodeid.startswith(WHOLE_FILES + SHARED_SETUP) else nodeid
 
     def schedule(self) -> None:
         if not hasattr(self, "_place"):
