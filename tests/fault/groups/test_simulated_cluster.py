@@ -21,7 +21,7 @@ from tianzhou.testing.simulation.scenarios import SCENARIOS
 SOURCES = Path(__file__).resolve().parents[3] / "src"
 CHUNK = 5
 """Seeds of one test: few enough for two workers to share them well."""
-SHARES = {"standalone": 15, "bit-rot": 5, "master-slave": 20, "two-masters": 15, "dledger": 5, "folders": 5}
+SHARES = {"standalone": 10, "bit-rot": 5, "master-slave": 10, "two-masters": 10, "dledger": 5, "folders": 5}
 SLOW_CHUNK = 100
 SLOW_SHARES = {
     "standalone": 2_000, "bit-rot": 1_000, "master-slave": 3_000, "two-masters": 2_000, "dledger": 2_000,

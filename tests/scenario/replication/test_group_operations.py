@@ -86,9 +86,10 @@ def test_members_are_restarted_one_by_one(group: Group) -> None:
         group.type(restart, name)
 
 
-def test_members_are_replaced_by_empty_ones_one_by_one(group: Group) -> None:
+@pytest.mark.parametrize("followers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_members_are_replaced_by_empty_ones_one_by_one(group: Group, followers: int) -> None:
     (replace,) = blocks_of(PAGE, "replace")
-    for name in [*group.followers(), group.leader()]:
+    for name in [*group.followers()[:followers], group.leader()]:
         group.stop(name)
         group.load.go_on()
         group.type(replace, name)
