@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_probe import BrokerProbe, ConnectionProbe
+from property_examples import costly
 from store_probe import StoreProbe
 from tianzhou import _hot
 from tianzhou._hot import pulls
@@ -225,6 +226,7 @@ def test_after_each_change_a_run_answers_as_the_handler_does(change: str, consum
     compare(always(change, consumer))
 
 
+@costly(0.4)  # two stores an example
 @given(STEPS)
 def test_a_run_answers_as_the_handler_does(steps: list[Any]) -> None:
     compare(steps)
@@ -253,6 +255,7 @@ SIGNED = st.lists(
 )
 
 
+@costly(0.4)  # two stores an example
 @given(SIGNED)
 def test_a_run_knows_who_may_pull_as_the_handler_does(steps: list[Any]) -> None:
     compare(steps, ACCOUNTS)
