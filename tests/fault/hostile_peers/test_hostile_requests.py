@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import hostile
+import pytest
 from processes import Tianzhou, serve
 
 from tianzhou import sync
@@ -40,11 +41,14 @@ MOST_CPU_S = 120.0
 """Maximum processor time in seconds of servers and test together: ten times the usual, for a busy machine."""
 KEPT = "kept-topic"
 READER = "kept-reader"
+SHARE = 3
+"""Send one in so many requests of each code per commit. The seed chooses them anew in each run. With `--slow`, all
+requests are sent. `tests/unit/broker/test_broker_hostile.py` sends all small requests to the handlers per commit."""
 SAMPLE = 12
-"""So many requests of each code come again in a mixed order."""
+"""So many requests of each code come again in a mixed order; divided by the share."""
 BURSTS = 3
 UNSERVED = 40
-"""So many requests of a code that a server does not know are enough."""
+"""So many requests of a code that a server does not know are enough; divided by the share."""
 
 
 class Line:
@@ -205,7 +209,8 @@ def running(folder: Path) -> Iterator[tuple[Tianzhou, str, str]]:
         yield server, ready["broker"], ready["namesrv"]
 
 
-def test_nothing_a_stranger_sends_breaks_the_servers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("share", [SHARE, pytest.param(1, marks=pytest.mark.slow)])
+def test_nothing_a_stranger_sends_breaks_the_servers(tmp_path: Path, share: int) -> None:
     seed = int(os.environ.get("HOSTILE_SEED") or random.SystemRandom().randrange(1 << 32))
     print(f"HOSTILE_SEED={seed}")
     outside = tmp_path / "outside"
@@ -225,10 +230,10 @@ def test_nothing_a_stranger_sends_breaks_the_servers(tmp_path: Path) -> None:
             waits = {}
             for code in RequestCode:
                 for where, address in (("broker", broker), ("name server", namesrv)):
-                    waits[f"{where} {code.name}"] = attack(address, code, str(outside), seed, others)
+                    waits[f"{where} {code.name}"] = attack(address, code, str(outside), seed, share, others)
                     assert server.process.poll() is None, f"{where}: {code.name}; {server.err[-2000:]}"
                     assert server.cpu_s() + time.process_time() - began < MOST_CPU_S, f"{where}: {code.name}"
-            mixed(broker, namesrv, str(outside), seed)
+            mixed(broker, namesrv, str(outside), seed, share)
             waits["everything, mixed"] = others.longest_s()
         send_kept(namesrv, bodies[25:])
         assert others.wrong == []
@@ -252,26 +257,26 @@ def test_nothing_a_stranger_sends_breaks_the_servers(tmp_path: Path) -> None:
     print(f"{time.process_time() - began:.1f} s of the test's own processor time")
 
 
-def attack(address: str, code: RequestCode, outside: str, seed: int, others: Others) -> float:
+def attack(address: str, code: RequestCode, outside: str, seed: int, share: int, others: Others) -> float:
     """Send all that is hostile of a code; the longest wait of others meanwhile, if it is so long again."""
     others.longest_s()
-    send_all(address, code, outside, seed)
+    send_all(address, code, outside, seed, share)
     wait_s = others.longest_s()
     if wait_s > MOST_WAIT_S:
         # A busy machine stops everybody now and then, but not at the same request again.
-        send_all(address, code, outside, seed)
+        send_all(address, code, outside, seed, share)
         wait_s = min(wait_s, others.longest_s())
     assert wait_s <= MOST_WAIT_S, f"{code.name} stops others for {wait_s:.2f} s"
     return wait_s
 
 
-def mixed(broker: str, namesrv: str, outside: str, seed: int) -> None:
+def mixed(broker: str, namesrv: str, outside: str, seed: int, share: int) -> None:
     """Some of everything in the order of the seed; then many at once, of which nobody reads the answers."""
     chance = random.Random(seed)
     some = [
         request
         for code in RequestCode
-        for request in chance.sample(hostile.requests(code, outside, seed), SAMPLE)
+        for request in chance.sample(hostile.requests(code, outside, seed), SAMPLE // share)
         if len(request.body) < hostile.MEBIBYTE
     ]
     chance.shuffle(some)
@@ -288,13 +293,17 @@ def mixed(broker: str, namesrv: str, outside: str, seed: int) -> None:
                 burst.sendall(b"".join(one.frame(1) for one in chance.choices(few_bytes, k=1_000)))
 
 
-def send_all(address: str, code: RequestCode, outside: str, seed: int) -> None:
-    """Send all hostile requests of a code, one after the other."""
+def send_all(address: str, code: RequestCode, outside: str, seed: int, share: int) -> None:
+    """Send one in `share` hostile requests of a code and each one with a big body, one after the other."""
     line = Line(address)
-    made = hostile.requests(code, outside, seed)
+    made = [
+        request
+        for number, request in enumerate(hostile.requests(code, outside, seed))
+        if number % share == 0 or request.what.startswith("big body")
+    ]
     probe = line.ask(hostile.Hostile(code, "usual", hostile.usual_fields(code)))
     if probe == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-        del made[UNSERVED:]
+        del made[UNSERVED // share :]
     for request in made:
         line.ask(request)
     line.close()
