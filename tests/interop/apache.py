@@ -9,7 +9,7 @@ import ssl
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +18,7 @@ from typing import IO, Self
 import pytest
 from authority import Authority
 from frames import GET_ROUTE, UPDATE_BROKER_CONFIG, Account, Connection, accepts, call, members
-from toolchain import CONNECT_TIMEOUT, SERVERS, SHORT_LIVED, ToolchainMissingError, serving_classpath, tool
+from toolchain import CONNECT_TIMEOUT, SERVERS, ToolchainMissingError, quick_start, serving_classpath, tool
 
 from server_ports import server_ports
 from waiting import until
@@ -33,6 +33,12 @@ EXIT_TIMEOUT = 15
 CONTROLLER_METADATA = 1005
 PATIENT: dict[str, object] = {"waitTimeMillsInSendQueue": 60_000, "osPageCacheBusyTimeOutMills": 60_000}
 """Of every broker: a busy machine is no reason to refuse a send that waited for a second."""
+TIMERS: dict[str, object] = {"timerWheelEnable": "true"}
+"""Settings of a broker of 5.3.3 that serves timer messages. The wheel and its threads double the work of a start.
+`ApacheBroker` leaves them out unless a test needs them."""
+TLS_OFF: dict[str, object] = {"tls.server.mode": "disabled"}
+TLS_ON: dict[str, object] = {"tls.server.mode": "permissive"}
+"""System properties of a server that takes TLS and plain connections, as Apache's default does."""
 # Unmapping a file reaches into these packages; without them 4.9.7 never lets go of a deleted segment.
 OPENED = ("java.base/java.nio", "java.base/sun.nio.ch", "java.base/jdk.internal.ref")
 # 4.9.7 ends at once when it finds no configuration of its logging below its home.
@@ -62,7 +68,11 @@ def _identity(home: Path) -> dict[str, object]:
 
 
 class _JavaServer:
-    """One Java process with its home, its logs and its configuration below `home`."""
+    """One Java process with its home, its logs and its configuration below `home`.
+
+    Attributes:
+        jvm_options: further options of its JVM.
+    """
 
     main_class: str
     logback: str
@@ -80,6 +90,7 @@ class _JavaServer:
         self.home.mkdir(parents=True, exist_ok=True)
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
+        self.jvm_options: Sequence[str] = ()
 
     @property
     def pid(self) -> int:
@@ -94,11 +105,14 @@ class _JavaServer:
         logging_file = self.home / "conf" / self.logback
         logging_file.parent.mkdir(exist_ok=True)
         logging_file.write_text(QUIET)
-        properties = {**_identity(self.home), **self.properties}
+        # A server that takes TLS loads the classes of TLS and reads its key, a fifth of the work of its start.
+        classpath = serving_classpath(self.version)
+        properties = {**_identity(self.home), **self.properties} if self.properties else TLS_OFF
         command = [
             tool("java"),
             *self.heap,
-            *SHORT_LIVED,
+            *quick_start(classpath),
+            *self.jvm_options,
             "-XX:MaxDirectMemorySize=512m",
             *(f"--add-opens={package}=ALL-UNNAMED" for package in OPENED),
             CONNECT_TIMEOUT,
@@ -106,7 +120,7 @@ class _JavaServer:
             f"-Drocketmq.home.dir={self.home}",
             *(f"-D{name}={value}" for name, value in properties.items()),
             "-cp",
-            serving_classpath(self.version),
+            classpath,
             self.main_class,
             "-c",
             str(config_file),
@@ -150,7 +164,7 @@ class ApacheNamesrv(_JavaServer):
         port: The port to listen on; a free one when None.
         home: Where configuration and logs go; a temporary directory, removed at the end, when None.
         version: Which of `toolchain.SERVERS`.
-        properties: System properties of the process, as those of TLS.
+        properties: System properties of the process, as those of TLS. Without any, the server refuses TLS.
         conf: Entries of its configuration besides ours.
     """
 
@@ -244,6 +258,7 @@ class ApacheBroker(_JavaServer):
         home: Where configuration, logs and offsets go; a temporary directory, removed at the end, when None.
         version: Which of `toolchain.SERVERS`.
         properties: System properties of the process; with `tls.server.mode=enforcing` its name server is asked by TLS.
+            Without any, the broker refuses TLS.
 
     Attributes:
         tls_identity: certificate and key to show to a name server that asks for them.
@@ -287,7 +302,8 @@ class ApacheBroker(_JavaServer):
             "enablePropertyFilter": "true",
             "registerNameServerPeriod": 10_000,
             "diskMaxUsedSpaceRatio": 99,
-            # 5.3.3 writes a wheel of 40 MB each time, which nobody uses here: every second, that is a third of a core.
+            "timerWheelEnable": "false",
+            # With timers, 5.3.3 writes a wheel of 40 MB every second by default: a third of a core.
             "timerFlushIntervalMs": 60_000,
             **PATIENT,
             **(conf or {}),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import frames
 import pytest
-from apache import ApacheBroker, ApacheNamesrv
+from apache import TIMERS, ApacheBroker, ApacheNamesrv
 from frames import call
 from own import OwnBroker
 from toolchain import SERVERS, ToolchainMissingError
@@ -19,18 +19,22 @@ LEVELS = " ".join(["1s"] * 18)
 
 
 @contextmanager
-def broker_of(kind: str, folder: Path, conf: Mapping[str, object] | None = None) -> Iterator[tuple[str, str]]:
+def broker_of(
+    kind: str, folder: Path, conf: Mapping[str, object] | None = None, namesrv: ApacheNamesrv | None = None
+) -> Iterator[tuple[str, str]]:
     """Addresses of Apache's name server, and of a broker of ours or Apache's.
 
     Args:
         kind: `tianzhou`, `apache`, or a version of Apache's.
         folder: Where everything goes.
         conf: Entries of the broker's configuration; delays of a second at every level when None.
+        namesrv: A name server that runs, where no other broker is meanwhile; one that ends with the broker when None.
     """
     entries = dict({"messageDelayLevel": LEVELS} if conf is None else conf)
     try:
         with ExitStack() as stack:
-            namesrv = stack.enter_context(ApacheNamesrv(home=folder / "namesrv"))
+            if namesrv is None:
+                namesrv = stack.enter_context(ApacheNamesrv(home=folder / "namesrv"))
             broker: OwnBroker | ApacheBroker
             if kind == "tianzhou":
                 broker = OwnBroker(namesrv.address, folder / "store", folder / "broker", entries)
@@ -39,7 +43,7 @@ def broker_of(kind: str, folder: Path, conf: Mapping[str, object] | None = None)
                     namesrv.address,
                     store_dir=folder / "store",
                     home=folder / "broker",
-                    conf=entries,
+                    conf={**TIMERS, **entries},
                     version=SERVERS[0] if kind == "apache" else kind,
                 )
             stack.callback(broker.kill)  # nobody looks at its store

@@ -9,6 +9,7 @@ from pathlib import Path
 import at_once
 import exchange as exchanges
 import pytest
+from apache import ApacheNamesrv
 from servers import Server, serve
 from strangers import Program
 from toolchain import ToolchainMissingError
@@ -53,11 +54,21 @@ def server_kind() -> str:
     return os.environ.get("TIANZHOU_INTEROP_SERVER", "tianzhou")
 
 
+@pytest.fixture(scope="session")
+def namesrv() -> Iterator[ApacheNamesrv]:
+    """Apache's name server of 5.3.3, which all files of a worker share. It forgets a broker that is killed."""
+    try:
+        with ApacheNamesrv() as running:
+            yield running
+    except ToolchainMissingError as error:
+        pytest.skip(str(error))
+
+
 @pytest.fixture(scope="module")
 def server(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A name server and a broker, running for one test module."""
     try:
-        with serve(server_kind, tmp_path_factory.mktemp("server"), clean=False) as running:
+        with serve(server_kind, tmp_path_factory.mktemp("server"), clean=False, whole=True) as running:
             yield running
     except ToolchainMissingError as error:
         pytest.skip(str(error))

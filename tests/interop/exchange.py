@@ -18,6 +18,8 @@ from toolchain import ToolchainMissingError
 
 QUEUES = 4
 Need = Callable[..., None]
+MADE = 20
+"""Messages sent to a topic that was not there."""
 AT_A_TIME = 2
 """Senders; the more there are, the more messages a pull of each of the many consumers brings."""
 ROUNDS = 10
@@ -35,6 +37,7 @@ class Exchange:
         missing: Strangers that this machine cannot run, with the reason.
         broken: Strangers that did not do their part, with the reason.
         sent: Lines of event `sent`, by stranger.
+        made: Lines of event `sent` to a topic that was not there, by stranger.
         lines: All lines of the consuming program, by stranger.
     """
 
@@ -42,6 +45,7 @@ class Exchange:
     missing: dict[str, str] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
     sent: dict[str, list[Line]] = field(default_factory=dict)
+    made: dict[str, list[Line]] = field(default_factory=dict)
     lines: dict[str, list[Line]] = field(default_factory=dict)
 
     @property
@@ -67,7 +71,7 @@ def run(server: Server) -> Exchange:
             programs[stranger.name] = stack.enter_context(program)
         _await_readiness(exchange, programs)
         with ThreadPoolExecutor(AT_A_TIME) as pool:
-            list(pool.map(partial(_send, exchange), exchange.present))
+            list(pool.map(partial(_send, exchange, programs), exchange.present))
         _await_completion(exchange, programs)
         for name, program in programs.items():
             try:
@@ -78,12 +82,21 @@ def run(server: Server) -> Exchange:
     return exchange
 
 
-def _send(exchange: Exchange, stranger: Stranger) -> None:
-    modes = [(mode, COUNT) for mode in stranger.modes]
+def _send(exchange: Exchange, programs: dict[str, Program], stranger: Stranger) -> None:
+    name, modes = stranger.name, [(mode, COUNT) for mode in stranger.modes]
+    send = partial(produce, stranger, exchange.server.namesrv)
+    if stranger.obeys:
+        send = partial(_send_on_command, programs[name], stranger.group("produce"))
     try:
-        exchange.sent[stranger.name] = produce(stranger, exchange.server.namesrv, stranger.topic, 0, modes)
+        exchange.sent[name] = send(stranger.topic, 0, modes)
+        if stranger.makes_topics:
+            exchange.made[name] = send(stranger.made_topic, 0, [("sync", MADE)])
     except AssertionError as error:
-        exchange.broken[stranger.name] = f"sending: {error}"
+        exchange.broken[name] = f"sending: {error}"
+
+
+def _send_on_command(program: Program, group: str, topic: str, first: int, modes: list[tuple[str, int]]) -> list[Line]:
+    return program.produce(topic, group, first, modes)
 
 
 def broadcast_topics(exchange: Exchange, stranger: Stranger) -> list[str]:
@@ -180,7 +193,7 @@ def _await_completion(exchange: Exchange, programs: dict[str, Program]) -> None:
         program = programs[stranger.name]
         try:
             program.wait_for(
-                lambda lines, wanted=wanted: len(received(lines)) >= wanted,  # type: ignore[misc]
+                lambda _, program=program, wanted=wanted: program.received_count >= wanted,  # type: ignore[misc]
                 max(1.0, deadline - time.monotonic()),
                 f"{stranger.name} received less than {wanted} messages",
             )

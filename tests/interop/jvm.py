@@ -23,7 +23,13 @@ def ask_java(program: str, version: str, lines: list[str], home: Path) -> list[s
         java = toolchain.tool("java")
     except toolchain.ToolchainMissingError as error:
         pytest.skip(str(error))
-    command = [java, "-Xmx256m", *toolchain.SHORT_LIVED, "-Dfile.encoding=UTF-8", f"-Duser.home={home}"]
+    command = [
+        java,
+        "-Xmx256m",
+        *toolchain.quick_start(classpath),
+        "-Dfile.encoding=UTF-8",
+        f"-Duser.home={home}",
+    ]
     result = subprocess.run(
         [*command, "-cp", classpath, program],
         input="".join(f"{line}\n" for line in lines).encode(),

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from apache import HOST, PATIENT, ApacheBroker, ApacheNamesrv
+from apache import HOST, PATIENT, TIMERS, TLS_ON, ApacheBroker, ApacheNamesrv
 from frames import masters
 from own import START_TIMEOUT, STOP_TIMEOUT, spawn
 from toolchain import SERVERS
@@ -41,7 +41,9 @@ class Server:
 
 
 @contextmanager
-def serve(kind: str, data_dir: Path, ports: Ports | None = None, *, clean: bool = True) -> Iterator[Server]:
+def serve(
+    kind: str, data_dir: Path, ports: Ports | None = None, *, clean: bool = True, whole: bool = False
+) -> Iterator[Server]:
     """Run a server of kind `tianzhou`, `apache` or `apache-4.9.7` over `data_dir`.
 
     Args:
@@ -49,13 +51,14 @@ def serve(kind: str, data_dir: Path, ports: Ports | None = None, *, clean: bool 
         data_dir: Its directory; the store is `data_dir / "store"` for both.
         ports: Where it listens; free ports when None.
         clean: Whether it is stopped in an orderly way, its store closed. Else it is killed, which is faster.
+        whole: Whether Apache's servers take TLS and serve timer messages, which makes their start slower.
     """
     chosen = ports or Ports.free()
     running: AbstractContextManager[Server]
     if kind == "tianzhou":
         running = _tianzhou(data_dir, chosen, clean)
     else:
-        running = _apache(data_dir, chosen, clean, kind.partition("-")[2] or SERVERS[0])
+        running = _apache(data_dir, chosen, clean, kind.partition("-")[2] or SERVERS[0], whole)
     with running as server:
         yield server
     if clean and (server.store_dir / "abort").exists():
@@ -63,11 +66,14 @@ def serve(kind: str, data_dir: Path, ports: Ports | None = None, *, clean: bool 
 
 
 @contextmanager
-def _apache(data_dir: Path, ports: Ports, clean: bool, version: str) -> Iterator[Server]:
+def _apache(data_dir: Path, ports: Ports, clean: bool, version: str, whole: bool) -> Iterator[Server]:
     store_dir = data_dir / "store"
     home = data_dir / "home"
-    namesrv = ApacheNamesrv(ports.namesrv, home / "namesrv", version)
-    broker = ApacheBroker(namesrv.address, ports.broker, store_dir, home=home / "broker", version=version)
+    properties, conf = (TLS_ON, TIMERS) if whole else (None, None)
+    namesrv = ApacheNamesrv(ports.namesrv, home / "namesrv", version, properties)
+    broker = ApacheBroker(
+        namesrv.address, ports.broker, store_dir, conf, home=home / "broker", version=version, properties=properties
+    )
     try:
         namesrv.start()
         broker.start()

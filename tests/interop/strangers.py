@@ -65,6 +65,8 @@ class Stranger:
         modes: The ways it sends, `COUNT` messages each.
         members: How many consumers it puts into its clustering group.
         inspects: Whether it can pull, view and query (the Java clients can).
+        makes_topics: Whether it sends to a topic that is not there. Node's asks the name server first, and gives up.
+        obeys: Whether its consuming program also sends on command (`Program.produce`), which saves a start of a JVM.
     """
 
     name: str
@@ -72,11 +74,18 @@ class Stranger:
     modes: tuple[str, ...]
     members: int = 1
     inspects: bool = False
+    makes_topics: bool = True
+    obeys: bool = False
 
     @property
     def topic(self) -> str:
         """The topic it sends to."""
         return "interop_" + self.name.replace(".", "_")
+
+    @property
+    def made_topic(self) -> str:
+        """The topic that its first send makes."""
+        return "interop_auto_" + self.name.replace(".", "_")
 
     @property
     def sends(self) -> int:
@@ -95,7 +104,12 @@ class Stranger:
 def _java(version: str, *properties: str) -> Callable[[Path], list[str]]:
     def resolve(home: Path) -> list[str]:
         classpath = toolchain.java_client(version)
-        options = ["-Xms32m", "-Xmx192m", *toolchain.SHORT_LIVED, "-Dfile.encoding=UTF-8"]
+        options = [
+            "-Xms32m",
+            "-Xmx192m",
+            *toolchain.quick_start(classpath),
+            "-Dfile.encoding=UTF-8",
+        ]
         waits = ["-Drocketmq.client.rebalance.waitInterval=2000", toolchain.CONNECT_TIMEOUT]
         own = [*properties, f"-Duser.home={home}", "-cp", classpath]
         return [toolchain.tool("java"), *options, *waits, *own, "Impatient", "Main"]
@@ -124,25 +138,33 @@ TLS = "-Dtls.enable=true"
 STRANGERS = {
     stranger.name: stranger
     for stranger in (
-        Stranger("java-5.3.3", _java("5.3.3"), ALL_MODES, members=2, inspects=True),
-        Stranger("java-4.9.7", _java("4.9.7"), ALL_MODES, members=2, inspects=True),
-        Stranger("java-5.3.3-binary", _java("5.3.3", BINARY), ("sync", "batch"), members=2),
-        Stranger("java-4.9.7-tls", _java("4.9.7", TLS), ("sync", "batch")),
-        Stranger("java-5.3.3-tls", _java("5.3.3", TLS), ("sync", "batch")),
+        Stranger("java-5.3.3", _java("5.3.3"), ALL_MODES, members=2, inspects=True, obeys=True),
+        Stranger("java-4.9.7", _java("4.9.7"), ALL_MODES, members=2, inspects=True, obeys=True),
+        Stranger("java-5.3.3-binary", _java("5.3.3", BINARY), ("sync", "batch"), members=2, obeys=True),
+        Stranger("java-4.9.7-tls", _java("4.9.7", TLS), ("sync", "batch"), obeys=True),
+        Stranger("java-5.3.3-tls", _java("5.3.3", TLS), ("sync", "batch"), obeys=True),
         Stranger("go-2.1.2", _go, ALL_MODES, members=2),
         Stranger("cpp-0.4.4", _cpp, ("sync", "oneway")),
-        Stranger("node-3.12.0", _node, ("promise",), members=2),
+        Stranger("node-3.12.0", _node, ("promise",), members=2, makes_topics=False),
     )
 }
 JAVA = tuple(name for name, stranger in STRANGERS.items() if stranger.inspects)
 
 
 class Program:
-    """A running stranger; its lines are collected while it runs."""
+    """A running stranger; its lines are collected while it runs.
+
+    Attributes:
+        lines: Everything it has written, in order.
+        received_count: Number of messages it has received, without probes.
+        produced_count: Number of `produce` commands it has carried out.
+    """
 
     def __init__(self, stranger: Stranger, *arguments: str) -> None:
         self._home = tempfile.TemporaryDirectory(prefix="stranger-")
         self.lines: list[Line] = []
+        self.received_count = 0
+        self.produced_count = 0
         self._arrived = threading.Condition()
         self._errors = (Path(self._home.name) / "stderr").open("w+b")
         self._process = subprocess.Popen(
@@ -165,6 +187,8 @@ class Program:
                 line = {"event": "noise", "text": raw.decode(errors="replace")}
             with self._arrived:
                 self.lines.append(line)
+                self.received_count += line.get("event") == "received" and line.get("i", -1) >= 0
+                self.produced_count += line.get("event") == "produced"
                 self._arrived.notify_all()
         with self._arrived:
             self._arrived.notify_all()
@@ -201,6 +225,14 @@ class Program:
         if "error" in answer[-1]:
             raise AssertionError(f"{command}: {answer[-1]['error']}")
         return answer[:-1]
+
+    def produce(self, topic: str, group: str, first: int, modes: Iterable[tuple[str, int]]) -> list[Line]:
+        """Have a consuming program send, and return its lines of event `sent`; a failed send is an error."""
+        begin, count = len(self.lines), self.produced_count
+        self.give(f"produce {topic} {group} {first} {_parts(modes)}")
+        self.wait_for(lambda _: self.produced_count > count, PRODUCE_TIMEOUT, f"sending to {topic}")
+        lines = [line for line in self.lines[begin:] if line["event"] in ("sent", "failed", "error")]
+        return _all_sent(lines)
 
     def finish(self, seconds: float = STOP_TIMEOUT) -> list[Line]:
         """Close its input, wait for its orderly end and return all lines."""
@@ -246,12 +278,21 @@ class Program:
 
 def produce(stranger: Stranger, namesrv: str, topic: str, first: int, modes: Iterable[tuple[str, int]]) -> list[Line]:
     """Let a stranger send and return its lines of event `sent`; a failed send is an error."""
-    parts = [f"{mode}:{count}" for mode, count in modes]
-    with Program(stranger, "produce", namesrv, topic, stranger.group("produce"), str(first), *parts) as program:
+    words = [namesrv, topic, stranger.group("produce"), str(first), *_parts(modes).split()]
+    with Program(stranger, "produce", *words) as program:
         lines = program.finish(PRODUCE_TIMEOUT)
-    failures = [line for line in lines if line["event"] not in ("sent", "stopping", "done")]
+    return _all_sent(lines)
+
+
+def _parts(modes: Iterable[tuple[str, int]]) -> str:
+    return " ".join(f"{mode}:{count}" for mode, count in modes)
+
+
+def _all_sent(lines: Iterable[Line]) -> list[Line]:
+    found = list(lines)
+    failures = [line for line in found if line["event"] not in ("sent", "stopping", "done")]
     assert not failures, failures[:3]
-    return [line for line in lines if line["event"] == "sent"]
+    return [line for line in found if line["event"] == "sent"]
 
 
 def received(lines: Iterable[Line], **fields: object) -> list[Line]:

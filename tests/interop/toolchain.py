@@ -15,6 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -37,6 +38,9 @@ SHORT_LIVED = (
 """Of every JVM here: half the work of a start. Nobody measures speed, and published classes need no verification."""
 ACCESS_ORACLES = {"4.9.7": "plain_access", "5.3.3": "policies"}
 """Folders of the programs that decide about access, by the version of the servers that decide so."""
+ARCHIVE = "archive.jsa"
+COMPLETE = ".complete"
+"""Marker in a folder of the cache that has everything."""
 KEY_READERS = ("bcpkix-", "bcprov-", "bcutil-")
 """Jars of Bouncy Castle, which only Netty uses here, in the place of Java's own reading of keys."""
 
@@ -84,11 +88,40 @@ def java_client(version: str) -> str:
     sources = sorted((HERE / "java" / "src").glob("*.java"))
 
     def compile_into(target: Path) -> None:
-        command = [javac, "-nowarn", "-encoding", "UTF-8", "-d", str(target), "-cp", f"{jars}/*"]
-        _run([*command, *map(str, sources)], cwd=HERE)
+        folder = target / "classes"
+        command = [javac, "-nowarn", "-encoding", "UTF-8", "-d", str(folder), "-cp", f"{jars}/*"]
+        run([*command, *map(str, sources)], cwd=HERE)
+        # Class data sharing takes jars alone.
+        with zipfile.ZipFile(target / "classes.jar", "w") as jar:
+            for file in sorted(folder.glob("*.class")):
+                jar.write(file, file.name)
 
-    classes = cached(f"classes-{version}", _digest([pom, *sources]), compile_into)
-    return f"{classes}{os.pathsep}{jars}/*"
+    classes = cached(f"classes-{version}", _digest([pom, *sources], salt="jar"), compile_into)
+    return os.pathsep.join(map(str, [classes / "classes.jar", *sorted(jars.glob("*.jar"))]))
+
+
+def archive_key(classpath: str) -> str | None:
+    """Return the key of the archive of a class path; None without a JVM."""
+    java = shutil.which("java")
+    machine = Path(java).resolve().parents[1] / "lib" / "server" / "libjvm.so" if java else None
+    if machine is None or not machine.exists():
+        return None
+    return hashlib.sha256(f"{machine} {machine.stat().st_mtime_ns} {classpath}".encode()).hexdigest()[:16]
+
+
+def quick_start(classpath: str) -> tuple[str, ...]:
+    """Return the options of a JVM with that class path that runs for a short time."""
+    return *SHORT_LIVED, *archived(classpath)
+
+
+def archived(classpath: str) -> tuple[str, ...]:
+    """Return the options with which a JVM maps the archive of its class path, if there is one (`class_archives.py`)."""
+    key = archive_key(classpath)
+    folder = cache_dir() / f"archive-{key}"
+    if key is None or not (folder / COMPLETE).exists():
+        return ()
+    # A JVM that cannot use the archive goes on without; its warning would come between the lines of our programs.
+    return "-Xshare:auto", f"-XX:SharedArchiveFile={folder / ARCHIVE}", "-Xlog:disable"
 
 
 def mqadmin_runner(version: str) -> str:
@@ -99,7 +132,7 @@ def mqadmin_runner(version: str) -> str:
 
     def compile_into(target: Path) -> None:
         command = [javac, "-nowarn", "-encoding", "UTF-8", "-d", str(target), "-cp", jars]
-        _run([*command, *map(str, sources)], cwd=HERE)
+        run([*command, *map(str, sources)], cwd=HERE)
 
     classes = cached(f"mqadmin-{version}", _digest(sources, salt=jars), compile_into)
     return f"{classes}{os.pathsep}{jars}"
@@ -113,7 +146,7 @@ def filter_oracle(version: str) -> str:
 
     def compile_into(target: Path) -> None:
         command = [javac, "-nowarn", "-encoding", "UTF-8", "-d", str(target), "-cp", jars]
-        _run([*command, *map(str, sources)], cwd=HERE)
+        run([*command, *map(str, sources)], cwd=HERE)
 
     classes = cached(f"filter-{version}", _digest(sources, salt=jars), compile_into)
     return f"{classes}{os.pathsep}{jars}"
@@ -127,7 +160,7 @@ def access_oracle(version: str) -> str:
 
     def compile_into(target: Path) -> None:
         command = [javac, "-nowarn", "-encoding", "UTF-8", "-d", str(target), "-cp", jars]
-        _run([*command, *map(str, sources)], cwd=HERE)
+        run([*command, *map(str, sources)], cwd=HERE)
 
     classes = cached(f"access-{version}", _digest(sources, salt=jars), compile_into)
     return f"{classes}{os.pathsep}{jars}"
@@ -141,7 +174,7 @@ def integration_tests() -> str:
 
     def compile_into(target: Path) -> None:
         command = [javac, "-nowarn", "-encoding", "UTF-8", "-d", str(target), "-cp", f"{jars}/*"]
-        _run([*command, *map(str, sources)], cwd=HERE)
+        run([*command, *map(str, sources)], cwd=HERE)
 
     classes = cached("integration-4.9.7", _digest(sources, salt=str(jars)), compile_into)
     return f"{classes}{os.pathsep}{jars}/*"
@@ -150,7 +183,7 @@ def integration_tests() -> str:
 def go_program() -> Path:
     """Return the compiled Go program."""
     go = tool("go")
-    found = re.search(r"go(\d+)\.(\d+)", _run([go, "version"], cwd=HERE))
+    found = re.search(r"go(\d+)\.(\d+)", run([go, "version"], cwd=HERE))
     if found is None or (int(found[1]), int(found[2])) < OLDEST_GO:
         raise ToolchainMissingError(f"Go {OLDEST_GO[0]}.{OLDEST_GO[1]} or later is needed")
     folder = HERE / "go"
@@ -158,7 +191,7 @@ def go_program() -> Path:
 
     def build_into(target: Path) -> None:
         fetch([go, "mod", "download"], cwd=folder)
-        _run([go, "build", "-o", str(target / "stranger"), "."], cwd=folder)
+        run([go, "build", "-o", str(target / "stranger"), "."], cwd=folder)
 
     return cached("go", _digest(sources), build_into) / "stranger"
 
@@ -205,7 +238,7 @@ def everything() -> dict[str, Callable[[], object]]:
 
 
 def prepare() -> None:
-    """Resolve and build everything, several things at a time, and say what is not to be had.
+    """Resolve and build everything, several things at a time, and print what is not to be had.
 
     Its tests say the same once more: they are skipped, or fail where a program of ours does not compile.
     """
@@ -216,6 +249,19 @@ def prepare() -> None:
                 one.result()
             except (ToolchainMissingError, RuntimeError, OSError, subprocess.SubprocessError) as error:
                 print(f"not to be had: {name}: {error}", file=sys.stderr)
+    for version in SERVERS:
+        _archive_classes(version)
+
+
+def _archive_classes(version: str) -> None:
+    """Make the archives of a version's classes. Tests do without them, only more slowly."""
+    tests = HERE.parent
+    path = os.pathsep.join(map(str, [tests.parent / "src", tests, tests / "contract", HERE]))
+    try:
+        command = [sys.executable, str(HERE / "class_archives.py"), version]
+        run(command, cwd=HERE, environ={**os.environ, "PYTHONPATH": path})
+    except (RuntimeError, subprocess.TimeoutExpired) as error:
+        print(f"no archive of the classes of {version}: {error}", file=sys.stderr)
 
 
 def _jars(pom: Path) -> Path:
@@ -247,7 +293,7 @@ def cached(name: str, key: str, build: Callable[[Path], None]) -> Path:
     take turns by a lock directory.
     """
     target = cache_dir() / f"{name}-{key}"
-    marker = target / ".complete"
+    marker = target / COMPLETE
     if marker.exists():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -278,7 +324,7 @@ def fetch(command: list[str], *, cwd: Path) -> None:
     """Run a command that needs a package registry, which may be out of reach."""
     for attempt in range(1, FETCH_ATTEMPTS + 1):
         try:
-            _run(command, cwd=cwd)
+            run(command, cwd=cwd)
         except (RuntimeError, subprocess.TimeoutExpired) as error:
             if attempt == FETCH_ATTEMPTS:
                 raise ToolchainMissingError(str(error)) from error
@@ -286,9 +332,11 @@ def fetch(command: list[str], *, cwd: Path) -> None:
             return
 
 
-def _run(command: list[str], *, cwd: Path) -> str:
+def run(command: list[str], *, cwd: Path, environ: dict[str, str] | None = None) -> str:
     """Run a command and return its output; a failure is an error."""
-    result = subprocess.run(command, cwd=cwd, check=False, capture_output=True, text=True, timeout=BUILD_TIMEOUT)
+    result = subprocess.run(
+        command, cwd=cwd, env=environ, check=False, capture_output=True, text=True, timeout=BUILD_TIMEOUT
+    )
     if result.returncode != 0:
         output = (result.stdout + result.stderr).strip()[-2000:]
         raise RuntimeError(f"`{' '.join(command[:4])} …` failed:\n{output}")

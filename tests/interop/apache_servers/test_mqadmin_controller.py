@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from apache import ApacheBroker, ApacheController, ApacheNamesrv
+from apache import TIMERS, ApacheBroker, ApacheController, ApacheNamesrv
 from mqadmin import Mqadmin
 from mqadmin_conversation import is_warm
 from recorded import RECORD, is_as_recorded, recorded
@@ -91,7 +91,13 @@ def renamed(value: Any, names: Mapping[str, str]) -> Any:
 def answers_of_apache(folder: Path) -> dict[str, dict[str, Any]]:
     """Return texts of Apache's tool, and the replies that ours got for the same lines, by line."""
     namesrv, controller = ApacheNamesrv(home=folder / "namesrv"), ApacheController(home=folder / "controller")
-    conf = {"enableControllerMode": "true", "controllerAddr": controller.address, "brokerId": -1, "brokerRole": "SLAVE"}
+    conf = {
+        **TIMERS,
+        "enableControllerMode": "true",
+        "controllerAddr": controller.address,
+        "brokerId": -1,
+        "brokerRole": "SLAVE",
+    }
     broker = ApacheBroker(namesrv.address, home=folder / "broker", conf=conf)
     try:
         namesrv.start()

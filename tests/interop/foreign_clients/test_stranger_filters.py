@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from apache import ApacheNamesrv
 from both import broker_of
 from frames import create_topic
 from strangers import START_TIMEOUT, STRANGERS, Line, Program, produce
@@ -51,13 +52,13 @@ class Servers:
 
 
 @pytest.fixture(scope="module")
-def servers(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+def servers(server_kind: str, namesrv: ApacheNamesrv, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     """A broker that filters, with messages of a Java client."""
     topic = "selected"
-    with broker_of(server_kind, tmp_path_factory.mktemp("filters"), CONF) as (namesrv, broker):
-        create_topic(namesrv, broker, topic, QUEUES)
-        produce(STRANGERS["java-5.3.3"], namesrv, topic, 0, [("sync", COUNT)])
-        yield Servers(namesrv, broker, topic)
+    with broker_of(server_kind, tmp_path_factory.mktemp("filters"), CONF, namesrv) as (address, broker):
+        create_topic(address, broker, topic, QUEUES)
+        produce(STRANGERS["java-5.3.3"], address, topic, 0, [("sync", COUNT)])
+        yield Servers(address, broker, topic)
 
 
 class Wish(NamedTuple):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import frames
 import pytest
-from apache import ApacheBroker
+from apache import ApacheBroker, ApacheNamesrv
 from both import broker_of
 from frames import create_topic
 from own import OwnBroker
@@ -54,9 +54,9 @@ ESTABLISHED = "01"
 
 
 @pytest.fixture(scope="module")
-def servers(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+def servers(server_kind: str, namesrv: ApacheNamesrv, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     """A broker with delays of a second."""
-    with broker_of(server_kind, tmp_path_factory.mktemp("places"), CONF) as addresses:
+    with broker_of(server_kind, tmp_path_factory.mktemp("places"), CONF, namesrv) as addresses:
         yield Servers(*addresses)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import frames
 import pytest
+from apache import ApacheNamesrv
 from both import broker_of
 from frames import create_topic
 from ways import COUNT, GO, QUEUES, Servers, got, program, send, topic_for, wait
@@ -25,9 +26,9 @@ QUERY_OFFSET = 14
 
 
 @pytest.fixture(scope="module")
-def servers(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+def servers(server_kind: str, namesrv: ApacheNamesrv, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     """A broker with delays of a second."""
-    with broker_of(server_kind, tmp_path_factory.mktemp("pulls"), CONF) as addresses:
+    with broker_of(server_kind, tmp_path_factory.mktemp("pulls"), CONF, namesrv) as addresses:
         yield Servers(*addresses)
 
 

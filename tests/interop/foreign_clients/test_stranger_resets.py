@@ -14,6 +14,7 @@ from functools import partial
 
 import frames
 import pytest
+from apache import ApacheNamesrv
 from both import broker_of
 from mqadmin import Mqadmin
 from ways import COUNT, NAMES, Servers, await_shares, got, send, take, topic_for, wait
@@ -28,9 +29,9 @@ QUEUES = 4
 
 
 @pytest.fixture(scope="module")
-def servers(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+def servers(server_kind: str, namesrv: ApacheNamesrv, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     """A broker as it is by default."""
-    with broker_of(server_kind, tmp_path_factory.mktemp("resets"), {}) as addresses:
+    with broker_of(server_kind, tmp_path_factory.mktemp("resets"), {}, namesrv) as addresses:
         yield Servers(*addresses)
 
 

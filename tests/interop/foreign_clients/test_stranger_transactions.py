@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from apache import ApacheNamesrv
 from both import broker_of
 from frames import create_topic
 from strangers import STRANGERS, Line, Program, Stranger, content
@@ -38,9 +39,9 @@ class Servers:
 
 
 @pytest.fixture(scope="module")
-def servers(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+def servers(server_kind: str, namesrv: ApacheNamesrv, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     """A broker that asks soon and often."""
-    with broker_of(server_kind, tmp_path_factory.mktemp("transactions"), CONF) as addresses:
+    with broker_of(server_kind, tmp_path_factory.mktemp("transactions"), CONF, namesrv) as addresses:
         yield Servers(*addresses)
 
 

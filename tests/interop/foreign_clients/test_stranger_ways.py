@@ -15,6 +15,7 @@ from functools import partial
 
 import frames
 import pytest
+from apache import ApacheNamesrv
 from both import broker_of
 from strangers import Line
 from ways import (
@@ -56,9 +57,9 @@ UPDATE_GROUP = 200
 
 
 @pytest.fixture(scope="module")
-def servers(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+def servers(server_kind: str, namesrv: ApacheNamesrv, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     """A broker with short delays, which tells members when they are reset, as brokers of 4.9 do."""
-    with broker_of(server_kind, tmp_path_factory.mktemp("ways"), CONF) as addresses:
+    with broker_of(server_kind, tmp_path_factory.mktemp("ways"), CONF, namesrv) as addresses:
         yield Servers(*addresses)
 
 

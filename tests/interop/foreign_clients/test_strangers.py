@@ -9,15 +9,14 @@ import time
 from collections import Counter
 
 import pytest
-from exchange import QUEUES, Exchange, Need, broadcast_topics, fails_first
+from exchange import MADE, QUEUES, Exchange, Need, broadcast_topics, fails_first
 from frames import create_topic
-from strangers import JAVA, KEYED_MODES, STRANGERS, Line, Program, content, produce, received
+from strangers import JAVA, KEYED_MODES, STRANGERS, Line, Program, content, received
 
 from waiting import until
 
 NAMES = list(STRANGERS)
-MAKING_TOPICS = [name for name in NAMES if not name.startswith("node")]
-"""Who sends to a topic that is not there; Node's client asks the name server first, and gives up."""
+MAKING_TOPICS = [name for name in NAMES if STRANGERS[name].makes_topics]
 BATCH_SIZE = 32  # messages of a batch
 GROUP_SIZE = 50  # messages that share the second key
 SAMPLE = 10  # every how-manieth message is looked up singly
@@ -259,9 +258,7 @@ def test_topics_are_created_by_the_first_send(
 ) -> None:
     """A client may send to a topic that does not exist yet."""
     need(name, "java-5.3.3")
-    stranger = STRANGERS[name]
-    topic = f"interop_auto_{name.replace('.', '_')}"
-    sent = produce(stranger, exchange.server.namesrv, topic, 0, [("sync", 20)])
-    assert len(sent) == 20
-    until(lambda: len(received(pulled(inspectors, "java-5.3.3", topic))) >= 20, "all are stored")
+    topic, sent = STRANGERS[name].made_topic, exchange.made[name]
+    assert len(sent) == MADE
+    until(lambda: len(received(pulled(inspectors, "java-5.3.3", topic))) >= MADE, "all are stored")
     check_all(received(pulled(inspectors, "java-5.3.3", topic)), sent)

@@ -34,15 +34,6 @@ END_TRANSACTION = 37
 GROUP = {"enableDLegerCommitLog": "true", "dLegerGroup": "one", "dLegerSelfId": "n0"}
 
 
-@pytest.fixture(scope="module")
-def namesrv() -> Iterator[ApacheNamesrv]:
-    try:
-        with ApacheNamesrv() as running:
-            yield running
-    except ToolchainMissingError as error:
-        pytest.skip(str(error))
-
-
 @contextmanager
 def apache(namesrv: ApacheNamesrv, folder: Path, home: Path, version: str, *, kill: bool) -> Iterator[ApacheBroker]:
     """Apache's broker, a group of one, over a store folder."""

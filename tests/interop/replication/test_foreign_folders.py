@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from frames import call
 from group_load import TOPIC, Load, await_caught_up, create_topic, stored
-from groups import NAME, OURS, Group, group
+from groups import NAME, OURS, QUICK_ELECTIONS, Group, group
 from own import OwnBroker
 
 from tianzhou import sync
@@ -42,7 +42,7 @@ def consumed(namesrv: str, group_name: str, wanted: set[bytes]) -> list[bytes]:
 @contextmanager
 def filled(folder: Path, prefix: str, least: int) -> Iterator[tuple[Group, list[bytes]]]:
     """A group that has acknowledged some messages, and all members have them."""
-    with group(folder, KINDS) as running:
+    with group(folder, KINDS, QUICK_ELECTIONS) as running:
         create_topic(running)
         with Load(running.namesrv, prefix) as load:
             until(lambda: len(load.acknowledged) > least, "messages are acknowledged", within_s=60)

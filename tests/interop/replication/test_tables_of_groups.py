@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from frames import call
-from groups import NAME, OURS, Group, group
+from groups import NAME, OURS, QUICK_ELECTIONS, Group, group
 from own import SOURCE
 
 from waiting import until
@@ -77,7 +77,7 @@ class Tables:
 
 
 def test_changes_answered_ok_survive_the_death_of_each_leader_and_lost_folders(tmp_path: Path) -> None:
-    with group(tmp_path, (OURS, OURS, OURS)) as running:
+    with group(tmp_path, (OURS, OURS, OURS), QUICK_ELECTIONS) as running:
         tables = Tables(running)
         leader = running.leader()
         address = running.members[leader].address
@@ -121,7 +121,7 @@ def test_drain_holds_over_a_change_of_the_leader(tmp_path: Path) -> None:
         reply = call(running.namesrv, 105, {"topic": "orders"})
         return [one["perm"] for one in reply.json()["queueDatas"]] if reply.code == 0 else []
 
-    with group(tmp_path, (OURS, OURS, OURS)) as running:
+    with group(tmp_path, (OURS, OURS, OURS), QUICK_ELECTIONS) as running:
         leader = running.leader()
         tables = Tables(running)
         tables.create_topic(running.members[leader].address, "orders", 2)

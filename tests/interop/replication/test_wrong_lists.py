@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from group_load import Load, await_caught_up, create_topic, stored
-from groups import OURS, Group, group
+from groups import OURS, QUICK_ELECTIONS, Group, group
 from own import OwnBroker, asked
 
 from waiting import until
@@ -54,7 +54,7 @@ def test_a_member_alone_in_its_list_takes_no_message_while_others_live(tmp_path:
 
 
 def test_the_last_member_leads_alone_when_the_others_are_gone(tmp_path: Path) -> None:
-    with group(tmp_path, (OURS,) * 3) as running:
+    with group(tmp_path, (OURS,) * 3, QUICK_ELECTIONS) as running:
         create_topic(running)
         number = running.leader()
         for other, member in enumerate(running.members):

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import tarfile
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from own import OwnBroker
 from questions import Answers, Asker, Queue, await_maximum, everything
 from sends import Sender
 from servers import Ports
-from toolchain import ToolchainMissingError
 
 from tianzhou.records.codec import Record, decode_records
 from tianzhou.store.startup.proved_note import NOTE_NAME
@@ -49,15 +47,6 @@ EACH = 30
 BATCHED = (b"batched 0", b"batched 1", b"batched 2")
 LEAST_BYTES = 150_000
 """So that the log goes on into another segment."""
-
-
-@pytest.fixture(scope="module")
-def namesrv() -> Iterator[ApacheNamesrv]:
-    try:
-        with ApacheNamesrv() as running:
-            yield running
-    except ToolchainMissingError as error:
-        pytest.skip(str(error))
 
 
 def manifest_of(name: str) -> dict[str, Any]:

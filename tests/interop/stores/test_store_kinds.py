@@ -7,7 +7,6 @@ What waits (a delay, an undecided transaction, a retry) comes true under whoever
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -43,15 +42,6 @@ SMALL = {
 SMALL_QUEUES = {"mappedFileSizeConsumeQueue": 400}
 GROWING = (LATER, RETRY)
 """What may grow between the answers of an owner and its end."""
-
-
-@pytest.fixture(scope="module")
-def namesrv() -> Iterator[ApacheNamesrv]:
-    try:
-        with ApacheNamesrv() as running:
-            yield running
-    except ToolchainMissingError as error:
-        pytest.skip(str(error))
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,8 @@ import org.apache.rocketmq.common.message.MessageQueue;
  *
  * <pre>
  * produce NAMESRV TOPIC GROUP FIRST MODE:COUNT...   modes: sync, async, oneway, batch
- * consume NAMESRV ROLE:GROUP:TOPIC[,TOPIC]...       roles: clustering, broadcasting, retry; until end of input
+ * consume NAMESRV ROLE:GROUP:TOPIC[,TOPIC]...       roles: clustering, broadcasting, retry; until end of input,
+ *                                                   whose lines are "produce TOPIC GROUP FIRST MODE:COUNT..."
  * inspect NAMESRV GROUP                             commands on standard input, see {@link #inspect}
  * </pre>
  */
@@ -80,7 +81,7 @@ public final class Main {
     private static void run(String command, String namesrv, String[] rest) throws Exception {
         switch (command) {
             case "produce":
-                produce(namesrv, rest);
+                emit(new Line("event", "done").add("failed", produce(namesrv, rest)));
                 break;
             case "consume":
                 consume(namesrv, rest);
@@ -113,7 +114,8 @@ public final class Main {
 
     // ------------------------------------------------------------------ produce
 
-    private static void produce(String namesrv, String[] args) throws Exception {
+    /** Sends, and returns how many sends failed. */
+    private static int produce(String namesrv, String[] args) throws Exception {
         String topic = args[0];
         int i = Integer.parseInt(args[2]);
         DefaultMQProducer producer = producer(namesrv, args[1]);
@@ -152,7 +154,7 @@ public final class Main {
         producer.fetchPublishMessageQueues(topic);
         Thread.sleep(300);
         producer.shutdown();
-        emit(new Line("event", "done").add("failed", failed.get()));
+        return failed.get();
     }
 
     private static void async(DefaultMQProducer producer, String topic, int first, int end, AtomicInteger failed)
@@ -231,8 +233,14 @@ public final class Main {
             consumers.add(consumer(namesrv, spec[0], spec[0] + "-" + n, spec[1], spec[2].split(",")));
         }
         emit(new Line("event", "started"));
-        while (System.in.read() >= 0) {
-            continue;
+        BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = input.readLine(); line != null; line = input.readLine()) {
+            String[] words = line.split(" ");
+            if (!words[0].equals("produce")) {
+                throw new IllegalArgumentException(line);
+            }
+            int failed = produce(namesrv, Arrays.copyOfRange(words, 1, words.length));
+            emit(new Line("event", "produced").add("failed", failed));
         }
         for (DefaultMQPushConsumer consumer : consumers) {
             consumer.shutdown();
