@@ -12,6 +12,7 @@ import dataclasses
 import sys
 import tempfile
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 import toolchain
@@ -77,7 +78,7 @@ def make(version: str) -> None:
     for classes, classpath in ((of_servers, servers), (of_client, client)):
         key = toolchain.archive_key(classpath)
         assert key is not None, "there is no JVM"
-        toolchain.cached("archive", key, lambda target, n=classes, c=classpath: archive(n, c, target))
+        toolchain.cached("archive", key, partial(archive, classes, classpath))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from waiting import until
 
 TOPIC = "orders"
 QUEUES = 4
+PAUSE_S = 0.004
 ALL_TOPICS = 21
 """GET_ALL_TOPIC_CONFIG"""
 
@@ -61,11 +62,14 @@ class Load:
     Args:
         namesrv: address of the name server.
         prefix: of the bodies, so that none is another load's.
+        pause_s: seconds between two sends. Without a pause the load and the members take all processors, of which the
+            elections that tests wait for need a part.
     """
 
-    def __init__(self, namesrv: str, prefix: str = "") -> None:
+    def __init__(self, namesrv: str, prefix: str = "", pause_s: float = PAUSE_S) -> None:
         self._namesrv = namesrv
         self._prefix = prefix.encode()
+        self._pause_s = pause_s
         self._stopped = Event()
         self._thread = Thread(target=self._run)
         self.acknowledged: list[bytes] = []
@@ -87,6 +91,7 @@ class Load:
                 except TianzhouError as error:
                     self.failures.append(error)
                     self._stopped.wait(0.05)
+                self._stopped.wait(self._pause_s)
 
     def longest_gap_s(self) -> float:
         """Return the longest time between two acknowledged sends, seconds."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from apache import HOST, PATIENT
 from frames import Account, accepts, call, members
@@ -26,19 +25,24 @@ STOP_TIMEOUT = 90
 
 def spawn(log: Path, *args: object) -> Forked:
     """Start the `tianzhou` command of this tree. The end of a file gets all that the command prints."""
-    path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH")]))
-    environ = {**os.environ, "PYTHONPATH": path}
-    with log.open("ab") as output, Path(os.devnull).open() as nothing:
-        descriptors = nothing.fileno(), output.fileno(), output.fileno()
-        return Forker.for_environment(environ).fork([*map(str, args)], Path.cwd(), environ, descriptors)
+    with log.open("ab") as output:
+        return _forked([*map(str, args)], output, output)
 
 
 def asked(namesrv: str, *words: str) -> tuple[int, Any]:
     """Return the exit code of a command, and what it printed as JSON."""
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        code = _forked([*words, "-n", namesrv, "-o", "json"], output, errors).wait(120)
+        output.seek(0)
+        return code, json.loads(output.read())
+
+
+def _forked(args: Sequence[str], output: IO[bytes], errors: IO[bytes]) -> Forked:
     path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, "-m", "tianzhou", *words, "-n", namesrv, "-o", "json"]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=120)
-    return done.returncode, json.loads(done.stdout)
+    environ = {**os.environ, "PYTHONPATH": path}
+    with Path(os.devnull).open() as nothing:
+        descriptors = nothing.fileno(), output.fileno(), errors.fileno()
+        return Forker.for_environment(environ).fork(args, Path.cwd(), environ, descriptors)
 
 
 @contextmanager

@@ -135,7 +135,8 @@ def mqadmin_runner(version: str) -> str:
         run([*command, *map(str, sources)], cwd=HERE)
 
     classes = cached(f"mqadmin-{version}", _digest(sources, salt=jars), compile_into)
-    return f"{classes}{os.pathsep}{jars}"
+    # The jars come first, so that the archive of the servers' classes serves the tool, too.
+    return f"{serving_classpath(version)}{os.pathsep}{classes}"
 
 
 def filter_oracle(version: str) -> str:
@@ -261,7 +262,8 @@ def _archive_classes(version: str) -> None:
         command = [sys.executable, str(HERE / "class_archives.py"), version]
         run(command, cwd=HERE, environ={**os.environ, "PYTHONPATH": path})
     except (RuntimeError, subprocess.TimeoutExpired) as error:
-        print(f"no archive of the classes of {version}: {error}", file=sys.stderr)
+        cause = str(error).strip().splitlines()[-1]
+        print(f"no archive of the classes of {version}, JVMs start more slowly: {cause}", file=sys.stderr)
 
 
 def _jars(pom: Path) -> Path:

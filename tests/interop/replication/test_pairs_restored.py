@@ -192,7 +192,7 @@ def test_a_late_slave_repeats_no_messages_while_its_master_is_dead(tmp_path: Pat
         )  # fmt: skip
         consumer.subscribe(TOPIC, handler=ledger.take)
         stack.enter_context(consumer)
-        with Load(namesrv) as load:
+        with Load(namesrv, pause_s=0) as load:
             until(lambda: len(load.acknowledged) > 300, "sent")
             until(lambda: sum(ends(slave.address) or []) > 300, "copied")
             slave.stop()

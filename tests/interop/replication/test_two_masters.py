@@ -60,7 +60,7 @@ def test_a_second_master_does_not_take_the_route_and_the_doctor_names_both(tmp_p
             finally:
                 second.kill()
             # Where the first one stops in order, the name is free for another broker.
-            until(lambda: asked(namesrv, "status")[0] == 0, "one master again", within_s=40)
+            until(lambda: asked(namesrv, "status")[0] == 0, "one master again", within_s=40, every_s=0.5)
             first.kill()
             third = OwnBroker(namesrv, tmp_path / "s3", tmp_path / "h3", conf)
             with third:
