@@ -71,6 +71,7 @@ public final class Ways {
         DefaultMQProducer producer = new DefaultMQProducer(group, way.equals("traced"), null);
         producer.setNamesrvAddr(namesrv);
         configure(producer);
+        producer.setSendMsgTimeout(20_000);
         producer.start();
         for (int i = 0; i < count; i++) {
             Message message = new Message(topic, "tag" + i % 4, "key-" + i, ("body " + i).getBytes(StandardCharsets.UTF_8));
