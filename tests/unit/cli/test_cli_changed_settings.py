@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.setting_files import write_settings
 from tianzhou.setting_rules import check
 from tianzhou.setting_updates import judge, read_update
-from tianzhou.settings import bind, dump, format_properties, keys_of, parse_properties
+from tianzhou.settings import bind, dump, format_properties, keyed_fields, keys_of, parse_properties
 from tianzhou.store.settings import StoreSettings
 
 VALUES = [
@@ -31,6 +32,33 @@ VALUES = [
     "${user.home}", "${x}", "SLAVE", "SYNC_FLUSH", "defaultRocksDB", "中", "٣",
 ]  # fmt: skip
 BROKER_KEYS = sorted(keys_of(BrokerSettings, StoreSettings))
+NO_NUMBERS = ("", "x", "1s 2s")
+SOME_FLAGS = ("", "true", "false", "1", "x")
+
+
+def values_to_try(every: bool) -> dict[str, list[str]]:
+    """Return values for each changeable key of a broker.
+
+    Args:
+        every: whether numbers and flags get each text of `VALUES`. Otherwise they get each text that their type can
+            hold and a few others, which the broker refuses for the same reason as it refuses the remaining texts.
+    """
+    kinds = {key: type(value) for one in (BrokerSettings(), StoreSettings()) for key, value in shown_types(one)}
+    chosen = {int: [one for one in VALUES if is_whole(one) or one in NO_NUMBERS], bool: list(SOME_FLAGS)}
+    return {key: VALUES if every else chosen.get(kinds[key], VALUES) for key in sorted(AT_ONCE)}
+
+
+def shown_types(settings: BrokerSettings | StoreSettings) -> Iterator[tuple[str, object]]:
+    for key, field in keyed_fields(type(settings)):
+        yield key, getattr(settings, field.name)
+
+
+def is_whole(text: str) -> bool:
+    try:
+        int(text)
+    except ValueError:
+        return False
+    return True
 
 
 def accepted_by_broker(values: dict[str, str], root: Path) -> dict[str, str] | None:
@@ -51,13 +79,14 @@ def started_again(values: dict[str, str], root: Path) -> None:
         assert shown[key] == value or key in {"brokerConfigPath", "storePathCommitLog", "haListenPort"}, key
 
 
-def test_a_start_takes_what_a_running_broker_takes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["fitting", "every"])
+def test_a_start_takes_what_a_running_broker_takes(tmp_path: Path, every: bool) -> None:
     unchanged = accepted_by_broker({}, tmp_path)
     assert unchanged is not None
     unread = parse_properties(format_properties(unchanged))
     assert unread == unchanged
-    for key in sorted(AT_ONCE):
-        for value in VALUES:
+    for key, values in values_to_try(every).items():
+        for value in values:
             accepted = accepted_by_broker({key: value}, tmp_path)
             if accepted is None or value == accepted[key] == "":
                 continue
