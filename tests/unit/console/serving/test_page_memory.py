@@ -16,12 +16,14 @@ from nicegui import Client
 from processes import Tianzhou
 
 from console_probe import page_id_of, served_console, visitor_at
-from tianzhou.console.serving.waiting_pages import MAX_WAITING_A_SESSION
+from tianzhou.console.server import ConsoleServer
+from tianzhou.console.serving.waiting_pages import MAX_WAITING_A_SESSION, WaitingPages
 from tianzhou.console.settings import ConsoleSettings
 from tianzhou.testing import run_virtual
 
 PATHS = ("/", "/topics", "/groups", "/cluster", "/nope")
 LOADS = 60
+"""Loads of a session, more than `MAX_WAITING_A_SESSION`."""
 ENDED_WITHIN_S = 2.0
 """Seconds in which the toolkit's tasks of a deleted page end."""
 RECONNECT_S = 3.0
@@ -35,18 +37,30 @@ def living_pages() -> int:
 
 
 @pytest.mark.runner.with_args(run_virtual)
-async def test_pages_without_a_web_socket_are_bounded_and_freed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("at_most", "loads"), [(4, 8), pytest.param(None, LOADS, marks=pytest.mark.slow)])
+async def test_pages_without_a_web_socket_are_bounded_and_freed(
+    tmp_path: Path, at_most: int | None, loads: int
+) -> None:
     settings = ConsoleSettings("127.0.0.1:1", tmp_path, port=0, refresh_s=3600)
     async with served_console(settings) as console, visitor_at(console) as visitor:
+        if at_most is not None:
+            console.console.waiting_pages = WaitingPages(at_most_each=at_most)
         before = living_pages()
-        for number in range(LOADS):
+        for number in range(loads):
             await visitor.get(PATHS[number % len(PATHS)])
         await asyncio.sleep(ENDED_WITHIN_S)
-        assert living_pages() - before <= MAX_WAITING_A_SESSION
+        assert living_pages() - before <= (at_most or MAX_WAITING_A_SESSION)
         while Client.instances:
             next(iter(Client.instances.values())).delete()
         await asyncio.sleep(ENDED_WITHIN_S)
         assert living_pages() <= before
+
+
+def test_a_console_bounds_the_waiting_pages_of_a_session(tmp_path: Path) -> None:
+    waiting = ConsoleServer(ConsoleSettings("127.0.0.1:1", tmp_path, port=0)).console.waiting_pages
+    dropped = [page for number in range(LOADS) for page in waiting.add(str(number), "session")]
+    assert len(waiting) == MAX_WAITING_A_SESSION
+    assert dropped == [str(number) for number in range(LOADS - MAX_WAITING_A_SESSION)]
 
 
 @pytest.mark.runner.with_args(run_virtual)
@@ -56,7 +70,7 @@ async def test_pages_whose_web_socket_has_closed_are_freed(tmp_path: Path, caplo
     settings = ConsoleSettings("127.0.0.1:1", tmp_path, port=0, refresh_s=3600)
     async with served_console(settings) as console, visitor_at(console) as visitor:
         before = living_pages()
-        for number in range(20):
+        for number in range(2 * len(PATHS)):
             page = page_id_of(await visitor.get(PATHS[number % len(PATHS)]))
             await Client.instances[page].handle_handshake(f"socket {number}", "tab", None, "document", None)
             Client.instances[page].handle_disconnect(f"socket {number}")
