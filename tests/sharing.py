@@ -9,7 +9,8 @@ from xdist.workermanage import WorkerController
 
 FOREIGN, SPARK, BROWSER = "tests/interop/", "tests/spark/", "tests/browser/"
 WHOLE_FILES = (FOREIGN, SPARK, BROWSER)
-"""Each file of these stays on one worker, as its tests share a JVM, a server or a browser."""
+"""Each file of these stays on one worker, as its tests share a JVM or a server. Files of browsers share one browser and
+one cluster, and stay on one worker together."""
 SHARED_SETUP = (
     "tests/fault/damage/test_bit_rot.py", "tests/fault/hostile_peers/test_access_bypass.py",
     "tests/fault/hostile_peers/test_bad_input.py", "tests/fault/test_bench_process.py", "tests/form/test_wheels.py",
@@ -44,6 +45,8 @@ class LongFirst(LoadScopeScheduling):
     """
 
     def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(BROWSER):
+            return BROWSER
         return nodeid.split("::")[0] if nodeid.startswith(WHOLE_FILES + SHARED_SETUP) else nodeid
 
     def schedule(self) -> None:

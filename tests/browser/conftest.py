@@ -1,4 +1,4 @@
-"""A cluster with data, the console beside it, and a real browser: as processes, shared by the tests of a file."""
+"""A cluster with data, the console beside it, and a real browser: as processes, shared by the tests of this folder."""
 
 from __future__ import annotations
 
@@ -33,23 +33,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class Shared:
-    """Resources that the tests of this folder share on a worker: one cluster with its console, and the browser's files.
+    """Resources that the tests of this folder share on a worker: one cluster with its console, and one browser.
 
-    The cluster ends when the worker leaves the folder, so that it does not run beside other tests.
+    They end when the worker leaves the folder, so that they do not run beside other tests: Playwright keeps an event
+    loop in this thread, beside which no other loop can run.
 
     Attributes:
-        stack: exit stack that stops the cluster and the console.
+        stack: exit stack that stops the cluster, the console and the browser.
         site: the console; None before the first test that requests it.
-        profile: folder in which browsers cache the console's compiled scripts; None before the first browser.
+        chromium: the browser's context; None before the first test that requests it.
     """
 
     def __init__(self) -> None:
         self.stack = ExitStack()
         self.site: Site | None = None
-        self.profile: str | None = None
+        self.chromium: Any = None
 
     def close(self) -> None:
-        self.site = self.profile = None
+        self.site = self.chromium = None
         self.stack.close()
 
 
@@ -64,20 +65,20 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    """A browser, ended with its file: Playwright keeps a loop in this thread, beside which no other can run."""
+def chromium() -> Any:
+    """Return the shared browser. It keeps the console's compiled scripts in its profile."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     program = os.environ.get("TIANZHOU_CHROMIUM") or shutil.which("chromium")
     if program is None:
         pytest.skip("chromium is not installed: apt-get install chromium")
-    if SHARED.profile is None:
-        SHARED.profile = SHARED.stack.enter_context(TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True))
-    with playwright.sync_playwright() as running:
-        context = running.chromium.launch_persistent_context(
-            SHARED.profile, executable_path=program, args=list(FLAGS), viewport=DESK, locale="en-US"
+    if SHARED.chromium is None:
+        profile = SHARED.stack.enter_context(TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True))
+        running = SHARED.stack.enter_context(playwright.sync_playwright())
+        SHARED.chromium = running.chromium.launch_persistent_context(
+            profile, executable_path=program, args=list(FLAGS), viewport=DESK, locale="en-US"
         )
-        yield context
-        context.close()
+        SHARED.stack.callback(SHARED.chromium.close)
+    return SHARED.chromium
 
 
 @pytest.fixture(scope="module")
