@@ -75,6 +75,13 @@ def test_tests_of_a_file_that_share_servers_stay_together() -> None:
         assert places == list(range(places[0], places[0] + 5))
 
 
+def test_all_files_of_browsers_run_on_one_worker_in_their_order() -> None:
+    browsers = [f"tests/browser/test_{file}.py::test_{n}" for file in "efg" for n in range(3)]
+    ran = shared(LONG + browsers + QUICK, 3, spare=True)
+    (worker,) = [part for part in ran if set(part) & set(browsers)]
+    assert [name for name in worker if name in browsers] == browsers
+
+
 def test_the_spare_worker_takes_the_last_of_the_quick_ones() -> None:
     *others, spare = shared(ALL, 3, spare=True)
     assert spare[0] == QUICK[-1]
