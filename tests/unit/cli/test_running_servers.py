@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import pytest
-from processes import serve
+from processes import Tianzhou, serve
 
 from tianzhou import sync
 from tianzhou.errors import BrokerError
@@ -57,8 +55,10 @@ def test_what_keeps_a_server_from_starting_is_json_too(tmp_path: Path) -> None:
         assert "logLevels=tianzhou.remoting=LOUD: 'LOUD' is no level" in record["message"]
 
 
-def store(*words: object) -> None:
-    subprocess.run([sys.executable, "-m", "tianzhou", "store", *map(str, words)], check=True, timeout=LIMIT_S)
+def store(folder: Path, *words: object) -> None:
+    """Run a `store` command in a folder to its end."""
+    with Tianzhou(folder, "store", *words) as command:
+        assert command.wait() == 0, command.err
 
 
 def read(namesrv: str) -> list[tuple[str, bytes]]:
@@ -90,12 +90,12 @@ def test_a_broker_that_is_copied_while_it_runs_has_what_was_stored_before(tmp_pa
         sending = threading.Thread(target=send, args=(namesrv,))
         sending.start()
         try:
-            store("backup", tmp_path / "data", "--to", tmp_path / "backup")
+            store(tmp_path, "backup", tmp_path / "data", "--to", tmp_path / "backup")
         finally:
             done.set()
             sending.join(LIMIT_S)
         server.interrupt(signal.SIGTERM)
-    store("restore", tmp_path / "backup", "--to", tmp_path / "copy")
+    store(tmp_path, "restore", tmp_path / "backup", "--to", tmp_path / "copy")
     with serve(tmp_path, "--data", tmp_path / "copy") as server:
         bodies = [body for _, body in read(server.ready()["namesrv"])]
         assert {b"%d" % number for number in range(500)} <= set(bodies)
@@ -109,9 +109,9 @@ def test_several_brokers_are_copied_together_while_they_run(tmp_path: Path) -> N
             admin.topics.create("orders", read_queue_nums=1, write_queue_nums=1)
             for number in range(200):
                 producer.send(Message("orders", b"%d" % number))
-        store("backup", tmp_path / "data", "--to", tmp_path / "backup")
+        store(tmp_path, "backup", tmp_path / "data", "--to", tmp_path / "backup")
         server.interrupt(signal.SIGTERM)
-    store("restore", tmp_path / "backup", "--to", tmp_path / "copy")
+    store(tmp_path, "restore", tmp_path / "backup", "--to", tmp_path / "copy")
     with serve(tmp_path, "--data", tmp_path / "copy") as server:
         found = read(server.ready()["namesrv"])
     assert {broker for broker, _ in found} == {"broker-a", "broker-b"}
