@@ -132,7 +132,10 @@ def test_iceberg_leaves_out_by_times_and_by_former_partitions(tmp_path):
     options = options_of("iceberg", tmp_path)
     for transform in ("year", "month", "day", "hour"):
         table = table_of({**options, "table": f"lake.{transform}"}, f"{transform}(at)")
-        every = len(table.scan())
+        parts = table.scan()
+        every = len(parts)
+        # Each file is read once: hundreds of conditions leave the same sixty files.
+        times = {path_of(part): {one["at"] for one in table.read(SCHEMA, [part])} for part in parts}
         for number in range(0, COUNT, 7):
             at = row(number)["at"]
             hits = {
@@ -141,7 +144,7 @@ def test_iceberg_leaves_out_by_times_and_by_former_partitions(tmp_path):
                 LessThanOrEqual: [one["at"] for one in ROWS if one["at"] <= at],
             }
             for kind, wanted in hits.items():
-                assert set(wanted) <= {one["at"] for one in table.read(SCHEMA, left(table, kind(("at",), at)))}
+                assert set(wanted) <= set().union(*(times[path_of(file)] for file in left(table, kind(("at",), at))))
         one_hour = GreaterThanOrEqual(("at",), BEGIN), LessThan(("at",), BEGIN + dt.timedelta(minutes=30))
         assert len(left(table, *one_hour)) < every
         if transform == "hour":
