@@ -9,12 +9,14 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from quick_start import JAVA, environment
 from spark_processes import CONF
 
+from forked_pythons import forking_python
 from tianzhou.clock import SystemClock
 from tianzhou.model import Message, MessageQueue
 from tianzhou.remoting.tls import TlsSettings
@@ -238,18 +240,22 @@ def spark(tmp_path_factory):
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.local.dir": str(tmp_path_factory.mktemp("local")),
     }
-    if where.startswith("sc://"):
-        made = session("tests", remote=where)
-    elif where:
-        made = session("tests", "cluster", master=where, **CONF, **folders)
-    else:
-        with pytest.MonkeyPatch.context() as patched:  # what Spark starts later inherits it
-            patched.setenv("SPARK_HOME", environment(tmp_path_factory.mktemp("home"))["SPARK_HOME"])
-            made = session("tests", "test", **JAVA, **folders)
-    if not where.startswith("sc://"):
-        made.sparkContext.setLogLevel("FATAL")
-    yield made
-    made.stop()
+    with ExitStack() as stack:
+        if where.startswith("sc://"):
+            made = session("tests", remote=where)
+        elif where:
+            made = session("tests", "cluster", master=where, **CONF, **folders)
+        else:
+            python = stack.enter_context(forking_python(tmp_path_factory.mktemp("python")))
+            with pytest.MonkeyPatch.context() as patched:  # processes that Spark starts later inherit these
+                patched.setenv("SPARK_HOME", environment(tmp_path_factory.mktemp("home"))["SPARK_HOME"])
+                patched.setenv("PYSPARK_PYTHON", str(python))
+                patched.setenv("PYSPARK_DRIVER_PYTHON", str(python))
+                made = session("tests", "test", **JAVA, **folders)
+        if not where.startswith("sc://"):
+            made.sparkContext.setLogLevel("FATAL")
+        yield made
+        made.stop()
 
 
 @pytest.fixture
